@@ -1,0 +1,196 @@
+"""What passes between the engine and a model: messages in, chunks out. A leaf vocabulary, shared by all providers."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from conductor_core.workflow.model import Frozen
+
+Provider = Literal["openai", "anthropic", "local", "rehearsal"]
+FinishReason = Literal["stop", "length", "content_filter", "tool_calls", "other"]
+
+
+class Message(Frozen):
+    """One turn of a conversation, exactly as sent."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Usage(Frozen):
+    """Tokens of one call or a sum of calls.
+
+    Attributes:
+        estimated: True if any part was estimated by us because the provider reported none.
+    """
+
+    input_tokens: NonNegativeInt = 0
+    output_tokens: NonNegativeInt = 0
+    estimated: bool = False
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            estimated=self.estimated or other.estimated,
+        )
+
+
+class Price(Frozen):
+    """USD per million tokens."""
+
+    input: NonNegativeFloat
+    output: NonNegativeFloat
+
+    def cost_usd(self, usage: Usage) -> float:
+        return (usage.input_tokens * self.input + usage.output_tokens * self.output) / 1e6
+
+
+class WorkerSpec(Frozen):
+    """One worker of a pool, as written in the pool file. Never holds a key, only the name of the variable that does.
+
+    Attributes:
+        description: what it is good at; the Conductor reads it, beside the ordinal.
+        usd_per_mtok: None: unknown price; cost is then recorded as None, never as zero.
+        max_output_bytes: a stream longer than this is refused.
+    """
+
+    name: str = Field(min_length=1, max_length=80)
+    provider: Provider
+    model: str = Field(min_length=1)
+    description: str = ""
+    base_url: str | None = None
+    api_key_env: str | None = None
+    usd_per_mtok: Price | None = None
+    params: Mapping[str, Any] = Field(default_factory=dict)
+    timeout_s: PositiveFloat = 120
+    max_concurrency: PositiveInt = 8
+    max_output_bytes: PositiveInt = 4_000_000
+
+    @property
+    def simulated(self) -> bool:
+        return self.provider == "rehearsal"
+
+
+class TextDelta(Frozen):
+    """A piece of the answer, in order."""
+
+    text: str
+
+
+class ReasoningDelta(Frozen):
+    """A piece of the model's visible thinking: shown and logged, never passed on to later steps."""
+
+    text: str
+
+
+class Finished(Frozen):
+    """The provider said that the answer is complete. A stream without it was cut.
+
+    Attributes:
+        usage: the provider's own figures; None if it gave none.
+        cost_usd: what the provider itself says the call cost, if it does.
+        model: the model that the provider says answered.
+    """
+
+    finish_reason: FinishReason
+    usage: Usage | None = None
+    cost_usd: float | None = None
+    model: str | None = None
+
+
+Chunk = TextDelta | ReasoningDelta | Finished
+
+
+class Worker(Protocol):
+    """Answers one step. Implemented by the HTTP, local and rehearsal workers."""
+
+    @property
+    def spec(self) -> WorkerSpec: ...
+
+    def answer(self, messages: Sequence[Message]) -> AsyncIterator[Chunk]:
+        """Streams the answer; the last chunk is ``Finished``.
+
+        Closing or cancelling the iterator closes the provider's connection. Raises: WorkerError.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Releases connections. The worker cannot be used afterwards."""
+        ...
+
+
+class ConductorInfo(Frozen):
+    """Which Conductor wrote a plan, as recorded.
+
+    Attributes:
+        name: as the user named it (``tiny``, a folder, a hub id, ``URL#MODEL``).
+        device, dtype: where and how it ran, None for a remote one.
+    """
+
+    name: str
+    kind: Literal["local", "remote"]
+    model: str
+    device: str | None = None
+    dtype: str | None = None
+    constrained: bool = False
+
+
+class PlanText(Frozen):
+    """A piece of the Conductor's completion, in order."""
+
+    text: str
+
+
+class PlanFinished(Frozen):
+    """The Conductor's completion is whole. ``finish_reason`` ``length`` means it was cut off by its token limit."""
+
+    finish_reason: FinishReason
+    usage: Usage
+
+
+class ParentPlan(Frozen):
+    """What an inner Conductor call sees besides the task (the paper's recursion)."""
+
+    plan: str
+    last_response: str
+
+
+class PlanRequest(Frozen):
+    """Everything a Conductor is told.
+
+    Attributes:
+        agents: the pool in the order of its ordinals: model_id 0 is ``agents[0]``.
+        allow_recursion: whether the Conductor itself is offered, as one more ordinal after the workers.
+        rejected: faults of the previous attempt, one sentence each, so that the next can do better.
+    """
+
+    task: str
+    agents: tuple[WorkerSpec, ...]
+    max_steps: PositiveInt = 5
+    allow_recursion: bool = False
+    parent: ParentPlan | None = None
+    seed: int = 0
+    rejected: tuple[str, ...] = ()
+
+
+class Conductor(Protocol):
+    """Writes a workflow for a task. Implemented by the local and the remote Conductor."""
+
+    @property
+    def info(self) -> ConductorInfo: ...
+
+    def messages(self, request: PlanRequest) -> tuple[Message, ...]:
+        """The exact prompt for ``request``, for the record."""
+        ...
+
+    def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanFinished]:
+        """Streams the completion; the last item is ``PlanFinished``. Cancelling stops generation. Raises: ConductorError."""
+        ...
+
+    async def aclose(self) -> None: ...

@@ -1,0 +1,145 @@
+"""Every error a user can meet, named by the boundary at which it arises.
+
+    InspectorError
+    ├── BadInput                what the user gave cannot be used (exit 2)
+    │   ├── WorkflowInvalid     a workflow with faults; carries all of them
+    │   ├── PoolInvalid         a pool file; carries every fault with its place
+    │   ├── UnknownConductor    no such folder, hub id or server
+    │   └── UnknownRun          no run of that id in this database
+    ├── ConductorError          the model that writes workflows
+    │   ├── ConductorUnavailable    cannot be loaded or reached
+    │   └── PlanRejected            wrote no usable workflow, after all attempts
+    ├── WorkerError             the model that answers a step
+    │   ├── WorkerUnreachable       no connection                        (retried)
+    │   ├── WorkerTimedOut          the step's time limit passed         (retried)
+    │   ├── WorkerRateLimited       429, perhaps with Retry-After        (retried)
+    │   ├── WorkerFailed            5xx, or an error object under 200    (retried)
+    │   ├── WorkerStreamCut         ended without a finish_reason        (retried)
+    │   ├── WorkerRefused           401, 403, 404, 400: asking again will not help
+    │   └── WorkerOutputTooLarge    more bytes than this worker may send
+    ├── LimitReached            a budget of the run: steps, tokens, USD, seconds, depth
+    └── StoreError              the database
+        ├── StoreFull
+        ├── StoreReadOnly
+        └── StoreTooNew             written by a newer version of this program
+
+The message is one line that names the fault and its place and says what to do. Facts are attributes.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from conductor_core.workflow.model import Fault
+
+
+class InspectorError(Exception):
+    """Base of all errors shown to a user as one clear line."""
+
+    @property
+    def code(self) -> str:
+        """The name under which the error is recorded, e.g. ``WorkerRateLimited``."""
+        return type(self).__name__
+
+
+class BadInput(InspectorError):
+    pass
+
+
+class WorkflowInvalid(BadInput):
+    def __init__(self, message: str, faults: "Sequence[Fault]") -> None:
+        super().__init__(message)
+        self.faults = tuple(faults)
+
+
+class PoolInvalid(BadInput):
+    def __init__(self, message: str, faults: Sequence[str]) -> None:
+        super().__init__(message)
+        self.faults = tuple(faults)
+
+
+class UnknownConductor(BadInput):
+    pass
+
+
+class UnknownRun(BadInput):
+    pass
+
+
+class ConductorError(InspectorError):
+    pass
+
+
+class ConductorUnavailable(ConductorError):
+    pass
+
+
+class PlanRejected(ConductorError):
+    def __init__(self, message: str, faults: "Sequence[Fault]") -> None:
+        super().__init__(message)
+        self.faults = tuple(faults)
+
+
+class WorkerError(InspectorError):
+    """A call to a worker that brought no complete answer.
+
+    Attributes:
+        retryable: whether the same call may succeed if made again.
+        retry_after_s: how long the provider asked us to wait, if it did.
+    """
+
+    retryable = True
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class WorkerUnreachable(WorkerError):
+    pass
+
+
+class WorkerTimedOut(WorkerError):
+    pass
+
+
+class WorkerRateLimited(WorkerError):
+    pass
+
+
+class WorkerFailed(WorkerError):
+    pass
+
+
+class WorkerStreamCut(WorkerError):
+    pass
+
+
+class WorkerRefused(WorkerError):
+    retryable = False
+
+
+class WorkerOutputTooLarge(WorkerError):
+    retryable = False
+
+
+class LimitReached(InspectorError):
+    def __init__(self, message: str, *, limit: str) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
+class StoreError(InspectorError):
+    pass
+
+
+class StoreFull(StoreError):
+    pass
+
+
+class StoreReadOnly(StoreError):
+    pass
+
+
+class StoreTooNew(StoreError):
+    pass

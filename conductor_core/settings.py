@@ -1,0 +1,55 @@
+"""Every setting in one place, with its unit and the reason for its default.
+
+Each field can be set by an environment variable: ``CONDUCTOR_`` and the field's name in capitals
+(``CONDUCTOR_MAX_STEPS=8``); the database also by ``DATABASE_URL``. A test keeps ``docs/settings.md`` in step.
+"""
+
+from pathlib import Path
+
+import platformdirs
+from pydantic import AliasChoices, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def _default_data_folder() -> Path:
+    return Path(platformdirs.user_data_dir("conductor-inspector"))
+
+
+class Settings(BaseSettings):
+    """Process-wide settings, read once where a process is wired together."""
+
+    model_config = SettingsConfigDict(env_prefix="CONDUCTOR_", frozen=True, extra="ignore", populate_by_name=True)
+
+    data_folder: Path = Field(default_factory=_default_data_folder, description="Where the database file lives.")
+    database_url: str | None = Field(
+        None,
+        validation_alias=AliasChoices("CONDUCTOR_DATABASE_URL", "DATABASE_URL"),
+        description="SQLAlchemy URL; unset: a SQLite file in the data folder.",
+    )
+    conductor: str = Field("tiny", description="Conductor used when none is named: tiny, folder, hub id or URL#MODEL.")
+    pool: str = Field("rehearsal", description="Pool used when none is named: rehearsal, paper or a TOML file.")
+    seed: int = Field(0, description="Seed of the rehearsal workers and of sampled decoding.")
+
+    max_steps: int = Field(5, ge=1, le=32, description="Steps a workflow may have; 5 in the paper's training.")
+    max_tokens: int | None = Field(None, ge=1, description="Token budget of a run (input and output), none: no limit.")
+    max_usd: float | None = Field(None, ge=0, description="Cost budget of a run in USD, none: no limit.")
+    max_seconds: float | None = Field(
+        600, gt=0, description="Wall time budget of a run: a run nobody watches must end."
+    )
+    max_depth: int = Field(1, ge=0, le=8, description="Recursive rounds below the first; the paper uses one.")
+    plan_attempts: int = Field(2, ge=1, le=5, description="Times a Conductor is asked before its plan is rejected.")
+    plan_max_tokens: int = Field(1024, ge=16, description="Longest completion of a Conductor; 1024 in the paper.")
+    constrained: bool = Field(True, description="Grammar-constrained decoding: lists that parse by construction.")
+
+    step_attempts: int = Field(3, ge=1, le=10, description="Calls made for one step before it fails.")
+    retry_initial_s: float = Field(0.5, ge=0, description="First wait before a retry; doubles, with jitter.")
+    retry_max_s: float = Field(20.0, ge=0, description="Longest wait before a retry, Retry-After included.")
+    delta_interval_ms: float = Field(
+        75.0, ge=0, description="Streamed text is coalesced this long before it is logged."
+    )
+    rehearsal_tokens_per_s: float = Field(40.0, ge=0, description="Pace of the simulated workers; 0: at once.")
+
+    @property
+    def resolved_database_url(self) -> str:
+        """The database's URL, the default file included."""
+        return self.database_url or f"sqlite:///{self.data_folder / 'conductor-inspector.sqlite3'}"

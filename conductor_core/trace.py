@@ -1,0 +1,379 @@
+"""A run as it stands: the fold of its events. Live page, reload, command line and re-run all read this and nothing else."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from conductor_core import events as ev
+from conductor_core.chat import ConductorInfo, FinishReason, Message, Usage
+from conductor_core.events import Event, Limits, Path, PoolInfo, Shared
+from conductor_core.workflow.model import AccessList, Fault, Workflow
+
+StepStatus = Literal["waiting", "running", "completed", "reused", "failed", "skipped", "cancelled"]
+RunStatus = Literal["running", "planned", "completed", "failed", "cancelled", "interrupted"]
+RoundStatus = Literal["planning", "planned", "stopped", "rejected"]
+
+ENDED_STATUSES: frozenset[str] = frozenset({"planned", "completed", "failed", "cancelled", "interrupted"})
+
+
+class _Mutable(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Attempt(_Mutable):
+    """One failed call of a step that was followed by another. Its spending counts."""
+
+    attempt: int
+    error_code: str
+    error: str
+    wait_ms: float
+    partial: str
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+
+
+class ReusedFrom(_Mutable):
+    run_id: str
+    path: Path
+
+
+class StepTrace(_Mutable):
+    """One step as it stands. ``round`` is set if the step is a recursion: the inner plan and its steps.
+
+    Attributes:
+        output: the whole answer, or what has streamed so far, or the partial text of a failed step.
+        started_ms: since the run began; ``first_token_ms`` and ``duration_ms``: since the step started.
+    """
+
+    path: Path
+    instruction: str
+    agent: str
+    access_list: AccessList
+    reads: tuple[int, ...]
+    status: StepStatus = "waiting"
+    simulated: bool = False
+    identity: str | None = None
+    messages: tuple[Message, ...] = ()
+    granted: tuple[Shared, ...] = ()
+    withheld: tuple[Shared, ...] = ()
+    output: str = ""
+    output_sha256: str | None = None
+    reasoning: str = ""
+    incomplete: bool = False
+    finish_reason: FinishReason | None = None
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    cost_estimated: bool = False
+    model: str | None = None
+    started_ms: float | None = None
+    first_token_ms: float | None = None
+    duration_ms: float | None = None
+    attempts: list[Attempt] = Field(default_factory=list)
+    error_code: str | None = None
+    error: str | None = None
+    because: tuple[Path, ...] = ()
+    reused_from: ReusedFrom | None = None
+    round: "RoundTrace | None" = None
+
+    @property
+    def index(self) -> int:
+        return self.path[-1]
+
+    @property
+    def answered(self) -> bool:
+        return self.status in ("completed", "reused")
+
+
+class RejectedPlan(_Mutable):
+    attempt: int
+    raw: str
+    faults: tuple[Fault, ...]
+    repairs: tuple[str, ...] = ()
+
+
+class RoundTrace(_Mutable):
+    """One plan and the steps that carry it out."""
+
+    path: Path = ()
+    status: RoundStatus = "planning"
+    source: Literal["conductor", "file", "parent"] | None = None
+    messages: tuple[Message, ...] = ()
+    raw: str = ""
+    workflow: Workflow | None = None
+    topology: str | None = None
+    repairs: tuple[str, ...] = ()
+    warnings: tuple[Fault, ...] = ()
+    rejected: list[RejectedPlan] = Field(default_factory=list)
+    edited_by: str | None = None
+    before_edit: Workflow | None = None
+    usage: Usage = Usage()
+    started_ms: float | None = None
+    first_token_ms: float | None = None
+    duration_ms: float | None = None
+    steps: list[StepTrace] = Field(default_factory=list)
+
+
+class RunTrace(_Mutable):
+    """A run as it stands after ``last_at_ms``."""
+
+    run_id: str
+    status: RunStatus = "running"
+    task: str
+    by: str
+    parent_run_id: str | None = None
+    resumed: bool = False
+    plan_only: bool = False
+    simulated: bool
+    seed: int = 0
+    conductor: ConductorInfo | None = None
+    pool: PoolInfo
+    limits: Limits
+    app_version: str
+    created_at_utc: datetime
+    root: RoundTrace = Field(default_factory=RoundTrace)
+    answer: str | None = None
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    duration_ms: float | None = None
+    error_code: str | None = None
+    error: str | None = None
+    ended_by: str | None = None
+    last_at_ms: float = 0.0
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED_STATUSES
+
+    @property
+    def steps(self) -> list[StepTrace]:
+        """The steps of the first round."""
+        return self.root.steps
+
+    def round_at(self, path: Path) -> RoundTrace:
+        """The round opened by the step at ``path``, ``()`` for the first. Raises: KeyError."""
+        if not path:
+            return self.root
+        inner = self.step_at(path).round
+        if inner is None:
+            raise KeyError(path)
+        return inner
+
+    def step_at(self, path: Path) -> StepTrace:
+        """The step at ``path``. Raises: KeyError."""
+        steps = self.round_at(path[:-1]).steps
+        if not path or not 0 <= path[-1] < len(steps):
+            raise KeyError(path)
+        return steps[path[-1]]
+
+    def walk(self) -> Iterator[StepTrace]:
+        """All steps, each before the steps of its inner round."""
+
+        def below(round_: RoundTrace) -> Iterator[StepTrace]:
+            for step in round_.steps:
+                yield step
+                if step.round is not None:
+                    yield from below(step.round)
+
+        yield from below(self.root)
+
+
+def fold(events: Iterable[Event]) -> RunTrace:
+    """The trace after ``events``, of which the first must be ``run.created``. Raises: ValueError."""
+    trace: RunTrace | None = None
+    for event in events:
+        if trace is None:
+            trace = begin(event)
+        else:
+            apply(trace, event)
+    if trace is None:
+        raise ValueError("no events: a trace begins with run.created")
+    return trace
+
+
+def begin(event: Event) -> RunTrace:
+    """The trace after its first event. Raises: ValueError if that is not ``run.created``."""
+    if not isinstance(event, ev.RunCreated):
+        raise ValueError(f"a trace begins with run.created, not {event.kind}")
+    return RunTrace(
+        run_id=event.run_id,
+        task=event.task,
+        by=event.by,
+        parent_run_id=event.parent_run_id,
+        resumed=event.resumed,
+        plan_only=event.plan_only,
+        simulated=event.simulated,
+        seed=event.seed,
+        conductor=event.conductor,
+        pool=event.pool,
+        limits=event.limits,
+        app_version=event.app_version,
+        created_at_utc=event.at_utc,
+    )
+
+
+def apply(trace: RunTrace, event: Event) -> None:
+    """Changes ``trace`` by one event, in place. Raises: KeyError for a step or round that no earlier event opened."""
+    trace.last_at_ms = max(trace.last_at_ms, event.at_ms)
+    match event:
+        case ev.RunCreated():
+            raise ValueError("run.created stands only at the beginning")
+        case ev.PlanStarted() | ev.PlanDelta() | ev.PlanCompleted() | ev.PlanRejected() | ev.PlanEdited():
+            _apply_plan(trace, event)
+        case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() | ev.RunInterrupted():
+            _apply_end(trace, event)
+        case _:
+            _apply_step(trace, event)
+
+
+def _apply_plan(
+    trace: RunTrace, event: ev.PlanStarted | ev.PlanDelta | ev.PlanCompleted | ev.PlanRejected | ev.PlanEdited
+) -> None:
+    if isinstance(event, ev.PlanStarted) and event.round:
+        opener = trace.step_at(event.round)
+        if opener.round is None:
+            opener.round = RoundTrace(path=event.round)
+    round_ = trace.round_at(event.round)
+    match event:
+        case ev.PlanStarted():
+            round_.status, round_.raw, round_.messages = "planning", "", event.messages
+            if round_.started_ms is None:
+                round_.started_ms = event.at_ms
+        case ev.PlanDelta():
+            if not round_.raw and not round_.rejected and round_.started_ms is not None:
+                round_.first_token_ms = event.at_ms - round_.started_ms
+            round_.raw += event.text
+        case ev.PlanRejected():
+            round_.status = "rejected"
+            round_.rejected.append(
+                RejectedPlan(attempt=event.attempt, raw=event.raw, faults=event.faults, repairs=event.repairs)
+            )
+            _spend_on_plan(trace, round_, event.usage, event.duration_ms)
+        case ev.PlanCompleted():
+            round_.source, round_.raw, round_.topology = event.source, event.raw, event.topology
+            round_.repairs, round_.warnings = event.repairs, event.warnings
+            if event.first_token_ms is not None:
+                round_.first_token_ms = event.first_token_ms
+            _spend_on_plan(trace, round_, event.usage, event.duration_ms)
+            _set_workflow(trace, round_, event.workflow)
+        case ev.PlanEdited():
+            round_.edited_by, round_.before_edit = event.by, event.before
+            _set_workflow(trace, round_, event.after)
+
+
+def _spend_on_plan(trace: RunTrace, round_: RoundTrace, usage: Usage, duration_ms: float) -> None:
+    round_.usage += usage
+    round_.duration_ms = (round_.duration_ms or 0.0) + duration_ms
+    trace.usage += usage
+
+
+def _set_workflow(trace: RunTrace, round_: RoundTrace, workflow: Workflow) -> None:
+    simulated = {spec.name for spec in trace.pool.workers if spec.simulated}
+    round_.workflow = workflow
+    round_.status = "planned" if workflow.steps else "stopped"
+    round_.steps = [
+        StepTrace(
+            path=(*round_.path, index),
+            instruction=step.instruction,
+            agent=step.agent,
+            access_list=step.access_list,
+            reads=workflow.reads(index),
+            simulated=step.agent in simulated,
+        )
+        for index, step in enumerate(workflow.steps)
+    ]
+
+
+def _add_cost(total: float | None, cost_usd: float | None) -> float | None:
+    """An unknown cost makes the sum unknown: it is never counted as nothing."""
+    return None if total is None or cost_usd is None else total + cost_usd
+
+
+def _spend_on_step(trace: RunTrace, step: StepTrace, usage: Usage, cost_usd: float | None) -> None:
+    step.usage += usage
+    step.cost_usd = _add_cost(step.cost_usd, cost_usd)
+    trace.usage += usage
+    trace.cost_usd = _add_cost(trace.cost_usd, cost_usd)
+
+
+def _apply_step(
+    trace: RunTrace,
+    event: ev.StepStarted
+    | ev.StepDelta
+    | ev.StepRetried
+    | ev.StepCompleted
+    | ev.StepFailed
+    | ev.StepSkipped
+    | ev.StepReused
+    | ev.RecursionEntered
+    | ev.RecursionLeft,
+) -> None:
+    step = trace.step_at(event.path)
+    match event:
+        case ev.StepStarted():
+            step.status, step.started_ms, step.identity = "running", event.at_ms, event.identity
+            step.messages, step.granted, step.withheld = event.messages, event.granted, event.withheld
+        case ev.StepDelta():
+            if step.first_token_ms is None and step.started_ms is not None:
+                step.first_token_ms = event.at_ms - step.started_ms
+            if event.reasoning:
+                step.reasoning += event.text
+            else:
+                step.output += event.text
+        case ev.StepRetried():
+            step.attempts.append(
+                Attempt(
+                    attempt=event.attempt,
+                    error_code=event.error_code,
+                    error=event.error,
+                    wait_ms=event.wait_ms,
+                    partial=event.partial,
+                    usage=event.usage,
+                    cost_usd=event.cost_usd,
+                )
+            )
+            step.output, step.reasoning = "", ""
+            _spend_on_step(trace, step, event.usage, event.cost_usd)
+        case ev.StepCompleted():
+            step.status, step.output, step.output_sha256 = "completed", event.output, event.output_sha256
+            step.finish_reason, step.incomplete, step.model = event.finish_reason, event.incomplete, event.model
+            step.first_token_ms, step.duration_ms = event.first_token_ms, event.duration_ms
+            step.cost_estimated = event.cost_estimated
+            _spend_on_step(trace, step, event.usage, event.cost_usd)
+        case ev.StepFailed():
+            step.status, step.output, step.incomplete = "failed", event.partial, True
+            step.error_code, step.error, step.duration_ms = event.error_code, event.error, event.duration_ms
+            _spend_on_step(trace, step, event.usage, event.cost_usd)
+        case ev.StepSkipped():
+            step.status, step.because = "skipped", event.because
+        case ev.StepReused():
+            step.status, step.output, step.output_sha256 = "reused", event.output, event.output_sha256
+            step.identity, step.messages = event.identity, event.messages
+            step.granted, step.withheld = event.granted, event.withheld
+            step.finish_reason, step.incomplete, step.model = event.finish_reason, event.incomplete, event.model
+            step.usage, step.cost_usd = event.usage, event.cost_usd
+            step.started_ms, step.duration_ms = event.at_ms, event.duration_ms
+            step.reused_from = ReusedFrom(run_id=event.source_run_id, path=event.source_path)
+        case ev.RecursionEntered() | ev.RecursionLeft():
+            if step.round is None:
+                step.round = RoundTrace(path=event.path)
+
+
+def _apply_end(trace: RunTrace, event: ev.RunCompleted | ev.RunFailed | ev.RunCancelled | ev.RunInterrupted) -> None:
+    match event:
+        case ev.RunCompleted():
+            trace.status = "planned" if trace.plan_only else "completed"
+            trace.answer, trace.duration_ms = event.answer, event.duration_ms
+        case ev.RunFailed():
+            trace.status, trace.duration_ms = "failed", event.duration_ms
+            trace.error_code, trace.error = event.error_code, event.error
+        case ev.RunCancelled():
+            trace.status, trace.duration_ms, trace.ended_by = "cancelled", event.duration_ms, event.by
+        case ev.RunInterrupted():
+            trace.status, trace.duration_ms = "interrupted", trace.last_at_ms
+    for step in trace.walk():
+        if step.status == "running":
+            step.status, step.incomplete = "cancelled", True
+        elif step.status == "waiting" and not trace.plan_only:
+            step.status = "skipped"

@@ -1,0 +1,1 @@
+"""The workflow language: model, parser, printer, validation and topology. Pure; evaluates nothing."""

@@ -1,0 +1,32 @@
+"""Shared by all layers: no test reaches anything but loopback, and none touches the user's own data or keys."""
+
+import ipaddress
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = socket.socket.connect
+
+    def guarded(self: socket.socket, address: Any) -> None:
+        if self.family in (socket.AF_INET, socket.AF_INET6):
+            host = address[0]
+            if host != "localhost" and not ipaddress.ip_address(host).is_loopback:
+                raise OSError(f"a test tried to reach {host}: only loopback is allowed")
+        connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each test has a data folder of its own, and the simulated workers answer at once."""
+    monkeypatch.setenv("CONDUCTOR_DATA_FOLDER", str(tmp_path / "data"))
+    monkeypatch.setenv("CONDUCTOR_REHEARSAL_TOKENS_PER_S", "0")
+    for name in ("DATABASE_URL", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
