@@ -1,4 +1,4 @@
-"""A run as it stands: the fold of its events. Live page, reload, command line and re-run all read this and nothing else."""
+"""A run as it stands: the fold of its events. Live page, reload, command line and re-run all read this alone."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
