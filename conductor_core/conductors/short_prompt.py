@@ -1,0 +1,55 @@
+"""The prompt of small Conductors whose instructions are baked in by training: only what varies is said.
+
+A contract between training and inference: a checkpoint is only as good as this text is the one it was trained on.
+A model folder asks for it with ``{"prompt": "short"}`` in its ``conductor.json``. The form:
+
+    <|task|>
+    {task}
+    <|pool|>
+    0: {description of the first worker}
+    1: ...
+    {k}: conductor                  only when the Conductor itself may be named (recursion)
+    <|max|>{most steps}
+    <|parent|>                      only in a recursive call
+    {parent's plan}
+    {last response}
+    <|plan|>
+
+The completion is one line of free text, then ``model_id = [..]``, ``subtasks = [..]``, ``access_list = [..]``, a line
+each. The markers are plain text that the tiny tokenizer maps to one token each.
+"""
+
+from conductor_core.chat import PlanRequest
+from conductor_core.workflow.model import CONDUCTOR_AGENT
+
+TASK, POOL, MAX, PARENT, PLAN = MARKERS = ("<|task|>", "<|pool|>", "<|max|>", "<|parent|>", "<|plan|>")
+
+HEAD_CHARACTERS = 400
+TAIL_CHARACTERS = 200
+DESCRIPTION_CHARACTERS = 80
+
+
+def short_prompt(request: PlanRequest) -> str:
+    """The whole prompt. Text from outside can neither add a line nor a marker to it."""
+    lines = [TASK, cut(request.task), POOL]
+    for ordinal, worker in enumerate(request.agents):
+        lines.append(f"{ordinal}: {inert(worker.description or worker.name)[:DESCRIPTION_CHARACTERS].rstrip()}")
+    if request.allow_recursion:
+        lines.append(f"{len(request.agents)}: {CONDUCTOR_AGENT}")
+    lines.append(f"{MAX}{request.max_steps}")
+    if request.parent is not None:
+        lines += [PARENT, cut(request.parent.plan), cut(request.parent.last_response)]
+    return "\n".join([*lines, PLAN]) + "\n"
+
+
+def inert(text: str) -> str:
+    """One line, with any marker-like ``<|`` broken up so that it tokenises as ordinary text."""
+    return " ".join(text.replace("<|", "< |").split())
+
+
+def cut(text: str) -> str:
+    """``inert`` text, of which a long one keeps its beginning and its end, where tasks state what they want."""
+    text = inert(text)
+    if len(text) <= HEAD_CHARACTERS + TAIL_CHARACTERS:
+        return text
+    return f"{text[:HEAD_CHARACTERS].rstrip()} ... {text[-TAIL_CHARACTERS:].lstrip()}"
