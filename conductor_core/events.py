@@ -42,6 +42,7 @@ class Shared(Frozen):
     """An earlier output that a step was granted or denied, named so that it can be proven later.
 
     Attributes:
+        sha256: of the output in UTF-8; empty for a withheld step that had no output yet.
         tokens: the provider's count of the output's tokens, else our estimate.
     """
 
@@ -122,13 +123,15 @@ class PlanRejected(_Event):
 
 
 class PlanEdited(_Event):
-    """A person (or a script) changed the plan before this run executed it."""
+    """A person (or a script) changed the plan before this run executed it. Topology and warnings are of ``after``."""
 
     kind: Literal["plan.edited"] = "plan.edited"
     round: Path = ()
     by: str
     before: Workflow
     after: Workflow
+    topology: str | None = None
+    warnings: tuple[Fault, ...] = ()
 
 
 class StepStarted(_Event):

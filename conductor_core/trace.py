@@ -259,6 +259,7 @@ def _apply_plan(
             _set_workflow(trace, round_, event.workflow)
         case ev.PlanEdited():
             round_.edited_by, round_.before_edit = event.by, event.before
+            round_.topology, round_.warnings = event.topology or round_.topology, event.warnings
             _set_workflow(trace, round_, event.after)
 
 
