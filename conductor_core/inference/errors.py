@@ -1,0 +1,21 @@
+"""What can go wrong with a model that runs in this process, before it is known whether it conducts or works.
+
+InspectorError
+└── InferenceError
+    ├── ModelUnavailable    cannot be found, downloaded, trusted or held in memory
+    └── PromptTooLong       more tokens than the model's context has room for
+"""
+
+from conductor_core.errors import InspectorError
+
+
+class InferenceError(InspectorError):
+    pass
+
+
+class ModelUnavailable(InferenceError):
+    pass
+
+
+class PromptTooLong(InferenceError):
+    pass

@@ -1,0 +1,54 @@
+"""What is asked of a model in this process, and what comes back. A leaf vocabulary, free of torch."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from conductor_core.chat import FinishReason, Message, Usage
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a token is drawn. ``temperature`` 0: the likeliest token, always; ``top_k`` 0: no such limit."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+
+
+class Forcing(Protocol):
+    """Keeps a constrained text within its token budget, however the model writes."""
+
+    def __call__(self, text: str, used_tokens: int) -> str | None:
+        """The characters with which ``text`` must go on now, or None. Called before each token, on the text so far.
+
+        What the grammar does not allow right now is asked for again before the next token.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One completion.
+
+    Attributes:
+        prompt: messages for the model's own chat template, or a text taken as it is.
+        static_messages: how many leading messages are the same in many calls; their attention cache is kept.
+        grammar: GBNF text with a rule ``root`` that the completion will match, or None.
+        forcing: ends what the grammar leaves open, in time.
+    """
+
+    prompt: str | tuple[Message, ...]
+    max_tokens: int
+    sampling: Sampling = field(default_factory=Sampling)
+    static_messages: int = 0
+    grammar: str | None = None
+    forcing: Forcing | None = None
+
+
+@dataclass(frozen=True)
+class Done:
+    """The end of a completion. ``finish_reason`` ``length``: cut off by ``max_tokens`` or the model's context."""
+
+    finish_reason: FinishReason
+    usage: Usage

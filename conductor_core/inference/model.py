@@ -1,0 +1,336 @@
+"""A loaded causal language model: weights, tokenizer, kept prefixes and compiled grammars. Imports torch.
+
+Used from one thread at a time (``shared.SharedModel`` sees to that).
+"""
+
+import copy
+import inspect
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import xgrammar
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers.utils import logging as transformers_logging
+
+from conductor_core.chat import FinishReason, Message
+from conductor_core.inference.errors import InferenceError, ModelUnavailable, PromptTooLong
+from conductor_core.inference.generation import Generation, Sampling
+from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, place
+from conductor_core.inference.source import ModelFiles
+
+PREFILL_CHUNK = 512
+"""Tokens read in one pass: between two passes a cancellation is seen."""
+KEPT_PREFIXES = 4
+KEPT_GRAMMARS = 32
+
+
+class LoadedModel:
+    """See the module. Raises on construction: ModelUnavailable."""
+
+    def __init__(self, files: ModelFiles) -> None:
+        self.files = files
+        self.placement = _available(place(files.parameters))
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        torch.set_num_threads(choose_threads(files.parameters))
+        try:
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(
+                files.folder, trust_remote_code=False, local_files_only=True
+            )
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                files.folder,
+                dtype=getattr(torch, self.placement.dtype),
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+            )
+            self.model: Any = model.to(self.placement.device).eval()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError) as error:
+            raise ModelUnavailable(f"{files.folder} could not be loaded: {_first_line(error)}") from error
+        text_config = self.model.config.get_text_config()
+        self.vocabulary: int = text_config.vocab_size
+        self.context_tokens: int = getattr(text_config, "max_position_embeddings", None) or 2**31
+        self.stop_ids = _stop_ids(self.model, self.tokenizer)
+        self._last_logits_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
+        self._prefixes: OrderedDict[tuple[int, ...], DynamicCache] = OrderedDict()
+        self._static_ids: dict[tuple[Message, ...], tuple[int, ...]] = {}
+        self._compiler: Any = None
+        self._grammars: OrderedDict[str, Any] = OrderedDict()
+
+    # -- text and tokens -------------------------------------------------------------------------------------------
+
+    def encode(self, generation: Generation) -> tuple[list[int], tuple[int, ...]]:
+        """Token ids of the prompt, and those of its static beginning (perhaps none)."""
+        if isinstance(generation.prompt, str):
+            return self.encode_text(generation.prompt), ()
+        ids = self._encode_chat(generation.prompt)
+        static = self._static_prefix(generation.prompt[: generation.static_messages])
+        return ids, static if tuple(ids[: len(static)]) == static else ()
+
+    def encode_text(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+    def _encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        if self.tokenizer.chat_template is None:
+            return self.encode_text("".join(f"{turn.content}\n\n" for turn in messages))
+        turns = [turn.model_dump() for turn in messages]
+        try:
+            # Hybrid thinkers are asked not to think: a plan's reasoning is part of its text. Others ignore the word.
+            text = self.tokenizer.apply_chat_template(
+                turns, tokenize=False, add_generation_prompt=True, enable_thinking=False
+            )
+        except Exception as error:  # the template is the model's own program and may raise anything
+            raise InferenceError(f"the chat template of {self.files.folder} fails: {_first_line(error)}") from error
+        return self.encode_text(text)
+
+    def _static_prefix(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
+        """Tokens common to all prompts that begin with ``messages``: found by ending them in two different ways."""
+        if not messages:
+            return ()
+        if messages not in self._static_ids:
+            one, other = (self._encode_chat((*messages, Message(role="user", content=word))) for word in ("Task", "0"))
+            length = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
+            self._static_ids[messages] = tuple(one[:length])
+        return self._static_ids[messages]
+
+    # -- generation ------------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def generate(
+        self, generation: Generation, emit: Callable[[str], None], cancelled: Callable[[], bool]
+    ) -> tuple[FinishReason, int, int] | None:
+        """Writes a completion, piece by piece, to ``emit``.
+
+        Returns finish reason, prompt tokens and completion tokens; None if it was cancelled, which is looked at
+        before each pass. Raises: PromptTooLong, InferenceError.
+        """
+        ids, static = self.encode(generation)
+        room = self.context_tokens - len(ids)
+        if room < 1:
+            raise PromptTooLong(
+                f"the prompt has {len(ids)} tokens, but {self.files.folder.name} reads {self.context_tokens} at most"
+            )
+        matcher = self._matcher(generation.grammar)
+        cache = self._cache_after(static, cancelled)
+        if cache is None:
+            return None
+        writer = _Writer(self, matcher, generation.forcing, emit)
+        pick = _picker(generation.sampling)
+        pending = ids[len(static) :]
+        limit = min(generation.max_tokens, room)
+        while True:
+            logits = self._read(pending, cache, cancelled)
+            if logits is None or cancelled():
+                return None
+            token = pick(writer.masked(logits))
+            if token in self.stop_ids:
+                writer.flush()
+                return "stop", len(ids), len(writer.ids) + 1
+            pending = writer.accept(token, limit)
+            if writer.complete:
+                writer.flush()
+                return "stop", len(ids), len(writer.ids)
+            if len(writer.ids) >= limit:
+                writer.flush()
+                return "length", len(ids), len(writer.ids)
+
+    def _cache_after(self, static: tuple[int, ...], cancelled: Callable[[], bool]) -> DynamicCache | None:
+        """A cache that has read ``static``, the caller's own copy. None if cancelled meanwhile."""
+        if not static:
+            return DynamicCache(config=self.model.config)
+        if static not in self._prefixes:
+            cache = DynamicCache(config=self.model.config)
+            if self._read(list(static), cache, cancelled) is None:
+                return None
+            self._prefixes[static] = cache
+            if len(self._prefixes) > KEPT_PREFIXES:
+                self._prefixes.popitem(last=False)
+        self._prefixes.move_to_end(static)
+        return copy.deepcopy(self._prefixes[static])
+
+    def _read(self, ids: Sequence[int], cache: DynamicCache, cancelled: Callable[[], bool]) -> torch.Tensor | None:
+        """Reads ``ids`` into ``cache``; float32 logits (vocabulary) after the last one, None if cancelled."""
+        options = {"logits_to_keep": 1} if self._last_logits_only else {}
+        output = None
+        for start in range(0, len(ids), PREFILL_CHUNK):
+            if cancelled():
+                return None
+            chunk = torch.tensor([ids[start : start + PREFILL_CHUNK]], device=self.placement.device)
+            output = self.model(input_ids=chunk, past_key_values=cache, use_cache=True, **options)
+        if output is None:
+            raise InferenceError(f"{self.files.folder.name} was given an empty prompt")
+        logits: torch.Tensor = output.logits[0, -1].to("cpu", torch.float32)
+        return logits
+
+    def _matcher(self, grammar: str | None) -> Any:
+        if grammar is None:
+            return None
+        if grammar not in self._grammars:
+            if self._compiler is None:
+                info = xgrammar.TokenizerInfo.from_huggingface(
+                    self.tokenizer, vocab_size=self.vocabulary, stop_token_ids=sorted(self.stop_ids)
+                )
+                self._compiler = xgrammar.GrammarCompiler(info, max_threads=2)
+            self._grammars[grammar] = self._compiler.compile_grammar(grammar)
+            if len(self._grammars) > KEPT_GRAMMARS:
+                self._grammars.popitem(last=False)
+        self._grammars.move_to_end(grammar)
+        return xgrammar.GrammarMatcher(self._grammars[grammar], terminate_without_stop_token=True)
+
+
+class _Writer:
+    """The completion so far: its tokens, its text, its place in the grammar."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        matcher: Any,
+        forcing: Callable[[str, int], str | None] | None,
+        emit: Callable[[str], None],
+    ) -> None:
+        self.ids: list[int] = []
+        self.text = ""
+        self._model = model
+        self._matcher = matcher
+        self._forcing = forcing
+        self._emit = emit
+        self._unread = 0  # ids from here on are not yet in the text
+        self._bitmask = xgrammar.allocate_token_bitmask(1, model.vocabulary)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the grammar allows nothing more."""
+        return self._matcher is not None and bool(self._matcher.is_terminated())
+
+    def masked(self, logits: torch.Tensor) -> torch.Tensor:
+        if self._matcher is not None:
+            self._matcher.fill_next_token_bitmask(self._bitmask)
+            xgrammar.apply_token_bitmask_inplace(logits[: self._model.vocabulary], self._bitmask)
+        return logits
+
+    def accept(self, token: int, limit: int) -> list[int]:
+        """Takes a drawn token; returns the tokens that the model must read next, forced ones included."""
+        if self._matcher is not None and not self._matcher.accept_token(token):
+            raise InferenceError("the model wrote a token that its grammar does not allow")
+        new = [token]
+        self._append(new)
+        if self._matcher is not None and not self.complete:
+            new += self._forced(limit)
+        return new
+
+    def _forced(self, limit: int) -> list[int]:
+        """What can only follow in one way is not asked of the model.
+
+        The last forced token is left to it all the same: it might join the following characters in one token.
+        """
+        demanded = self._forcing(self.text, len(self.ids)) if self._forcing is not None else None
+        if demanded is not None and self._matcher.accept_string(demanded):
+            ids = self._model.encode_text(demanded)
+        else:
+            ids = self._model.encode_text(self._matcher.find_jump_forward_string())[:-1]
+            if not ids or len(self.ids) + len(ids) > limit:
+                return []
+            if not all(self._matcher.accept_token(token) for token in ids):
+                raise InferenceError("the grammar refuses what it demands")
+        self._append(ids)
+        return ids
+
+    def _append(self, ids: Sequence[int]) -> None:
+        self.ids += ids
+        # One token more on the left: some tokenizers drop a leading space. A character cut in two waits for its rest.
+        context = max(0, self._unread - 1)
+        known = self._decode(self.ids[context : self._unread])
+        now = self._decode(self.ids[context:])
+        if now.endswith("�"):
+            return
+        self._unread = len(self.ids)
+        self._say(now[len(known) :])
+
+    def flush(self) -> None:
+        """Says what was held back waiting for the rest of a character."""
+        self._say(self._decode(self.ids[self._unread :]))
+        self._unread = len(self.ids)
+
+    def _say(self, text: str) -> None:
+        if text:
+            self.text += text
+            self._emit(text)
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        text: str = self._model.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+
+def _picker(sampling: Sampling) -> Callable[[torch.Tensor], int]:
+    if sampling.temperature <= 0:
+        return lambda logits: int(logits.argmax())
+    generator = torch.Generator().manual_seed(sampling.seed % 2**63)
+
+    def pick(logits: torch.Tensor) -> int:
+        scores, tokens = (logits / sampling.temperature).sort(descending=True)
+        if sampling.top_k > 0:
+            scores, tokens = scores[: sampling.top_k], tokens[: sampling.top_k]
+        probabilities = scores.softmax(0)
+        before = probabilities.cumsum(0) - probabilities
+        probabilities[before >= sampling.top_p] = 0
+        return int(tokens[torch.multinomial(probabilities, 1, generator=generator)])
+
+    return pick
+
+
+def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Tokens that end an answer: the generation config may name several, the tokenizer one more."""
+    named = model.generation_config.eos_token_id
+    ids = named if isinstance(named, list) else [named]
+    return frozenset(int(token) for token in [*ids, tokenizer.eos_token_id] if token is not None)
+
+
+def _available(placement: Placement) -> Placement:
+    """``placement``, or the processor if the torch that is installed cannot use the card after all."""
+    if placement.device == "cuda" and not torch.cuda.is_available():
+        raise ModelUnavailable(
+            "a graphics card is there, but the installed torch cannot use it: install torch for CUDA"
+        )
+    if placement.device == "mps" and not torch.backends.mps.is_available():
+        raise ModelUnavailable("this torch cannot use the Apple GPU: install a build with MPS")
+    if not placement.fits:
+        gib = 2**30
+        raise ModelUnavailable(
+            f"the model needs {placement.needed_bytes / gib:.1f} GiB, this machine has "
+            f"{placement.memory.total_bytes / gib:.1f} GiB of {placement.memory.label}"
+        )
+    return placement
+
+
+def choose_threads(parameters: int) -> int:
+    """Threads for this model, by trying: on a busy machine more threads than idle cores are several times slower.
+
+    Small models never gain from a second one.
+    """
+    before = torch.get_num_threads()
+    if parameters < SMALL_PARAMETERS or before == 1:
+        return 1
+    weight, vector = torch.ones(2048, 2048), torch.ones(8, 2048)
+    candidates = sorted({1, max(1, before // 2), before})
+    seconds = {threads: _seconds_with(threads, weight, vector) for threads in candidates}
+    torch.set_num_threads(before)
+    return min(candidates, key=lambda threads: seconds[threads])
+
+
+def _seconds_with(threads: int, weight: torch.Tensor, vector: torch.Tensor) -> float:
+    """Median of five products, after one to warm up."""
+    torch.set_num_threads(threads)
+    times = []
+    for _ in range(6):
+        start = time.perf_counter()
+        torch.nn.functional.linear(vector, weight)
+        times.append(time.perf_counter() - start)
+    return sorted(times[1:])[2]
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

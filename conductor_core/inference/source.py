@@ -1,0 +1,157 @@
+"""Finding a model: a folder or a hub id, what its files say, and what is not accepted. Loads no torch.
+
+Weights are read from safetensors alone, and no code that comes with a model is ever run.
+"""
+
+import json
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import huggingface_hub
+from huggingface_hub import constants
+from huggingface_hub import errors as hub
+
+from conductor_core.inference.errors import ModelUnavailable
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+WANTED_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model", "*.tiktoken")
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+_MAX_HEADER_BYTES = 100_000_000
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model on disk that may be loaded.
+
+    Attributes:
+        config: its ``config.json``.
+        parameters: counted from the headers of the weights.
+        size_bytes: of all its weights.
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    parameters: int
+    size_bytes: int
+
+
+def inspect_folder(folder: Path) -> ModelFiles:
+    """Reads headers only. Raises: ModelUnavailable, saying what is missing or refused."""
+    config = _read_config(folder)
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights:
+        if any(True for pattern in _PICKLES for _ in folder.glob(pattern)):
+            raise ModelUnavailable(
+                f"{folder} has pickled weights only, which can run code when loaded: convert them to safetensors"
+            )
+        raise ModelUnavailable(f"{folder} has no *.safetensors file: the weights are missing")
+    architectures = config.get("architectures") or []
+    if not any(str(name).endswith(("ForCausalLM", "ForConditionalGeneration")) for name in architectures):
+        raise ModelUnavailable(
+            f"{folder} is not a model that writes text: its config.json names {architectures or 'no architecture'}"
+        )
+    if not (folder / "tokenizer.json").is_file() and not (folder / "tokenizer_config.json").is_file():
+        raise ModelUnavailable(f"{folder} has no tokenizer (tokenizer.json)")
+    parameters = sum(_count_parameters(path) for path in weights)
+    return ModelFiles(folder, config, parameters, sum(path.stat().st_size for path in weights))
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelUnavailable(f"{folder} has no config.json: it is not a model folder") from None
+    except (OSError, ValueError) as error:
+        raise ModelUnavailable(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise ModelUnavailable(f"{path} must hold a JSON object")
+    return config
+
+
+def _count_parameters(path: Path) -> int:
+    return sum(prod(shape) for shape in _tensor_shapes(path))
+
+
+def _tensor_shapes(path: Path) -> Iterator[list[int]]:
+    """Shapes of all tensors of a safetensors file: 8 bytes of length (little endian), then a JSON header."""
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            if length > _MAX_HEADER_BYTES:
+                raise ValueError(f"a header of {length} bytes")
+            header = json.loads(file.read(length))
+        for name, entry in header.items():
+            if name != "__metadata__":
+                yield [int(size) for size in entry["shape"]]
+    except (OSError, ValueError, struct.error, KeyError, TypeError, AttributeError) as error:
+        raise ModelUnavailable(f"{path} is not a whole safetensors file: {error}") from error
+
+
+def cached_folder(hub_id: str) -> Path | None:
+    """The newest downloaded snapshot of a hub model that has weights, without asking the hub."""
+    repository = Path(constants.HF_HUB_CACHE) / f"models--{hub_id.replace('/', '--')}"
+    main = repository / "refs" / "main"
+    snapshots = sorted((repository / "snapshots").glob("*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    if main.is_file():
+        snapshots.insert(0, repository / "snapshots" / main.read_text().strip())
+    for folder in snapshots:
+        if (folder / "config.json").is_file() and _weights_complete(folder):
+            return folder
+    return None
+
+
+def _weights_complete(folder: Path) -> bool:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        names = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
+        return all((folder / name).is_file() for name in names)
+    return any(folder.glob("*.safetensors"))
+
+
+def cached_hub_ids() -> list[str]:
+    """Hub ids of all models that were downloaded on this machine, whole or not."""
+    names = sorted(path.name for path in Path(constants.HF_HUB_CACHE).glob("models--*--*"))
+    return [name.removeprefix("models--").replace("--", "/", 1) for name in names]
+
+
+def fetch(ref: str) -> ModelFiles:
+    """The model of a folder or hub id, downloaded if it is not there yet. Blocks.
+
+    Raises: ModelUnavailable.
+    """
+    folder = Path(ref).expanduser()
+    if folder.is_dir():
+        return inspect_folder(folder)
+    if not HUB_ID.fullmatch(ref):
+        raise ModelUnavailable(f"{ref!r} is neither a folder nor a hub id (owner/name)")
+    return inspect_folder(cached_folder(ref) or _download(ref))
+
+
+def _download(hub_id: str) -> Path:
+    try:
+        names = [sibling.rfilename for sibling in huggingface_hub.HfApi().model_info(hub_id).siblings or ()]
+        if not any(name.endswith(".safetensors") for name in names):
+            raise ModelUnavailable(f"{hub_id} offers no safetensors weights on the hub: it is not downloaded")
+        return Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=list(WANTED_FILES)))
+    except hub.GatedRepoError:
+        raise ModelUnavailable(f"{hub_id} is gated: accept its licence on the hub and log in") from None
+    except hub.RepositoryNotFoundError:
+        raise ModelUnavailable(
+            f"the hub has no public model {hub_id!r}: check its name, or log in if it is private"
+        ) from None
+    except (
+        hub.HfHubHTTPError,
+        hub.LocalEntryNotFoundError,
+        hub.OfflineModeIsEnabled,
+        httpx2.HTTPError,
+        OSError,
+    ) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ModelUnavailable(f"{hub_id} is not on this machine and could not be downloaded: {reason}") from error
