@@ -19,9 +19,12 @@
     │   └── WorkerOutputTooLarge    more bytes than this worker may send
     ├── LimitReached            a budget of the run: steps, tokens, USD, seconds, depth
     └── StoreError              the database
-        ├── StoreFull
-        ├── StoreReadOnly
-        └── StoreTooNew             written by a newer version of this program
+        ├── StoreFull               no space left; the log goes on once there is
+        ├── StoreReadOnly           the file or its folder may not be written
+        ├── StoreLocked             another program holds the write lock for too long
+        ├── StoreDamaged            not a database, or one with broken pages
+        ├── StoreTooNew             written by a newer version of this program
+        └── EventOutOfOrder         an event that cannot follow those already kept of its run
 
 The message is one line that names the fault and its place and says what to do. Facts are attributes.
 """
@@ -142,4 +145,16 @@ class StoreReadOnly(StoreError):
 
 
 class StoreTooNew(StoreError):
+    pass
+
+
+class StoreLocked(StoreError):
+    pass
+
+
+class StoreDamaged(StoreError):
+    pass
+
+
+class EventOutOfOrder(StoreError):
     pass

@@ -1,0 +1,249 @@
+"""The event log: one thread and one connection write; whoever appends waits until the events are on disk.
+
+Appends that arrive while a commit is under way are written together by the next one (group commit), so durability
+costs one flush per group and not per event. The same transaction keeps ``runs`` and ``snapshots`` in step.
+"""
+
+import asyncio
+import concurrent.futures
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+
+from sqlalchemy import func, insert, select
+
+from conductor_core.errors import StoreError
+from conductor_core.events import Event
+from storage import failures
+from storage.database import Database
+from storage.encoding import encode
+from storage.live_runs import LiveRuns
+from storage.owner import Owner
+from storage.records import StoredEvent
+from storage.tables import EVENTS
+
+_MOST_REQUESTS = 512
+_CHECKPOINT_BYTES = 4 << 20
+_PAGE_BYTES = 4096
+_FEED_EVENTS = 2000
+
+
+@dataclass(slots=True)
+class _Request:
+    """Some events and the one who waits for them; ``loop`` is None for a waiting thread."""
+
+    events: Sequence[Event]
+    loop: asyncio.AbstractEventLoop | None
+    future: "asyncio.Future[None] | concurrent.futures.Future[None]"
+    error: StoreError | None = None
+
+
+@dataclass(slots=True)
+class Feed:
+    """What one follower has not yet read of a run. Touched only in its own loop's thread.
+
+    Attributes:
+        missed: more came than is kept here; read from the database instead.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    events: list[StoredEvent] = field(default_factory=list)
+    missed: bool = False
+
+    def push(self, events: Sequence[StoredEvent]) -> None:
+        if self.missed or len(self.events) + len(events) > _FEED_EVENTS:
+            self.missed = True
+            self.events.clear()
+        else:
+            self.events.extend(events)
+        self.news.set()
+
+    def take(self) -> tuple[list[StoredEvent], bool]:
+        """The events since the last call, and whether some are missing."""
+        taken = self.events, self.missed
+        self.events, self.missed = [], False
+        self.news.clear()
+        return taken
+
+
+class EventLog:
+    """The ``EventSink`` of a database; safe to use from any thread and any event loop."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._owner = Owner(database.owners_folder)
+        self._live = LiveRuns(database.writer, self._owner)
+        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._feeds: dict[str, list[Feed]] = {}
+        self._door = threading.Lock()
+        self._closed = False
+        self._unmoved_bytes = 0
+        self._thread = threading.Thread(target=self._write_all, name="event-log", daemon=True)
+        self._thread.start()
+
+    async def append(self, *events: Event) -> None:
+        """Returns when the events are durable. Raises: StoreError; then none of *these* events was kept.
+
+        Cancelling the wait does not take the events back: what happened stays on the record.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._submit(_Request(events, loop, future))
+        await future
+
+    def append_and_wait(self, *events: Event) -> None:
+        """``append`` for a thread without an event loop."""
+        future: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._submit(_Request(events, None, future))
+        future.result()
+
+    def writes(self, run_id: str) -> bool:
+        """Whether this process is the one that writes the run, so that each of its events is announced here."""
+        return run_id in self._live
+
+    def subscribe(self, run_id: str) -> Feed:
+        """A feed of the events of ``run_id`` committed from now on, for the running loop. End with ``unsubscribe``."""
+        feed = Feed(asyncio.get_running_loop())
+        with self._door:
+            self._feeds[run_id] = [*self._feeds.get(run_id, ()), feed]
+        return feed
+
+    def unsubscribe(self, run_id: str, feed: Feed) -> None:
+        with self._door:
+            rest = [other for other in self._feeds.get(run_id, ()) if other is not feed]
+            if rest:
+                self._feeds[run_id] = rest
+            else:
+                self._feeds.pop(run_id, None)
+
+    def close(self) -> None:
+        """Writes what was appended before, then stops. Later appends raise StoreError."""
+        with self._door:
+            if self._closed:
+                return
+            self._closed = True
+            self._requests.put(None)
+        self._thread.join()
+        self._owner.close()
+
+    def _submit(self, request: _Request) -> None:
+        with self._door:
+            if self._closed:
+                raise StoreError(f"the database {self._database.path} is closed: no more events can be kept")
+            self._requests.put(request)
+
+    def _write_all(self) -> None:
+        while (first := self._requests.get()) is not None:
+            batch = [first]
+            last = False
+            while len(batch) < _MOST_REQUESTS and not last:
+                try:
+                    more = self._requests.get_nowait()
+                except queue.Empty:
+                    break
+                if more is None:
+                    last = True
+                else:
+                    batch.append(more)
+            self._commit(batch)
+            _answer(batch)
+            self._checkpoint_if_due()
+            if last:
+                return
+
+    def _commit(self, batch: Sequence[_Request]) -> None:
+        """Writes ``batch`` in one transaction; if that fails, each request alone, so that one cannot fail another."""
+        try:
+            written = self._write(batch)
+        except StoreError as error:
+            failure = error
+        except Exception as error:  # noqa: BLE001  whatever it is, those who wait must hear of it and the log must go on
+            failure = StoreError(f"the database {self._database.path} failed: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+        else:
+            self._announce(written)
+            return
+        if len(batch) == 1:
+            batch[0].error = failure
+        else:
+            for request in batch:
+                self._commit([request])
+
+    def _write(self, batch: Sequence[_Request]) -> list[StoredEvent]:
+        database, writer = self._database, self._database.writer
+        stored: list[StoredEvent] = []
+        rows: list[dict[str, object]] = []
+        with database.writing(), self._live.changing() as live, failures.translated(database.path), writer.begin():
+            sequence = writer.scalar(select(func.coalesce(func.max(EVENTS.c.sequence), 0))) or 0
+            for asked in chain.from_iterable(request.events for request in batch):
+                sequence += 1
+                event, payload = encode(asked)
+                live.advance(event, sequence, len(payload))
+                stored.append(StoredEvent(sequence, event))
+                rows.append(
+                    {
+                        "sequence": sequence,
+                        "run_id": event.run_id,
+                        "kind": event.kind,
+                        "at_utc": event.at_utc.isoformat(),
+                        "payload": payload,
+                    }
+                )
+                self._unmoved_bytes += len(payload) + _PAGE_BYTES
+            if rows:
+                writer.execute(insert(EVENTS), rows)
+                live.save()
+        return stored
+
+    def _announce(self, stored: Sequence[StoredEvent]) -> None:
+        by_run: dict[str, list[StoredEvent]] = {}
+        for item in stored:
+            by_run.setdefault(item.event.run_id, []).append(item)
+        for run_id, events in by_run.items():
+            for feed in self._feeds.get(run_id, ()):
+                _call(feed.loop, feed.push, events)
+
+    def _checkpoint_if_due(self) -> None:
+        """Between groups, so that nobody waits for it; SQLite's own checkpoint steps in should there be no pause."""
+        if self._unmoved_bytes < _CHECKPOINT_BYTES or not self._requests.empty():
+            return
+        try:
+            with self._database.writing():
+                self._database.checkpoint()
+        except StoreError:
+            # The events are safe in the WAL; the next group reports a lasting fault to those who wait for it.
+            return
+        finally:
+            self._unmoved_bytes = 0
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
+    """Runs ``function`` in the thread of ``loop``; a loop that has been closed has nobody left to tell."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *arguments)
+
+
+def _answer(batch: Sequence[_Request]) -> None:
+    """Wakes all who wait, each loop once."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Request]] = {}
+    for request in batch:
+        if request.loop is None:
+            _settle([request])
+        else:
+            by_loop.setdefault(request.loop, []).append(request)
+    for loop, requests in by_loop.items():
+        _call(loop, _settle, requests)
+
+
+def _settle(requests: Sequence[_Request]) -> None:
+    for request in requests:
+        if request.future.done():  # its waiter was cancelled
+            continue
+        if request.error is None:
+            request.future.set_result(None)
+        else:
+            request.future.set_exception(request.error)

@@ -1,0 +1,83 @@
+"""What went wrong with the database, as one line that says what to do; SQLite's error codes stay in here."""
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy.exc import DBAPIError
+
+from conductor_core.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
+
+_PRIMARY_CODE = 0xFF
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turns whatever the database or the file system raises inside into a StoreError about the file at ``path``."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise _from_sqlite(error.orig, path) from error
+    except sqlite3.Error as error:
+        raise _from_sqlite(error, path) from error
+    except OSError as error:
+        raise _from_os(error, path) from error
+
+
+def locked(path: Path, timeout_s: float) -> StoreLocked:
+    return StoreLocked(
+        f"the database {path} has been locked by another program for {timeout_s:g} s: "
+        "close that program, then try again"
+    )
+
+
+def read_only(path: Path) -> StoreReadOnly:
+    return StoreReadOnly(
+        f"the database {path} cannot be written: allow this user to write the file and its folder, "
+        "or name another place with --db or DATABASE_URL"
+    )
+
+
+def full(path: Path) -> StoreFull:
+    return StoreFull(f"no space left for the database {path}: free some space on its disk, then go on")
+
+
+def damaged(path: Path, detail: str) -> StoreDamaged:
+    return StoreDamaged(
+        f"the database {path} is damaged or is no database ({detail}): "
+        "restore a copy, or move the file away to begin anew"
+    )
+
+
+def _from_sqlite(error: BaseException | None, path: Path) -> StoreError:
+    detail = " ".join(str(error).split())
+    code = getattr(error, "sqlite_errorcode", None)
+    match None if code is None else code & _PRIMARY_CODE:
+        case sqlite3.SQLITE_FULL:
+            return full(path)
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
+            return read_only(path)
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return StoreLocked(
+                f"the database {path} is locked by another program ({detail}): close that program, then try again"
+            )
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return damaged(path, detail)
+        case sqlite3.SQLITE_TOOBIG:
+            return StoreError(f"a text is longer than the database {path} can hold ({detail})")
+    return StoreError(f"the database {path} failed: {detail}")
+
+
+def _from_os(error: OSError, path: Path) -> StoreError:
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return full(path)
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return read_only(path)
+        case errno.ENOTDIR | errno.EEXIST | errno.EISDIR:
+            return StoreError(
+                f"the database {path} cannot be there: {error.filename} is in the way; name another place"
+            )
+    return StoreError(f"the database {path} failed: {error.strerror or error}")

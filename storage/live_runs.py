@@ -1,0 +1,184 @@
+"""The runs being written: each folded as its events come, for its row in ``runs`` and its snapshot."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
+
+from conductor_core import trace as folding
+from conductor_core.errors import EventOutOfOrder, UnknownRun
+from conductor_core.events import Event, RunCreated
+from conductor_core.trace import RunTrace
+from storage.encoding import fold_digest
+from storage.owner import Owner
+from storage.queries import read_trace
+from storage.tables import RUNS, SNAPSHOTS
+
+_SNAPSHOT_TAIL_SIZE = 64 << 10
+_CHANGING = (
+    "status",
+    "topology",
+    "agents",
+    "steps",
+    "steps_completed",
+    "steps_reused",
+    "steps_failed",
+    "input_tokens",
+    "output_tokens",
+    "cost_usd",
+    "duration_ms",
+    "error",
+)
+_UPDATE = (
+    update(RUNS)
+    .where(RUNS.c.run_id == bindparam("this_run"))
+    .values({name: bindparam(f"new_{name}") for name in _CHANGING})
+)
+
+
+@dataclass(slots=True)
+class _LiveRun:
+    """A run and what is stored of it. ``sequence``: of the last event folded. Sizes are in characters of JSON."""
+
+    trace: RunTrace
+    sequence: int
+    is_new: bool = False
+    tail_size: int = 0
+    snapshot_size: int = 0
+    created: dict[str, object] = field(default_factory=dict)
+    row: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def snapshot_due(self) -> bool:
+        """When a quarter has been added, so that all snapshots together cost a few times the last; and at the end."""
+        return self.trace.ended or self.tail_size > max(_SNAPSHOT_TAIL_SIZE, self.snapshot_size // 4)
+
+
+class LiveRuns:
+    """Used by the writer's thread alone, inside its transactions; only ``in`` may be asked from elsewhere."""
+
+    def __init__(self, writer: Connection, owner: Owner) -> None:
+        self._writer = writer
+        self._owner = owner
+        self._runs: dict[str, _LiveRun] = {}
+        self._touched: dict[str, _LiveRun] = {}
+
+    def __contains__(self, run_id: str) -> bool:
+        return run_id in self._runs
+
+    @contextmanager
+    def changing(self) -> Iterator["LiveRuns"]:
+        """Around a transaction: if it fails, what was folded in it is forgotten and read again when next needed."""
+        self._touched = {}
+        try:
+            yield self
+        except BaseException:
+            for run_id in self._touched:
+                self._runs.pop(run_id, None)
+            raise
+        for run_id, live in self._touched.items():
+            live.is_new = False
+            if live.trace.ended:
+                self._runs.pop(run_id, None)
+
+    def advance(self, event: Event, sequence: int, size: int) -> None:
+        """Folds an event that is about to be stored. Raises: EventOutOfOrder."""
+        run_id = event.run_id
+        if isinstance(event, RunCreated):
+            if self._writer.scalar(select(RUNS.c.run_id).where(RUNS.c.run_id == run_id)) or run_id in self._runs:
+                raise EventOutOfOrder(f"run {run_id} exists already: every run needs an id of its own")
+            self._owner.hold()
+            live = _LiveRun(folding.begin(event), sequence, is_new=True)
+            live.created = self._first_row(event, sequence)
+            self._runs[run_id] = live
+            self._touched[run_id] = live
+        else:
+            live = self._runs.get(run_id) or self._load(run_id)
+            self._touched[run_id] = live
+            if live.trace.ended:
+                raise EventOutOfOrder(f"run {run_id} has ended ({live.trace.status}): {event.kind} cannot follow")
+            try:
+                folding.apply(live.trace, event)
+            except (KeyError, ValueError) as error:
+                raise EventOutOfOrder(
+                    f"run {run_id}: {event.kind} cannot follow the events before it ({error})"
+                ) from error
+        live.sequence = sequence
+        live.tail_size += size
+
+    def save(self) -> None:
+        """Stores the rows and snapshots that the folded events changed."""
+        new, changed = [], []
+        for live in self._touched.values():
+            row = _row_of(live.trace)
+            if live.is_new:
+                new.append(live.created | row)
+            elif row != live.row:
+                changed.append({f"new_{name}": row[name] for name in _CHANGING} | {"this_run": live.trace.run_id})
+            live.row = row
+            if live.snapshot_due:
+                self._store_snapshot(live)
+        if new:
+            self._writer.execute(insert(RUNS), new)
+        if changed:
+            self._writer.execute(_UPDATE, changed)
+
+    def _load(self, run_id: str) -> _LiveRun:
+        try:
+            trace, sequence = read_trace(self._writer, run_id)
+        except UnknownRun as error:
+            raise EventOutOfOrder(
+                f"run {run_id} is not in this database: its first event must be run.created"
+            ) from error
+        live = self._runs[run_id] = _LiveRun(trace, sequence)
+        return live
+
+    def _first_row(self, event: RunCreated, sequence: int) -> dict[str, object]:
+        return {
+            "run_id": event.run_id,
+            "sequence": sequence,
+            "created_at_utc": event.at_utc.isoformat(),
+            "task": event.task,
+            "by": event.by,
+            "conductor": None if event.conductor is None else event.conductor.name,
+            "pool": event.pool.name,
+            "parent_run_id": event.parent_run_id,
+            "simulated": event.simulated,
+            "plan_only": event.plan_only,
+            "owner_id": self._owner.id,
+            "owner_host": self._owner.host,
+            "owner_pid": self._owner.pid,
+            "owner_opened_at_utc": self._owner.opened_at_utc.isoformat(),
+        }
+
+    def _store_snapshot(self, live: _LiveRun) -> None:
+        text = live.trace.model_dump_json()
+        self._writer.execute(delete(SNAPSHOTS).where(SNAPSHOTS.c.run_id == live.trace.run_id))
+        self._writer.execute(
+            insert(SNAPSHOTS),
+            {"run_id": live.trace.run_id, "sequence": live.sequence, "fold_digest": fold_digest(), "trace": text},
+        )
+        live.tail_size, live.snapshot_size = 0, len(text)
+
+
+def _row_of(trace: RunTrace) -> dict[str, object]:
+    """The columns of ``runs`` that change as a run goes on."""
+    steps = list(trace.walk())
+    statuses = Counter(step.status for step in steps)
+    return {
+        "status": trace.status,
+        "topology": trace.root.topology,
+        "agents": json.dumps(list(dict.fromkeys(step.agent for step in steps)), ensure_ascii=False),
+        "steps": len(steps),
+        "steps_completed": statuses["completed"],
+        "steps_reused": statuses["reused"],
+        "steps_failed": statuses["failed"],
+        "input_tokens": trace.usage.input_tokens,
+        "output_tokens": trace.usage.output_tokens,
+        "cost_usd": trace.cost_usd,
+        "duration_ms": trace.duration_ms,
+        "error": trace.error,
+    }

@@ -1,0 +1,51 @@
+"""Locks between processes: who may write now, and which processes that own runs are alive.
+
+Both are ``flock`` locks on small files beside the database. The kernel drops them when a process dies, however it dies,
+so they are right across containers, reused process ids and moved clocks, where a recorded process id is not.
+"""
+
+import errno
+import fcntl
+import os
+import time
+from pathlib import Path
+
+_FIRST_WAIT_S = 0.0005
+_LONGEST_WAIT_S = 0.02
+
+
+class FileLock:
+    """An exclusive lock on a file, held by one open file at a time in all processes of this machine."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens ``path``, creating it if need be. Raises: OSError."""
+        self.path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def try_acquire(self) -> bool:
+        """Takes the lock if nobody holds it."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise
+        return True
+
+    def acquire(self, timeout_s: float) -> bool:
+        """Waits for the lock at most ``timeout_s``; False: somebody else held it all that time."""
+        deadline = time.monotonic() + timeout_s
+        wait_s = _FIRST_WAIT_S
+        while not self.try_acquire():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+        return True
+
+    def release(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Releases the lock and the file; the lock cannot be used afterwards."""
+        os.close(self._file)

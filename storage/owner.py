@@ -1,0 +1,61 @@
+"""Which process writes a run, and whether it still lives."""
+
+import os
+import re
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from storage.locks import FileLock
+
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+class Owner:
+    """This process as the writer of runs: it holds the lock of ``folder/<id>`` from its first run until it closes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.id = uuid.uuid4().hex
+        self.host = socket.gethostname()
+        self.pid = os.getpid()
+        self.opened_at_utc = datetime.now(UTC)
+        self._path = folder / self.id
+        self._lock: FileLock | None = None
+
+    def hold(self) -> None:
+        """Takes the lock; call it before a run of this owner is committed. Raises: OSError."""
+        if self._lock is None:
+            self._path.parent.mkdir(exist_ok=True)
+            lock = FileLock(self._path)
+            lock.try_acquire()
+            self._lock = lock
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._path.unlink(missing_ok=True)
+            self._lock.close()
+            self._lock = None
+
+
+@contextmanager
+def gone(folder: Path, owner_id: str) -> Iterator[bool]:
+    """Whether the owner's process has ended; if so nobody else finds out before the block is left.
+
+    Raises: OSError.
+    """
+    path = folder / owner_id
+    if not _ID.fullmatch(owner_id) or not path.exists():
+        yield True
+        return
+    lock = FileLock(path)
+    try:
+        if lock.try_acquire():
+            yield True
+            path.unlink(missing_ok=True)
+        else:
+            yield False
+    finally:
+        lock.close()

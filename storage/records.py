@@ -1,0 +1,50 @@
+"""What the store hands out besides traces."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from conductor_core.chat import Usage
+from conductor_core.events import Event
+from conductor_core.trace import RunStatus
+from conductor_core.workflow.model import Frozen
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event and its place in the log: ``sequence`` grows with each commit, over all runs."""
+
+    sequence: int
+    event: Event
+
+
+class RunSummary(Frozen):
+    """A run at a glance.
+
+    Attributes:
+        sequence: of its ``run.created``; hand the last one's to ``Store.runs(before=...)`` for the next page.
+        agents: of its steps, each once, in order of appearance.
+        steps: of all rounds; ``steps_*`` count those of them that ended so.
+        cost_usd: None: some price is unknown. duration_ms: None while it runs.
+    """
+
+    run_id: str
+    sequence: int
+    created_at_utc: datetime
+    status: RunStatus
+    task: str
+    by: str
+    conductor: str | None
+    pool: str
+    parent_run_id: str | None
+    simulated: bool
+    plan_only: bool
+    topology: str | None
+    agents: tuple[str, ...]
+    steps: int
+    steps_completed: int
+    steps_reused: int
+    steps_failed: int
+    usage: Usage
+    cost_usd: float | None
+    duration_ms: float | None
+    error: str | None

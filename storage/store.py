@@ -1,0 +1,146 @@
+"""The store as the pages and the command line see it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from conductor_core.errors import BadInput, EventOutOfOrder
+from conductor_core.events import FINAL_KINDS, RunInterrupted
+from conductor_core.trace import ENDED_STATUSES, RunTrace
+from storage import failures, queries
+from storage.database import BUSY_TIMEOUT_S, Database
+from storage.event_log import EventLog
+from storage.owner import gone
+from storage.records import RunSummary, StoredEvent
+
+_POLL_S = 0.2
+_PAGE_EVENTS = 1000
+
+
+class Store:
+    """The runs of one database; safe to use from any thread. All reading methods raise StoreError.
+
+    Attributes:
+        log: where the engine's events go.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.log = EventLog(database)
+
+    def trace(self, run_id: str) -> tuple[RunTrace, int]:
+        """The run as it stands, and the sequence to ``follow`` it from. Raises: UnknownRun."""
+        with self._database.reading() as connection:
+            return queries.read_trace(connection, run_id)
+
+    def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
+        """The run's events with a sequence above ``after``, in order; none for an unknown run."""
+        with self._database.reading() as connection:
+            return queries.read_events(connection, run_id, after, limit)
+
+    def summary(self, run_id: str) -> RunSummary:
+        """Raises: UnknownRun."""
+        with self._database.reading() as connection:
+            return queries.read_summary(connection, run_id)
+
+    def runs(
+        self, limit: int = 50, before: int | None = None, search: str | None = None, status: str | None = None
+    ) -> list[RunSummary]:
+        """Runs, newest first.
+
+        Args:
+            before: the ``sequence`` of the last run of the page before this one.
+            search: text that the task contains, whatever its case (ASCII).
+            status: only runs of this status.
+        """
+        with self._database.reading() as connection:
+            return queries.read_runs(connection, limit=limit, before=before, search=search, status=status)
+
+    def resolve(self, prefix: str) -> str:
+        """The id of the one run whose id begins with ``prefix``. Raises: UnknownRun, BadInput if there are several."""
+        with self._database.reading() as connection:
+            found = queries.read_run_ids(connection, prefix, limit=4) if prefix else []
+        if not found:
+            raise queries.unknown_run(prefix)
+        if prefix in found:
+            return prefix
+        if len(found) > 1:
+            shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+            raise BadInput(f"several runs begin with {prefix!r}: {shown}; give more of the id")
+        return found[0]
+
+    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[list[StoredEvent]]:
+        """The run's events after ``after``, in groups as they are committed, each exactly once; ends with the run.
+
+        Events of this process come the moment they are durable, those of another within 0.2 s. Raises: UnknownRun.
+        """
+        feed = self.log.subscribe(run_id)
+        try:
+            group = await asyncio.to_thread(self.events, run_id, after, _PAGE_EVENTS)
+            if not group and await asyncio.to_thread(self._status, run_id) in ENDED_STATUSES:
+                group = await asyncio.to_thread(self.events, run_id, after)
+                if not group:
+                    return
+            news: list[StoredEvent] = []
+            while True:
+                if group:
+                    yield group
+                    after = group[-1].sequence
+                    if group[-1].event.kind in FINAL_KINDS:
+                        return
+                if len(group) == _PAGE_EVENTS:
+                    group = await asyncio.to_thread(self.events, run_id, after, _PAGE_EVENTS)
+                    continue
+                timeout_s = None if self.log.writes(run_id) else _POLL_S
+                try:
+                    await asyncio.wait_for(feed.news.wait(), timeout_s)
+                except TimeoutError:
+                    missed = True
+                else:
+                    news, missed = feed.take()
+                if missed:
+                    group = await asyncio.to_thread(self.events, run_id, after, _PAGE_EVENTS)
+                else:
+                    group = [stored for stored in news if stored.sequence > after]
+        finally:
+            self.log.unsubscribe(run_id, feed)
+
+    def mark_interrupted(self) -> list[str]:
+        """Ends each run whose process is gone with ``run.interrupted``, and returns their ids."""
+        with self._database.reading() as connection:
+            unfinished = queries.read_unfinished(connection)
+        marked = []
+        for owner_id in dict.fromkeys(owner for _, owner in unfinished):
+            with failures.translated(self._database.path), gone(self._database.owners_folder, owner_id) as is_gone:
+                if is_gone:
+                    marked += [run_id for run_id, owner in unfinished if owner == owner_id and self._interrupt(run_id)]
+        return marked
+
+    def close(self) -> None:
+        """Writes what was appended before, then closes the file. The store cannot be used afterwards."""
+        self.log.close()
+        self._database.close()
+
+    def _status(self, run_id: str) -> str:
+        with self._database.reading() as connection:
+            return queries.read_status(connection, run_id)
+
+    def _interrupt(self, run_id: str) -> bool:
+        trace, _ = self.trace(run_id)
+        if trace.ended:
+            return False
+        try:
+            self.log.append_and_wait(RunInterrupted(run_id=run_id, at_ms=trace.last_at_ms))
+        except EventOutOfOrder:  # another process was quicker
+            return False
+        return True
+
+
+def open_store(url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Store:
+    """Opens the database at ``url`` (``sqlite:///FOLDER/FILE``), creating or upgrading it if need be.
+
+    Args:
+        busy_timeout_s: how long to wait while another program writes.
+
+    Raises: StoreError: StoreTooNew, StoreReadOnly, StoreFull, StoreLocked, StoreDamaged or a plain one.
+    """
+    return Store(Database(url, busy_timeout_s=busy_timeout_s))

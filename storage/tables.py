@@ -1,0 +1,91 @@
+"""The tables. ``events`` is the truth; ``runs`` and ``snapshots`` are folded from it and could be built again.
+
+Times are ISO 8601 text in UTC, and JSON is text: both read the same in every database.
+"""
+
+from sqlalchemy import Column, Index, Integer, Text
+from sqlmodel import Field, SQLModel
+
+
+class EventRow(SQLModel, table=True):
+    """One event, never changed or deleted (triggers hold it).
+
+    Attributes:
+        sequence: counts over all runs, in the order of commits, and is never given twice.
+        payload: the event as JSON, in the very bytes (UTF-8) that a digest of it is taken over.
+    """
+
+    __tablename__ = "events"
+    __table_args__ = (Index("ix_events_run_id_sequence", "run_id", "sequence"), {"sqlite_autoincrement": True})
+
+    sequence: int | None = Field(default=None, sa_column=Column(Integer, primary_key=True, autoincrement=True))
+    run_id: str = Field(sa_column=Column(Text, nullable=False))
+    kind: str = Field(sa_column=Column(Text, nullable=False))
+    at_utc: str = Field(sa_column=Column(Text, nullable=False))
+    payload: str = Field(sa_column=Column(Text, nullable=False))
+
+
+class RunRow(SQLModel, table=True):
+    """A run at a glance, for lists; changed in the transaction of the event that changes it.
+
+    Attributes:
+        sequence: of its ``run.created``; the order of the list.
+        agents: JSON list of the agents of its steps, each once, in order of appearance.
+        cost_usd: None: some price is unknown.
+        owner_id: names the lock file of the process that writes it; the rest of ``owner_*`` tells people which
+            process that was and when it opened the database.
+    """
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        Index("ix_runs_sequence", "sequence", unique=True),
+        Index("ix_runs_status_sequence", "status", "sequence"),
+        Index("ix_runs_parent_run_id", "parent_run_id"),
+    )
+
+    run_id: str = Field(sa_column=Column(Text, primary_key=True))
+    sequence: int
+    created_at_utc: str = Field(sa_column=Column(Text, nullable=False))
+    status: str = Field(sa_column=Column(Text, nullable=False))
+    task: str = Field(sa_column=Column(Text, nullable=False))
+    by: str = Field(sa_column=Column(Text, nullable=False))
+    conductor: str | None = Field(default=None, sa_column=Column(Text))
+    pool: str = Field(sa_column=Column(Text, nullable=False))
+    parent_run_id: str | None = Field(default=None, sa_column=Column(Text))
+    simulated: bool
+    plan_only: bool
+    topology: str | None = Field(default=None, sa_column=Column(Text))
+    agents: str = Field(sa_column=Column(Text, nullable=False))
+    steps: int
+    steps_completed: int
+    steps_reused: int
+    steps_failed: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None = None
+    duration_ms: float | None = None
+    error: str | None = Field(default=None, sa_column=Column(Text))
+    owner_id: str = Field(sa_column=Column(Text, nullable=False))
+    owner_host: str = Field(sa_column=Column(Text, nullable=False))
+    owner_pid: int
+    owner_opened_at_utc: str = Field(sa_column=Column(Text, nullable=False))
+
+
+class SnapshotRow(SQLModel, table=True):
+    """The latest stored fold of a run: its trace after the event ``sequence``.
+
+    Attributes:
+        fold_digest: of the code that folded it; a snapshot of other code is passed over, not believed.
+    """
+
+    __tablename__ = "snapshots"
+
+    run_id: str = Field(sa_column=Column(Text, primary_key=True))
+    sequence: int
+    fold_digest: str = Field(sa_column=Column(Text, nullable=False))
+    trace: str = Field(sa_column=Column(Text, nullable=False))
+
+
+EVENTS = SQLModel.metadata.tables["events"]
+RUNS = SQLModel.metadata.tables["runs"]
+SNAPSHOTS = SQLModel.metadata.tables["snapshots"]
