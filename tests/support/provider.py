@@ -2,8 +2,9 @@
 
 ``with ScriptedProvider() as provider:`` starts it in a thread of its own, so that it serves the event loop of a test,
 an engine in another thread and a browser alike. Unless told otherwise it answers every request with a text that depends
-on nothing but the model and the messages. ``provider.then(...)`` queues replies (one a request),
-``provider.always(...)`` sets the reply for all others; both take a ``Reply``, an ``Answer`` or a function from ``Call`` to either.
+on nothing but the model and the messages. ``provider.then(...)`` queues replies (one a request) and
+``provider.always(...)`` sets the reply for all others; both take a ``Reply``, an ``Answer`` or a function from ``Call``
+to either.
 """
 
 import asyncio
@@ -243,9 +244,12 @@ class ScriptedProvider:
         self._queue.extend(scripts)
         return self
 
-    def forget(self) -> None:
-        """Empties the record of calls."""
+    def reset(self) -> None:
+        """Forgets calls, counts (but of connections) and scripts."""
         self.calls.clear()
+        self._queue.clear()
+        self._always = deterministic_answer
+        self.disconnects = self.most_at_once = 0
 
     def wait_until(self, condition: Callable[[Self], bool], timeout_s: float = 5.0) -> bool:
         """Waits until ``condition`` holds; False if it never did."""

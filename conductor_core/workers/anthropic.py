@@ -1,0 +1,141 @@
+"""Anthropic's Messages interface, streamed natively.
+
+Wire format: https://docs.anthropic.com/en/api/messages-streaming. An answer is whole when ``message_delta`` has brought
+a ``stop_reason``; input tokens come with ``message_start``, output tokens, cumulative, with ``message_delta``.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from conductor_core.chat import Finished, FinishReason, Message, ReasoningDelta, TextDelta, Usage, WorkerSpec
+from conductor_core.workers.openai import is_count
+from conductor_core.workers.text import Pieces, whole_characters
+
+BASE_URL = "https://api.anthropic.com/v1"
+_VERSION = "2023-06-01"
+_DEFAULT_MAX_TOKENS = 4096
+"""The interface demands a limit; 4096 is what the paper gave its workers (arXiv 2512.04388, section 4)."""
+
+_REASONS: dict[str, FinishReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+    "tool_use": "tool_calls",
+}
+
+
+class AnthropicDialect:
+    """See ``http.Dialect``."""
+
+    def url(self, spec: WorkerSpec) -> str:
+        return f"{_base(spec)}/messages"
+
+    def models_url(self, spec: WorkerSpec) -> str:
+        return f"{_base(spec)}/models"
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        return {"anthropic-version": _VERSION} | ({"x-api-key": key} if key else {})
+
+    def body(self, spec: WorkerSpec, messages: Sequence[Message]) -> dict[str, Any]:
+        """System turns go into ``system``; the turns of the conversation keep their order."""
+        system = "\n\n".join(message.content for message in messages if message.role == "system")
+        turns = [{"role": turn.role, "content": turn.content} for turn in messages if turn.role != "system"]
+        body: dict[str, Any] = {"max_tokens": _DEFAULT_MAX_TOKENS, **spec.params}
+        if system:
+            body["system"] = system
+        return body | {"model": spec.model, "messages": turns, "stream": True}
+
+    def simpler(self, body: Mapping[str, Any], complaint: str) -> dict[str, Any] | None:
+        """Nothing sent is optional."""
+        return None
+
+    def reader(self) -> "MessageReader":
+        return MessageReader()
+
+
+def _base(spec: WorkerSpec) -> str:
+    """Both forms of base URL are in use: with and without the version."""
+    base = (spec.base_url or BASE_URL).rstrip("/")
+    return base if base.endswith("/v1") else f"{base}/v1"
+
+
+class MessageReader:
+    """Reads the events of one message."""
+
+    def __init__(self) -> None:
+        self._stop_reason: FinishReason | None = None
+        self._input_tokens: int | None = None
+        self._output_tokens: int | None = None
+        self._model: str | None = None
+        self._text = Pieces()
+        self._thinking = Pieces()
+
+    @property
+    def complete(self) -> bool:
+        return self._stop_reason is not None
+
+    def feed(self, event: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
+        match event.get("type"):
+            case "message_start":
+                self._read_message(_mapping(event.get("message"), "message_start without a message"))
+            case "content_block_start":
+                return self._block(_mapping(event.get("content_block"), "a block without content"))
+            case "content_block_delta":
+                return self._block(_mapping(event.get("delta"), "a block without a delta"))
+            case "message_delta":
+                self._read_end(_mapping(event.get("delta"), "message_delta without a delta"))
+                self._read_usage(event.get("usage"))
+            case "message":
+                self._read_message(event)
+                self._read_end(event)
+                blocks = event.get("content")
+                return [
+                    chunk for block in blocks or () for chunk in self._block(_mapping(block, "a block of no shape"))
+                ]
+            case None:
+                raise ValueError("an event that is no part of a message")
+            case _:
+                # ``ping``, ``content_block_stop``, ``message_stop``; new types may be added by the provider.
+                pass
+        return []
+
+    def finished(self) -> Finished:
+        usage = None
+        if self._input_tokens is not None and self._output_tokens is not None:
+            usage = Usage(input_tokens=self._input_tokens, output_tokens=self._output_tokens)
+        return Finished(finish_reason=self._stop_reason or "other", usage=usage, model=self._model)
+
+    def _block(self, block: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
+        text, thinking = block.get("text"), block.get("thinking")
+        if isinstance(text, str) and (joined := self._text.feed(text)):
+            return [TextDelta(text=joined)]
+        if isinstance(thinking, str) and (joined := self._thinking.feed(thinking)):
+            return [ReasoningDelta(text=joined)]
+        return []
+
+    def _read_message(self, message: Mapping[str, Any]) -> None:
+        if isinstance(model := message.get("model"), str) and model:
+            self._model = whole_characters(model)
+        self._read_usage(message.get("usage"))
+
+    def _read_end(self, delta: Mapping[str, Any]) -> None:
+        if isinstance(reason := delta.get("stop_reason"), str) and reason:
+            self._stop_reason = _REASONS.get(reason, "other")
+
+    def _read_usage(self, usage: Any) -> None:
+        """Cached input is reported apart from ``input_tokens``; all of it was read."""
+        if not isinstance(usage, dict):
+            return
+        parts = [usage.get(name) for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")]
+        if is_count(parts[0]):
+            self._input_tokens = sum(part for part in parts if is_count(part))
+        if is_count(usage.get("output_tokens")):
+            self._output_tokens = usage["output_tokens"]
+
+
+def _mapping(value: Any, otherwise: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(otherwise)
+    return value

@@ -1,0 +1,220 @@
+"""What went wrong on the way to a provider, as one of our errors with one clear line.
+
+A line names the worker, what happened and what to do. It never holds a key, a page of HTML or a control character:
+what a provider says is untrusted, cut short and cleaned before it is quoted.
+"""
+
+import email.utils
+import json
+import math
+import re
+import socket
+import ssl
+import time
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+
+from conductor_core.chat import WorkerSpec
+from conductor_core.errors import (
+    WorkerError,
+    WorkerFailed,
+    WorkerRateLimited,
+    WorkerRefused,
+    WorkerStreamCut,
+    WorkerTimedOut,
+    WorkerUnreachable,
+)
+
+_QUOTED_CHARACTERS = 300
+_KEY_LIKE = re.compile(
+    r"\b(?:(?:sk|pk|rk|xai)-|(?:sk|gsk|hf|r8)_|AIza)[A-Za-z0-9_*.-]{12,}|(?i:\bbearer\s+[A-Za-z0-9_*.-]{12,})"
+)
+_HTML = re.compile(r"<(?:!doctype|html|head|body|script|style|title|meta|div|h1|p)\b", re.IGNORECASE)
+_NO_QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
+
+# Statuses that providers put into words in an error object: OpenAI's ``code`` and ``type``, Anthropic's ``type``
+# (https://docs.anthropic.com/en/api/errors).
+_STATUS_OF_TYPE = {
+    "insufficient_quota": 402,
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "model_not_found": 404,
+    "request_too_large": 413,
+    "context_length_exceeded": 400,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "api_error": 500,
+    "server_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+
+
+def one_line(text: str, *, secret: str | None = None, limit: int = _QUOTED_CHARACTERS) -> str:
+    """``text`` fit to be quoted: one line, no key, no control or formatting character, cut at ``limit``."""
+    if secret:
+        text = text.replace(secret, "***")
+    text = plain(_KEY_LIKE.sub("***", text)[: limit * 8])
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def plain(text: str) -> str:
+    """``text`` on one line, each run of spaces, control and formatting characters a single space."""
+    return " ".join("".join(" " if unicodedata.category(char)[0] in "CZ" else char for char in text).split())
+
+
+@dataclass(frozen=True)
+class Said:
+    """What an error reply says: its message, fit to be quoted, and the provider's own code for it; empty if unknown."""
+
+    text: str = ""
+    code: str = ""
+
+
+def said(body: bytes, content_type: str, secret: str | None) -> Said:
+    """Reads an error body: an error object, or plain text. Of a page of HTML or broken JSON nothing is quoted."""
+    text = body.decode("utf-8", "replace").strip()
+    if "html" in content_type.lower():
+        return Said()
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return Said() if text.startswith(("{", "[")) else Said(_quotable(text, secret))
+    return Said(_quotable(_message_of(document) or "", secret), _code_of(document))
+
+
+def _quotable(text: str, secret: str | None) -> str:
+    return "" if _HTML.search(text) else one_line(text, secret=secret)
+
+
+def _code_of(document: Any) -> str:
+    found = document.get("error", document) if isinstance(document, dict) else None
+    words = [found.get(key) for key in ("code", "type")] if isinstance(found, dict) else []
+    return next((word for word in words if isinstance(word, str)), "")
+
+
+def _message_of(document: Any) -> str | None:
+    """The human part of the error objects in use: OpenAI, Anthropic, FastAPI, Ollama, llama.cpp."""
+    if isinstance(document, str):
+        return document
+    if isinstance(document, list):
+        return next((found for item in document[:3] if (found := _message_of(item))), None)
+    if isinstance(document, dict):
+        for key in ("error", "message", "detail", "msg", "error_description"):
+            if key in document and (found := _message_of(document[key])):
+                return found
+    return None
+
+
+def retry_after_s(headers: Mapping[str, str], now_s: float | None = None) -> float | None:
+    """Seconds the provider asks us to wait: ``Retry-After`` as a number or an HTTP date (RFC 9110, 10.2.3)."""
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    if value is None or (seconds := _number(value)) is not None:
+        return None if value is None else seconds
+    try:
+        at_s = email.utils.parsedate_to_datetime(value).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+    return max(0.0, at_s - (time.time() if now_s is None else now_s))
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        number = float(value) if value is not None else math.nan
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
+
+
+def _host(spec: WorkerSpec, url: httpx2.URL) -> str:
+    return f"worker {spec.name}: {url.host}" + (f":{url.port}" if url.port else "")
+
+
+def _key_hint(spec: WorkerSpec) -> str:
+    if spec.api_key_env is None:
+        return "name the variable that holds its key as api_key_env in the pool file"
+    return f"check the key in {spec.api_key_env}"
+
+
+def from_status(spec: WorkerSpec, url: httpx2.URL, status: int, said: Said, wait_s: float | None = None) -> WorkerError:
+    """The error for an HTTP status, or for the status that an error object under 200 stands for."""
+    quoted = f" ({said.text})" if said.text else ""
+    where = _host(spec, url)
+    if status in (401, 403):
+        return WorkerRefused(f"{where} refused the key with {status}{quoted}; {_key_hint(spec)}")
+    if status == 402 or said.code in _NO_QUOTA:
+        return WorkerRefused(f"{where} wants to be paid first{quoted}; check the account's credit")
+    if status == 404:
+        return WorkerRefused(f"{where} knows no such model or path, 404{quoted}; check model and base_url")
+    if status == 429:
+        wait = "" if wait_s is None else f", asking to wait {wait_s:.0f} s"
+        return WorkerRateLimited(
+            f"{where} is limiting requests, 429{wait}{quoted}; lower max_concurrency or wait", retry_after_s=wait_s
+        )
+    if status in (408, 504):
+        return WorkerTimedOut(f"{where} gave up waiting, {status}{quoted}; try again", retry_after_s=wait_s)
+    if status >= 500 or status in (409, 425):
+        return WorkerFailed(f"{where} failed with {status}{quoted}; try again later", retry_after_s=wait_s)
+    if 300 <= status < 400:
+        return WorkerRefused(f"{where} redirects elsewhere, {status}, which is not followed; correct base_url")
+    return WorkerRefused(f"{where} rejected the request with {status}{quoted}; check model and params")
+
+
+def from_error_object(spec: WorkerSpec, url: httpx2.URL, found: Any, secret: str | None) -> WorkerError:
+    """The error for an error object where an answer should be: under 200, or in the middle of a stream."""
+    said = Said(_quotable(_message_of(found) or "", secret), _code_of(found))
+    words = [found.get(key) for key in ("code", "type", "status")] if isinstance(found, dict) else []
+    for status in map(_status_of, words):
+        if status is not None:
+            return from_status(spec, url, status, said)
+    quoted = f" ({said.text})" if said.text else ""
+    return WorkerFailed(f"{_host(spec, url)} sent an error instead of an answer{quoted}; try again")
+
+
+def _status_of(word: Any) -> int | None:
+    """The HTTP status that a provider's error code stands for: 429, "429" and "rate_limit_error" alike."""
+    if isinstance(word, str):
+        word = int(word) if word.isascii() and word.isdecimal() and len(word) == 3 else _STATUS_OF_TYPE.get(word)
+    return word if type(word) is int and 400 <= word < 600 else None
+
+
+def from_transport(spec: WorkerSpec, url: httpx2.URL, error: Exception, *, answering: bool) -> WorkerError:
+    """The error for a failed connection; ``answering``: the provider had begun to answer."""
+    where = _host(spec, url)
+    if isinstance(error, httpx2.ConnectTimeout):
+        return WorkerUnreachable(f"{where} did not accept a connection in time; is the server up and base_url right?")
+    if isinstance(error, httpx2.TimeoutException):
+        return WorkerTimedOut(f"{where} sent nothing for {spec.timeout_s:g} s; raise timeout_s or try again")
+    if isinstance(error, httpx2.ProxyError):
+        return WorkerUnreachable(f"{where} is not reachable through the proxy; check the proxy variables")
+    if isinstance(error, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
+        return WorkerRefused(f"{where} cannot be asked: the request is not valid HTTP; check base_url and the key")
+    if isinstance(error, httpx2.ConnectError):
+        return WorkerUnreachable(f"{where} {_why_unreachable(error)}")
+    if answering:
+        return WorkerStreamCut(f"{where} closed the connection in the middle of its answer; try again")
+    return WorkerUnreachable(f"{where} closed the connection without an answer; try again")
+
+
+def _why_unreachable(error: BaseException) -> str:
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, socket.gaierror):
+            return "cannot be found: no such host name; check base_url"
+        if isinstance(seen, ssl.SSLError):
+            return "offers no valid TLS certificate; check base_url and the machine's certificates"
+        if isinstance(seen, ConnectionRefusedError):
+            return "refuses connections: is the server running, and is base_url right?"
+        seen = seen.__cause__ or seen.__context__
+    return "cannot be reached: is the server running, and is base_url right?"

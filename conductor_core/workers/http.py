@@ -1,0 +1,370 @@
+"""Workers behind an HTTP interface: one POST a call, its answer read as server-sent events.
+
+HttpWorker.answer      messages in, chunks out; the end decided by the finish reason
+  Dialect              what is sent and how an event is read: openai.py, anthropic.py
+  Exchange             one POST over httpx2: status, content type, bounds, events as JSON objects
+  faults               everything that goes wrong, as one of our errors
+"""
+
+import asyncio
+import codecs
+import functools
+import json
+import os
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Protocol
+
+import httpx2
+
+from conductor_core import __version__
+from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, WorkerSpec
+from conductor_core.errors import (
+    WorkerError,
+    WorkerFailed,
+    WorkerOutputTooLarge,
+    WorkerRefused,
+    WorkerStreamCut,
+)
+from conductor_core.workers import faults
+
+CONNECT_TIMEOUT_S = 10.0
+WRITE_TIMEOUT_S = 30.0
+TAIL_S = 5.0
+"""How long after the finish reason the rest (usage figures) is waited for."""
+DRAIN_S = 0.2
+"""How long the end of the bytes is waited for after ``[DONE]``, so that the connection can be used again."""
+_ERROR_BODY_BYTES = 64 * 1024
+_ERROR_BODY_S = 5.0
+_WIRE_BYTES_PER_OUTPUT_BYTE = 128
+"""An event carries a few characters in some hundred bytes of JSON; a stream beyond this ratio is not an answer."""
+
+
+class Reader(Protocol):
+    """Reads one answer, event by event. Implemented for OpenAI's and Anthropic's events."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the provider has said why the answer ended."""
+        ...
+
+    def feed(self, event: Mapping[str, Any]) -> Sequence[TextDelta | ReasoningDelta]:
+        """The text in one event. Raises: ValueError saying what was sent that has no place in an answer."""
+        ...
+
+    def finished(self) -> Finished:
+        """What is known at the end of a complete answer."""
+        ...
+
+
+class Dialect(Protocol):
+    """How a provider is spoken to. Implemented for OpenAI and Anthropic."""
+
+    def url(self, spec: WorkerSpec) -> str: ...
+
+    def models_url(self, spec: WorkerSpec) -> str: ...
+
+    def headers(self, key: str | None) -> dict[str, str]: ...
+
+    def body(self, spec: WorkerSpec, messages: Sequence[Message]) -> dict[str, Any]: ...
+
+    def simpler(self, body: Mapping[str, Any], complaint: str) -> dict[str, Any] | None:
+        """``body`` without the optional part that a 400 or 422 complains about; None if there is none."""
+        ...
+
+    def reader(self) -> Reader: ...
+
+
+def read_key(spec: WorkerSpec) -> str | None:
+    """The worker's key from the environment; None if it needs none.
+
+    Raises: WorkerRefused naming the variable, if it is missing or cannot be sent. The key itself is never in a message.
+    """
+    if spec.api_key_env is None:
+        return None
+    key = os.environ.get(spec.api_key_env, "").strip()
+    if not key:
+        raise WorkerRefused(f"worker {spec.name}: the environment variable {spec.api_key_env} is not set; set its key")
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise WorkerRefused(
+            f"worker {spec.name}: the value of {spec.api_key_env} has characters that no key has; set it again"
+        )
+    return key
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """One for the process: reading the machine's certificates takes tens of milliseconds."""
+    return httpx2.create_ssl_context()
+
+
+def open_client(spec: WorkerSpec) -> httpx2.AsyncClient:
+    """A client that keeps as many connections as the worker may have calls at once, and follows no redirect."""
+    return httpx2.AsyncClient(
+        verify=_tls(),
+        headers={"user-agent": f"conductor-inspector/{__version__}", "accept-encoding": "identity"},
+        timeout=httpx2.Timeout(
+            connect=min(CONNECT_TIMEOUT_S, spec.timeout_s),
+            read=spec.timeout_s,
+            write=min(WRITE_TIMEOUT_S, spec.timeout_s),
+            pool=None,
+        ),
+        limits=httpx2.Limits(
+            max_connections=None, max_keepalive_connections=spec.max_concurrency, keepalive_expiry=60.0
+        ),
+        follow_redirects=False,
+    )
+
+
+class _StrictBytes(httpx2.AsyncByteStream):
+    """A body that must be UTF-8 and must end within bounds; the client's own decoding would hide invalid bytes."""
+
+    def __init__(self, spec: WorkerSpec, inner: httpx2.AsyncByteStream) -> None:
+        self._spec = spec
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        decoder = codecs.getincrementaldecoder("utf-8")("strict")
+        allowed = self._spec.max_output_bytes * _WIRE_BYTES_PER_OUTPUT_BYTE
+        async for part in self._inner:
+            allowed -= len(part)
+            if allowed < 0:
+                raise _too_large(self._spec)
+            try:
+                decoder.decode(part)
+            except UnicodeDecodeError:
+                raise WorkerFailed(f"worker {self._spec.name}: sent bytes that are not UTF-8; try again") from None
+            yield part
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _too_large(spec: WorkerSpec) -> WorkerOutputTooLarge:
+    return WorkerOutputTooLarge(
+        f"worker {spec.name}: sent more than the {spec.max_output_bytes:,} bytes it may; "
+        "raise max_output_bytes or lower max_tokens"
+    )
+
+
+class Exchange:
+    """One POST and the JSON objects of its answer. Made by ``exchange``; iterate it once."""
+
+    def __init__(self, spec: WorkerSpec, source: httpx2.EventSource, key: str | None) -> None:
+        self.complete = False
+        """Set by the reader of the answer once it is whole: from then on the rest is waited for only briefly."""
+        self._spec = spec
+        self._source = source
+        self._key = key
+
+    @property
+    def response(self) -> httpx2.Response:
+        return self._source.response
+
+    async def complaint(self) -> faults.Said:
+        """What the body of an error reply says, bounded in bytes and time; empty if nothing fit for a person."""
+        response = self._source.response
+        if _encoding_of(response):
+            return faults.Said()
+        body = bytearray()
+        try:
+            async with asyncio.timeout(_ERROR_BODY_S):
+                async with aclosing(response.aiter_raw()) as parts:
+                    async for part in parts:
+                        body += part
+                        if len(body) >= _ERROR_BODY_BYTES:
+                            break
+        except (TimeoutError, httpx2.TransportError):
+            return faults.Said()
+        return faults.said(bytes(body[:_ERROR_BODY_BYTES]), response.headers.get("content-type", ""), self._key)
+
+    async def events(self) -> AsyncGenerator[dict[str, Any]]:
+        """The answer's events, or the one JSON document of a server that does not stream. Raises: WorkerError."""
+        response = self._source.response
+        name = self._spec.name
+        if encoding := _encoding_of(response):
+            raise WorkerRefused(
+                f"worker {name}: sent a compressed answer ({encoding}) though asked not to; turn compression off there"
+            )
+        response.stream = _StrictBytes(self._spec, _async_stream(response))
+        response.encoding = "utf-8"
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind == "text/event-stream":
+            async with aclosing(self._stream()) as events:
+                async for event in events:
+                    yield event
+        elif kind == "application/json" or kind.endswith("+json"):
+            yield self._parse(await self._whole_body())
+        else:
+            shown = faults.one_line(kind, limit=60) or "no content type"
+            raise WorkerRefused(
+                f"worker {name}: answered with {shown} instead of an event stream; check that base_url is an API's"
+            )
+
+    async def _stream(self) -> AsyncGenerator[dict[str, Any]]:
+        source = self._source.__aiter__()
+        while True:
+            try:
+                if self.complete:
+                    async with asyncio.timeout(TAIL_S):
+                        event = await anext(source)
+                else:
+                    event = await anext(source)
+            except (StopAsyncIteration, TimeoutError):
+                return
+            except httpx2.SSEError:
+                raise _too_large(self._spec) from None
+            if event.data == "[DONE]":
+                await _drain(source)
+                return
+            if event.data:
+                yield self._parse(event.data)
+
+    async def _whole_body(self) -> str:
+        parts: list[str] = []
+        size = 0
+        async for text in self._source.response.aiter_text():
+            size += len(text)
+            if size > event_bytes(self._spec):
+                raise _too_large(self._spec)
+            parts.append(text)
+        return "".join(parts)
+
+    def _parse(self, text: str) -> dict[str, Any]:
+        """One JSON object. Raises: WorkerError, also for an error object."""
+        try:
+            parsed = json.loads(text)
+        except (ValueError, RecursionError):
+            parsed = None
+        if not isinstance(parsed, dict):
+            raise WorkerFailed(f"worker {self._spec.name}: sent something that is not a JSON object; try again")
+        error = parsed if parsed.get("object") == "error" else parsed.get("error")
+        if error:
+            raise faults.from_error_object(self._spec, self._source.response.url, error, self._key)
+        return parsed
+
+
+def event_bytes(spec: WorkerSpec) -> int:
+    """The largest event worth holding in memory: a whole answer in one, its characters escaped."""
+    return 2 * spec.max_output_bytes + 64 * 1024
+
+
+def _encoding_of(response: httpx2.Response) -> str:
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    return "" if encoding == "identity" else faults.one_line(encoding, limit=40)
+
+
+def _async_stream(response: httpx2.Response) -> httpx2.AsyncByteStream:
+    if not isinstance(response.stream, httpx2.AsyncByteStream):
+        raise TypeError("an asynchronous client gave a synchronous body")
+    return response.stream
+
+
+async def _drain(source: AsyncIterator[httpx2.ServerSentEvent]) -> None:
+    try:
+        async with asyncio.timeout(DRAIN_S):
+            async for _ in source:
+                pass
+    except (TimeoutError, httpx2.TransportError, WorkerError):
+        # The answer is whole; a connection that does not end cleanly is simply not used again.
+        return
+
+
+class HttpWorker:
+    """Answers steps through one provider. Its connections belong to the event loop that first used it."""
+
+    def __init__(self, spec: WorkerSpec, dialect: Dialect) -> None:
+        self._spec = spec
+        self._dialect = dialect
+        self._client: httpx2.AsyncClient | None = None
+        self._refused_option: str | None = None
+
+    @property
+    def spec(self) -> WorkerSpec:
+        return self._spec
+
+    async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk]:
+        """See ``Worker.answer``. A missing key is refused before a connection is made."""
+        key = read_key(self._spec)
+        body = self._dialect.body(self._spec, messages)
+        if self._refused_option is not None:
+            body = self._dialect.simpler(body, self._refused_option) or body
+        while True:
+            async with self._post(body, key) as sent:
+                if sent.response.status_code == 200:
+                    async with aclosing(self._read(sent)) as chunks:
+                        async for chunk in chunks:
+                            yield chunk
+                    return
+                body = await self._simpler_or_raise(sent, body)
+
+    async def aclose(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    @asynccontextmanager
+    async def _post(self, body: Mapping[str, Any], key: str | None) -> AsyncGenerator[Exchange]:
+        """Sends ``body`` and gives the reply; what fails on the wire, here or while it is read, is a WorkerError."""
+        if self._client is None:
+            self._client = open_client(self._spec)
+        try:
+            url = httpx2.URL(self._dialect.url(self._spec))
+        except httpx2.InvalidURL:
+            raise WorkerRefused(f"worker {self._spec.name}: its base_url is not a URL; correct it") from None
+        answering = False
+        try:
+            async with self._client.sse(
+                url,
+                method="POST",
+                json=dict(body),
+                headers=self._dialect.headers(key),
+                max_event_size=event_bytes(self._spec),
+            ) as source:
+                answering = True
+                yield Exchange(self._spec, source, key)
+        except httpx2.TransportError as error:
+            raise faults.from_transport(self._spec, url, error, answering=answering) from error
+
+    async def _simpler_or_raise(self, sent: Exchange, body: Mapping[str, Any]) -> dict[str, Any]:
+        response = sent.response
+        said = await sent.complaint()
+        simpler = self._dialect.simpler(body, said.text) if response.status_code in (400, 422) else None
+        if simpler is None:
+            wait_s = faults.retry_after_s(response.headers)
+            raise faults.from_status(self._spec, response.url, response.status_code, said, wait_s)
+        # Remembered, so that a server without the option is asked in vain once and not at each call.
+        self._refused_option = said.text
+        return simpler
+
+    async def _read(self, sent: Exchange) -> AsyncGenerator[Chunk]:
+        reader = self._dialect.reader()
+        allowed = self._spec.max_output_bytes
+        try:
+            async with aclosing(sent.events()) as events:
+                async for event in events:
+                    for chunk in self._feed(reader, event):
+                        allowed -= len(chunk.text.encode())
+                        if allowed < 0:
+                            raise _too_large(self._spec)
+                        yield chunk
+                    sent.complete = reader.complete
+        except httpx2.TransportError:
+            # After the finish reason the answer is whole: only usage figures can be missing.
+            if not reader.complete:
+                raise
+        if not reader.complete:
+            raise WorkerStreamCut(
+                f"worker {self._spec.name}: the stream ended without a finish reason, so the answer is not whole; "
+                "try again"
+            )
+        yield reader.finished()
+
+    def _feed(self, reader: Reader, event: Mapping[str, Any]) -> Sequence[TextDelta | ReasoningDelta]:
+        try:
+            return reader.feed(event)
+        except ValueError as error:
+            raise WorkerFailed(
+                f"worker {self._spec.name}: sent {error}; check that base_url is such an API's"
+            ) from error

@@ -1,0 +1,137 @@
+"""OpenAI's chat completions, as spoken by OpenAI, Google, OpenRouter, vLLM, Ollama, llama.cpp, LM Studio and others.
+
+Wire format: https://platform.openai.com/docs/api-reference/chat-streaming. Known departures of compatible servers that
+are read: thinking in ``reasoning_content`` or ``reasoning``, content as a list of parts, a whole ``message`` where a
+``delta`` should be (a server that does not stream), usage in every event, no ``[DONE]``, cost in ``usage.cost``.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeGuard
+
+from conductor_core.chat import Finished, FinishReason, Message, ReasoningDelta, TextDelta, Usage, WorkerSpec
+from conductor_core.workers.text import Pieces, whole_characters
+
+BASE_URL = "https://api.openai.com/v1"
+
+_REASONS: dict[str, FinishReason] = {
+    "stop": "stop",
+    "end_turn": "stop",
+    "eos": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "content_filter": "content_filter",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+}
+
+
+class OpenAIDialect:
+    """See ``http.Dialect``."""
+
+    def url(self, spec: WorkerSpec) -> str:
+        return f"{_base(spec)}/chat/completions"
+
+    def models_url(self, spec: WorkerSpec) -> str:
+        return f"{_base(spec)}/models"
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        return {"authorization": f"Bearer {key}"} if key else {}
+
+    def body(self, spec: WorkerSpec, messages: Sequence[Message]) -> dict[str, Any]:
+        return {
+            **spec.params,
+            "model": spec.model,
+            "messages": [{"role": message.role, "content": message.content} for message in messages],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+
+    def simpler(self, body: Mapping[str, Any], complaint: str) -> dict[str, Any] | None:
+        """Without ``stream_options``: older compatible servers refuse it."""
+        if "stream_options" not in body or not ("stream_options" in complaint or "include_usage" in complaint):
+            return None
+        return {key: value for key, value in body.items() if key != "stream_options"}
+
+    def reader(self) -> "ChatReader":
+        return ChatReader()
+
+
+def _base(spec: WorkerSpec) -> str:
+    return (spec.base_url or BASE_URL).rstrip("/")
+
+
+class ChatReader:
+    """Reads the events of one chat completion; of several choices only the first (index 0)."""
+
+    def __init__(self) -> None:
+        self._finish_reason: FinishReason | None = None
+        self._usage: Usage | None = None
+        self._cost_usd: float | None = None
+        self._model: str | None = None
+        self._text = Pieces()
+        self._reasoning = Pieces()
+
+    @property
+    def complete(self) -> bool:
+        return self._finish_reason is not None
+
+    def feed(self, event: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
+        if isinstance(model := event.get("model"), str) and model:
+            self._model = whole_characters(model)
+        if isinstance(usage := event.get("usage"), dict):
+            self._read_usage(usage)
+        choices = event.get("choices")
+        if choices is None and ("usage" in event or event.get("object") == "chat.completion.chunk"):
+            choices = []
+        if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+            raise ValueError("an event that is no part of a chat completion")
+        return [chunk for choice in choices if choice.get("index", 0) in (0, None) for chunk in self._choice(choice)]
+
+    def finished(self) -> Finished:
+        return Finished(
+            finish_reason=self._finish_reason or "other",
+            usage=self._usage,
+            cost_usd=self._cost_usd,
+            model=self._model,
+        )
+
+    def _choice(self, choice: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
+        delta = choice.get("delta") or choice.get("message") or {}
+        if not isinstance(delta, dict):
+            raise ValueError("a choice without a delta")
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason:
+            if reason == "error":
+                raise ValueError("the finish reason 'error' without saying which")
+            self._finish_reason = _REASONS.get(reason.lower(), "other")
+        chunks: list[TextDelta | ReasoningDelta] = []
+        thinking = delta.get("reasoning_content") or delta.get("reasoning")
+        if isinstance(thinking, str) and (text := self._reasoning.feed(thinking)):
+            chunks.append(ReasoningDelta(text=text))
+        chunks += self._content(delta.get("content"))
+        return chunks
+
+    def _content(self, content: Any) -> list[TextDelta | ReasoningDelta]:
+        if content is None:
+            return []
+        if isinstance(content, str):
+            text = self._text.feed(content)
+            return [TextDelta(text=text)] if text else []
+        if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+            texts = [part["text"] for part in content if isinstance(part.get("text"), str)]
+            return [chunk for text in texts for chunk in self._content(text)]
+        raise ValueError("content that is no text")
+
+    def _read_usage(self, usage: Mapping[str, Any]) -> None:
+        given, made = usage.get("prompt_tokens"), usage.get("completion_tokens")
+        if is_count(given) and is_count(made):
+            self._usage = Usage(input_tokens=given, output_tokens=made)
+        cost = usage.get("cost")
+        if isinstance(cost, int | float) and not isinstance(cost, bool) and math.isfinite(cost) and cost >= 0:
+            self._cost_usd = float(cost)
+
+
+def is_count(value: Any) -> TypeGuard[int]:
+    """Whether a provider's figure is a number of tokens; a bool, a fraction or a negative one is not."""
+    return type(value) is int and 0 <= value < 2**53

@@ -1,0 +1,33 @@
+"""The worker pool's doors: read a pool file, open a worker, find local servers, check a worker's health."""
+
+from pathlib import Path
+
+from conductor_core.chat import Worker, WorkerSpec
+from conductor_core.errors import BadInput
+from conductor_core.settings import Settings
+from conductor_core.workers.anthropic import AnthropicDialect
+from conductor_core.workers.http import HttpWorker
+from conductor_core.workers.openai import OpenAIDialect
+from conductor_core.workers.pool_file import load_pool_file
+
+__all__ = ["PAPER_POOL", "load_pool_file", "open_worker"]
+
+PAPER_POOL = Path(__file__).with_name("pools") / "paper.toml"
+"""The seven workers of the paper (arXiv 2512.04388, section 4), their keys taken from the environment."""
+
+
+def open_worker(spec: WorkerSpec, settings: Settings) -> Worker:
+    """The worker that ``spec`` describes. Nothing is connected and no model loaded before its first answer.
+
+    Raises: BadInput for a rehearsal worker: those come from ``conductor_core.rehearsal``.
+    """
+    if spec.provider == "openai":
+        return HttpWorker(spec, OpenAIDialect())
+    if spec.provider == "anthropic":
+        return HttpWorker(spec, AnthropicDialect())
+    if spec.provider == "local":
+        # Imported here because it brings torch, which a pool of remote workers never needs.
+        from conductor_core.workers.local import LocalWorker
+
+        return LocalWorker(spec)
+    raise BadInput(f"worker {spec.name}: a rehearsal worker is simulated and has no provider to open")

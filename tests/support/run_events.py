@@ -1,0 +1,111 @@
+"""Events of small runs, for tests of whatever reads or keeps them."""
+
+import hashlib
+
+from conductor_core import events as ev
+from conductor_core.chat import ConductorInfo, Message, Usage, WorkerSpec
+from conductor_core.events import Event
+from conductor_core.workflow.model import Step, Workflow
+
+POOL = ev.PoolInfo(
+    name="rehearsal",
+    workers=(
+        WorkerSpec(name="solver", provider="rehearsal", model="solver"),
+        WorkerSpec(name="checker", provider="rehearsal", model="checker"),
+    ),
+)
+TWO_STEPS = Workflow(
+    steps=(
+        Step(instruction="Solve it.", agent="solver"),
+        Step(instruction="Check it.", agent="checker", access_list=(0,)),
+    )
+)
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def created(run_id: str, task: str = "What is 6 times 7?", **fields: object) -> ev.RunCreated:
+    values: dict[str, object] = {
+        "run_id": run_id,
+        "task": task,
+        "conductor": ConductorInfo(name="tiny", kind="local", model="tiny"),
+        "pool": POOL,
+        "limits": ev.Limits(),
+        "simulated": True,
+        "app_version": "0",
+    }
+    return ev.RunCreated.model_validate(values | fields)
+
+
+def planned(run_id: str, workflow: Workflow = TWO_STEPS, at_ms: float = 20.0) -> list[Event]:
+    """The plan as a Conductor writes it, in two deltas."""
+    return [
+        ev.PlanStarted(run_id=run_id, at_ms=5, messages=(Message(role="user", content="plan"),)),
+        ev.PlanDelta(run_id=run_id, at_ms=10, text="model_id = "),
+        ev.PlanDelta(run_id=run_id, at_ms=15, text="[0, 1]"),
+        ev.PlanCompleted(
+            run_id=run_id,
+            at_ms=at_ms,
+            source="conductor",
+            raw="model_id = [0, 1]",
+            workflow=workflow,
+            topology="chain",
+            usage=Usage(input_tokens=10, output_tokens=5),
+            first_token_ms=5,
+            duration_ms=15,
+        ),
+    ]
+
+
+def step_started(run_id: str, index: int, at_ms: float) -> ev.StepStarted:
+    return ev.StepStarted(
+        run_id=run_id,
+        at_ms=at_ms,
+        path=(index,),
+        agent="solver",
+        identity=f"identity {index}",
+        messages=(Message(role="user", content=f"step {index}"),),
+    )
+
+
+def step_completed(
+    run_id: str, index: int, output: str, at_ms: float, cost_usd: float | None = 0.5
+) -> ev.StepCompleted:
+    return ev.StepCompleted(
+        run_id=run_id,
+        at_ms=at_ms,
+        path=(index,),
+        output=output,
+        output_sha256=sha256(output),
+        finish_reason="stop",
+        usage=Usage(input_tokens=7, output_tokens=3),
+        cost_usd=cost_usd,
+        first_token_ms=1,
+        duration_ms=10,
+    )
+
+
+def answered(run_id: str, index: int, output: str = "42", at_ms: float = 30.0) -> list[Event]:
+    """A step that starts, streams its output in one delta and completes 10 ms later."""
+    return [
+        step_started(run_id, index, at_ms),
+        ev.StepDelta(run_id=run_id, at_ms=at_ms + 1, path=(index,), text=output, output_tokens=3),
+        step_completed(run_id, index, output, at_ms + 10),
+    ]
+
+
+def run_completed(run_id: str, answer: str | None = "42", at_ms: float = 100.0) -> ev.RunCompleted:
+    return ev.RunCompleted(run_id=run_id, at_ms=at_ms, answer=answer, usage=Usage(), cost_usd=1.0, duration_ms=at_ms)
+
+
+def whole_run(run_id: str, task: str = "What is 6 times 7?") -> list[Event]:
+    """A run of two steps from its creation to its answer."""
+    return [
+        created(run_id, task),
+        *planned(run_id),
+        *answered(run_id, 0, at_ms=30),
+        *answered(run_id, 1, "42, checked", at_ms=50),
+        run_completed(run_id, "42, checked"),
+    ]
