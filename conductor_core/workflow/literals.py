@@ -1,0 +1,372 @@
+"""Reads list, object, string and number literals. Evaluates nothing; work is linear, depth and length are bounded.
+
+Two ways of reading. *Strict* follows Python (and accepts JSON's ``true``, ``false``, ``null``): what is a valid literal
+means exactly what Python says it means. *Lenient* takes over where strict fails and reads what models really write:
+unescaped apostrophes, raw line breaks, typographic quotes, bare words, missing commas and brackets. It notes each
+repair, and never reads past ``limit``, where the next list begins.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from conductor_core.workflow.escapes import decode, without_dangling_escape
+from conductor_core.workflow.source import Source, shorten
+
+MAX_DEPTH = 8
+MAX_ITEMS = 1000
+
+_SPACE = re.compile(r"(?:[\s\ufeff]+|#[^\r\n]*|\\(?=[\r\n]))*")
+_LENIENT_SPACE = re.compile(r"(?:[\s\ufeff]+|#[^\r\n]*|//[^\r\n]*|\\(?=[\r\n]))*")
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?![\w.])")
+_KEYWORD = re.compile(r"(?:None|True|False|null|true|false)(?!\w)")
+_WORD = re.compile(r"[^,\[\](){}'\"#\r\n:=]*")
+_OPEN_QUOTE = re.compile(r"(?P<prefix>[rRbBuUfF]{0,2})(?P<quote>'''|\"\"\"|['\"])")
+_LENIENT_OPEN_QUOTE = re.compile(r"(?P<prefix>[rRbBuUfF]{0,2})(?P<quote>'''|\"\"\"|['\"]|(?!```)[`“”„‟«‘’‚‛])")
+_CLOSERS = {"“": '”"“', "”": '”"', "„": '“”"', "‟": '”"', "«": "»", "‘": "’'", "’": "’'", "‚": "‘’'", "‛": "’'"}
+_AFTER_STRING = re.compile(r"\s*(?P<brackets>(?:[\])}]\s*)*)")
+_VALUE_AHEAD = re.compile(
+    r"\s*(?:\Z|[\[({\])}#'\"`“”„‘]|[rRbBuUfF]{1,2}['\"]|(?:-?[0-9]{1,9}|all|none|null|true|false)\s*[,\])}])",
+    re.IGNORECASE,
+)
+_LIST_AHEAD = re.compile(r"\s*\Z")
+_STRING_AHEAD = re.compile(r"\s*[rRbBuUfF]{0,2}['\"]")
+_CLOSING = {"[": "]", "(": ")", "{": "}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A literal and where it stands: ``text[start:end]``.
+
+    Attributes:
+        text: of a string, what it stands for; of a word, the word.
+        number: of a number.
+        items: of a list, its entries; of an object, keys and values in turn.
+        closed: False if it has no end of its own.
+    """
+
+    kind: Literal["list", "object", "string", "number", "word"]
+    start: int
+    end: int
+    text: str = ""
+    number: float = 0
+    items: tuple["Node", ...] = ()
+    closed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What reading one literal brought. ``problem``: code, offset and sentence of what made it stop, if anything."""
+
+    node: Node
+    repairs: tuple[tuple[int, str], ...] = ()
+    problem: tuple[str, int, str] | None = None
+
+
+class NotLiteral(Exception):
+    """Strict reading failed at ``offset``."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(reason)
+        self.offset = offset
+        self.reason = reason
+
+
+class Reader:
+    """Reads literals of one text.
+
+    Args:
+        stops: ascending offsets at which a list assignment begins; lenient reading ends there, outside strings.
+        json: strings are JSON strings (see ``escapes.decode``), else Python strings with LaTeX repaired.
+
+    Attributes:
+        work: characters passed over so far, looking ahead included: the measure of the time bound.
+    """
+
+    def __init__(self, source: Source, *, stops: Sequence[int] = (), json: bool = False) -> None:
+        self.source = source
+        self.text = source.text
+        self.work = 0
+        self._stops = stops
+        self._json = json
+        self._strict = True
+        self._limit = len(self.text)
+        self._at = 0
+        self._repairs: list[tuple[int, str]] = []
+        self._problem: tuple[str, int, str] | None = None
+
+    def strict(self, start: int) -> Reading:
+        """Reads the literal at ``start``. Raises: NotLiteral."""
+        return self._read(start, len(self.text), strict=True)
+
+    def lenient(self, start: int, limit: int | None = None) -> Reading:
+        """Reads what can be read of the literal at ``start``, no further than ``limit``. Never raises."""
+        return self._read(start, len(self.text) if limit is None else limit, strict=False)
+
+    def _read(self, start: int, limit: int, *, strict: bool) -> Reading:
+        self._strict, self._limit, self._at = strict, limit, start
+        self._repairs, self._problem = [], None
+        try:
+            node = self._value(0)
+        finally:
+            self.work += self._at - start
+        return Reading(node, tuple(self._repairs), self._problem)
+
+    # -- places --
+
+    def _skip(self) -> None:
+        space = _SPACE if self._strict or self._json else _LENIENT_SPACE
+        match = space.match(self.text, self._at, self._limit)
+        if match:
+            self._at = match.end()
+
+    def _ended(self) -> bool:
+        """Whether nothing more can be read here: the limit, the next list, the end of a code block, or a problem."""
+        if self._problem is not None:
+            return True
+        if self._at >= self._limit:
+            return True
+        return not self._strict and (self._at == self._next_stop(self._at) or self.text.startswith("```", self._at))
+
+    def _next_stop(self, offset: int) -> int:
+        found = bisect_left(self._stops, offset)
+        return self._stops[found] if found < len(self._stops) else len(self.text)
+
+    def _refuse(self, offset: int, reason: str) -> None:
+        """A deviation: the end of strict reading, a repair in lenient reading."""
+        if self._strict:
+            raise NotLiteral(offset, reason)
+        self._repairs.append((offset, reason))
+
+    def _stop(self, code: str, offset: int, sentence: str) -> None:
+        if self._strict:
+            raise NotLiteral(offset, sentence)
+        if self._problem is None:
+            self._problem = (code, offset, sentence)
+
+    # -- values --
+
+    def _value(self, depth: int) -> Node:
+        start = self._at
+        char = self.text[start] if start < self._limit else ""
+        if char and char in "[({":
+            if depth >= MAX_DEPTH:
+                self._stop("too_deep", start, f"brackets are nested more than {MAX_DEPTH} deep")
+                return Node("list", start, start, closed=False)
+            return self._object(depth) if char == "{" else self._list(depth)
+        quote = (_OPEN_QUOTE if self._strict else _LENIENT_OPEN_QUOTE).match(self.text, start, self._limit)
+        if quote:
+            return self._strings(quote)
+        number = _NUMBER.match(self.text, start, self._limit)
+        if number:
+            self._at = number.end()
+            return Node("number", start, self._at, text=number.group(), number=float(number.group()[:19]))
+        keyword = _KEYWORD.match(self.text, start, self._limit)
+        if keyword:
+            self._at = keyword.end()
+            return Node("word", start, self._at, text=keyword.group())
+        if self._strict:
+            found = shorten(self.text[start : start + 30], 20)
+            raise NotLiteral(
+                start, f"expected a value, found {found}" if found else "the text ends where a value is due"
+            )
+        word = _WORD.match(self.text, start, min(self._limit, self._next_stop(start + 1)))
+        self._at = max(word.end() if word else start, start + 1)
+        return Node("word", start, self._at, text=self.text[start : self._at].strip())
+
+    def _list(self, depth: int) -> Node:
+        start, opening = self._at, self.text[self._at]
+        self._at += 1
+        items: list[Node] = []
+        comma = True
+        while True:
+            self._skip()
+            if self._ended():
+                return self._unclosed("list", start, items, depth)
+            char = self.text[self._at]
+            if char in "])}":
+                if char != _CLOSING[opening]:
+                    self._refuse(self._at, f"read {char} as the {_CLOSING[opening]} that closes the list")
+                self._at += 1
+                if opening == "(" and len(items) == 1 and not comma:
+                    return items[0]
+                return Node("list", start, self._at, items=tuple(items))
+            if char == ",":
+                if comma:
+                    self._refuse(self._at, "left out a comma with nothing before it")
+                comma = True
+                self._at += 1
+                continue
+            if not comma:
+                self._refuse(self._at, "put in a missing comma")
+            if len(items) >= MAX_ITEMS:
+                self._stop("too_large", self._at, f"a list has more than {MAX_ITEMS} entries")
+                continue
+            items.append(self._value(depth + 1))
+            comma = False
+
+    def _object(self, depth: int) -> Node:
+        start = self._at
+        self._at += 1
+        items: list[Node] = []
+        comma = True
+        while True:
+            self._skip()
+            if self._ended():
+                return self._unclosed("object", start, items, depth)
+            char = self.text[self._at]
+            if char in "])}":
+                if char != "}":
+                    self._refuse(self._at, f"read {char} as the }} that closes the object")
+                self._at += 1
+                return Node("object", start, self._at, items=tuple(items))
+            if char == ",":
+                if comma:
+                    self._refuse(self._at, "left out a comma with nothing before it")
+                comma = True
+                self._at += 1
+                continue
+            if not comma:
+                self._refuse(self._at, "put in a missing comma")
+            if len(items) >= 2 * MAX_ITEMS:
+                self._stop("too_large", self._at, f"an object has more than {MAX_ITEMS} keys")
+                continue
+            key = self._value(depth + 1)
+            self._skip()
+            if self._ended():
+                return self._unclosed("object", start, items, depth)
+            if self.text[self._at] == ":":
+                self._at += 1
+                self._skip()
+            else:
+                self._refuse(self._at, "put in a missing colon")
+            if self._ended():
+                return self._unclosed("object", start, items, depth)
+            if key.kind not in ("string", "word"):
+                self._refuse(key.start, "read a key that is not a string")
+            items += (key, self._value(depth + 1))
+            comma = False
+
+    def _unclosed(self, kind: Literal["list", "object"], start: int, items: list[Node], depth: int) -> Node:
+        """What is there of a list or object without an end. Only a whole list's own bracket can safely be put in."""
+        if self._strict:
+            raise NotLiteral(self._at, "a bracket is not closed")
+        closed = False
+        if self._problem is None:
+            if self._at >= len(self.text):
+                self._problem = ("cut_off", self._at, "the text ends here, inside a list")
+            elif self._at != self._limit or self._at == self._next_stop(self._at):
+                closed = depth == 0 and bool(items) and all(item.closed for item in items)
+                if closed:
+                    self._repairs.append((self._at, "put in the missing bracket that closes the list begun before"))
+        return Node(kind, start, self._at, items=tuple(items), closed=closed)
+
+    # -- strings --
+
+    def _strings(self, quote: re.Match[str]) -> Node:
+        """One string literal, and those that follow it directly or after a plus: they are one string."""
+        start = self._at
+        parts: list[str] = []
+        closed = True
+        following: re.Match[str] | None = quote
+        while following:
+            if parts:
+                if self._strict and self._json:
+                    raise NotLiteral(self._at, "two strings follow each other without a comma")
+                self._repairs.append((self._at, "joined two string literals with no comma between them"))
+            text, closed = self._string(following)
+            parts.append(text)
+            end = self._at
+            following = None
+            if closed:
+                self._skip()
+                if not self._strict and not self._ended() and self.text[self._at] == "+":
+                    self._at += 1
+                    self._skip()
+                if not self._ended():
+                    following = _OPEN_QUOTE.match(self.text, self._at, self._limit)
+                if following is None:
+                    self._at = end
+        return Node("string", start, self._at, text="".join(parts), closed=closed)
+
+    def _string(self, opening: re.Match[str]) -> tuple[str, bool]:
+        """What one string literal stands for, and whether it is closed."""
+        prefix, quote, start = opening["prefix"].lower(), opening["quote"], self._at
+        self._at = opening.end()
+        if self._strict and (set(prefix) & set("bf") or (self._json and (prefix or quote != '"'))):
+            raise NotLiteral(start, "expected a plain string")
+        if "f" in prefix or "b" in prefix:
+            self._repairs.append((start, f"read {prefix}{quote}…{quote} as a plain string"))
+        body_end = self._find_close(quote)
+        body = self.text[opening.end() : body_end]
+        closed = self._at > body_end
+        if not closed:
+            body = without_dangling_escape(body)
+        text, latex = decode(body, raw="r" in prefix, json=self._json, latex=not self._json)
+        for command in latex:
+            self._repairs.append((start, f"kept {shorten(command, 12)} as written: it is LaTeX, no control character"))
+        if closed and quote in _CLOSERS:
+            self._repairs.append((start, "read typographic quotes as plain ones"))
+        return text, closed
+
+    def _find_close(self, quote: str) -> int:
+        """The offset where the string's inside ends; ``_at`` then stands after the quote, or at the limit if none."""
+        triple = len(quote) == 3
+        closers = _CLOSERS.get(quote, quote[0])
+        special = re.compile(f"[\\\\\r\n{re.escape(closers)}]")
+        opened, noted = self._at, set[str]()
+        while True:
+            match = special.search(self.text, self._at, self._limit)
+            if match is None:
+                self._at = self._limit
+                self._unclosed_string(opened)
+                return self._limit
+            here, char = match.start(), match.group()
+            if char == "\\":
+                width = 3 if self.text.startswith("\r\n", here + 1) else 2
+                self._at = min(here + width, self._limit)
+            elif char in "\r\n":
+                if not triple:
+                    self._note_once(noted, here, "kept a line break inside a string that is not triple-quoted")
+                self._at = here + 1
+            elif triple and not self.text.startswith(quote, here):
+                self._at = here + 1
+            elif triple or self._strict or self._closes(here + 1):
+                self._at = here + len(quote)
+                return here
+            else:
+                self._note_once(noted, here, f"kept an unescaped {char} inside a string")
+                self._at = here + 1
+
+    def _note_once(self, noted: set[str], offset: int, sentence: str) -> None:
+        if sentence not in noted:
+            noted.add(sentence)
+            self._refuse(offset, sentence)
+
+    def _unclosed_string(self, opened: int) -> None:
+        if self._limit < len(self.text):
+            self._stop("unclosed_string", opened, "a string begins here and is not closed before the next list")
+        else:
+            self._stop("cut_off", self._limit, "the text ends here, inside a string")
+
+    def _closes(self, after: int) -> bool:
+        """Whether a quote before ``after`` ends its string: what follows must be able to follow a string in a list."""
+        match = _AFTER_STRING.match(self.text, after, self._limit)
+        if match is None or match.end() >= self._limit:
+            return True
+        self.work += match.end() - after
+        here, char = match.end(), self.text[match.end()]
+        ended_line = any(end in match.group() for end in "\r\n")
+        if char == ",":
+            ahead = _VALUE_AHEAD.match(self.text, here + 1, self._limit)
+            self.work += ahead.end() - here if ahead else 1
+            return ahead is not None or _LIST_AHEAD.match(self.text, here + 1, self._next_stop(here)) is not None
+        if char == "#" or (char == ":" and self._json):
+            return True
+        if match["brackets"]:
+            return ended_line or char in ";`<" or here == self._next_stop(here)
+        if char == "+":
+            return _STRING_AHEAD.match(self.text, here + 1, self._limit) is not None
+        return ended_line and (_STRING_AHEAD.match(self.text, here, self._limit) is not None)

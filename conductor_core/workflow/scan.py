@@ -1,0 +1,230 @@
+"""Finds the list literals in a completion and decides which of several attempts counts.
+
+An *assignment* is one list under its name (``model_id = [...]``, ``"subtasks": [...]``). An *attempt* is one of each,
+in any order, or a single ``"steps": [{...}, ...]``. An attempt is *whole* if all its lists are closed and hold more
+than dots. The last whole one counts.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from conductor_core.workflow.literals import Node, NotLiteral, Reader, Reading
+from conductor_core.workflow.source import Source
+
+Field = Literal["agent", "instruction", "access_list", "steps"]
+
+CANONICAL: dict[Field, str] = {
+    "agent": "model_id",
+    "instruction": "subtasks",
+    "access_list": "access_list",
+    "steps": "steps",
+}
+
+_HEAD = re.compile(
+    r"(?<!\w)(?P<decoration>[\"'`*“‘]{0,3})"
+    r"(?:(?P<agent>model[_ -]?ids?|models|agent[_ -]?ids?|agents|worker[_ -]?ids?)"
+    r"|(?P<instruction>sub[_ -]?tasks?|instructions)"
+    r"|(?P<access_list>access[_ -]?lists?|access)"
+    r"|(?P<steps>steps))"
+    r"[\"'`*”’]{0,3}"
+    r"(?:\s*:\s*[A-Za-z][\w.]{0,20}(?:\[[\w\[\], .|]{0,60}\])?\s*=|\s*[=:])[*]{0,2}"
+    r"\s*(?:```\w{0,12}\s*)?(?=[\[(])",
+    re.IGNORECASE,
+)
+_REASONING_END = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
+_NOT_PROSE = re.compile(r"#[^\r\n]*|//[^\r\n]*|```\w{0,12}")
+_PROSE = re.compile(r"[^\W_]{2}")
+_STRICT_WORK_PER_CHARACTER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One list under its name. ``start``: of the name; ``name``: as written."""
+
+    field: Field
+    name: str
+    start: int
+    reading: Reading
+
+    @property
+    def node(self) -> Node:
+        return self.reading.node
+
+    @property
+    def whole(self) -> bool:
+        """Closed, and no template: an entry of nothing but dots is a gap that was never filled in."""
+        if self.node.kind != "list" or not self.node.closed or self.reading.problem is not None:
+            return False
+        if self.field == "steps":
+            return all(item.kind == "object" for item in self.node.items)
+        return not any(item.kind == "word" and not item.text.strip(".… ") for item in self.node.items)
+
+
+Attempt = tuple[Assignment, ...]
+"""The assignments of one attempt, in the order in which they are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a completion holds.
+
+    Attributes:
+        chosen: the attempt that counts: the last whole one, else the last with the most lists; empty if none.
+        whole: whether ``chosen`` is whole.
+        latest: the attempt that stands last, whole or not.
+        in_reasoning: ``chosen`` stands inside the reasoning, and nothing was written after it.
+        work: characters passed over, the measure of the time bound.
+    """
+
+    chosen: Attempt
+    whole: bool
+    latest: Attempt
+    in_reasoning: bool
+    work: int
+
+
+def scan(source: Source) -> Scan:
+    """Finds all attempts in ``source``. Takes time linear in its length."""
+    assignments, work = _assignments(source)
+    ends = [match.start() for match in _REASONING_END.finditer(source.text)]
+    spans = [(found.start, found.node.end) for found in assignments]
+    ends = _outside(ends, spans)
+    after = [found for found in assignments if ends and found.start > ends[-1]]
+    in_reasoning = bool(ends) and not after and bool(assignments)
+    considered = after or assignments
+    attempts = _whole_attempts(source, considered)
+    best = _best_unfinished(considered)
+    chosen = attempts[-1] if attempts else best
+    return Scan(chosen, bool(attempts), _latest(considered, chosen), in_reasoning, work)
+
+
+def _assignments(source: Source) -> tuple[list[Assignment], int]:
+    """All assignments in order, none inside another."""
+    text = source.text
+    heads = list(_HEAD.finditer(text))
+    stops = [head.start() for head in heads]
+    barriers = sorted(
+        [head.start() for head in heads if _begins_line(text, head.start())]
+        + [match.start() for match in _REASONING_END.finditer(text)]
+    )
+    reader = Reader(source, stops=stops)
+    json_reader = Reader(source, stops=stops, json=True)
+    found: list[Assignment] = []
+    position, barrier = 0, 0
+    for head in heads:
+        if head.start() < position:
+            continue
+        while barrier < len(barriers) and barriers[barrier] < head.end():
+            barrier += 1
+        limit = barriers[barrier] if barrier < len(barriers) else len(text)
+        field: Field = next(name for name in CANONICAL if head[name])
+        reading = _read(json_reader if field == "steps" else reader, head.end(), limit)
+        found.append(Assignment(field, head[field], head.start(), reading))
+        position = max(reading.node.end, head.end())
+    return found, reader.work + json_reader.work
+
+
+def _read(reader: Reader, start: int, limit: int) -> Reading:
+    """Strictly where that succeeds, else leniently. Strict reading may run far before it fails, so it is rationed."""
+    if reader.work <= _STRICT_WORK_PER_CHARACTER * len(reader.text):
+        try:
+            return reader.strict(start)
+        except NotLiteral:
+            pass
+    return reader.lenient(start, limit)
+
+
+def _begins_line(text: str, offset: int) -> bool:
+    before = text[max(0, offset - 16) : offset].rstrip(" \t{,")
+    return not before or before[-1] in "\r\n"
+
+
+def _outside(offsets: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[int]:
+    """Those of the ascending ``offsets`` that lie in none of the ascending, disjoint ``spans``."""
+    kept: list[int] = []
+    at = 0
+    for offset in offsets:
+        while at < len(spans) and spans[at][1] <= offset:
+            at += 1
+        if at == len(spans) or offset < spans[at][0]:
+            kept.append(offset)
+    return kept
+
+
+def _whole_attempts(source: Source, assignments: Sequence[Assignment]) -> list[Attempt]:
+    """Whole attempts, ascending by their end.
+
+    Lists with nothing but punctuation and comments between them belong together, in whatever order. What is left may
+    have explanations in between; then the order of the paper is needed, so that a list mentioned in prose does not
+    join two attempts. Only if nothing at all is whole by these rules does any order do.
+    """
+    usable = [found for found in assignments if found.whole]
+    attempts: list[Attempt] = [(found,) for found in usable if found.field == "steps" and found.node.items]
+    lists = [found for found in assignments if found.field != "steps"]
+    grouped: list[Attempt] = []
+    rest: list[list[Assignment]] = [[]]
+    for run in _runs(source, lists):
+        for attempt in _partition(run):
+            if _is_whole(attempt):
+                grouped.append(attempt)
+                rest.append([])
+            else:
+                rest[-1] += attempt
+    windows: list[Attempt] = [tuple(part[at : at + 3]) for part in rest for at in range(len(part) - 2)]
+    order = ("agent", "instruction", "access_list")
+    explained = [window for window in windows if _is_whole(window) and tuple(item.field for item in window) == order]
+    attempts = sorted([*attempts, *grouped, *explained], key=lambda attempt: attempt[-1].node.end)
+    if attempts:
+        return attempts
+    empty_steps: list[Attempt] = [(found,) for found in usable if found.field == "steps"]
+    return [window for window in windows if _is_whole(window)] or empty_steps
+
+
+def _runs(source: Source, assignments: Sequence[Assignment]) -> list[list[Assignment]]:
+    """Splits where words stand between two lists, comments and code fences apart."""
+    runs: list[list[Assignment]] = []
+    for found in assignments:
+        gap = source.text[runs[-1][-1].node.end : found.start] if runs else ""
+        if runs and not _PROSE.search(_NOT_PROSE.sub("", gap)):
+            runs[-1].append(found)
+        else:
+            runs.append([found])
+    return runs
+
+
+def _partition(run: Sequence[Assignment]) -> list[Attempt]:
+    """Splits a run into attempts. A list written again replaces the first as long as the attempt is not whole."""
+    attempts: list[dict[Field, Assignment]] = [{}]
+    for found in run:
+        if found.field in attempts[-1] and _is_whole(tuple(attempts[-1].values())):
+            attempts.append({})
+        attempts[-1].pop(found.field, None)
+        attempts[-1][found.field] = found
+    return [tuple(attempt.values()) for attempt in attempts if attempt]
+
+
+def _is_whole(attempt: Attempt) -> bool:
+    return len(attempt) == 3 and len({found.field for found in attempt}) == 3 and all(found.whole for found in attempt)
+
+
+def _best_unfinished(assignments: Sequence[Assignment]) -> Attempt:
+    """The attempt with the most lists, the last of several; a lone ``steps`` in prose is none."""
+    lists = [
+        found
+        for found in assignments
+        if found.field != "steps" or (found.node.items and found.node.items[0].kind == "object")
+    ]
+    steps = [found for found in lists if found.field == "steps"]
+    if steps:
+        return (steps[-1],)
+    return max(reversed(_partition(lists)), key=len, default=())
+
+
+def _latest(assignments: Sequence[Assignment], chosen: Attempt) -> Attempt:
+    """What is being written last: what follows ``chosen`` if that names agents or instructions, else ``chosen``."""
+    end = chosen[-1].node.end if chosen else -1
+    following = [found for found in assignments if found.start >= end]
+    last = _best_unfinished(following)
+    return last if any(found.field != "access_list" and found.node.items for found in last) else chosen

@@ -1,0 +1,153 @@
+"""The shape of a workflow: who reads whom, in layers, and what the slowest way through it is.
+
+An edge leads from a step to a step that reads it. References that do not name an earlier step are no edges
+(see ``Workflow.reads``), so the graph is always acyclic. Shapes after "Learning to Orchestrate Agents in Natural
+Language with the Conductor" (arXiv 2512.04388), where they are named but not defined; the definitions are ours.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import networkx as nx
+
+from conductor_core.workflow.model import Workflow
+
+Topology = Literal["stop", "one shot", "chain", "fan-out", "tree", "debate", "best-of-n", "mixed"]
+
+
+def to_digraph(workflow: Workflow) -> nx.DiGraph:
+    """Nodes are step indices with ``agent`` and ``instruction``; edges lead from what is read to its reader."""
+    graph = nx.DiGraph()
+    for index, step in enumerate(workflow.steps):
+        graph.add_node(index, agent=step.agent, instruction=step.instruction)
+    for index in range(len(workflow.steps)):
+        graph.add_edges_from((earlier, index) for earlier in workflow.reads(index))
+    return graph
+
+
+def ancestors(workflow: Workflow, index: int) -> frozenset[int]:
+    """All steps whose output reaches step ``index``, directly or through others. Raises: IndexError."""
+    _require(workflow, index)
+    return frozenset(nx.ancestors(to_digraph(workflow), index))
+
+
+def descendants(workflow: Workflow, index: int) -> frozenset[int]:
+    """All steps that step ``index``'s output reaches, directly or through others. Raises: IndexError."""
+    _require(workflow, index)
+    return frozenset(nx.descendants(to_digraph(workflow), index))
+
+
+def layers(workflow: Workflow) -> tuple[tuple[int, ...], ...]:
+    """Steps by the length of the longest path that leads to them: layer 0 reads nothing.
+
+    Within a layer no step reads another; each layer is ascending. No steps, no layers.
+    """
+    depth: list[int] = []
+    for index in range(len(workflow.steps)):
+        depth.append(1 + max((depth[earlier] for earlier in workflow.reads(index)), default=-1))
+    return tuple(
+        tuple(index for index, own in enumerate(depth) if own == layer) for layer in range(max(depth, default=-1) + 1)
+    )
+
+
+def critical_path(workflow: Workflow, durations_ms: Sequence[float]) -> tuple[int, ...]:
+    """The chain of steps that determines the wall time, when each starts as soon as all it reads is there.
+
+    Ends at the step that ends last (the lowest index of several) and goes back, each time, through the input that
+    ended last. Empty for a workflow without steps.
+
+    Raises: ValueError if there is not exactly one finite, non-negative duration a step.
+    """
+    if len(durations_ms) != len(workflow.steps):
+        raise ValueError(f"{len(workflow.steps)} steps need as many durations, not {len(durations_ms)}")
+    if not all(math.isfinite(duration_ms) and duration_ms >= 0 for duration_ms in durations_ms):
+        raise ValueError("durations must be finite and not negative")
+    ended_ms: list[float] = []
+    waited_for: list[int | None] = []
+    for index, duration_ms in enumerate(durations_ms):
+        last = max(workflow.reads(index), key=lambda earlier: ended_ms[earlier], default=None)
+        waited_for.append(last)
+        ended_ms.append(duration_ms + (0.0 if last is None else ended_ms[last]))
+    path: list[int] = []
+    here = max(range(len(ended_ms)), key=lambda index: ended_ms[index], default=None)
+    while here is not None:
+        path.append(here)
+        here = waited_for[here]
+    return tuple(reversed(path))
+
+
+def topology(workflow: Workflow) -> Topology:
+    """The name of the workflow's shape; the first that fits:
+
+    - ``stop``: no steps.
+    - ``one shot``: one step.
+    - ``chain``: each step reads its predecessor, and perhaps others before it (planner, executor, verifier; the same
+      with ``"all"`` lists).
+    - ``best-of-n``: two or more steps that read nothing carry the same instruction (white space and case apart), and
+      the last, the only other step, reads them all.
+    - ``debate``: two or more steps that read nothing (the attempts); each other step reads all of them, and at least
+      two of the others are by agents who made an attempt: they answer each other.
+    - ``fan-out``: two or more branches, none reading another, all reading nothing or all reading only one common
+      first step; the last step reads them all.
+    - ``tree``: leaving out references implied by others (the transitive reduction), every step but the last has
+      exactly one reader, and some step joins two or more: fan-ins below fan-ins, or branches with steps of their own.
+    - ``mixed``: everything else, for instance a plan with an output that nobody reads.
+    """
+    count = len(workflow.steps)
+    if count <= 1:
+        return "one shot" if count else "stop"
+    if len(layers(workflow)) == count:
+        return "chain"
+    if _is_best_of_n(workflow):
+        return "best-of-n"
+    if _is_debate(workflow):
+        return "debate"
+    if _is_fan_out(workflow):
+        return "fan-out"
+    return "tree" if _is_tree(workflow) else "mixed"
+
+
+def _is_best_of_n(workflow: Workflow) -> bool:
+    *attempts, last = range(len(workflow.steps))
+    wordings = {" ".join(workflow.steps[index].instruction.split()).casefold() for index in attempts}
+    return (
+        len(attempts) >= 2
+        and len(wordings) == 1
+        and not any(workflow.reads(index) for index in attempts)
+        and workflow.reads(last) == tuple(attempts)
+    )
+
+
+def _is_debate(workflow: Workflow) -> bool:
+    attempts = {index for index in range(len(workflow.steps)) if not workflow.reads(index)}
+    replies = [index for index in range(len(workflow.steps)) if index not in attempts]
+    attempted_by = {workflow.steps[index].agent for index in attempts}
+    returning = [index for index in replies if workflow.steps[index].agent in attempted_by]
+    return (
+        len(attempts) >= 2 and len(returning) >= 2 and all(attempts <= set(workflow.reads(index)) for index in replies)
+    )
+
+
+def _is_fan_out(workflow: Workflow) -> bool:
+    *before, last = range(len(workflow.steps))
+    root = 0 if all(workflow.reads(index) == (0,) for index in before[1:]) else None
+    branches = before if root is None else before[1:]
+    return (
+        len(branches) >= 2
+        and (root is not None or not any(workflow.reads(index) for index in branches))
+        and set(branches) <= set(workflow.reads(last))
+    )
+
+
+def _is_tree(workflow: Workflow) -> bool:
+    reduced = nx.transitive_reduction(to_digraph(workflow))
+    last = len(workflow.steps) - 1
+    return all(reduced.out_degree(index) == (0 if index == last else 1) for index in reduced) and any(
+        reduced.in_degree(index) >= 2 for index in reduced
+    )
+
+
+def _require(workflow: Workflow, index: int) -> None:
+    if not 0 <= index < len(workflow.steps):
+        raise IndexError(f"there is no step {index}: the workflow has {len(workflow.steps)}")

@@ -1,0 +1,181 @@
+"""Checks a workflow against the rules: all faults at once, each with its place; and warnings, which stop nothing.
+
+The codes are in ``faults``.
+"""
+
+import difflib
+from collections.abc import Sequence
+
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Fault, Frozen, Place, Step, Workflow
+from conductor_core.workflow.parsed import Parsed, Position, RawStep
+from conductor_core.workflow.source import shorten
+
+_MOST_NAMES = 12
+
+
+class Checked(Frozen):
+    """The outcome. ``workflow`` is None if and only if there are faults."""
+
+    workflow: Workflow | None
+    faults: tuple[Fault, ...] = ()
+    warnings: tuple[Fault, ...] = ()
+
+
+def validate(
+    subject: Parsed | Workflow,
+    agents: Sequence[str],
+    *,
+    max_steps: int,
+    allow_recursion: bool = False,
+    allow_stop: bool | None = None,
+) -> Checked:
+    """Checks ``subject`` and resolves its agents to names.
+
+    Args:
+        subject: as parsed (its own faults come first in the result) or already a workflow (then without places).
+        agents: the pool in the order of its ordinals.
+        max_steps: the most steps allowed.
+        allow_recursion: whether the Conductor itself, ordinal ``len(agents)``, may be an agent.
+        allow_stop: whether no steps at all is the end of a recursion, not a fault; as ``allow_recursion`` if None.
+    """
+    stop_allowed = allow_recursion if allow_stop is None else allow_stop
+    parsed = subject if isinstance(subject, Parsed) else Parsed(steps=tuple(_raw(step) for step in subject.steps))
+    steps = parsed.steps or ()
+    check = _Check(steps, agents, allow_recursion)
+    if parsed.steps == () and not parsed.faults and not stop_allowed:
+        check.fault("empty_workflow", "The workflow has no steps.", None, "workflow", parsed.at)
+    if len(steps) > max_steps:
+        message = f"The workflow has {len(steps)} steps; at most {max_steps} are allowed."
+        check.fault("too_many_steps", message, max_steps, "workflow", steps[max_steps].position("workflow"))
+    names = [check.step(index) for index in range(len(steps))]
+    faults = (*parsed.faults, *check.faults)
+    if parsed.steps is None and not faults:
+        raise ValueError("nothing was read, and no fault says why")
+    warnings = tuple(_warnings(steps, names))
+    if faults:
+        return Checked(workflow=None, faults=faults, warnings=warnings)
+    return Checked(workflow=_workflow(steps, names), warnings=warnings)
+
+
+def _raw(step: Step) -> RawStep:
+    return RawStep(instruction=step.instruction, agent=step.agent, access_list=step.access_list)
+
+
+def _workflow(steps: Sequence[RawStep], names: Sequence[str | None]) -> Workflow:
+    complete: list[Step] = []
+    for raw, name in zip(steps, names, strict=True):
+        if raw.instruction is None or name is None or raw.access_list is None:
+            raise ValueError("a part of a step is missing, and no fault says so")
+        complete.append(Step(instruction=raw.instruction, agent=name, access_list=raw.access_list))
+    return Workflow(steps=tuple(complete))
+
+
+class _Check:
+    """The faults of one workflow, step by step."""
+
+    def __init__(self, steps: Sequence[RawStep], agents: Sequence[str], allow_recursion: bool) -> None:
+        self.faults: list[Fault] = []
+        self._steps = steps
+        self._agents = agents
+        self._allow_recursion = allow_recursion
+
+    def fault(self, code: str, message: str, step: int | None, field: Place, at: Position | None) -> None:
+        self.faults.append(_fault(code, message, step, field, at))
+
+    def step(self, index: int) -> str | None:
+        """Checks one step. The name of its agent, None if there is no such agent or it was not readable."""
+        raw = self._steps[index]
+        if raw.instruction is not None and not raw.instruction.strip():
+            message = f"Step {index} has an empty instruction."
+            self.fault("empty_instruction", message, index, "instruction", raw.instruction_at)
+        if raw.access_list is not None and raw.access_list != "all":
+            for read in dict.fromkeys(raw.access_list):
+                self._reference(index, read)
+        return None if raw.agent is None else self._agent(index, raw.agent)
+
+    def _agent(self, index: int, agent: int | str) -> str | None:
+        if isinstance(agent, str):
+            if agent in self._agents or (agent == CONDUCTOR_AGENT and self._allow_recursion):
+                return agent
+        elif 0 <= agent < len(self._agents):
+            return self._agents[agent]
+        elif agent == len(self._agents) and self._allow_recursion:
+            return CONDUCTOR_AGENT
+        message = f"Step {index}: the pool has no agent {shorten(str(agent), 80)}{self._hint(agent)}"
+        self.fault("unknown_agent", message, index, "agent", self._steps[index].agent_at)
+        return None
+
+    def _hint(self, agent: int | str) -> str:
+        """What would be right: a close match, and what the pool has."""
+        close = ""
+        if isinstance(agent, str):
+            names = {name.casefold(): name for name in self._agents}
+            matches = difflib.get_close_matches(agent[:80].casefold(), list(names), n=1)
+            close = f"; did you mean {names[matches[0]]}?" if matches else ""
+        own = agent in (CONDUCTOR_AGENT, len(self._agents)) and not self._allow_recursion
+        off = " (the Conductor itself cannot be asked here: recursion is off)" if own else ""
+        listed = [f"{ordinal} {name}" for ordinal, name in enumerate(self._agents[:_MOST_NAMES])]
+        if len(self._agents) > _MOST_NAMES:
+            listed.append(f"and {len(self._agents) - _MOST_NAMES} more")
+        has = f"It has {', '.join(listed)}." if listed else "It is empty."
+        return f"{off}{close or '.'} {has}"
+
+    def _reference(self, index: int, read: int) -> None:
+        count, place = len(self._steps), self._steps[index].access_list_at
+        if read < 0:
+            code, why = "negative_index", "indices start at 0"
+        elif read >= count:
+            code, why = "out_of_range", f"the last step is {count - 1}"
+        elif read == index:
+            code, why = "self_reference", "a step cannot read its own output"
+        elif read > index:
+            code, why = "forward_reference", f"only earlier steps can be read{_earlier(index)}"
+        else:
+            return
+        self.fault(code, f"Step {index} reads step {read}: {why}.", index, "access_list", place)
+
+
+def _earlier(index: int) -> str:
+    return "" if index == 0 else f", 0 to {index - 1}" if index > 1 else ", that is step 0"
+
+
+def _warnings(steps: Sequence[RawStep], names: Sequence[str | None]) -> list[Fault]:
+    """What is doubtful, as far as the steps are readable: no access list may be missing, or all would be guesses."""
+    found: list[Fault] = []
+    if len(steps) < 2 or any(raw.access_list is None for raw in steps):
+        return found
+    reads = [_reads(raw, index) for index, raw in enumerate(steps)]
+    last = len(steps) - 1
+    for index, raw in enumerate(steps[:last]):
+        if not any(index in later for later in reads[index + 1 :]):
+            message = f"Nobody reads the output of step {index}, and it is not the answer."
+            found.append(_fault("unread_output", message, index, "workflow", raw.position("workflow")))
+    if not reads[last]:
+        message = f"Step {last} gives the answer but reads none of the other steps."
+        found.append(_fault("answer_reads_nothing", message, last, "access_list", steps[last].access_list_at))
+    first: dict[tuple[str, str, tuple[int, ...]], int] = {}
+    for index, (raw, name) in enumerate(zip(steps, names, strict=True)):
+        if name is None or raw.instruction is None:
+            continue
+        earlier = first.setdefault((name, " ".join(raw.instruction.split()), reads[index]), index)
+        if earlier != index:
+            message = f"Step {index} repeats step {earlier}: same agent, instruction and inputs."
+            found.append(_fault("duplicate_step", message, index, "workflow", raw.position("workflow")))
+    return found
+
+
+def _reads(raw: RawStep, index: int) -> tuple[int, ...]:
+    if raw.access_list is None or raw.access_list == "all":
+        return tuple(range(index))
+    return tuple(sorted({read for read in raw.access_list if 0 <= read < index}))
+
+
+def _fault(code: str, message: str, step: int | None, field: Place, at: Position | None) -> Fault:
+    return Fault(
+        code=code,
+        message=message,
+        step=step,
+        field=field,
+        line=at.line if at else None,
+        column=at.column if at else None,
+    )
