@@ -1,0 +1,104 @@
+"""What a step sees: messages built from its access list alone.
+
+As in the paper (section 3), each accessed step stands as a past turn, its instruction as the user's and its output as
+the assistant's, in the order of the workflow; the step's own instruction comes last. No other text reaches the worker:
+neither the outputs of steps outside the list, nor reasoning, nor the partial text of a failed attempt, nor anything of
+another round.
+
+``{question}`` in an instruction stands for the task, because a small Conductor cannot copy text. It is filled in once,
+in instructions only: a ``{question}`` that the task or an output happens to contain stays as it is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from conductor_core.chat import Message, Usage
+from conductor_core.engine.limits import estimate_tokens
+from conductor_core.events import Path, Shared
+from conductor_core.workflow.model import Step, Workflow
+
+QUESTION = "{question}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a finished step hands on.
+
+    Attributes:
+        instruction: as it was sent, the task filled in.
+        sha256: of ``output`` in UTF-8.
+        tokens: the provider's count of the output's tokens, else our estimate.
+    """
+
+    path: Path
+    agent: str
+    instruction: str
+    output: str
+    sha256: str
+    tokens: int
+
+    @classmethod
+    def of(cls, path: Path, step: Step, task: str, output: str, sha256: str, usage: Usage) -> "Answer":
+        """The answer of ``step``, whose call (or recorded call) took ``usage``."""
+        counted = usage.output_tokens and not usage.estimated
+        return cls(
+            path=path,
+            agent=step.agent,
+            instruction=expand(step.instruction, task),
+            output=output,
+            sha256=sha256,
+            tokens=usage.output_tokens if counted else estimate_tokens(output),
+        )
+
+    def shared(self) -> Shared:
+        return Shared(
+            path=self.path, agent=self.agent, sha256=self.sha256, characters=len(self.output), tokens=self.tokens
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The messages of one step, and which earlier outputs of its round are, and are not, in them."""
+
+    messages: tuple[Message, ...]
+    granted: tuple[Shared, ...]
+    withheld: tuple[Shared, ...]
+
+
+def expand(instruction: str, task: str) -> str:
+    """``instruction`` with the task in the place of each ``{question}``."""
+    return instruction.replace(QUESTION, task)
+
+
+def build(task: str, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path = ()) -> Context:
+    """The context of step ``index``.
+
+    Args:
+        answers: of the earlier steps of this round that have one, by index; all that the step reads must be there.
+
+    Raises: KeyError if a step it reads has no answer yet.
+    """
+    reads = workflow.reads(index)
+    turns: list[Message] = []
+    for earlier in reads:
+        turns.append(Message(role="user", content=answers[earlier].instruction))
+        turns.append(Message(role="assistant", content=answers[earlier].output))
+    turns.append(Message(role="user", content=expand(workflow.steps[index].instruction, task)))
+    return Context(
+        messages=tuple(turns),
+        granted=tuple(answers[earlier].shared() for earlier in reads),
+        withheld=withheld(workflow, index, frozenset(reads), answers, round_path),
+    )
+
+
+def withheld(
+    workflow: Workflow, index: int, granted: frozenset[int], answers: Mapping[int, Answer], round_path: Path
+) -> tuple[Shared, ...]:
+    """Every earlier step of the round that is not ``granted``; one without an output (yet) has no digest."""
+    return tuple(
+        answers[earlier].shared()
+        if earlier in answers
+        else Shared(path=(*round_path, earlier), agent=step.agent, sha256="", characters=0, tokens=0)
+        for earlier, step in enumerate(workflow.steps[:index])
+        if earlier not in granted
+    )

@@ -1,0 +1,186 @@
+"""Runs on an event loop of their own, for callers that have none (pages, command line)."""
+
+import asyncio
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from conductor_core.chat import Conductor
+from conductor_core.engine.pool import Pool, open_pool
+from conductor_core.engine.request import RunRequest
+from conductor_core.engine.runner import Engine, Execution
+from conductor_core.errors import InspectorError, UnknownRun
+from conductor_core.events import EventSink
+from conductor_core.settings import Settings
+from conductor_core.trace import RunTrace
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+REMEMBERED_RUNS = 256
+"""Ended runs whose result is kept in memory for ``wait`` and ``error``; older ones are in the store."""
+
+
+class EngineHost:
+    """Owns one daemon thread with one event loop; every run, pool and Conductor of the process lives on it.
+
+    Its methods may be called from any thread but its own. Any number of runs go on at once. Pools and Conductors are
+    opened once and shared.
+    """
+
+    def __init__(self, sink: EventSink, settings: Settings) -> None:
+        self._settings = settings
+        self._engine = Engine(sink, settings)
+        self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._results: OrderedDict[str, Future[RunTrace]] = OrderedDict()
+        self._pools: dict[tuple[object, ...], Pool] = {}
+        self._conductors: dict[str, asyncio.Task[Conductor]] = {}
+        self._closed = False
+        self._thread = threading.Thread(target=self._run_loop, name="engine", daemon=True)
+        self._thread.start()
+
+    def start(
+        self, request: RunRequest, conductor_ref: str | None, pool_ref: str, excluded: tuple[str, ...] = ()
+    ) -> str:
+        """Begins a run and returns its id as soon as ``run.created`` is durable.
+
+        Args:
+            conductor_ref: None: no Conductor; the request then brings a workflow.
+            excluded: workers left out, besides those that the request names.
+
+        Raises: BadInput (a bad workflow, pool file or Conductor) and StoreError; then there is no run.
+        """
+        if excluded:
+            request = replace(request, excluded=(*request.excluded, *excluded))
+        return self._call(self._start(request, conductor_ref, pool_ref))
+
+    def cancel(self, run_id: str, by: str) -> bool:
+        """Asks a run to stop: its connections are closed, ``run.cancelled`` is written. False if it is not running."""
+        with self._lock:
+            task = self._running.get(run_id)
+        if task is None:
+            return False
+        self._loop.call_soon_threadsafe(task.cancel, by)
+        return True
+
+    def wait(self, run_id: str, timeout_s: float | None = None) -> RunTrace:
+        """Blocks until the run has ended and gives its trace.
+
+        Raises: UnknownRun for a run that this host did not start (or has forgotten), TimeoutError, StoreError if the
+            log failed and the run stopped for that.
+        """
+        return self._result(run_id).result(timeout_s)
+
+    def error(self, run_id: str) -> InspectorError | None:
+        """What stopped a run without its end being written, if that happened. Raises: UnknownRun."""
+        result = self._result(run_id)
+        error = result.exception() if result.done() else None
+        return error if isinstance(error, InspectorError) else None
+
+    def active(self) -> set[str]:
+        """Ids of the runs that are going on."""
+        with self._lock:
+            return set(self._running)
+
+    def close(self) -> None:
+        """Cancels all runs, waits until their ends are written, closes pools and Conductors and ends the thread."""
+        if self._closed:
+            return
+        self._call(self._close())
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._closed:
+            work.close()
+            raise RuntimeError("the engine is closed")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _result(self, run_id: str) -> Future[RunTrace]:
+        with self._lock:
+            if run_id not in self._results:
+                raise UnknownRun(f"no run {run_id} was started here")
+            return self._results[run_id]
+
+    async def _start(self, request: RunRequest, conductor_ref: str | None, pool_ref: str) -> str:
+        pool = self._pool(pool_ref, request.seed)
+        conductor = None if conductor_ref is None else await self._conductor(conductor_ref)
+        execution = await self._engine.create(request, conductor, pool)
+        with self._lock:
+            self._results[execution.run_id] = Future()
+            while len(self._results) > REMEMBERED_RUNS + len(self._running):
+                oldest = next(iter(self._results))
+                if oldest in self._running:
+                    break
+                del self._results[oldest]
+            self._running[execution.run_id] = self._loop.create_task(self._carry_out(execution))
+        return execution.run_id
+
+    async def _carry_out(self, execution: Execution) -> None:
+        error: BaseException | None = None
+        try:
+            await execution.carry_out()
+        except asyncio.CancelledError:
+            pass  # Its end is written: the trace says that it was cancelled.
+        except Exception as caught:
+            log.exception("run %s stopped", execution.run_id)
+            error = caught
+        with self._lock:
+            del self._running[execution.run_id]
+            result = self._results[execution.run_id]
+        if error is None:
+            result.set_result(execution.trace)
+        else:
+            result.set_exception(error)
+
+    def _pool(self, ref: str, seed: int) -> Pool:
+        """Opened once; a pool file that has changed since is opened anew, and runs on the old one go on."""
+        file = Path(ref)
+        changed = file.stat().st_mtime_ns if file.is_file() else None
+        key = (ref, changed, seed)
+        if key not in self._pools:
+            self._pools[key] = open_pool(ref, self._settings, seed=seed)
+        return self._pools[key]
+
+    async def _conductor(self, ref: str) -> Conductor:
+        """Opened once, off the loop: opening may import a great deal. Raises: UnknownConductor."""
+        if ref not in self._conductors:
+            self._conductors[ref] = asyncio.create_task(asyncio.to_thread(self._open_conductor, ref))
+        try:
+            return await asyncio.shield(self._conductors[ref])
+        except InspectorError:
+            self._conductors.pop(ref, None)
+            raise
+
+    def _open_conductor(self, ref: str) -> Conductor:
+        # Imported when used: a run of a given workflow needs no Conductor.
+        from conductor_core.conductors import open_conductor
+
+        return open_conductor(ref, self._settings)
+
+    async def _close(self) -> None:
+        with self._lock:
+            tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel("the program's end")
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for pool in self._pools.values():
+            await pool.aclose()
+        for opened in await asyncio.gather(*self._conductors.values(), return_exceptions=True):
+            if not isinstance(opened, BaseException):
+                await opened.aclose()
+        await self._loop.shutdown_asyncgens()

@@ -1,0 +1,213 @@
+"""The plan of a round: asked of the Conductor, or given and checked."""
+
+import logging
+from collections.abc import Sequence
+
+from conductor_core import events as ev
+from conductor_core.chat import Conductor, ParentPlan, PlanFinished, PlanRequest, Usage
+from conductor_core.engine.limits import estimate_input_tokens
+from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
+from conductor_core.engine.state import RunState
+from conductor_core.errors import ConductorError, ConductorUnavailable, InspectorError, PlanRejected, WorkflowInvalid
+from conductor_core.workflow.model import Fault, Workflow
+from conductor_core.workflow.parser import parse_completion
+from conductor_core.workflow.topology import topology
+from conductor_core.workflow.validation import Checked, validate
+
+log = logging.getLogger(__name__)
+
+
+def check_given(workflow: Workflow, agents: tuple[str, ...], *, max_steps: int, allow_recursion: bool) -> Checked:
+    """Checks a workflow that a person gave, before any run is created.
+
+    Args:
+        agents: names in the pool's order.
+
+    Raises: WorkflowInvalid, with every fault.
+    """
+    checked = validate(workflow, agents, max_steps=max_steps, allow_recursion=allow_recursion)
+    if checked.faults or not workflow.steps:
+        raise WorkflowInvalid(_sentence("the workflow cannot be run", checked.faults), checked.faults)
+    return checked
+
+
+async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan | None = None) -> Workflow:
+    """The workflow that the Conductor writes for this round; without steps if it ends a recursion.
+
+    A completion that cannot be used is recorded with its faults and the Conductor is asked again, told what was wrong,
+    as often as the settings allow.
+
+    Raises: PlanRejected, ConductorError, LimitReached, StoreError.
+    """
+    conductor, recorder, attempts = state.conductor, state.recorder, state.settings.plan_attempts
+    if conductor is None:
+        raise ConductorUnavailable("this run has no Conductor: give it one, or a workflow")
+    request = PlanRequest(
+        task=state.request.task,
+        agents=state.pool.specs,
+        max_steps=state.request.limits.max_steps,
+        allow_recursion=len(round_path) < state.request.limits.max_depth,
+        parent=parent,
+        seed=state.request.seed,
+    )
+    faults: tuple[Fault, ...] = ()
+    for attempt in range(1, attempts + 1):
+        state.budget.check()
+        writing = _Writing(state, conductor, request, round_path)
+        raw, usage = await writing.run(attempt)
+        parsed = parse_completion(raw)
+        checked = validate(
+            parsed, tuple(state.pool.workers), max_steps=request.max_steps, allow_recursion=request.allow_recursion
+        )
+        now_ms = recorder.now_ms()
+        duration_ms = now_ms - writing.started_ms
+        stopped = parsed.is_stop and parent is not None
+        if checked.workflow is not None or stopped:
+            workflow = Workflow(steps=()) if checked.workflow is None else checked.workflow
+            await recorder.emit(
+                *writing.deltas.take(),
+                ev.PlanCompleted(
+                    run_id=recorder.run_id,
+                    at_ms=now_ms,
+                    round=round_path,
+                    source="conductor",
+                    raw=raw,
+                    workflow=workflow,
+                    topology=topology(workflow),
+                    repairs=parsed.repairs,
+                    warnings=checked.warnings,
+                    usage=usage,
+                    first_token_ms=writing.first_token_ms,
+                    duration_ms=duration_ms,
+                ),
+            )
+            return workflow
+        await recorder.emit(
+            *writing.deltas.take(),
+            ev.PlanRejected(
+                run_id=recorder.run_id,
+                at_ms=now_ms,
+                round=round_path,
+                attempt=attempt,
+                raw=raw,
+                faults=checked.faults,
+                repairs=parsed.repairs,
+                usage=usage,
+                duration_ms=duration_ms,
+                will_retry=attempt < attempts,
+            ),
+        )
+        faults = checked.faults
+        request = request.model_copy(update={"rejected": tuple(fault.message for fault in faults)})
+    times = "once" if attempts == 1 else f"{attempts} times"
+    raise PlanRejected(
+        _sentence(f"{conductor.info.name} was asked {times} and wrote no usable workflow", faults),
+        faults,
+    )
+
+
+async def use_given(
+    state: RunState,
+    round_path: ev.Path,
+    workflow: Workflow,
+    warnings: tuple[Fault, ...],
+    before: Workflow | None = None,
+) -> None:
+    """Records a plan that nobody had to write now; ``before``: what it was before a person changed it."""
+    recorder = state.recorder
+    written = workflow if before is None else before
+    events: list[ev.Event] = [
+        ev.PlanCompleted(
+            run_id=recorder.run_id,
+            at_ms=recorder.now_ms(),
+            round=round_path,
+            source="file" if state.request.reuse_from is None else "parent",
+            workflow=written,
+            topology=topology(written),
+            warnings=warnings if before is None else (),
+        )
+    ]
+    if before is not None:
+        events.append(
+            ev.PlanEdited(
+                run_id=recorder.run_id,
+                at_ms=recorder.now_ms(),
+                round=round_path,
+                by=state.request.by,
+                before=before,
+                after=workflow,
+                topology=topology(workflow),
+                warnings=warnings,
+            )
+        )
+    await recorder.emit(*events)
+
+
+class _Writing:
+    """One completion of the Conductor, streamed into the log."""
+
+    def __init__(self, state: RunState, conductor: Conductor, request: PlanRequest, round_path: ev.Path) -> None:
+        self._state, self._conductor, self._request, self._round = state, conductor, request, round_path
+        self._text: list[str] = []
+        self._output_characters = 0
+        self.started_ms = 0.0
+        self.first_token_ms: float | None = None
+        self.deltas = DeltaBuffer(state.recorder, state.settings.delta_interval_ms, self._delta_events)
+
+    async def run(self, attempt: int) -> tuple[str, Usage]:
+        """The raw completion and what it took. Raises: ConductorError, LimitReached, StoreError."""
+        recorder, budget = self._state.recorder, self._state.budget
+        messages = self._conductor.messages(self._request)
+        input_tokens = estimate_input_tokens(messages)
+        self.started_ms = recorder.now_ms()
+        await recorder.emit(
+            ev.PlanStarted(
+                run_id=recorder.run_id, at_ms=self.started_ms, round=self._round, attempt=attempt, messages=messages
+            )
+        )
+        ended = False
+        # Paths of steps and of rounds are of one kind; a round is planned before its opener's call could be counted.
+        try:
+            async with closing(self._conductor.write(self._request)) as stream:
+                async for item in stream:
+                    if isinstance(item, PlanFinished):
+                        budget.settle(self._round)
+                        ended = True
+                        return "".join(self._text), item.usage
+                    self._receive(item.text)
+                    budget.streaming(self._round, input_tokens, -(-self._output_characters // 4), 0.0)
+        except InspectorError:
+            raise
+        except Exception as error:
+            log.exception("conductor %s broke in run %s", self._conductor.info.name, recorder.run_id)
+            what = f"{type(error).__name__}: {error}"
+            raise ConductorError(
+                f"conductor {self._conductor.info.name} broke unexpectedly, see the log: {what}"
+            ) from error
+        finally:
+            if not ended:
+                recorder.defer(self.deltas.take())
+        raise ConductorError(
+            f"the completion of conductor {self._conductor.info.name} was cut: its stream ended without being finished"
+        )
+
+    def _receive(self, text: str) -> None:
+        if self.first_token_ms is None and text:
+            self.first_token_ms = self._state.recorder.now_ms() - self.started_ms
+        self._text.append(text)
+        self._output_characters += len(text)
+        self.deltas.add(text)
+
+    def _delta_events(self, pieces: Sequence[Piece]) -> list[ev.Event]:
+        recorder = self._state.recorder
+        return [
+            ev.PlanDelta(run_id=recorder.run_id, at_ms=recorder.now_ms(), round=self._round, text=text)
+            for _, text in pieces
+        ]
+
+
+def _sentence(beginning: str, faults: tuple[Fault, ...]) -> str:
+    if not faults:
+        return f"{beginning}: it has no steps"
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return f"{beginning}: {faults[0].message}{more}"

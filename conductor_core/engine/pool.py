@@ -1,0 +1,88 @@
+"""The workers of a run, by name: the simulated pool, the paper's pool or a pool file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from conductor_core.chat import Worker, WorkerSpec
+from conductor_core.errors import BadInput
+from conductor_core.events import PoolInfo
+from conductor_core.settings import Settings
+
+PAPER_POOL = Path(__file__).parents[1] / "workers" / "pools" / "paper.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Open workers.
+
+    Attributes:
+        workers: by name, in the order of the Conductor's ordinals.
+        seed: the simulated workers answer by it.
+    """
+
+    name: str
+    workers: Mapping[str, Worker]
+    seed: int = 0
+
+    @property
+    def specs(self) -> tuple[WorkerSpec, ...]:
+        return tuple(worker.spec for worker in self.workers.values())
+
+    @property
+    def info(self) -> PoolInfo:
+        return PoolInfo(name=self.name, workers=self.specs)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether any worker is simulated: then the run says so."""
+        return any(spec.simulated for spec in self.specs)
+
+    def without(self, names: tuple[str, ...]) -> "Pool":
+        """The same workers but those named. Raises: BadInput for a name that is not there, or if none is left."""
+        unknown = [name for name in names if name not in self.workers]
+        if unknown:
+            raise BadInput(f"the pool {self.name} has no worker {', '.join(unknown)}; it has {', '.join(self.workers)}")
+        left = {name: worker for name, worker in self.workers.items() if name not in names}
+        if not left:
+            raise BadInput(f"no worker of the pool {self.name} is left: all are excluded")
+        return Pool(name=self.name, workers=left, seed=self.seed)
+
+    async def aclose(self) -> None:
+        for worker in self.workers.values():
+            await worker.aclose()
+
+
+def read_specs(ref: str) -> tuple[WorkerSpec, ...]:
+    """The workers of ``rehearsal``, ``paper`` or a TOML file, unopened. Raises: PoolInvalid, with every fault."""
+    # Imported when used: a pool of one kind does not load the clients of the other.
+    if ref == "rehearsal":
+        from conductor_core.rehearsal import rehearsal_specs
+
+        return rehearsal_specs()
+    from conductor_core.workers.pool import load_pool_file
+
+    return load_pool_file(PAPER_POOL if ref == "paper" else Path(ref))
+
+
+def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
+    """Opens ``rehearsal``, ``paper`` or a TOML file; connects to nothing yet.
+
+    Args:
+        seed: of the simulated workers; by default the settings'.
+
+    Raises: PoolInvalid, with every fault of the file.
+    """
+    seed = settings.seed if seed is None else seed
+    workers = {spec.name: _open(spec, settings, seed) for spec in read_specs(ref)}
+    return Pool(name=ref if ref in ("rehearsal", "paper") else Path(ref).stem, workers=workers, seed=seed)
+
+
+def _open(spec: WorkerSpec, settings: Settings, seed: int) -> Worker:
+    if spec.provider == "rehearsal":
+        from conductor_core.rehearsal import open_rehearsal_worker
+
+        return open_rehearsal_worker(spec, seed=seed, tokens_per_s=settings.rehearsal_tokens_per_s)
+    from conductor_core.workers.pool import open_worker
+
+    return open_worker(spec, settings)

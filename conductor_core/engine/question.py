@@ -1,0 +1,84 @@
+"""What a step asks: its messages, what it was granted, and the identity of it all. One code for running and preview."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from conductor_core.chat import ConductorInfo, ParentPlan
+from conductor_core.engine import context as ctx
+from conductor_core.engine.context import Answer, Context
+from conductor_core.engine.identity import recursion_identity, worker_identity
+from conductor_core.engine.pool import Pool
+from conductor_core.events import Limits, Path
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
+from conductor_core.workflow.printer import to_lists
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One step, ready to be asked.
+
+    Attributes:
+        parent: what an inner Conductor call sees besides the task; None for a step that a worker answers.
+        last: the answer that three empty lists return, if the step reads any.
+    """
+
+    context: Context
+    identity: str
+    parent: ParentPlan | None = None
+    last: Answer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """What the steps of a run have in common.
+
+    Attributes:
+        pool: without the workers that the run excludes.
+        seed: the run's; the simulated workers answer by the pool's.
+    """
+
+    task: str
+    pool: Pool
+    conductor: ConductorInfo | None
+    limits: Limits
+    seed: int
+
+    def question(
+        self, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path = ()
+    ) -> Question:
+        """The question of step ``index``, when all that it reads is in ``answers``.
+
+        Raises: KeyError if the pool has no such agent or an answer is not there.
+        """
+        if workflow.steps[index].agent == CONDUCTOR_AGENT:
+            return self._recursion(workflow, index, answers, round_path)
+        context = ctx.build(self.task, workflow, index, answers, round_path)
+        spec = self.pool.workers[workflow.steps[index].agent].spec
+        return Question(context, worker_identity(spec, context.messages, self.pool.seed))
+
+    def _recursion(self, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path) -> Question:
+        """As in the paper the inner Conductor call sees the task, the parent's plan (with it this step's instruction)
+        and the last response: the output of the latest step that this one reads, and no other output."""
+        if self.conductor is None:
+            raise KeyError(CONDUCTOR_AGENT)
+        last_read = workflow.reads(index)[-1:]
+        last = answers[last_read[0]] if last_read else None
+        parent = ParentPlan(
+            plan=to_lists(workflow, tuple(self.pool.workers)), last_response="" if last is None else last.output
+        )
+        context = Context(
+            messages=(),
+            granted=() if last is None else (last.shared(),),
+            withheld=ctx.withheld(workflow, index, frozenset(last_read), answers, round_path),
+        )
+        identity = recursion_identity(
+            self.conductor,
+            parent,
+            self.task,
+            self.pool.specs,
+            instruction=workflow.steps[index].instruction,
+            max_steps=self.limits.max_steps,
+            depth_left=self.limits.max_depth - len(round_path) - 1,
+            seed=self.seed,
+        )
+        return Question(context, identity, parent, last)

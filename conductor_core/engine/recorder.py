@@ -1,0 +1,155 @@
+"""The run's pen: every event goes through here, to the log and into the trace, in one order."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from conductor_core import trace as tr
+from conductor_core.events import Event, EventSink, RunCreated
+from conductor_core.trace import RunTrace
+
+T = TypeVar("T")
+
+Piece = tuple[bool, str]
+"""Streamed text that arrived together: whether it is reasoning, and the text."""
+
+
+@asynccontextmanager
+async def closing(stream: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
+    """Closes a generator when it is left, not when it is collected: that closes the provider's connection."""
+    try:
+        yield stream
+    finally:
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()
+
+
+class Recorder:
+    """Writes one run's events and keeps its trace.
+
+    The first failure of the log ends the run: ``broken`` is resolved with the error, and no event is written after it
+    but, if it can be, the one that says so.
+    """
+
+    def __init__(self, sink: EventSink) -> None:
+        self._sink = sink
+        self._epoch_s = time.monotonic()
+        self._closed = False
+        self._deferred: list[Event] = []
+        self._trace: RunTrace | None = None
+        self.broken: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+
+    @property
+    def trace(self) -> RunTrace:
+        """The run as it stands: the fold of all events so far."""
+        if self._trace is None:
+            raise RuntimeError("the run has not begun")
+        return self._trace
+
+    @property
+    def run_id(self) -> str:
+        return self.trace.run_id
+
+    def now_ms(self) -> float:
+        """Monotonic milliseconds since the run was created."""
+        return round((time.monotonic() - self._epoch_s) * 1000, 3)
+
+    async def begin(self, event: RunCreated) -> None:
+        """Writes the first event. Raises: StoreError."""
+        await self._sink.append(event)
+        self._trace = tr.begin(event)
+
+    async def emit(self, *events: Event) -> None:
+        """Returns when ``events`` are durable. Raises: StoreError.
+
+        Up to the call of the log nothing is awaited, so the trace has the order of the log.
+        """
+        if self._closed:
+            # A straggler of a run whose end is written: the record of a run stops there.
+            raise asyncio.CancelledError
+        for event in events:
+            tr.apply(self.trace, event)
+        try:
+            await self._sink.append(*events)
+        except Exception as error:
+            if not self.broken.done():
+                self.broken.set_result(error)
+            raise
+
+    def defer(self, events: Sequence[Event]) -> None:
+        """Keeps ``events`` for the batch of the final event: what a cancelled step had still to say."""
+        self._deferred.extend(events)
+
+    async def end(self, event: Event) -> None:
+        """Writes the final event; what comes after it is refused. Raises: StoreError."""
+        events = [*self._deferred, event]
+        self._deferred.clear()
+        for each in events:
+            tr.apply(self.trace, each)
+        self._closed = True
+        await self._sink.append(*events)
+
+
+class DeltaBuffer:
+    """Coalesces streamed text: at most one event batch per interval, written while the stream is read on.
+
+    The first piece after a pause goes out at once. At most one write is on its way; text that arrives meanwhile waits
+    for the next.
+    """
+
+    def __init__(
+        self, recorder: Recorder, interval_ms: float, to_events: Callable[[Sequence[Piece]], list[Event]]
+    ) -> None:
+        self._recorder = recorder
+        self._interval_s = interval_ms / 1000
+        self._to_events = to_events
+        self._loop = asyncio.get_running_loop()
+        self._pieces: list[tuple[bool, list[str]]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._last_s = float("-inf")
+
+    def add(self, text: str, *, reasoning: bool = False) -> None:
+        if not text:
+            return
+        if self._pieces and self._pieces[-1][0] is reasoning:
+            self._pieces[-1][1].append(text)
+        else:
+            self._pieces.append((reasoning, [text]))
+        self._schedule()
+
+    def take(self) -> list[Event]:
+        """The events of all text not yet written; the caller writes them."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._pieces:
+            return []
+        pieces = [(reasoning, "".join(parts)) for reasoning, parts in self._pieces]
+        self._pieces.clear()
+        return self._to_events(pieces)
+
+    def _schedule(self) -> None:
+        if self._timer is None and self._writing is None:
+            due_s = max(self._last_s + self._interval_s, self._loop.time())
+            self._timer = self._loop.call_at(due_s, self._start_writing)
+
+    def _start_writing(self) -> None:
+        self._timer = None
+        self._writing = self._loop.create_task(self._write())
+        self._writing.add_done_callback(self._written)
+
+    async def _write(self) -> None:
+        events = self.take()
+        self._last_s = self._loop.time()
+        if events:
+            await self._recorder.emit(*events)
+
+    def _written(self, task: "asyncio.Task[None]") -> None:
+        self._writing = None
+        if task.cancelled() or task.exception() is not None:
+            return  # The recorder has the error and stops the run.
+        if self._pieces:
+            self._schedule()

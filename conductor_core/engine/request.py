@@ -1,0 +1,85 @@
+"""What a run is asked to do."""
+
+from dataclasses import dataclass, field
+
+from conductor_core.engine.ids import new_run_id
+from conductor_core.events import Limits
+from conductor_core.settings import Settings
+from conductor_core.trace import RunTrace
+from conductor_core.workflow.model import Workflow
+
+
+def limits_from(settings: Settings) -> Limits:
+    """The budgets that the settings give to a run."""
+    return Limits(
+        max_steps=settings.max_steps,
+        max_tokens=settings.max_tokens,
+        max_usd=settings.max_usd,
+        max_seconds=settings.max_seconds,
+        max_depth=settings.max_depth,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRequest:
+    """One run.
+
+    Attributes:
+        workflow: carried out as given; None: the Conductor writes one.
+        before_edit: what ``workflow`` was before a person changed it; by default the workflow of ``reuse_from``.
+        by: through which door it came (page, cli, api).
+        plan_only: end when there is a plan.
+        reuse_from: the source of a re-run or a resume: the parent, whose answers stand in for identical steps.
+        resumed: this run takes up ``reuse_from`` where it was interrupted.
+        excluded: workers of the pool that this run must not use.
+    """
+
+    task: str
+    run_id: str = field(default_factory=new_run_id)
+    workflow: Workflow | None = None
+    before_edit: Workflow | None = None
+    limits: Limits = field(default_factory=Limits)
+    seed: int = 0
+    by: str = "cli"
+    plan_only: bool = False
+    reuse_from: RunTrace | None = None
+    resumed: bool = False
+    excluded: tuple[str, ...] = ()
+
+    @classmethod
+    def rerun(
+        cls,
+        source: RunTrace,
+        workflow: Workflow | None = None,
+        *,
+        by: str,
+        limits: Limits | None = None,
+        excluded: tuple[str, ...] = (),
+    ) -> "RunRequest":
+        """A new run of ``source``'s task, with ``workflow`` in the place of its own, reusing what is unchanged."""
+        return cls(
+            task=source.task,
+            workflow=workflow or source.root.workflow,
+            limits=limits or source.limits,
+            seed=source.seed,
+            by=by,
+            reuse_from=source,
+            excluded=excluded,
+        )
+
+    @classmethod
+    def resume(cls, source: RunTrace, *, by: str) -> "RunRequest":
+        """Takes up an interrupted run: a new run that pays for no finished step again.
+
+        Without a plan in ``source`` it is planned anew.
+        """
+        return cls(
+            task=source.task,
+            workflow=source.root.workflow,
+            limits=source.limits,
+            seed=source.seed,
+            by=by,
+            plan_only=source.plan_only,
+            reuse_from=source,
+            resumed=True,
+        )

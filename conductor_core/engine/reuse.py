@@ -1,0 +1,49 @@
+"""The answers of an earlier run, by identity: what a re-run or a resume need not ask again."""
+
+from conductor_core.events import Path
+from conductor_core.trace import RunTrace, StepTrace
+from conductor_core.workflow.model import Workflow
+
+
+class Source:
+    """The finished steps of a run, those of its inner rounds and those it reused itself included.
+
+    A step is found by identity alone, whatever its place: a digest covers all that determines the answer, so what is
+    found cannot be stale. Of several answers to the same question the one at the same place comes first, then one that
+    no other step has taken, so that independent attempts stay independent when they are moved.
+    """
+
+    def __init__(self, trace: RunTrace | None) -> None:
+        self._answers: dict[str, list[StepTrace]] = {}
+        self._rounds: dict[str, Workflow] = {}
+        self._taken: set[Path] = set()
+        self.run_id = trace.run_id if trace is not None else ""
+        for step in trace.walk() if trace is not None else ():
+            if step.identity is None:
+                continue
+            if step.answered:
+                self._answers.setdefault(step.identity, []).append(step)
+            elif step.round is not None and step.round.workflow is not None:
+                self._rounds.setdefault(step.identity, step.round.workflow)
+
+    def find(self, identity: str, path: Path) -> StepTrace | None:
+        """The recorded step whose answer stands in for the step at ``path``, None if it must run."""
+        steps = self._answers.get(identity)
+        if not steps:
+            return None
+        same_place = next((step for step in steps if step.path == path), None)
+        untaken = next((step for step in steps if step.path not in self._taken), None)
+        found = same_place or untaken or steps[0]
+        self._taken.add(found.path)
+        return found
+
+    def inner_workflow(self, identity: str) -> Workflow | None:
+        """What the inner Conductor wrote for a recursion that did not finish, so that it is not asked again."""
+        return self._rounds.get(identity)
+
+
+def origin(source_run_id: str, step: StepTrace) -> tuple[str, Path]:
+    """Run id and path of where ``step`` ran, even if it was itself reused."""
+    if step.reused_from is not None:
+        return step.reused_from.run_id, step.reused_from.path
+    return source_run_id, step.path

@@ -1,0 +1,244 @@
+"""One round: a workflow carried out, each step started the moment its reads are there; and the recursion below it."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from conductor_core import events as ev
+from conductor_core.chat import ParentPlan, Usage
+from conductor_core.engine.context import Answer
+from conductor_core.engine.identity import digest_text
+from conductor_core.engine.planning import ask_conductor, use_given
+from conductor_core.engine.question import Question
+from conductor_core.engine.reuse import origin
+from conductor_core.engine.state import RunState
+from conductor_core.engine.step import StepCall
+from conductor_core.errors import ConductorError
+from conductor_core.trace import StepTrace
+from conductor_core.workflow.model import Step, Workflow
+from conductor_core.workflow.topology import descendants
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a round has no answer: the failed step that its last step is, or waits for."""
+
+    path: ev.Path
+    code: str
+    message: str
+
+
+async def cancel_all(tasks: Iterable["asyncio.Task[Answer | None]"]) -> None:
+    """Cancels ``tasks`` and waits until each has ended; errors that come only now are of no more interest."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Round:
+    """Carries out one workflow.
+
+    Attributes:
+        answers: of the steps that have one, by index.
+    """
+
+    def __init__(self, state: RunState, path: ev.Path, workflow: Workflow) -> None:
+        self._state, self._path, self._workflow = state, path, workflow
+        self._waiting = dict.fromkeys(range(len(workflow.steps)))
+        self._failures: dict[int, Failure] = {}
+        self.answers: dict[int, Answer] = {}
+
+    async def carry_out(self) -> Answer | Failure:
+        """Runs all that can be run and gives the last step's answer, or why there is none.
+
+        A failed step takes only its descendants with it. Raises: LimitReached, StoreError; nothing is left running.
+        """
+        running: dict[asyncio.Task[Answer | None], int] = {}
+        tasks: list[asyncio.Task[Answer | None]] = []
+        try:
+            while True:
+                for index in self._ready():
+                    task = asyncio.create_task(self._step(index), name=f"step {(*self._path, index)}")
+                    running[task] = index
+                    tasks.append(task)
+                if not running:
+                    break
+                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in sorted(done, key=lambda each: running[each]):
+                    await self._ended(running.pop(task), task.result())
+                if running or self._waiting:
+                    self._state.budget.check()
+        finally:
+            await cancel_all(tasks)
+        last = len(self._workflow.steps) - 1
+        return self.answers.get(last) or self._failures[last]
+
+    def _ready(self) -> list[int]:
+        ready = [
+            index for index in self._waiting if all(earlier in self.answers for earlier in self._workflow.reads(index))
+        ]
+        for index in ready:
+            del self._waiting[index]
+        return ready
+
+    async def _ended(self, index: int, answer: Answer | None) -> None:
+        if answer is not None:
+            self.answers[index] = answer
+            return
+        path = (*self._path, index)
+        failed = self._state.recorder.trace.step_at(path)
+        failure = Failure(
+            path, failed.error_code or "", f"step {_number(path)} ({failed.agent}) failed: {failed.error or ''}"
+        )
+        self._failures[index] = failure
+        below = [each for each in sorted(descendants(self._workflow, index)) if each in self._waiting]
+        for each in below:
+            del self._waiting[each]
+            self._failures[each] = failure
+        if below:
+            recorder = self._state.recorder
+            await recorder.emit(
+                *(
+                    ev.StepSkipped(
+                        run_id=recorder.run_id, at_ms=recorder.now_ms(), path=(*self._path, each), because=(path,)
+                    )
+                    for each in below
+                )
+            )
+
+    async def _step(self, index: int) -> Answer | None:
+        state, step, path = self._state, self._workflow.steps[index], (*self._path, index)
+        question = state.asker.question(self._workflow, index, self.answers, self._path)
+        recorded = state.source.find(question.identity, path)
+        if recorded is not None:
+            return await _reuse(state, path, step, question, recorded)
+        if question.parent is not None:
+            return await _Recursion(state, path, step, question, question.parent).run()
+        return await StepCall(state, path, step, question).run()
+
+
+async def _reuse(state: RunState, path: ev.Path, step: Step, question: Question, recorded: StepTrace) -> Answer:
+    """Lets a recorded answer stand in for the step at ``path``. Raises: StoreError."""
+    recorder = state.recorder
+    source_run_id, source_path = origin(state.source.run_id, recorded)
+    digest = recorded.output_sha256 or digest_text(recorded.output)
+    await recorder.emit(
+        ev.StepReused(
+            run_id=recorder.run_id,
+            at_ms=recorder.now_ms(),
+            path=path,
+            agent=step.agent,
+            identity=question.identity,
+            messages=question.context.messages,
+            granted=question.context.granted,
+            withheld=question.context.withheld,
+            source_run_id=source_run_id,
+            source_path=source_path,
+            output=recorded.output,
+            output_sha256=digest,
+            finish_reason=recorded.finish_reason or "other",
+            incomplete=recorded.incomplete,
+            usage=recorded.usage,
+            cost_usd=recorded.cost_usd,
+            model=recorded.model,
+            duration_ms=recorded.duration_ms or 0.0,
+        )
+    )
+    return Answer.of(path, step, state.request.task, recorded.output, digest, recorded.usage)
+
+
+class _Recursion:
+    """A step whose agent is the Conductor itself: it writes a workflow of its own for the same task.
+
+    The inner call sees what ``question`` holds. Three empty lists return the last response.
+    """
+
+    def __init__(self, state: RunState, path: ev.Path, step: Step, question: Question, parent: ParentPlan) -> None:
+        self._state, self._path, self._step, self._question, self._parent = state, path, step, question, parent
+        self._started_ms = 0.0
+
+    async def run(self) -> Answer | None:
+        """Raises: LimitReached, StoreError."""
+        state, recorder, last = self._state, self._state.recorder, self._question.last
+        self._started_ms = recorder.now_ms()
+        await recorder.emit(
+            ev.StepStarted(
+                run_id=recorder.run_id,
+                at_ms=self._started_ms,
+                path=self._path,
+                agent=self._step.agent,
+                identity=self._question.identity,
+                messages=(),
+                granted=self._question.context.granted,
+                withheld=self._question.context.withheld,
+            ),
+            ev.RecursionEntered(run_id=recorder.run_id, at_ms=self._started_ms, path=self._path, depth=len(self._path)),
+        )
+        try:
+            workflow = await self._plan()
+        except ConductorError as error:
+            await self._fail(error.code, str(error))
+            return None
+        if not workflow.steps:
+            if last is None:
+                await self._fail(
+                    "NothingToReturn",
+                    "the Conductor ended the recursion with three empty lists, but this step reads no earlier step "
+                    "whose answer could be returned: give it an access list",
+                )
+                return None
+            return await self._complete("stopped", last)
+        outcome = await Round(state, self._path, workflow).carry_out()
+        if isinstance(outcome, Failure):
+            await self._fail(outcome.code, outcome.message)
+            return None
+        return await self._complete("answered", outcome)
+
+    async def _plan(self) -> Workflow:
+        recorded = self._state.source.inner_workflow(self._question.identity)
+        if recorded is None:
+            return await ask_conductor(self._state, self._path, self._parent)
+        await use_given(self._state, self._path, recorded, ())
+        return recorded
+
+    async def _fail(self, code: str, message: str) -> None:
+        recorder, now_ms = self._state.recorder, self._state.recorder.now_ms()
+        await recorder.emit(
+            ev.RecursionLeft(run_id=recorder.run_id, at_ms=now_ms, path=self._path, how="failed"),
+            ev.StepFailed(
+                run_id=recorder.run_id,
+                at_ms=now_ms,
+                path=self._path,
+                error_code=code,
+                error=message,
+                duration_ms=now_ms - self._started_ms,
+            ),
+        )
+
+    async def _complete(self, how: Literal["answered", "stopped"], inner: Answer) -> Answer:
+        """The inner plan and steps count themselves: this step's own usage is zero."""
+        recorder, now_ms = self._state.recorder, self._state.recorder.now_ms()
+        answered = recorder.trace.step_at(inner.path)
+        await recorder.emit(
+            ev.RecursionLeft(run_id=recorder.run_id, at_ms=now_ms, path=self._path, how=how),
+            ev.StepCompleted(
+                run_id=recorder.run_id,
+                at_ms=now_ms,
+                path=self._path,
+                output=inner.output,
+                output_sha256=inner.sha256,
+                finish_reason=answered.finish_reason or "other",
+                incomplete=answered.incomplete,
+                usage=Usage(),
+                cost_usd=0.0,
+                duration_ms=now_ms - self._started_ms,
+            ),
+        )
+        return Answer.of(self._path, self._step, self._state.request.task, inner.output, inner.sha256, Usage())
+
+
+def _number(path: ev.Path) -> str:
+    """A step's number for people: ``2``, or ``2.0`` for step 0 of the round below step 2."""
+    return ".".join(map(str, path))

@@ -1,0 +1,243 @@
+"""One run from request to final event: plan, round, budgets, cancellation, failure of the log."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from conductor_core import __version__
+from conductor_core import events as ev
+from conductor_core.chat import Conductor
+from conductor_core.engine.limits import Budget
+from conductor_core.engine.planning import ask_conductor, check_given, use_given
+from conductor_core.engine.pool import Pool
+from conductor_core.engine.question import Asker
+from conductor_core.engine.recorder import Recorder
+from conductor_core.engine.request import RunRequest
+from conductor_core.engine.reuse import Source
+from conductor_core.engine.rounds import Failure, Round
+from conductor_core.engine.state import Gates, RunState
+from conductor_core.errors import BadInput, InspectorError, StoreError
+from conductor_core.events import EventSink
+from conductor_core.settings import Settings
+from conductor_core.trace import RunTrace
+from conductor_core.workflow.model import Fault, Workflow
+
+log = logging.getLogger(__name__)
+
+SETTLE_S = 0.7
+"""How long a stopped run waits for its connections to close before its end is written, so that it ends in a second."""
+
+
+class Engine:
+    """Carries out runs, any number at once, on one event loop."""
+
+    def __init__(self, sink: EventSink, settings: Settings) -> None:
+        self._sink = sink
+        self._settings = settings
+        self._gates = Gates()
+
+    async def run(self, request: RunRequest, conductor: Conductor | None, pool: Pool) -> RunTrace:
+        """Carries out one run; a failed one is a trace with status ``failed``.
+
+        Raises: BadInput before anything is written; StoreError if the log fails: then what is not there is lost, and
+            nothing says otherwise. Cancelled (the message says by whom), it first writes ``run.cancelled``.
+        """
+        return await (await self.create(request, conductor, pool)).carry_out()
+
+    async def create(self, request: RunRequest, conductor: Conductor | None, pool: Pool) -> "Execution":
+        """Checks the request and writes ``run.created``. Raises: BadInput, WorkflowInvalid, StoreError."""
+        pool = pool.without(request.excluded)
+        plan = _given_plan(request, conductor, pool)
+        recorder = Recorder(self._sink)
+        await recorder.begin(
+            ev.RunCreated(
+                run_id=request.run_id,
+                task=request.task,
+                by=request.by,
+                conductor=None if conductor is None else conductor.info,
+                pool=pool.info,
+                limits=request.limits,
+                seed=request.seed,
+                plan_only=request.plan_only,
+                simulated=pool.simulated,
+                parent_run_id=None if request.reuse_from is None else request.reuse_from.run_id,
+                resumed=request.resumed,
+                app_version=__version__,
+            )
+        )
+        state = RunState(
+            request=request,
+            settings=self._settings,
+            conductor=conductor,
+            pool=pool,
+            asker=Asker(
+                task=request.task,
+                pool=pool,
+                conductor=None if conductor is None else conductor.info,
+                limits=request.limits,
+                seed=request.seed,
+            ),
+            recorder=recorder,
+            budget=Budget(request.limits, recorder.trace),
+            source=Source(request.reuse_from),
+            gates=self._gates,
+        )
+        return Execution(state, plan)
+
+
+def _given_plan(
+    request: RunRequest, conductor: Conductor | None, pool: Pool
+) -> tuple[Workflow, tuple[Fault, ...], Workflow | None] | None:
+    """The workflow that the request brings, its warnings, and what it was before an edit; None: to be written.
+
+    Raises: BadInput, WorkflowInvalid.
+    """
+    workflow = request.workflow
+    if workflow is None:
+        if conductor is None:
+            raise BadInput("a run needs a workflow, or a Conductor to write one")
+        if not request.task.strip():
+            raise BadInput("the task is empty: say what is to be done")
+        return None
+    checked = check_given(
+        workflow,
+        tuple(pool.workers),
+        max_steps=request.limits.max_steps,
+        allow_recursion=conductor is not None and request.limits.max_depth > 0,
+    )
+    before = request.before_edit
+    if before is None and request.reuse_from is not None:
+        before = request.reuse_from.root.workflow
+    return workflow, checked.warnings, None if before == workflow else before
+
+
+class Execution:
+    """A run whose ``run.created`` is written."""
+
+    def __init__(self, state: RunState, plan: tuple[Workflow, tuple[Fault, ...], Workflow | None] | None) -> None:
+        self._state, self._plan = state, plan
+        self._recorder = state.recorder
+
+    @property
+    def run_id(self) -> str:
+        return self._recorder.run_id
+
+    @property
+    def trace(self) -> RunTrace:
+        """The run as it stands."""
+        return self._recorder.trace
+
+    async def carry_out(self) -> RunTrace:
+        """See ``Engine.run``."""
+        body = asyncio.create_task(self._body(), name=f"run {self.run_id}")
+        max_seconds = self._state.request.limits.max_seconds
+        left_s = None if max_seconds is None else max(0.0, max_seconds - self._recorder.now_ms() / 1000)
+        first_to_end: set[asyncio.Future[Any]] = {body, self._recorder.broken}
+        try:
+            await asyncio.wait(first_to_end, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError as error:
+            by = str(error.args[0]) if error.args else self._state.request.by
+            await _to_the_end(self._conclude(body, cancelled_by=by))
+            raise
+        await _to_the_end(self._conclude(body))
+        return self.trace
+
+    async def _body(self) -> str | Failure | None:
+        """The answer, or why there is none; None after *Plan only*."""
+        state, request = self._state, self._state.request
+        if self._plan is None:
+            workflow = await ask_conductor(state, ())
+        else:
+            workflow, warnings, before = self._plan
+            await use_given(state, (), workflow, warnings, before)
+        if request.plan_only:
+            return None
+        outcome = await Round(state, (), workflow).carry_out()
+        return outcome if isinstance(outcome, Failure) else outcome.output
+
+    async def _conclude(self, body: "asyncio.Task[str | Failure | None]", cancelled_by: str | None = None) -> None:
+        """Stops what still runs and writes the final event. Raises: StoreError."""
+        recorder, broken = self._recorder, self._recorder.broken
+        if not body.done():
+            body.cancel()
+            await asyncio.wait({body}, timeout=SETTLE_S)
+            if not body.done():
+                log.warning("run %s: a connection did not close within %g s", self.run_id, SETTLE_S)
+            if broken.done():
+                outcome: ev.Event = self._failed(broken.result())
+            elif cancelled_by is not None:
+                outcome = self._cancelled(cancelled_by)
+            else:
+                outcome = self._failed(self._state.budget.out_of_time())
+        elif broken.done():
+            outcome = self._failed(broken.result())
+        else:
+            outcome = self._ended(body)
+        if body.done() and not body.cancelled():
+            body.exception()  # Heard: an error that came after the run was stopped is of no more interest.
+        if not broken.done():
+            await recorder.end(outcome)
+            return
+        with contextlib.suppress(StoreError):
+            # The log may take one small event again; if not, the run stays without an end, and the caller is told.
+            await recorder.end(outcome)
+        error = broken.result()
+        raise error if isinstance(error, InspectorError) else StoreError(f"the log broke: {error}") from error
+
+    def _ended(self, body: "asyncio.Task[str | Failure | None]") -> ev.Event:
+        if body.cancelled():
+            return self._failed(RuntimeError("a step was cancelled by no one"))
+        error = body.exception()
+        if error is not None:
+            return self._failed(error)
+        result = body.result()
+        if isinstance(result, Failure):
+            return self._failure(result.code, result.message)
+        usage, cost_usd = self._state.budget.total()
+        now_ms = self._recorder.now_ms()
+        return ev.RunCompleted(
+            run_id=self.run_id, at_ms=now_ms, answer=result, usage=usage, cost_usd=cost_usd, duration_ms=now_ms
+        )
+
+    def _failed(self, error: BaseException) -> ev.RunFailed:
+        if isinstance(error, InspectorError):
+            return self._failure(error.code, str(error))
+        log.error("the engine broke in run %s", self.run_id, exc_info=error)
+        name = type(error).__name__
+        return self._failure(name, f"the engine broke unexpectedly, see the log: {name}: {error}")
+
+    def _failure(self, code: str, message: str) -> ev.RunFailed:
+        usage, cost_usd = self._state.budget.total()
+        now_ms = self._recorder.now_ms()
+        return ev.RunFailed(
+            run_id=self.run_id,
+            at_ms=now_ms,
+            error_code=code,
+            error=message,
+            usage=usage,
+            cost_usd=cost_usd,
+            duration_ms=now_ms,
+        )
+
+    def _cancelled(self, by: str) -> ev.RunCancelled:
+        usage, cost_usd = self._state.budget.total()
+        now_ms = self._recorder.now_ms()
+        return ev.RunCancelled(
+            run_id=self.run_id, at_ms=now_ms, by=by, usage=usage, cost_usd=cost_usd, duration_ms=now_ms
+        )
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Awaits ``work`` even if cancelled meanwhile, so that the end of a run is always written; then is cancelled."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    task.result()

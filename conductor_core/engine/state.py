@@ -1,0 +1,40 @@
+"""What all parts of one run share."""
+
+import asyncio
+from dataclasses import dataclass
+
+from conductor_core.chat import Conductor, WorkerSpec
+from conductor_core.engine.limits import Budget
+from conductor_core.engine.pool import Pool
+from conductor_core.engine.question import Asker
+from conductor_core.engine.recorder import Recorder
+from conductor_core.engine.request import RunRequest
+from conductor_core.engine.reuse import Source
+from conductor_core.settings import Settings
+
+
+class Gates:
+    """One gate per worker, shared by all runs of an engine: at most ``max_concurrency`` calls at once."""
+
+    def __init__(self) -> None:
+        self._gates: dict[tuple[str | int | None, ...], asyncio.Semaphore] = {}
+
+    def of(self, spec: WorkerSpec) -> asyncio.Semaphore:
+        """The gate of ``spec``; the same model under the same name at the same server is the same worker."""
+        key = (spec.name, spec.provider, spec.model, spec.base_url, spec.max_concurrency)
+        return self._gates.setdefault(key, asyncio.Semaphore(spec.max_concurrency))
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """Attributes: pool: without the workers that the request excludes."""
+
+    request: RunRequest
+    settings: Settings
+    conductor: Conductor | None
+    pool: Pool
+    asker: Asker
+    recorder: Recorder
+    budget: Budget
+    source: Source
+    gates: Gates
