@@ -19,8 +19,10 @@ class Sampling:
 class Forcing(Protocol):
     """Keeps a constrained text within its token budget, however the model writes."""
 
-    def __call__(self, text: str, used_tokens: int) -> str | None:
+    def __call__(self, text: str, used_tokens: int, limit_tokens: int) -> str | None:
         """The characters with which ``text`` must go on now, or None. Called before each token, on the text so far.
+
+        ``limit_tokens`` is what the completion may have in all.
 
         What the grammar does not allow right now is asked for again before the next token.
         """

@@ -17,7 +17,7 @@ from transformers.utils import logging as transformers_logging
 
 from conductor_core.chat import FinishReason, Message
 from conductor_core.inference.errors import InferenceError, ModelUnavailable, PromptTooLong
-from conductor_core.inference.generation import Generation, Sampling
+from conductor_core.inference.generation import Forcing, Generation, Sampling
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, place
 from conductor_core.inference.source import ModelFiles
 
@@ -188,7 +188,7 @@ class _Writer:
         self,
         model: LoadedModel,
         matcher: Any,
-        forcing: Callable[[str, int], str | None] | None,
+        forcing: Forcing | None,
         emit: Callable[[str], None],
     ) -> None:
         self.ids: list[int] = []
@@ -226,7 +226,7 @@ class _Writer:
 
         The last forced token is left to it all the same: it might join the following characters in one token.
         """
-        demanded = self._forcing(self.text, len(self.ids)) if self._forcing is not None else None
+        demanded = self._forcing(self.text, len(self.ids), limit) if self._forcing is not None else None
         if demanded is not None and self._matcher.accept_string(demanded):
             ids = self._model.encode_text(demanded)
         else:

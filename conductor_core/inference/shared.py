@@ -6,7 +6,7 @@ shared_model(ref) -> SharedModel.stream(generation) -> its own thread: load, the
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from conductor_core.chat import Usage
 from conductor_core.inference.errors import InferenceError
 from conductor_core.inference.generation import Done, Generation
-from conductor_core.inference.hardware import free_ram_bytes, place
-from conductor_core.inference.source import fetch
+from conductor_core.inference.hardware import Placement, free_ram_bytes, place
+from conductor_core.inference.source import fetch, inspect_folder, local_folder
 
 if TYPE_CHECKING:
     from conductor_core.inference.model import LoadedModel
@@ -48,7 +48,18 @@ class SharedModel:
         self._waiting = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="model")
 
-    async def stream(self, generation: Generation) -> AsyncIterator[str | Done]:
+    @property
+    def placement(self) -> Placement | None:
+        """Where the model runs, or would run as far as is known without loading it; None if that is unknown."""
+        if self.loaded is not None:
+            return self.loaded.placement
+        folder = local_folder(self.ref)
+        try:
+            return place(inspect_folder(folder).parameters) if folder else None
+        except InferenceError:
+            return None  # loading it will say why
+
+    async def stream(self, generation: Generation) -> AsyncGenerator[str | Done, None]:
         """Pieces of the completion, then ``Done``.
 
         Closing the iterator stops the model before its next token. Raises: InferenceError.

@@ -121,17 +121,25 @@ def cached_hub_ids() -> list[str]:
     return [name.removeprefix("models--").replace("--", "/", 1) for name in names]
 
 
+def local_folder(ref: str) -> Path | None:
+    """Where a folder or hub id lies on this machine, None if it does not."""
+    folder = Path(ref).expanduser()
+    if folder.is_dir():
+        return folder
+    return cached_folder(ref) if HUB_ID.fullmatch(ref) else None
+
+
 def fetch(ref: str) -> ModelFiles:
     """The model of a folder or hub id, downloaded if it is not there yet. Blocks.
 
     Raises: ModelUnavailable.
     """
-    folder = Path(ref).expanduser()
-    if folder.is_dir():
-        return inspect_folder(folder)
-    if not HUB_ID.fullmatch(ref):
-        raise ModelUnavailable(f"{ref!r} is neither a folder nor a hub id (owner/name)")
-    return inspect_folder(cached_folder(ref) or _download(ref))
+    folder = local_folder(ref)
+    if folder is None:
+        if not HUB_ID.fullmatch(ref):
+            raise ModelUnavailable(f"{ref!r} is neither a folder nor a hub id (owner/name)")
+        folder = _download(ref)
+    return inspect_folder(folder)
 
 
 def _download(hub_id: str) -> Path:

@@ -1,0 +1,170 @@
+"""Which Conductors there are: opening one by its name, and listing what this machine can run.
+
+tiny                            the shipped one
+FOLDER                          a folder with config.json, tokenizer and *.safetensors
+OWNER/NAME                      a model of the hub; downloaded when it is first used, never before
+URL#MODEL                       an OpenAI-compatible server
+"""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from conductor_core.chat import Conductor
+from conductor_core.conductors.local import LocalConductor, read_config
+from conductor_core.conductors.remote import RemoteConductor
+from conductor_core.errors import UnknownConductor
+from conductor_core.inference.errors import ModelUnavailable
+from conductor_core.inference.hardware import Placement, place
+from conductor_core.inference.source import (
+    HUB_ID,
+    cached_folder,
+    cached_hub_ids,
+    inspect_folder,
+    local_folder,
+)
+from conductor_core.settings import Settings
+from conductor_core.workflow.model import Frozen
+
+TINY = "tiny"
+TINY_FOLDER = Path(__file__).parent / "tiny"
+
+_PUBLISHED = {
+    "di-zhang-fdu/openfugu-conductor-3b": 3_085_938_688,
+    "Qwen/Qwen2.5-7B-Instruct": 7_615_616_512,
+    "Qwen/Qwen2.5-3B-Instruct": 3_085_938_688,
+    "Qwen/Qwen2.5-1.5B-Instruct": 1_543_714_304,
+    "Qwen/Qwen2.5-0.5B-Instruct": 494_032_768,
+}
+"""Hub models that people will want to try, with their parameters (from the configurations of Qwen2.5)."""
+
+
+class ConductorOption(Frozen):
+    """One line of the page's list.
+
+    Attributes:
+        ref: what to give to ``open_conductor``.
+        size_bytes: of the weights on disk, or to be downloaded (bfloat16).
+        memory_needed_bytes, memory_there_bytes: to run it here; ``memory`` says of which kind.
+        reason: one sentence: why it cannot run, or what using it will do.
+    """
+
+    ref: str
+    name: str
+    parameters: int
+    size_bytes: int
+    memory_needed_bytes: int
+    memory_there_bytes: int
+    memory: str
+    downloaded: bool
+    runnable: bool
+    reason: str
+
+
+def open_conductor(ref: str, settings: Settings) -> Conductor:
+    """The Conductor of that name. Loads, downloads and connects nothing yet.
+
+    Raises: UnknownConductor, saying what to do.
+    """
+    ref = ref.strip()
+    if ref == TINY:
+        return LocalConductor(TINY, str(TINY_FOLDER), settings, read_config(TINY_FOLDER))
+    if "://" in ref:
+        base_url, model = _server_and_model(ref)
+        return RemoteConductor(ref, base_url, model, settings)
+    folder = Path(ref).expanduser()
+    if folder.is_dir():
+        try:
+            inspect_folder(folder)
+        except ModelUnavailable as error:
+            raise UnknownConductor(str(error)) from error
+        return LocalConductor(ref, str(folder), settings, read_config(folder))
+    if HUB_ID.fullmatch(ref) and not folder.exists():
+        downloaded = cached_folder(ref)
+        return LocalConductor(ref, ref, settings, read_config(downloaded or folder))
+    raise UnknownConductor(
+        f"no Conductor {ref!r}: name {TINY}, a model folder, a hub id (owner/name) or URL#MODEL of a server"
+    )
+
+
+def _server_and_model(ref: str) -> tuple[str, str]:
+    url, _, model = ref.partition("#")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise UnknownConductor(f"{url!r} is not an address: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise UnknownConductor(f"{url!r} is not an http address of a server")
+    if parts.username or parts.password or parts.query:
+        raise UnknownConductor(f"{parts.hostname}: an address holds no key; set CONDUCTOR_API_KEY instead")
+    if not model.strip():
+        raise UnknownConductor(f"which model of {url}? Write {url}#MODEL")
+    path = parts.path.rstrip("/") or "/v1"
+    return f"{parts.scheme}://{parts.netloc}{path}", model.strip()
+
+
+def list_conductors(settings: Settings) -> list[ConductorOption]:
+    """What this machine has and could have: the shipped one, the published ones, all that were downloaded.
+
+    Reads folders only; asks no server. ``settings.conductor`` is listed too if it is a folder.
+    """
+    options = [_downloaded(TINY, TINY_FOLDER)]
+    folder = Path(settings.conductor).expanduser()
+    if settings.conductor != TINY and folder.is_dir():
+        options.append(_downloaded(settings.conductor, folder))
+    for hub_id, parameters in _PUBLISHED.items():
+        there = local_folder(hub_id)
+        options.append(_downloaded(hub_id, there) if there else _to_download(hub_id, parameters))
+    for hub_id in cached_hub_ids():
+        there = cached_folder(hub_id)
+        if hub_id not in _PUBLISHED and there is not None and _writes_text(there):
+            options.append(_downloaded(hub_id, there))
+    return options
+
+
+def _writes_text(folder: Path) -> bool:
+    try:
+        inspect_folder(folder)
+    except ModelUnavailable:
+        return False
+    return True
+
+
+def _downloaded(ref: str, folder: Path) -> ConductorOption:
+    try:
+        files = inspect_folder(folder)
+    except ModelUnavailable as error:
+        return _option(ref, 0, 0, place(0), downloaded=False, fault=str(error))
+    return _option(ref, files.parameters, files.size_bytes, place(files.parameters), downloaded=True)
+
+
+def _to_download(hub_id: str, parameters: int) -> ConductorOption:
+    return _option(hub_id, parameters, parameters * 2, place(parameters), downloaded=False)
+
+
+def _option(
+    ref: str, parameters: int, size_bytes: int, placement: Placement, *, downloaded: bool, fault: str = ""
+) -> ConductorOption:
+    gib = 2**30
+    memory = placement.memory
+    if not fault and not placement.fits:
+        fault = (
+            f"Needs {placement.needed_bytes / gib:.1f} GiB, this machine has {memory.total_bytes / gib:.1f} GiB of "
+            f"{memory.label}."
+        )
+    if downloaded:
+        plan = f"Runs on {memory.label} in {placement.dtype}."
+    else:
+        plan = f"Will be downloaded from the hub ({size_bytes / gib:.1f} GiB) when first used."
+    return ConductorOption(
+        ref=ref,
+        name=ref if ref == TINY or HUB_ID.fullmatch(ref) else Path(ref).name,
+        parameters=parameters,
+        size_bytes=size_bytes,
+        memory_needed_bytes=placement.needed_bytes,
+        memory_there_bytes=memory.total_bytes,
+        memory=memory.label,
+        downloaded=downloaded,
+        runnable=not fault,
+        reason=fault or plan,
+    )

@@ -1,0 +1,193 @@
+r"""What a plan may look like, as a grammar: free reasoning, then three lists that are legal for this pool and limit.
+
+    root      reasoning, then the lists of a plan of 1, 2, .. or ``max_steps`` steps (or three empty ones)
+    lists     as many entries in each; a model_id names a worker that exists; an instruction has at least one character
+              that is not white space; an access list is [], "all" or ascending indices of earlier steps
+
+So unequal lengths, unknown agents and references to the step itself or later ones cannot be written. The text is GBNF
+as xgrammar, vLLM and llama.cpp read it. The form of the lists: arXiv 2512.04388, section 3.
+
+Reasoning may hold neither a backtick nor ``_i``: so it can neither hide the lists in a fence nor begin them, and the
+first ``model_id`` is the one that is held to the rules.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+MODEL_ID = "model_id = ["
+SUBTASKS = "subtasks = ["
+ACCESS = "access_list = ["
+STOP = f"{MODEL_ID}]\n{SUBTASKS}]\n{ACCESS}]"
+
+_REASONING_CHARACTERS = 2400
+_INSTRUCTION_CHARACTERS = 1200
+
+
+@dataclass(frozen=True)
+class PlanShape:
+    """What decides which plans are legal.
+
+    Attributes:
+        choices: ordinals that ``model_id`` may hold: the workers, and the Conductor itself where recursion is allowed.
+        may_stop: whether three empty lists are offered (they end a recursion).
+        bounded: whether the grammar itself bounds the length of free text, where no ``PlanBudget`` can. Counting
+            characters costs xgrammar milliseconds a token instead of microseconds.
+    """
+
+    choices: int
+    max_steps: int
+    may_stop: bool = False
+    bounded: bool = False
+
+
+@lru_cache(maxsize=64)
+def plan_grammar(shape: PlanShape) -> str:
+    """The grammar in GBNF, rule ``root``."""
+    thoughts = f"{{1,{_REASONING_CHARACTERS}}}" if shape.bounded else "+"
+    characters = f"{{0,{_INSTRUCTION_CHARACTERS}}}" if shape.bounded else "*"
+    lists = [f"plan{steps}" for steps in range(1, shape.max_steps + 1)] + ["stop"] * shape.may_stop
+    rules = [
+        f'root ::= reasoning "{MODEL_ID}" ({" | ".join(lists)})',
+        rf'reasoning ::= "" | thought{thoughts} "\n"',
+        r'thought ::= [^_`\x00-\x08\x0b-\x1f\x7f] | "_" [^_i`\x00-\x1f\x7f]',
+        f"worker ::= {_any_of(range(shape.choices))}",
+        rf'instruction ::= "\"" visible character{characters} "\""',
+        r'visible ::= [^ "\\\x00-\x1f\x7f\u00a0\u2000-\u200f\u2028-\u202f\u3000] | "\\" ["\\]',
+        r'character ::= [^"\\\x00-\x1f\x7f\u2028\u2029] | "\\" ["\\n]',
+    ]
+    for index in range(shape.max_steps):
+        rules += _access_rules(index)
+    for steps in range(1, shape.max_steps + 1):
+        workers = ' ", " '.join(["worker"] * steps)
+        instructions = ' ", " '.join(["instruction"] * steps)
+        access = ' ", " '.join(f"access{index}" for index in range(steps))
+        rules.append(rf'plan{steps} ::= {workers} "]\n{SUBTASKS}" {instructions} "]\n{ACCESS}" {access} "]"')
+    if shape.may_stop:
+        rules.append(rf'stop ::= "]\n{SUBTASKS}]\n{ACCESS}]"')
+    return "\n".join(rules) + "\n"
+
+
+def _access_rules(index: int) -> list[str]:
+    """Rules for the access list of step ``index``: any ascending selection of 0 .. index - 1, or all."""
+    if index == 0:
+        return ['access0 ::= "[]"']
+    rules = [rf'access{index} ::= "[]" | "\"all\"" | "[" from{index}x0 "]"']
+    for first in range(index):
+        # Ascending: after index i only larger ones may follow.
+        options = [
+            f'"{i}"' + (f' ("" | ", " from{index}x{i + 1})' if i + 1 < index else "") for i in range(first, index)
+        ]
+        rules.append(f"from{index}x{first} ::= {' | '.join(options)}")
+    return rules
+
+
+def _any_of(ordinals: range) -> str:
+    return " | ".join(f'"{ordinal}"' for ordinal in ordinals)
+
+
+def plan_schema(shape: PlanShape) -> dict[str, Any]:
+    """The same as a JSON schema, for servers that know no grammar: steps with ordinals as agents.
+
+    A schema cannot say "earlier than this step": that is left to validation.
+    """
+    step = {
+        "type": "object",
+        "properties": {
+            "instruction": {"type": "string"},
+            "agent": {"type": "integer", "enum": list(range(shape.choices))},
+            "access_list": {
+                "anyOf": [
+                    {"type": "string", "enum": ["all"]},
+                    {"type": "array", "items": {"type": "integer", "enum": list(range(max(1, shape.max_steps - 1)))}},
+                ]
+            },
+        },
+        "required": ["instruction", "agent", "access_list"],
+        "additionalProperties": False,
+    }
+    steps = {"type": "array", "items": step, "minItems": 0 if shape.may_stop else 1, "maxItems": shape.max_steps}
+    return {
+        "type": "object",
+        "properties": {"steps": steps},
+        "required": ["steps"],
+        "additionalProperties": False,
+    }
+
+
+class PlanBudget:
+    """Ends what the grammar leaves open so that the lists are whole within the token limit, however the model writes.
+
+    Reasoning gets at most ``REASONING_SHARE`` of the tokens; each instruction an equal share of what is then left after
+    setting aside one token for every character that must still follow. Beyond that the closing characters are forced.
+    For one completion. Implements ``inference.generation.Forcing``.
+    """
+
+    REASONING_SHARE = 0.35
+    LEAST_INSTRUCTION_TOKENS = 4
+    SLACK_TOKENS = 4
+    """An escape, or a character of several bytes, is completed before a quote can close the string."""
+
+    def __init__(self, max_steps: int) -> None:
+        self._max_steps = max_steps
+        self._string_limits: dict[int, int] = {}
+
+    def __call__(self, text: str, used_tokens: int, limit_tokens: int) -> str | None:
+        lists_at = text.rfind(MODEL_ID)
+        if lists_at < 0:
+            return self._end_reasoning(text, used_tokens, limit_tokens)
+        strings_at = text.find(SUBTASKS, lists_at)
+        if strings_at < 0 or text.find("]\n" + ACCESS, strings_at) >= 0:
+            return None
+        begun, inside = _strings_begun(text, strings_at + len(SUBTASKS))
+        if not inside:
+            return None
+        if begun not in self._string_limits:
+            steps = text.count(",", lists_at, strings_at) + 1
+            reserved = _characters_of_rest(steps, steps - begun) + self.SLACK_TOKENS
+            share = (limit_tokens - used_tokens - reserved) // (steps - begun + 1) - self.SLACK_TOKENS
+            self._string_limits[begun] = used_tokens + max(1, share)
+        return '"' if used_tokens >= self._string_limits[begun] else None
+
+    def _end_reasoning(self, text: str, used_tokens: int, limit_tokens: int) -> str | None:
+        least = least_tokens(self._max_steps)
+        if used_tokens < min(int(limit_tokens * self.REASONING_SHARE), limit_tokens - least):
+            return None
+        line = text.rpartition("\n")[2]
+        if line and MODEL_ID.startswith(line):
+            return None  # it is just beginning the lists by itself
+        return "\n" + MODEL_ID if line else MODEL_ID
+
+
+def least_tokens(max_steps: int) -> int:
+    """Within so many tokens a plan of ``max_steps`` steps is whole, even if each token is one character only."""
+    instruction = PlanBudget.LEAST_INSTRUCTION_TOKENS + PlanBudget.SLACK_TOKENS
+    before = PlanBudget.SLACK_TOKENS + len("\n" + MODEL_ID) + _characters_of_ids(max_steps)
+    return before + _characters_of_rest(max_steps, max_steps) + max_steps * instruction
+
+
+def _characters_of_ids(steps: int) -> int:
+    """Most characters of ``0, 10, 31`` in ``model_id``, two digits each."""
+    return 2 * steps + 2 * (steps - 1)
+
+
+def _characters_of_rest(steps: int, strings_left: int) -> int:
+    """Most characters that must follow when ``strings_left`` instructions are still to be begun, their text apart."""
+    access = sum(2 + sum(len(str(i)) + 2 for i in range(index)) + 2 for index in range(steps))
+    return len(f"]\n{SUBTASKS}") + 4 * (strings_left + 1) + len(f"]\n{ACCESS}") + access + 1
+
+
+def _strings_begun(text: str, start: int) -> tuple[int, bool]:
+    """How many strings begin in ``text`` after ``start``, and whether the last one is still open."""
+    begun, inside, at = 0, False, start
+    while at < len(text):
+        character = text[at]
+        if inside and character == "\\":
+            at += 1
+        elif character == '"':
+            inside = not inside
+            begun += inside
+        elif character == "]" and not inside:
+            break
+        at += 1
+    return begun, inside

@@ -1,0 +1,122 @@
+"""A Conductor that runs in this process: any causal language model of a folder or the hub, and the shipped tiny one."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from conductor_core.chat import ConductorInfo, Message, PlanFinished, PlanRequest, PlanText
+from conductor_core.conductors.grammar import PlanBudget, PlanShape, least_tokens, plan_grammar
+from conductor_core.conductors.prompt import STATIC_MESSAGES, full_prompt
+from conductor_core.conductors.short_prompt import short_prompt
+from conductor_core.errors import ConductorUnavailable, UnknownConductor
+from conductor_core.inference.errors import InferenceError
+from conductor_core.inference.generation import Done, Generation, Sampling
+from conductor_core.inference.shared import shared_model
+from conductor_core.settings import Settings
+from conductor_core.workflow.model import Frozen
+
+RETRY_TEMPERATURE = 0.7
+"""A second attempt of a greedy Conductor would repeat the first word by word."""
+
+
+class LocalConfig(Frozen):
+    """``conductor.json`` of a model folder: how this model is asked for plans. All keys may be left out.
+
+    Attributes:
+        prompt: ``short`` for models that were trained on ``short_prompt``, else ``full``.
+        temperature: 0: the likeliest token, always.
+        top_k: 0: no such limit.
+        max_tokens: longest completion of this model, within the setting ``plan_max_tokens``.
+    """
+
+    prompt: Literal["full", "short"] = "full"
+    temperature: float = Field(0.0, ge=0, le=4)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=0)
+    max_tokens: int | None = Field(None, ge=16)
+
+
+def read_config(folder: Path) -> LocalConfig:
+    """Raises: UnknownConductor if there is a ``conductor.json`` that cannot be used."""
+    path = folder / "conductor.json"
+    if not path.is_file():
+        return LocalConfig()
+    try:
+        return LocalConfig.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(str(part) for part in fault["loc"]) or "the whole"
+        raise UnknownConductor(f"{path} cannot be used: {where}: {fault['msg']}") from error
+    except (OSError, ValueError) as error:
+        raise UnknownConductor(f"{path} cannot be read as JSON: {error}") from error
+
+
+class LocalConductor:
+    """Writes plans with a model of this process. Cheap to make: weights are loaded at the first ``write``."""
+
+    def __init__(self, name: str, ref: str, settings: Settings, config: LocalConfig) -> None:
+        """``name`` as the user named it, ``ref`` the folder or hub id that it stands for."""
+        self._name = name
+        self._ref = ref
+        self._config = config
+        self._constrained = settings.constrained
+        self._max_tokens = min(settings.plan_max_tokens, config.max_tokens or settings.plan_max_tokens)
+        self._model = shared_model(ref)
+
+    @property
+    def info(self) -> ConductorInfo:
+        placement = self._model.placement
+        return ConductorInfo(
+            name=self._name,
+            kind="local",
+            model=Path(self._ref).name if Path(self._ref).is_dir() else self._ref,
+            device=placement.device if placement else None,
+            dtype=placement.dtype if placement else None,
+            constrained=self._constrained,
+        )
+
+    def messages(self, request: PlanRequest) -> tuple[Message, ...]:
+        if self._config.prompt == "short":
+            return (Message(role="user", content=short_prompt(request)),)
+        return full_prompt(request)
+
+    async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanFinished]:
+        try:
+            async with aclosing(self._model.stream(self._generation(request))) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, Done):
+                        yield PlanFinished(finish_reason=piece.finish_reason, usage=piece.usage)
+                    else:
+                        yield PlanText(text=piece)
+        except InferenceError as error:
+            raise ConductorUnavailable(f"Conductor {self._name}: {error}") from error
+
+    def _generation(self, request: PlanRequest) -> Generation:
+        short = self._config.prompt == "short"
+        shape = self._shape(request) if self._constrained else None
+        temperature = self._config.temperature
+        if request.rejected and temperature == 0:
+            temperature = RETRY_TEMPERATURE
+        return Generation(
+            prompt=short_prompt(request) if short else full_prompt(request),
+            max_tokens=self._max_tokens,
+            sampling=Sampling(temperature, self._config.top_p, self._config.top_k, request.seed),
+            static_messages=0 if short else STATIC_MESSAGES,
+            grammar=plan_grammar(shape) if shape else None,
+            forcing=PlanBudget(shape.max_steps) if shape else None,
+        )
+
+    def _shape(self, request: PlanRequest) -> PlanShape:
+        """The plans allowed: of fewer steps than asked for where the token limit could cut the longest ones off."""
+        steps = request.max_steps
+        while steps > 1 and least_tokens(steps) > self._max_tokens:
+            steps -= 1
+        choices = len(request.agents) + request.allow_recursion
+        return PlanShape(choices=choices, max_steps=steps, may_stop=request.parent is not None)
+
+    async def aclose(self) -> None:
+        """Nothing to release: the model stays with the process, for all who share it."""

@@ -1,0 +1,126 @@
+"""The prompt of a Conductor that knows nothing of workflows beforehand.
+
+After "Learning to Orchestrate Agents in Natural Language with the Conductor" (arXiv 2512.04388, section 3 and its
+appendix on prompts), in our own words: the workers as ordinals only, the format, four examples from different task
+families (examples from other families than the task's beat ones from its own; none at all costs 7 to 9 points).
+All that does not depend on the task comes first, in the system message, so that its attention cache can be kept.
+
+Departures: a pool's workers are described in a line each; a worker is given the task's text only where an instruction
+says ``{question}``, which spares the Conductor from copying it.
+"""
+
+from conductor_core.chat import Message, PlanRequest, WorkerSpec
+
+STATIC_MESSAGES = 1
+"""How many leading messages of a prompt do not depend on the task."""
+
+_ROLE = """\
+You are a conductor: you do not answer a task yourself, you plan how a pool of workers answers it. The \
+workers are language models that differ in what they are good at. You write a workflow, a short list of steps. Each \
+step gives one worker one instruction and says which earlier steps' outputs that worker may read. The output of the \
+last step is handed to the user as the answer."""
+
+_FORMAT = """\
+HOW TO WRITE A WORKFLOW
+First think in a few plain sentences: what is hard about the task, who should do what, what is worth checking. Then \
+write three Python lists of equal length, one entry per step, exactly in this form and with nothing after them:
+
+model_id = [...]
+subtasks = [...]
+access_list = [...]
+
+- model_id: the number of the worker that carries out each step. A worker may be used more than once.
+- subtasks: the instruction of each step, a string in double quotes on one line. A worker sees nothing but its \
+instruction and the outputs you share with it. It does not see the task unless you write {question}, which is \
+replaced by the full text of the task. Say what to produce and in which form.
+- access_list: which outputs each step may read. [] shows nothing, "all" shows every earlier step, and a list such \
+as [0, 2] shows exactly those steps. Steps are counted from 0 and a step can only read earlier ones, so the first \
+entry is [].
+
+WHAT MAKES A GOOD WORKFLOW
+- Use as few steps as the task needs. One step is right when one capable worker will do.
+- Steps that do not read each other run at the same time: let independent attempts be independent.
+- When a mistake is likely, let another worker check the result against the question before it becomes the answer.
+- Split a task only where the parts can be done apart, and then let the last step bring them together.
+- The last step must write the complete answer, not a comment on the others."""
+
+_EXAMPLES = """\
+EXAMPLES
+They show the form with some other pool of four workers, 0 to 3. Choose by the description of your own workers.
+
+Task: Which gas makes up most of the atmosphere of Titan, the largest moon of Saturn?
+This is a single well-known fact. One worker with broad knowledge answers it; more steps would only cost time.
+model_id = [2]
+subtasks = ["Answer in one short sentence: {question}"]
+access_list = [[]]
+
+Task: A tank of 840 litres is filled by two pipes. The first alone needs 6 hours, the second alone 4 hours, but a \
+leak loses 35 litres an hour. How long until it is full?
+A computation of several steps in which a slip is easy. One worker sets up the quantities, a strong one computes, \
+and a third recomputes on its own way and compares before answering.
+model_id = [0, 3, 1]
+subtasks = ["Do not compute yet. For the following problem list the known quantities with their units, the unknown, \
+and the equation that connects them: {question}", "Using the set-up above, solve the problem step by step and give \
+the exact result: {question}", "Check the solution above by working the problem out in a different way: {question} \
+If both results agree, state the result with its unit; if they do not, find the mistake and state the correct \
+result."]
+access_list = [[], [0], [0, 1]]
+
+Task: Write a Python function merge_spans(spans) that merges overlapping closed intervals and returns them sorted.
+Code that has to be right for edge cases. Two workers write it independently, a third reads both and keeps the \
+better one, repaired where needed.
+model_id = [3, 0, 1]
+subtasks = ["Solve this programming task. Reply with the complete function and nothing else: {question}", "First \
+name the edge cases of this programming task, then write a complete function that handles them: {question}", "Above \
+are two solutions of this programming task: {question} Trace both on empty, touching, nested and unsorted input. \
+Reply with one correct, complete function in a code block."]
+access_list = [[], [], "all"]
+
+Task: Our small museum wants to open on Mondays. Weigh it up and recommend what to do, in at most 200 words.
+An open question with several sides. Three views are collected at once, on costs, on visitors and on staff; one good \
+writer then weighs them and writes the recommendation.
+model_id = [0, 2, 1, 3]
+subtasks = ["List the costs and savings that matter for this decision, in five points: {question}", "Describe how \
+the visitors of such a place would react and how that could be measured, in five points: {question}", "Describe what \
+it means for the people who work there and how objections could be met, in five points: {question}", "From the three \
+notes above write the answer to this request, balanced and within its length: {question}"]
+access_list = [[], [], [], "all"]"""
+
+
+def full_prompt(request: PlanRequest) -> tuple[Message, ...]:
+    """System and user message. The first ``STATIC_MESSAGES`` depend on pool and limits only."""
+    system = "\n\n".join([_ROLE, _FORMAT, _EXAMPLES, _pool(request)])
+    return Message(role="system", content=system), Message(role="user", content=_task(request))
+
+
+def _pool(request: PlanRequest) -> str:
+    lines = [f"Model {ordinal}{_described(worker)}" for ordinal, worker in enumerate(request.agents)]
+    if request.allow_recursion:
+        lines.append(
+            f"Model {len(request.agents)}: you yourself. You will be called again with this plan and the last "
+            "response, and may plan further steps or stop."
+        )
+    steps = "1 step" if request.max_steps == 1 else f"{request.max_steps} steps"
+    return "\n".join(["YOUR WORKERS", *lines, f"A workflow has at most {steps}."])
+
+
+def _described(worker: WorkerSpec) -> str:
+    description = " ".join(worker.description.split())
+    return f": {description}" if description else ""
+
+
+def _task(request: PlanRequest) -> str:
+    parts = [f"Task: {request.task.strip()}"]
+    if request.parent is not None:
+        parts += [
+            "You have already planned for this task. Your earlier plan was:",
+            request.parent.plan.strip(),
+            "Its last response was:",
+            request.parent.last_response.strip(),
+            "If that response answers the task, end here by writing three empty lists; it is then the answer. "
+            "Otherwise write a new workflow that does better.",
+        ]
+    if request.rejected:
+        faults = "\n".join(f"- {fault}" for fault in request.rejected)
+        parts.append(f"Your previous workflow could not be used:\n{faults}\nWrite a correct one.")
+    return "\n\n".join(parts)

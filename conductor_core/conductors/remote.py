@@ -1,0 +1,288 @@
+"""A Conductor behind an OpenAI-compatible server: vLLM, Ollama, llama.cpp, LM Studio or a provider.
+
+RemoteConductor.write    what the server is, then one POST, simpler when a part of it is refused
+  _Completion            its events as text; whole only when a finish_reason says so
+"""
+
+import codecs
+import json
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import httpx2
+
+from conductor_core import __version__
+from conductor_core.chat import ConductorInfo, FinishReason, Message, PlanFinished, PlanRequest, PlanText, Usage
+from conductor_core.conductors.grammar import PlanShape
+from conductor_core.conductors.prompt import full_prompt
+from conductor_core.conductors.server import Server, identify
+from conductor_core.errors import ConductorUnavailable
+from conductor_core.settings import Settings
+
+API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
+CONNECT_TIMEOUT_S = 10.0
+READ_TIMEOUT_S = 120.0
+"""Between two pieces; the first may take long on a processor."""
+MAX_ANSWER_BYTES = 32_000_000
+"""A plan of a few thousand characters, each in an event of its own, is far smaller."""
+_QUOTED_CHARACTERS = 200
+_FINISH: dict[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "content_filter": "content_filter",
+    "tool_calls": "tool_calls",
+}
+
+
+class _Refused(Exception):
+    """The server does not accept the request as it is (400 or 422)."""
+
+
+class RemoteConductor:
+    """Writes plans with ``model`` of the server at ``base_url``. Opens connections at the first ``write``."""
+
+    def __init__(self, name: str, base_url: str, model: str, settings: Settings) -> None:
+        self._name = name
+        self._base_url = base_url
+        self._model = model
+        self._max_tokens = settings.plan_max_tokens
+        self._constrained = settings.constrained
+        self._reports_usage = True
+        self._client: httpx2.AsyncClient | None = None
+        self._server: Server | None = None
+
+    @property
+    def info(self) -> ConductorInfo:
+        """``constrained`` until the server refuses its structured-output parameter."""
+        return ConductorInfo(name=self._name, kind="remote", model=self._model, constrained=self._constrained)
+
+    def messages(self, request: PlanRequest) -> tuple[Message, ...]:
+        return full_prompt(request)
+
+    async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanFinished]:
+        if self._client is None:
+            self._client = self._open_client()
+        try:
+            if self._constrained and self._server is None:
+                self._server = await identify(self._client, self._base_url)
+            while True:
+                try:
+                    async with aclosing(self._complete(self._client, request)) as pieces:
+                        async for piece in pieces:
+                            yield piece
+                    return
+                except _Refused as refusal:
+                    # Nothing was written yet: ask again without what not every server knows, and remember that.
+                    self._simplify(str(refusal))
+        except httpx2.TransportError as error:
+            raise ConductorUnavailable(self._transport_fault(error)) from error
+
+    async def aclose(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    def _open_client(self) -> httpx2.AsyncClient:
+        headers = {"user-agent": f"conductor-inspector/{__version__}", "accept-encoding": "identity"}
+        key = os.environ.get(API_KEY_VARIABLE, "").strip()
+        if key:
+            if not key.isascii() or not key.isprintable():
+                raise ConductorUnavailable(
+                    f"the value of {API_KEY_VARIABLE} has characters that no key has: set it again"
+                )
+            headers["authorization"] = f"Bearer {key}"
+        timeout = httpx2.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        return httpx2.AsyncClient(headers=headers, timeout=timeout, follow_redirects=False)
+
+    def _body(self, request: PlanRequest) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self._model,
+            "messages": [message.model_dump() for message in self.messages(request)],
+            "max_tokens": self._max_tokens,
+            "temperature": 0.7 if request.rejected else 0.0,
+            "seed": request.seed,
+            "stream": True,
+        }
+        if self._reports_usage:
+            body["stream_options"] = {"include_usage": True}
+        if self._constrained and self._server is not None:
+            shape = PlanShape(
+                choices=len(request.agents) + request.allow_recursion,
+                max_steps=request.max_steps,
+                may_stop=request.parent is not None,
+                bounded=True,
+            )
+            body |= self._server.structured(shape)
+        return body
+
+    def _simplify(self, complaint: str) -> None:
+        """Raises: ConductorUnavailable if there is nothing left to leave out."""
+        if self._reports_usage and ("stream_options" in complaint or not self._constrained):
+            self._reports_usage = False
+        elif self._constrained:
+            self._constrained = False
+        else:
+            raise ConductorUnavailable(f"{self._where} refuses the request: {complaint}")
+
+    @property
+    def _where(self) -> str:
+        return f"the Conductor's server at {self._base_url}"
+
+    async def _complete(
+        self, client: httpx2.AsyncClient, request: PlanRequest
+    ) -> AsyncGenerator[PlanText | PlanFinished, None]:
+        url = f"{self._base_url}/chat/completions"
+        async with client.sse(url, method="POST", json=self._body(request), max_event_size=MAX_ANSWER_BYTES) as source:
+            response = source.response
+            if response.status_code != 200:
+                raise await self._status_fault(response)
+            kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind != "text/event-stream":
+                raise ConductorUnavailable(f"{self._where} sent {_plain(kind) or 'no content type'}, no event stream")
+            if response.headers.get("content-encoding", "identity").lower() != "identity":
+                raise ConductorUnavailable(f"{self._where} compresses its stream though asked not to")
+            response.stream = _Utf8(response.stream, self._where)
+            response.encoding = "utf-8"
+            completion = _Completion(self._where)
+            async for event in source:
+                if event.data == "[DONE]":
+                    break
+                if event.data and (text := completion.feed(event.data)):
+                    yield PlanText(text=text)
+            yield completion.finished()
+
+    async def _status_fault(self, response: httpx2.Response) -> Exception:
+        said = _said(await _beginning(response))
+        detail = f": {said}" if said else ""
+        match response.status_code:
+            case 400 | 422:
+                return _Refused(said or f"status {response.status_code}")
+            case 401 | 403:
+                return ConductorUnavailable(
+                    f"{self._where} refuses access ({response.status_code}): set {API_KEY_VARIABLE} to its key"
+                )
+            case 404:
+                return ConductorUnavailable(
+                    f"{self._where} does not know the model {self._model!r} or the address{detail}"
+                )
+            case 429:
+                return ConductorUnavailable(f"{self._where} has too many requests (429): try again later{detail}")
+            case status:
+                return ConductorUnavailable(f"{self._where} failed ({status}): try again{detail}")
+
+    def _transport_fault(self, error: httpx2.TransportError) -> str:
+        if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+            return f"nothing answers at {self._base_url}: start the server or correct the address"
+        if isinstance(error, httpx2.TimeoutException):
+            return f"{self._where} said nothing for {READ_TIMEOUT_S:.0f} s"
+        if isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
+            return f"{self._base_url} is not an address that can be asked: {_plain(str(error))}"
+        return f"{self._where} broke off in the middle of the plan ({type(error).__name__}): try again"
+
+
+class _Completion:
+    """Reads the events of one completion. Only the first choice counts: one was asked for."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._finish: FinishReason | None = None
+        self._usage: Usage | None = None
+        self._characters = 0
+
+    def feed(self, data: str) -> str:
+        """The text that an event adds, perhaps none. Raises: ConductorUnavailable."""
+        try:
+            event = json.loads(data)
+        except (ValueError, RecursionError):
+            event = None
+        if not isinstance(event, dict):
+            raise ConductorUnavailable(f"{self._where} sent something that is not a JSON object: try again")
+        if event.get("error"):
+            raise ConductorUnavailable(f"{self._where} reports an error: {_said(data.encode()) or 'without words'}")
+        usage = event.get("usage")
+        if isinstance(usage, dict):
+            self._usage = _usage(usage) or self._usage
+        choices = event.get("choices")
+        choice = next((c for c in choices if isinstance(c, dict) and c.get("index", 0) == 0), None) if choices else None
+        if choice is None:
+            return ""
+        if (reason := choice.get("finish_reason")) is not None:
+            self._finish = _FINISH.get(str(reason), "other")
+        delta = choice.get("delta")
+        text = delta.get("content") if isinstance(delta, dict) else None
+        text = text if isinstance(text, str) else ""
+        self._characters += len(text)
+        return text
+
+    def finished(self) -> PlanFinished:
+        """Raises: ConductorUnavailable if no finish_reason came: the stream was cut."""
+        if self._finish is None:
+            raise ConductorUnavailable(f"{self._where} ended the plan without a finish_reason, so it is cut: try again")
+        guess = Usage(input_tokens=0, output_tokens=-(-self._characters // 4), estimated=True)
+        return PlanFinished(finish_reason=self._finish, usage=self._usage or guess)
+
+
+def _usage(reported: Mapping[str, Any]) -> Usage | None:
+    counts = [reported.get("prompt_tokens"), reported.get("completion_tokens")]
+    if not all(isinstance(count, int) and count >= 0 for count in counts):
+        return None
+    return Usage(input_tokens=counts[0] or 0, output_tokens=counts[1] or 0)
+
+
+class _Utf8(httpx2.AsyncByteStream):
+    """A body that must be UTF-8 and of bounded size; the client's own decoding would replace what is not."""
+
+    def __init__(self, inner: Any, where: str) -> None:
+        self._inner = inner
+        self._where = where
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        decoder = codecs.getincrementaldecoder("utf-8")("strict")
+        size = 0
+        async for part in self._inner:
+            size += len(part)
+            if size > MAX_ANSWER_BYTES:
+                raise ConductorUnavailable(f"{self._where} sent over {MAX_ANSWER_BYTES:,} bytes, which no plan needs")
+            try:
+                decoder.decode(part)
+            except UnicodeDecodeError:
+                raise ConductorUnavailable(f"{self._where} sent bytes that are not UTF-8: try again") from None
+            yield part
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def _beginning(response: httpx2.Response) -> bytes:
+    """The first bytes of an error's body."""
+    body = b""
+    async for part in response.aiter_raw():
+        body += part
+        if len(body) > 16_384:
+            break
+    return body
+
+
+def _said(body: bytes) -> str:
+    """The message of an error object, fit to be quoted; a page of HTML is not."""
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        document: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return "" if text.startswith(("<", "{", "[")) else _plain(text)
+    for _ in range(3):
+        if isinstance(document, dict):
+            document = next((document[key] for key in ("error", "message", "detail", "msg") if document.get(key)), "")
+        elif isinstance(document, list):
+            document = document[0] if document else ""
+    return _plain(document) if isinstance(document, str) else ""
+
+
+def _plain(text: str) -> str:
+    """One line without control characters, the key never in it, cut short."""
+    key = os.environ.get(API_KEY_VARIABLE, "").strip()
+    if key:
+        text = text.replace(key, "***")
+    return " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())[:_QUOTED_CHARACTERS]
