@@ -6,6 +6,7 @@ a ``stop_reason``; input tokens come with ``message_start``, output tokens, cumu
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from conductor_core.chat import Finished, FinishReason, Message, ReasoningDelta, TextDelta, Usage, WorkerSpec
 from conductor_core.workers.openai import is_count
@@ -33,7 +34,8 @@ class AnthropicDialect:
         return f"{_base(spec)}/messages"
 
     def models_url(self, spec: WorkerSpec) -> str:
-        return f"{_base(spec)}/models"
+        """The one model: its list is paged and leaves out aliases."""
+        return f"{_base(spec)}/models/{quote(spec.model, safe='')}"
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"anthropic-version": _VERSION} | ({"x-api-key": key} if key else {})

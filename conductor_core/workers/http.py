@@ -63,7 +63,9 @@ class Dialect(Protocol):
 
     def url(self, spec: WorkerSpec) -> str: ...
 
-    def models_url(self, spec: WorkerSpec) -> str: ...
+    def models_url(self, spec: WorkerSpec) -> str:
+        """Where a GET proves cheaply that the provider is there and accepts the key."""
+        ...
 
     def headers(self, key: str | None) -> dict[str, str]: ...
 
@@ -283,6 +285,10 @@ class HttpWorker:
     @property
     def spec(self) -> WorkerSpec:
         return self._spec
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._dialect
 
     async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk]:
         """See ``Worker.answer``. A missing key is refused before a connection is made."""

@@ -6,11 +6,13 @@ from conductor_core.chat import Worker, WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.settings import Settings
 from conductor_core.workers.anthropic import AnthropicDialect
+from conductor_core.workers.discovery import discover_local_servers
+from conductor_core.workers.health import Health, check_health
 from conductor_core.workers.http import HttpWorker
 from conductor_core.workers.openai import OpenAIDialect
 from conductor_core.workers.pool_file import load_pool_file
 
-__all__ = ["PAPER_POOL", "load_pool_file", "open_worker"]
+__all__ = ["PAPER_POOL", "Health", "check_health", "discover_local_servers", "load_pool_file", "open_worker"]
 
 PAPER_POOL = Path(__file__).with_name("pools") / "paper.toml"
 """The seven workers of the paper (arXiv 2512.04388, section 4), their keys taken from the environment."""

@@ -1,0 +1,110 @@
+"""Model servers running on this machine, found on the ports they use by default, and their models as ready workers."""
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import httpx2
+
+from conductor_core.chat import WorkerSpec
+from conductor_core.workers.faults import plain
+
+USUAL_PORTS: Mapping[int, str] = {
+    11434: "Ollama",
+    1234: "LM Studio",
+    8000: "vLLM",
+    8080: "llama.cpp",
+    30000: "SGLang",
+    4000: "LiteLLM",
+}
+"""Default ports, from each server's own documentation; the name is a guess until the server says who it is."""
+
+_PROBE_S = 0.5
+_MOST_BYTES = 1_000_000
+_MOST_MODELS = 50
+_OWNERS = {"library": "Ollama", "vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
+_NOT_CHAT = re.compile(r"embed|rerank|whisper|tts", re.IGNORECASE)
+
+
+async def discover_local_servers(
+    ports: Mapping[int, str] = USUAL_PORTS, *, host: str = "127.0.0.1", timeout_s: float = _PROBE_S
+) -> tuple[WorkerSpec, ...]:
+    """Asks every port at once for its models; what does not answer as a model server within ``timeout_s`` is not there.
+
+    Returns: one worker per chat model, in the order of the ports; names are unique, the description names the server.
+    """
+    # No proxy: these are this machine's own ports.
+    async with httpx2.AsyncClient(timeout=timeout_s, trust_env=False, follow_redirects=False) as client:
+        found = await asyncio.gather(
+            *[_models(client, f"http://{host}:{port}/v1", title, timeout_s) for port, title in ports.items()]
+        )
+    specs: list[WorkerSpec] = []
+    taken: set[str] = set()
+    for base_url, title, models in (server for server in found if server is not None):
+        for model in models:
+            name = _unique(model, title, taken)
+            taken.add(name.casefold())
+            specs.append(
+                WorkerSpec(
+                    name=name,
+                    provider="openai",
+                    model=model,
+                    description=f"{model} on this machine, served by {title}"[:400],
+                    base_url=base_url,
+                    # A local model answers one request at a time well and has no price.
+                    max_concurrency=2,
+                    timeout_s=300,
+                )
+            )
+    return tuple(specs)
+
+
+async def _models(
+    client: httpx2.AsyncClient, base_url: str, title: str, timeout_s: float
+) -> tuple[str, str, list[str]] | None:
+    try:
+        async with asyncio.timeout(timeout_s), client.stream("GET", f"{base_url}/models") as response:
+            if response.status_code != 200:
+                return None
+            body = bytearray()
+            async for part in response.aiter_bytes():
+                body += part
+                if len(body) > _MOST_BYTES:
+                    return None
+    except (httpx2.HTTPError, TimeoutError):
+        return None
+    listed = read_models(bytes(body))
+    if listed is None:
+        return None
+    owner = next((_OWNERS[owned] for _, owned in listed if owned in _OWNERS), title)
+    return base_url, owner, [model for model, _ in listed if not _NOT_CHAT.search(model)][:_MOST_MODELS]
+
+
+def read_models(body: bytes) -> list[tuple[str, str]] | None:
+    """Model ids and owners of an OpenAI or Anthropic model list; None if ``body`` is something else."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    data: Any = document.get("data") if isinstance(document, dict) else None
+    if not isinstance(data, list):
+        return None
+    models: Sequence[Any] = [item for item in data if isinstance(item, dict)]
+    return [
+        (item["id"], str(item.get("owned_by", "")))
+        for item in models
+        if isinstance(item.get("id"), str) and item["id"] and item["id"] == plain(item["id"]) and len(item["id"]) <= 200
+    ]
+
+
+def _unique(model: str, title: str, taken: set[str]) -> str:
+    """A worker's name: the model's last part, made unique by its server and a number where needed."""
+    short = model.rsplit("/", 1)[-1][:60] or title
+    name, number = short, 2
+    if name.casefold() in taken or name.isdecimal():
+        name = f"{short} ({title})"
+    while name.casefold() in taken:
+        name, number = f"{short} ({title} {number})", number + 1
+    return name

@@ -1,0 +1,111 @@
+"""Whether a worker would answer: the cheapest proof there is, without paying for one unless asked to."""
+
+import asyncio
+import os
+import time
+from contextlib import aclosing
+
+import httpx2
+
+from conductor_core.chat import Finished, Message, Worker, WorkerSpec
+from conductor_core.errors import WorkerError, WorkerRefused
+from conductor_core.workers import faults
+from conductor_core.workers.discovery import read_models
+from conductor_core.workers.http import HttpWorker, open_client, read_key
+from conductor_core.workflow.model import Frozen
+
+_CHECK_S = 10.0
+_MOST_BYTES = 4_000_000
+
+
+class Health(Frozen):
+    """The outcome of one check.
+
+    Attributes:
+        latency_ms: of the check itself; None if nothing was asked.
+        detail: one line: what was proven, or what is wrong and what to do.
+        key: the key's variable and whether it is set, e.g. ``OPENAI_API_KEY: present``; None if no key is needed.
+    """
+
+    ok: bool
+    latency_ms: float | None
+    detail: str
+    key: str | None = None
+
+
+def key_state(spec: WorkerSpec) -> str | None:
+    """``NAME: present`` or ``NAME: missing``; None for a worker that needs no key."""
+    if spec.api_key_env is None:
+        return None
+    return f"{spec.api_key_env}: {'present' if os.environ.get(spec.api_key_env, '').strip() else 'missing'}"
+
+
+async def check_health(worker: Worker, *, complete: bool = False) -> Health:
+    """Asks the provider for its models; with ``complete`` for one token of an answer, which may cost something.
+
+    Uses connections of its own, so that it can be called from any event loop. A worker without a provider (local,
+    rehearsal) is asked nothing.
+    """
+    spec = worker.spec
+    if not isinstance(worker, HttpWorker):
+        where = "simulated: it is always there" if spec.simulated else "runs on this machine, loaded when first asked"
+        return Health(ok=True, latency_ms=None, detail=where)
+    started_s = time.perf_counter()
+    try:
+        async with asyncio.timeout(min(_CHECK_S, spec.timeout_s)):
+            detail = await (_complete(worker) if complete else _ask_for_models(worker))
+        ok = True
+    except WorkerError as error:
+        ok, detail = False, str(error)
+    except TimeoutError:
+        ok, detail = False, f"worker {spec.name}: no answer within {min(_CHECK_S, spec.timeout_s):g} s"
+    latency_ms = (time.perf_counter() - started_s) * 1000
+    return Health(ok=ok, latency_ms=latency_ms, detail=detail, key=key_state(spec))
+
+
+async def _complete(worker: HttpWorker) -> str:
+    spec = worker.spec
+    limit = "max_completion_tokens" if "max_completion_tokens" in spec.params else "max_tokens"
+    short = HttpWorker(spec.model_copy(update={"params": {**spec.params, limit: 1}}), worker.dialect)
+    said = "nothing"
+    try:
+        async with aclosing(short.answer((Message(role="user", content="Hi"),))) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, Finished):
+                    said = chunk.model or spec.model
+    finally:
+        await short.aclose()
+    return f"answered one token as {faults.one_line(said, limit=100)}"
+
+
+async def _ask_for_models(worker: HttpWorker) -> str:
+    """What was proven. Raises: WorkerError, if the server is away, refuses the key or does not have the model."""
+    spec, dialect = worker.spec, worker.dialect
+    key = read_key(spec)
+    url = httpx2.URL(dialect.models_url(spec))
+    body = bytearray()
+    try:
+        async with open_client(spec) as client, client.stream("GET", url, headers=dialect.headers(key)) as response:
+            async for part in response.aiter_raw():
+                body += part
+                if len(body) > _MOST_BYTES:
+                    break
+    except httpx2.TransportError as error:
+        raise faults.from_transport(spec, url, error, answering=False) from error
+    if response.status_code in (404, 405, 501) and url.path.endswith("/models"):
+        return "reached, but it does not list its models; one token would prove more"
+    if response.status_code != 200:
+        said = faults.said(bytes(body), response.headers.get("content-type", ""), key)
+        raise faults.from_status(spec, url, response.status_code, said)
+    if not url.path.endswith("/models"):
+        return "reached; it knows the model"
+    models = read_models(bytes(body))
+    if models is None:
+        raise WorkerRefused(f"worker {spec.name}: what answers at {url.host} is no model server; check base_url")
+    names = sorted({name.removeprefix("models/") for name, _ in models})
+    if {spec.model, f"{spec.model}:latest"}.isdisjoint(names):
+        listed = faults.one_line(", ".join(names), limit=200) or "none"
+        raise WorkerRefused(
+            f"worker {spec.name}: {spec.model} is not among the server's models ({listed}); check model"
+        )
+    return "reached; it lists the model"
