@@ -5,6 +5,7 @@ can corrupt a WAL database when two connections write or checkpoint at the same 
 WAL-Reset Bug"), and several processes may have this file open. Readers open it read-only, and never checkpoint.
 """
 
+import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,8 +35,11 @@ class Database:
         """Creates the file and its folder if missing, and upgrades an older one. Raises: StoreError."""
         self.path = _path_of(url)
         self.busy_timeout_s = busy_timeout_s
+        self._closed = False
         with failures.translated(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self.path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "a folder", str(self.path))
             self._lock = FileLock(self._beside(".lock"))
             self._writers = create_engine("sqlite://", creator=self._connect_writer, poolclass=StaticPool)
             self.readers = create_engine(
@@ -77,6 +81,8 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A read-only connection; each statement sees the newest committed state. Raises: StoreError."""
+        if self._closed:
+            raise failures.closed(self.path)
         with failures.translated(self.path), self.readers.connect() as connection:
             yield connection
 
@@ -88,6 +94,9 @@ class Database:
 
     def close(self) -> None:
         """Closes all connections; the last one of all processes also folds the WAL into the database file."""
+        if self._closed:
+            return
+        self._closed = True
         self.readers.dispose()
         try:
             with self.writing():
@@ -158,6 +167,7 @@ def migrate(connection: Connection, revision: str) -> None:
     from alembic.config import Config
 
     config = Config()
+    config.set_main_option("path_separator", "os")
     config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, revision)

@@ -133,7 +133,7 @@ class EventLog:
     def _submit(self, request: _Request) -> None:
         with self._door:
             if self._closed:
-                raise StoreError(f"the database {self._database.path} is closed: no more events can be kept")
+                raise failures.closed(self._database.path)
             self._requests.put(request)
 
     def _write_all(self) -> None:

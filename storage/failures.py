@@ -51,6 +51,10 @@ def damaged(path: Path, detail: str) -> StoreDamaged:
     )
 
 
+def closed(path: Path) -> StoreError:
+    return StoreError(f"the database {path} has been closed by this program")
+
+
 def _from_sqlite(error: BaseException | None, path: Path) -> StoreError:
     detail = " ".join(str(error).split())
     code = getattr(error, "sqlite_errorcode", None)

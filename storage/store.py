@@ -1,7 +1,7 @@
 """The store as the pages and the command line see it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from conductor_core.errors import BadInput, EventOutOfOrder
 from conductor_core.events import FINAL_KINDS, RunInterrupted
@@ -68,7 +68,7 @@ class Store:
             raise BadInput(f"several runs begin with {prefix!r}: {shown}; give more of the id")
         return found[0]
 
-    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[list[StoredEvent]]:
+    async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[list[StoredEvent], None]:
         """The run's events after ``after``, in groups as they are committed, each exactly once; ends with the run.
 
         Events of this process come the moment they are durable, those of another within 0.2 s. Raises: UnknownRun.

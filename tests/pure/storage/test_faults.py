@@ -1,0 +1,229 @@
+"""A database that cannot be used gives one clear line, loses nothing that was kept, and works again once it can."""
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from conductor_core.errors import (
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    StoreReadOnly,
+    StoreTooNew,
+)
+from conductor_core.trace import fold
+from storage import Store, open_store
+from tests.support.run_events import answered, created, planned, run_completed, whole_run
+
+_NOBODY = 65534
+
+
+@contextmanager
+def without_privileges() -> Iterator[None]:
+    """File permissions mean nothing to root; as nobody they do."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(_NOBODY)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may enter, unlike pytest's own."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def limit_pages(store: Store, more: int) -> None:
+    """Leaves room for that many more pages, as a full disk would."""
+    writer = store._database.writer.connection.cursor()
+    pages: int = writer.execute("PRAGMA page_count").fetchone()[0]
+    writer.execute(f"PRAGMA max_page_count={pages + more}")
+
+
+async def test_a_full_disk_is_told_to_each_who_waits_and_the_log_goes_on_when_there_is_room(store: Store) -> None:
+    kept = [created("r1"), *planned("r1")]
+    await store.log.append(*kept)
+    limit_pages(store, 8)
+    long = "x" * 100_000
+    results = await asyncio.gather(
+        store.log.append(*answered("r1", 0, long)),
+        store.log.append(created("r2", long)),
+        store.log.append(created("r3")),
+        return_exceptions=True,
+    )
+    assert [type(result) for result in results] == [StoreFull, StoreFull, type(None)]
+    assert str(results[0]) == (
+        f"no space left for the database {store._database.path}: free some space on its disk, then go on"
+    )
+    assert store.trace("r1")[0] == fold(kept)
+    assert [run.run_id for run in store.runs()] == ["r3", "r1"]
+
+    limit_pages(store, 10_000)
+    await store.log.append(*answered("r1", 0, long), run_completed("r1"))
+    assert store.trace("r1")[0] == fold([*kept, *answered("r1", 0, long), run_completed("r1")])
+
+
+async def test_a_full_disk_while_following_loses_nothing(store: Store) -> None:
+    await store.log.append(created("r1"), *planned("r1"))
+
+    async def follow() -> list[str]:
+        return [stored.event.kind async for group in store.follow("r1") for stored in group]
+
+    following = asyncio.create_task(follow())
+    await asyncio.sleep(0.05)
+    limit_pages(store, 8)
+    with pytest.raises(StoreFull):
+        await store.log.append(*answered("r1", 0, "x" * 100_000))
+    limit_pages(store, 10_000)
+    await store.log.append(run_completed("r1"))
+    assert await following == [stored.event.kind for stored in store.events("r1")]
+
+
+async def test_a_database_that_becomes_read_only(store: Store) -> None:
+    await store.log.append(created("r1"))
+    writer = store._database.writer.connection.cursor()
+    writer.execute("PRAGMA query_only=ON")
+    with pytest.raises(StoreReadOnly, match="cannot be written: allow this user"):
+        await store.log.append(*planned("r1"))
+    writer.execute("PRAGMA query_only=OFF")
+    await store.log.append(*planned("r1"))
+
+
+@pytest.mark.parametrize("locked_before", [True, False])
+def test_a_read_only_file_and_folder(open_folder: Path, locked_before: bool) -> None:
+    url = f"sqlite:///{open_folder}/runs.sqlite3"
+    open_store(url).close()
+    (open_folder / "runs.sqlite3").chmod(0o444)
+    if locked_before:
+        (open_folder / "runs.sqlite3.lock").chmod(0o666)
+    else:
+        (open_folder / "runs.sqlite3.lock").unlink()
+    open_folder.chmod(0o555)
+    with without_privileges(), pytest.raises(StoreReadOnly, match="allow this user to write the file and its folder"):
+        open_store(url)
+
+
+def test_a_folder_that_cannot_be_made(open_folder: Path) -> None:
+    open_folder.chmod(0o555)
+    with without_privileges(), pytest.raises(StoreReadOnly):
+        open_store(f"sqlite:///{open_folder}/new/runs.sqlite3")
+
+
+def test_a_missing_folder_is_made(tmp_path: Path) -> None:
+    open_store(f"sqlite:///{tmp_path}/a/b c/#100%?/runs.sqlite3".replace("?", "%3F")).close()
+    assert list((tmp_path / "a" / "b c").rglob("runs.sqlite3"))
+
+
+@pytest.mark.parametrize("name", ["a file/runs.sqlite3", "a folder"])
+def test_something_else_in_the_way(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a file").touch()
+    (tmp_path / "a folder").mkdir()
+    with pytest.raises(StoreError, match="is in the way"):
+        open_store(f"sqlite:///{tmp_path}/{name}")
+
+
+def test_a_file_that_is_no_database(path: Path, url: str) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"not a database, but longer than the header of one. " * 100)
+    before = path.read_bytes()
+    with pytest.raises(StoreDamaged, match="restore a copy, or move the file away to begin anew"):
+        open_store(url)
+    assert path.read_bytes() == before
+
+
+def test_a_file_with_broken_pages(path: Path, url: str) -> None:
+    store = open_store(url)
+    store.log.append_and_wait(*(event for index in range(40) for event in whole_run(f"r{index}")))
+    store.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: 16 * 4096] + b"\xff" * (len(whole) - 16 * 4096))
+    store = open_store(url)
+    with pytest.raises(StoreDamaged):
+        store.trace("r20")
+    store.close()
+
+
+async def test_another_program_that_holds_the_database(path: Path, url: str) -> None:
+    store = open_store(url, busy_timeout_s=0.05)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreLocked, match="locked by another program"):
+        await store.log.append(created("r1"))
+    other.execute("ROLLBACK")
+    await store.log.append(created("r1"))
+    other.close()
+    store.close()
+
+
+async def test_another_process_of_ours_that_hangs_while_writing(url: str) -> None:
+    hanging, store = open_store(url), open_store(url, busy_timeout_s=0.05)
+    with hanging._database.writing():
+        with pytest.raises(StoreLocked, match=r"for 0\.05 s: close that program"):
+            await store.log.append(created("r1"))
+        with pytest.raises(StoreLocked):
+            open_store(url, busy_timeout_s=0.05)
+        assert store.runs() == [], "reading needs no lock"
+    await store.log.append(created("r1"))
+    store.close()
+    hanging.close()
+
+
+def test_a_database_of_a_newer_version_is_left_alone(path: Path, url: str) -> None:
+    open_store(url).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreTooNew, match=r"newer version of this program .* upgrade this program, or name another"):
+        open_store(url)
+    assert path.read_bytes() == before
+
+
+def test_a_database_of_another_program_is_left_alone(path: Path, url: str) -> None:
+    path.parent.mkdir()
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE songs (title TEXT)")
+    connection.close()
+    with pytest.raises(StoreError, match="belongs to another program"):
+        open_store(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("runs.sqlite3", "is not a database URL: write sqlite:///FOLDER/FILE"),
+        ("sqlite://", "names no database file"),
+        ("sqlite:///:memory:", "names no database file"),
+        ("postgresql://host/runs", "a postgresql database is not supported"),
+        ("nonsense://x", "a nonsense database is not supported"),
+    ],
+)
+def test_a_url_that_names_no_file(url: str, message: str) -> None:
+    with pytest.raises(StoreError, match=message):
+        open_store(url)
+
+
+async def test_events_can_only_be_added(store: Store) -> None:
+    await store.log.append(created("r1"))
+    for statement in ("DELETE FROM events", "UPDATE events SET payload = ''"):
+        with pytest.raises(sqlite3.IntegrityError, match="events are only ever added"):
+            store._database.writer.connection.cursor().execute(statement)
+    with pytest.raises(StoreReadOnly), store._database.reading() as connection:
+        connection.exec_driver_sql("DELETE FROM runs")

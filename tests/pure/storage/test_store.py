@@ -1,0 +1,250 @@
+"""What is appended is what is read: as events, as a trace, as a row of the list."""
+
+import asyncio
+import random
+import uuid
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from conductor_core import events as ev
+from conductor_core.errors import BadInput, EventOutOfOrder, StoreError, UnknownRun
+from conductor_core.trace import fold
+from storage import Store, open_store
+from tests.support.run_events import answered, created, planned, run_completed, step_completed, step_started, whole_run
+
+
+async def test_a_run_comes_back_as_it_was_appended(store: Store) -> None:
+    events = whole_run("r1")
+    for event in events:
+        await store.log.append(event)
+    stored = store.events("r1")
+    assert [item.event for item in stored] == events
+    assert [item.sequence for item in stored] == list(range(1, len(events) + 1))
+    trace, sequence = store.trace("r1")
+    assert trace == fold(events)
+    assert sequence == len(events)
+
+
+@pytest.mark.parametrize("kept", range(1, 13))
+async def test_the_trace_is_right_after_every_event(store: Store, kept: int) -> None:
+    events = whole_run("r1")[:kept]
+    await store.log.append(*events)
+    assert store.trace("r1") == (fold(events), kept)
+
+
+async def test_the_summary_follows_the_events(store: Store) -> None:
+    await store.log.append(created("r1"), *planned("r1"))
+    running = store.summary("r1")
+    assert (running.status, running.topology, running.steps, running.agents) == (
+        "running",
+        "chain",
+        2,
+        ("solver", "checker"),
+    )
+    assert (running.steps_completed, running.duration_ms, running.simulated) == (0, None, True)
+    await store.log.append(*answered("r1", 0), *answered("r1", 1))
+    await store.log.append(run_completed("r1"))
+    done = store.summary("r1")
+    assert (done.status, done.steps_completed, done.duration_ms, done.cost_usd) == ("completed", 2, 100.0, 1.0)
+    assert (done.usage.input_tokens, done.usage.output_tokens) == (24, 11)
+    assert (done.conductor, done.pool, done.by, done.error) == ("tiny", "rehearsal", "cli", None)
+
+
+async def test_an_unknown_price_makes_the_cost_unknown(store: Store) -> None:
+    await store.log.append(
+        created("r1"), *planned("r1"), step_started("r1", 0, 30), step_completed("r1", 0, "x", 40, None)
+    )
+    assert store.summary("r1").cost_usd is None
+
+
+async def test_runs_are_listed_newest_first_in_pages(store: Store) -> None:
+    for index in range(7):
+        await store.log.append(created(f"r{index}"))
+    first = store.runs(limit=3)
+    assert [run.run_id for run in first] == ["r6", "r5", "r4"]
+    second = store.runs(limit=3, before=first[-1].sequence)
+    third = store.runs(limit=3, before=second[-1].sequence)
+    assert [run.run_id for run in second + third] == ["r3", "r2", "r1", "r0"]
+    assert store.runs(limit=3, before=third[-1].sequence) == []
+
+
+async def test_runs_are_found_by_their_text_and_status(store: Store) -> None:
+    await store.log.append(created("r1", "100% of 5_000"), created("r2", "100 of 5x000"), created("r3", "Plan A TRIP"))
+    await store.log.append(run_completed("r3"))
+    assert [run.run_id for run in store.runs(search="100%")] == ["r1"]
+    assert [run.run_id for run in store.runs(search="5_0")] == ["r1"]
+    assert [run.run_id for run in store.runs(search="a trip")] == ["r3"]
+    assert [run.run_id for run in store.runs(status="completed")] == ["r3"]
+    assert [run.run_id for run in store.runs(status="running", search="100")] == ["r2", "r1"]
+
+
+async def test_a_run_is_found_by_the_beginning_of_its_id(store: Store) -> None:
+    await store.log.append(created("ab1"), created("ab12"), created("xy%"), created("xyz"))
+    assert store.resolve("ab12") == "ab12"
+    assert store.resolve("ab1") == "ab1", "a whole id wins over longer ones"
+    assert store.resolve("xy%") == "xy%"
+    with pytest.raises(BadInput, match=r"several runs begin with 'a': ab12, ab1; give more"):
+        store.resolve("a")
+    for unknown in ("", "b", "%", "_"):
+        with pytest.raises(UnknownRun):
+            store.resolve(unknown)
+
+
+def test_an_unknown_run_is_said_to_be_unknown(store: Store) -> None:
+    with pytest.raises(UnknownRun, match="no run 'nope'"):
+        store.trace("nope")
+    with pytest.raises(UnknownRun):
+        store.summary("nope")
+    assert store.events("nope") == []
+
+
+async def test_many_producers_get_what_they_sent_in_their_own_order(store: Store, url: str) -> None:
+    async def produce(run_id: str) -> None:
+        await store.log.append(created(run_id))
+        for index in range(30):
+            await store.log.append(ev.PlanStarted(run_id=run_id, attempt=index + 1, messages=()))
+
+    await asyncio.gather(*(produce(f"r{index}") for index in range(20)))
+    sequences = []
+    for index in range(20):
+        stored = store.events(f"r{index}")
+        sequences += [item.sequence for item in stored]
+        attempts = [item.event.attempt for item in stored if isinstance(item.event, ev.PlanStarted)]
+        assert attempts == list(range(1, 31))
+    assert sorted(sequences) == list(range(1, 20 * 31 + 1))
+
+
+async def test_an_event_that_cannot_follow_is_refused_and_nothing_else(store: Store) -> None:
+    await store.log.append(created("r1"), *planned("r1"))
+    before = store.trace("r1")
+    wrong: list[list[ev.Event]] = [
+        [step_started("r1", 7, 30)],
+        [*answered("r1", 0), step_started("r1", 7, 60)],
+        [created("r1")],
+        [step_started("unknown", 0, 30)],
+    ]
+    for events in wrong:
+        with pytest.raises(EventOutOfOrder):
+            await store.log.append(*events)
+        assert store.trace("r1") == before
+    await store.log.append(*answered("r1", 0))
+    assert store.trace("r1")[0].steps[0].status == "completed"
+
+
+async def test_nothing_follows_the_end_of_a_run(store: Store) -> None:
+    await store.log.append(*whole_run("r1"))
+    with pytest.raises(EventOutOfOrder, match="run r1 has ended"):
+        await store.log.append(step_started("r1", 0, 200))
+
+
+async def test_one_refused_request_fails_no_other_of_its_group(store: Store) -> None:
+    requests = [store.log.append(created(f"r{index}")) for index in range(5)]
+    requests.insert(2, store.log.append(created("r0")))
+    requests.insert(3, store.log.append(step_started("unknown", 0, 1)))
+    results = await asyncio.gather(*requests, return_exceptions=True)
+    assert [isinstance(result, EventOutOfOrder) for result in results] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert len(store.runs()) == 5
+
+
+async def test_a_cancelled_wait_takes_nothing_back(store: Store) -> None:
+    await store.log.append(created("r1"))
+    waiting = asyncio.create_task(store.log.append(*planned("r1")))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await store.log.append(run_completed("r1"))
+    assert store.trace("r1")[0].root.topology == "chain"
+
+
+async def test_a_closed_store_says_so(url: str) -> None:
+    store = open_store(url)
+    await store.log.append(created("r1"))
+    store.close()
+    with pytest.raises(StoreError, match="closed"):
+        await store.log.append(run_completed("r1"))
+    with pytest.raises(StoreError, match="closed"):
+        store.runs()
+    store.close()
+
+
+async def test_a_long_run_opens_from_its_snapshot(store: Store) -> None:
+    await store.log.append(created("r1"), *planned("r1"), step_started("r1", 0, 30))
+    for _ in range(30):
+        await store.log.append(*(ev.StepDelta(run_id="r1", path=(0,), text="word " * 10) for _ in range(100)))
+    with store._database.reading() as connection:
+        at = connection.exec_driver_sql("SELECT sequence FROM snapshots WHERE run_id = 'r1'").scalar()
+    trace, sequence = store.trace("r1")
+    assert sequence == 3006
+    assert at is not None
+    assert sequence - at < 1500, "a snapshot is never more than a quarter behind"
+    assert trace.steps[0].output == "word " * 30_000
+
+
+async def test_a_snapshot_of_other_code_is_not_believed(store: Store) -> None:
+    events = whole_run("r1")
+    await store.log.append(*events)
+    with store._database.writing(), store._database.writer.begin():
+        store._database.writer.exec_driver_sql("UPDATE snapshots SET fold_digest = 'old', trace = '{}'")
+    assert store.trace("r1") == (fold(events), len(events))
+
+
+TEXTS = [
+    "NUL \x00 in the middle",
+    "\x1b[31mred\x1b[0m\x07\x9b2J",
+    "line\u2028separators\u2029\r\n\t",
+    "</script><img src=x onerror=alert(1)>",
+    "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 \U0010ffff \ufeff \ufffe",
+    "' OR 1=1; DROP TABLE events; -- %s ? :x",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+async def test_any_text_survives(store: Store, text: str) -> None:
+    await store.log.append(created("r1", text), *planned("r1"), *answered("r1", 0, text))
+    trace, _ = store.trace("r1")
+    assert (trace.task, trace.steps[0].output) == (text, text)
+    assert store.runs()[0].task == text
+
+
+async def test_a_lone_surrogate_becomes_the_replacement_character_for_every_reader(store: Store) -> None:
+    await store.log.append(created("r1"), *planned("r1"), step_started("r1", 0, 30))
+    follower = store.follow("r1", after=6)
+    pending = anext(follower)
+    await store.log.append(ev.StepDelta(run_id="r1", path=(0,), text="a\ud800b, a pair \ud83d\ude00"))
+    [live] = await pending
+    assert isinstance(live.event, ev.StepDelta)
+    assert live.event.text == "a\ufffdb, a pair 😀"
+    assert store.trace("r1")[0].steps[0].output == live.event.text
+    await follower.aclose()
+
+
+async def test_a_50_mb_answer_survives(store: Store) -> None:
+    output = "0123456789" * 5_000_000
+    await store.log.append(created("r1"), *planned("r1"), *answered("r1", 0, output))
+    trace, _ = store.trace("r1")
+    assert trace.steps[0].output == output
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.randoms(use_true_random=False), st.text())
+async def test_however_it_is_cut_into_appends_the_trace_is_the_fold(
+    store: Store, rng: random.Random, text: str
+) -> None:
+    run_id = uuid.uuid4().hex
+    events = [created(run_id, text), *planned(run_id), *answered(run_id, 0, text), *answered(run_id, 1, text)]
+    rest = list(events)
+    while rest:
+        count = rng.randint(1, len(rest))
+        await store.log.append(*rest[:count])
+        rest = rest[count:]
+        assert store.trace(run_id)[0] == fold(events[: len(events) - len(rest)])
