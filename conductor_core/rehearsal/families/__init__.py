@@ -1,0 +1,86 @@
+"""Task families of the rehearsal world: questions that read like real requests, with answers that can be computed.
+
+``generate`` makes a question, ``recognise`` finds one in any text and computes its answer from that text alone,
+``grade`` reads an answer text and compares.
+"""
+
+from functools import lru_cache
+from random import Random
+
+from conductor_core.errors import BadInput
+from conductor_core.rehearsal.families import (
+    algebra,
+    arithmetic,
+    code,
+    comparison,
+    facts,
+    formats,
+    journey,
+    multi_hop,
+    planning,
+    table,
+)
+from conductor_core.rehearsal.families.form import (
+    DIFFICULTIES,
+    AnswerKind,
+    Difficulty,
+    Form,
+    RehearsalTask,
+    Slip,
+    Solution,
+)
+from conductor_core.rehearsal.families.reading import read_answer, same_answer
+
+__all__ = [
+    "DIFFICULTIES",
+    "FAMILIES",
+    "FORMS",
+    "AnswerKind",
+    "Difficulty",
+    "Form",
+    "RehearsalTask",
+    "Slip",
+    "Solution",
+    "generate",
+    "grade",
+    "recognise",
+]
+
+_MODULES = (arithmetic, journey, algebra, code, facts, multi_hop, table, comparison, planning, formats)
+FORMS: tuple[Form, ...] = tuple(form for module in _MODULES for form in module.FORMS)
+FAMILIES: tuple[str, ...] = tuple(dict.fromkeys(form.family for form in FORMS))
+
+_LONGEST_TEXT = 50_000
+"""Characters in which a question is looked for; a longer text is read up to here."""
+
+
+def generate(family: str, difficulty: Difficulty, seed: int) -> RehearsalTask:
+    """A question of ``family`` with its answer; the same arguments make the same question.
+
+    Raises: BadInput if there is no such family or difficulty.
+    """
+    forms = [form for form in FORMS if form.family == family and form.difficulty == difficulty]
+    if not forms:
+        raise BadInput(f"no rehearsal family {family!r} of difficulty {difficulty!r}; families: {', '.join(FAMILIES)}")
+    rng = Random(f"{family}/{difficulty}/{seed}")  # noqa: S311 - questions, not secrets
+    return rng.choice(forms).generate(rng)
+
+
+@lru_cache(maxsize=1024)
+def recognise(text: str) -> RehearsalTask | None:
+    """The first rehearsal question in ``text``, its answer computed from the text; None if there is none."""
+    read = text[:_LONGEST_TEXT]
+    found = [hit for form in FORMS if (hit := form.find(read)) is not None]
+    return min(found, key=lambda hit: (hit[0], -len(hit[1].question)))[1] if found else None
+
+
+def grade(task: RehearsalTask | str, answer_text: str) -> bool:
+    """Whether ``answer_text`` gives the right answer to ``task`` (a task, or a text holding its question).
+
+    Raises: BadInput if the text holds no rehearsal question.
+    """
+    known = recognise(task) if isinstance(task, str) else task
+    if known is None:
+        raise BadInput("this is no question of the rehearsal world, so its answer is not known")
+    given = read_answer(answer_text, known.solution.kind)
+    return given is not None and same_answer(given, known.answer, known.solution.kind)

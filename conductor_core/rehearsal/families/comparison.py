@@ -1,0 +1,206 @@
+"""Competing offers, costed over a period."""
+
+from fractions import Fraction
+
+from conductor_core.rehearsal.families.form import Form, Slip, Slots, Solution, differing, number
+
+
+def _cheaper_printer(slots: Slots) -> Solution | None:
+    pages = int(slots["pages"])
+    cost = {
+        name: Fraction(int(slots[f"price_{name}"])) + Fraction(int(slots[f"cents_{name}"]) * pages, 100)
+        for name in ("a", "b")
+    }
+    if cost["a"] == cost["b"]:
+        return None
+    best, other = sorted(cost, key=lambda name: cost[name])
+    by_price = min("ab", key=lambda name: (int(slots[f"price_{name}"]), name != other))
+    return Solution(
+        f"printer {best.upper()}",
+        "text",
+        plan=(
+            f"Cost of A: its price plus {pages} pages.",
+            f"Cost of B: its price plus {pages} pages.",
+            "Compare the totals, not the prices.",
+        ),
+        working=tuple(
+            f"Printer {name.upper()}: {slots[f'price_{name}']} + {pages} × {slots[f'cents_{name}']} cents"
+            f" = {number(cost[name])} euros"
+            for name in ("a", "b")
+        ),
+        check=f"The difference is {number(cost[other] - cost[best])} euros in favour of {best.upper()}.",
+        risk="comparing purchase prices only",
+        slips=(
+            Slip(
+                f"printer {other.upper()}",
+                (
+                    (f"The purchase price of {by_price.upper()} is lower: {slots[f'price_{by_price}']} euros.",)
+                    if by_price == other
+                    else (f"A page costs {slots[f'cents_{other}']} cents with {other.upper()}.",)
+                ),
+            ),
+        ),
+    )
+
+
+def _saving(slots: Slots) -> Solution | None:
+    basic, per_gb, flat, gigabytes, months = (
+        int(slots[name]) for name in ("basic", "per_gb", "flat", "gigabytes", "months")
+    )
+    metered = Fraction(basic) + Fraction(per_gb * gigabytes, 100)
+    difference = abs(metered - flat) * months
+    answer = number(difference)
+    once = number(abs(metered - flat))
+    gross = number(metered * months)
+    return Solution(
+        answer,
+        "number",
+        plan=(
+            f"Monthly cost of the metered plan: {basic} plus {gigabytes} GB at {per_gb} cents.",
+            f"Difference to {flat} a month.",
+            f"Multiply by {months} months.",
+        ),
+        working=(
+            f"Metered: {basic} + {gigabytes} × {per_gb} cents = {number(metered)} euros a month",
+            f"Difference: |{number(metered)} − {flat}| = {once} euros a month",
+            f"{once} × {months} = {answer} euros",
+        ),
+        check=f"Totals: {gross} against {flat * months} euros.",
+        risk="giving the difference of one month",
+        slips=differing(
+            answer,
+            [
+                Slip(once, (f"Metered: {number(metered)} euros", f"Difference: {once} euros")),
+                Slip(gross, (f"{number(metered)} × {months} = {gross}",)),
+                Slip(
+                    number(difference + months),
+                    (f"{number(abs(metered - flat) + 1)} × {months} = {number(difference + months)}",),
+                ),
+            ],
+        ),
+    )
+
+
+def _offers(slots: Slots) -> Solution | None:
+    months, gigabytes = int(slots["months"]), int(slots["gigabytes"])
+    setup_a, month_a = int(slots["setup_a"]), int(slots["month_a"])
+    month_b, cents_b = int(slots["month_b"]), int(slots["cents_b"])
+    month_c, free_c = int(slots["month_c"]), int(slots["free_c"])
+    if free_c >= months:
+        return None
+    metered = month_b + Fraction(cents_b * gigabytes, 100)
+    total = {
+        "A": Fraction(setup_a + month_a * months),
+        "B": metered * months,
+        "C": Fraction(month_c * (months - free_c)),
+    }
+    ranked = sorted(total, key=lambda name: total[name])
+    if total[ranked[0]] == total[ranked[1]]:
+        return None
+    answer = number(total[ranked[0]])
+    working = (
+        f"Offer A: {setup_a} + {months} × {month_a} = {number(total['A'])} euros",
+        f"Offer B: {months} × ({month_b} + {gigabytes} × {cents_b} cents) = {months} × {number(metered)} = "
+        f"{number(total['B'])} euros",
+        f"Offer C: ({months} − {free_c}) × {month_c} = {number(total['C'])} euros",
+    )
+    without_setup = min(total, key=lambda name: total[name] - (setup_a if name == "A" else 0))
+    tempting = number(total[without_setup] - (setup_a if without_setup == "A" else 0))
+    return Solution(
+        answer,
+        "number",
+        plan=(
+            f"Offer A over {months} months, with the set-up fee once.",
+            f"Offer B over {months} months, with {gigabytes} GB in each.",
+            f"Offer C over {months} months, less the {free_c} free ones.",
+            "Take the lowest total.",
+        ),
+        working=(*working, f"Cheapest: offer {ranked[0]} at {answer} euros"),
+        check=f"The next best, offer {ranked[1]}, costs {number(total[ranked[1]])} euros, "
+        f"{number(total[ranked[1]] - total[ranked[0]])} more.",
+        risk="forgetting a fee that is paid once",
+        slips=differing(
+            answer,
+            [
+                Slip(
+                    number(total[ranked[1]]),
+                    (*working[:2], f"Offer {ranked[1]} comes out at {number(total[ranked[1]])} euros"),
+                ),
+                Slip(tempting, (f"Offer {without_setup} by its monthly price: {tempting} euros",)),
+                Slip(
+                    number(Fraction(month_c * months)), (f"Offer C: {months} × {month_c} = {month_c * months} euros",)
+                ),
+            ],
+        ),
+    )
+
+
+FORMS = (
+    Form(
+        "comparison",
+        "easy",
+        (
+            "Printer A costs {price_a:int} euros and {cents_a:int} cents a page, printer B costs {price_b:int} euros "
+            "and {cents_b:int} "
+            "cents a page. Which is cheaper for {pages:int} pages?",
+            "We print {pages:int} pages. Printer A: {price_a:int} euros plus {cents_a:int} cents a page. Printer B: "
+            "{price_b:int} euros "
+            "plus {cents_b:int} cents a page. Which one should we buy?",
+        ),
+        lambda rng: {
+            "price_a": rng.randrange(60, 120, 10),
+            "cents_a": rng.randrange(9, 15),
+            "price_b": rng.randrange(150, 260, 10) + 1,
+            "cents_b": rng.randrange(2, 7),
+            "pages": rng.randrange(600, 4000, 100),
+        },
+        _cheaper_printer,
+    ),
+    Form(
+        "comparison",
+        "medium",
+        (
+            "A metered data plan costs {basic:int} euros a month plus {per_gb:int} cents per GB; a flat plan costs "
+            "{flat:int} euros a "
+            "month. At {gigabytes:int} GB a month, by how many euros do they differ over {months:int} months?",
+            "We use {gigabytes:int} GB a month. Compare {basic:int} euros a month plus {per_gb:int} cents per GB "
+            "with a flat "
+            "{flat:int} euros a month: how many euros lie between them after {months:int} months?",
+        ),
+        lambda rng: {
+            "basic": rng.randrange(5, 20),
+            "per_gb": rng.randrange(4, 15),
+            "flat": rng.randrange(60, 95),
+            "gigabytes": rng.randrange(100, 380, 20),
+            "months": rng.choice((6, 12, 18, 24)),
+        },
+        _saving,
+    ),
+    Form(
+        "comparison",
+        "hard",
+        (
+            "Compare three hosting offers for {months:int} months at {gigabytes:int} GB a month. Offer A: "
+            "{setup_a:int} euros set-up, then "
+            "{month_a:int} euros a month. Offer B: {month_b:int} euros a month plus {cents_b:int} cents per GB. "
+            "Offer C: {month_c:int} euros "
+            "a month with the first {free_c:int} months free. What does the cheapest cost in total, in euros?",
+            "We need hosting for {months:int} months and {gigabytes:int} GB each month. A asks {setup_a:int} euros "
+            "once and {month_a:int} "
+            "a month, B {month_b:int} a month and {cents_b:int} cents per GB, C {month_c:int} a month but nothing "
+            "for the first {free_c:int} "
+            "months. How many euros does the best offer cost over the whole time?",
+        ),
+        lambda rng: {
+            "months": rng.choice((12, 18, 24)),
+            "gigabytes": rng.randrange(200, 600, 50),
+            "setup_a": rng.randrange(80, 300, 10),
+            "month_a": rng.randrange(28, 45),
+            "month_b": rng.randrange(8, 20),
+            "cents_b": rng.randrange(4, 10),
+            "month_c": rng.randrange(40, 58),
+            "free_c": rng.randrange(2, 6),
+        },
+        _offers,
+    ),
+)

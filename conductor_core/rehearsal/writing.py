@@ -1,0 +1,249 @@
+"""The texts that simulated workers write: each role in its own manner, with the task's own numbers.
+
+An answer is marked ``**Answer: ...**`` (code: in a fenced block), which is where later workers and the grader read it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+
+from conductor_core.rehearsal.families import RehearsalTask
+from conductor_core.rehearsal.families.form import AnswerKind
+from conductor_core.rehearsal.profiles import Role
+from conductor_core.rehearsal.view import CHECK_HEADING, PLAN_HEADING, Given, View
+
+_RESULT_FORM: dict[AnswerKind, str] = {
+    "number": "a single number, in the unit that is asked for",
+    "time": "a time of day, HH:MM",
+    "text": "a name, without further words",
+    "exact": "exactly in the form that is asked for",
+    "code": "one complete function, nothing around it",
+}
+
+_OPENINGS: dict[str, tuple[str, ...]] = {
+    "arithmetic": ("Taking the amounts one after the other.", "In the order in which things happen:"),
+    "journey": ("Each part of the journey in hours and minutes.", "Following the clock, part by part:"),
+    "algebra": ("Setting up the equation and isolating the unknown.", "From the statement to an equation:"),
+    "code": ("The function follows the statement line by line.", "A direct implementation is enough here."),
+    "facts": ("This is a matter of looking it up.", "From the reference:"),
+    "multi_hop": ("Following the chain one link at a time.", "One hop after the other:"),
+    "table": ("Reading the table row by row.", "The figures that matter, from the table:"),
+    "comparison": ("Each option is costed over the whole period.", "On a like-for-like basis:"),
+    "planning": ("Each task starts when what it waits for is done.", "Laying the tasks on a time line:"),
+    "format": ("First the content, then the form.", "Content first; the form is strict here."),
+}
+
+
+def answer_line(answer: str, kind: AnswerKind) -> str:
+    return f"**Answer:**\n\n```python\n{answer}\n```" if kind == "code" else f"**Answer: {answer}**"
+
+
+def _shown(answer: str, kind: AnswerKind | None) -> str:
+    """An answer inside a sentence: code only by its name."""
+    if kind == "code" or "\n" in answer:
+        name = re.search(r"def (\w+)", answer)
+        return f"`{name[1]}`" if name else "the code above"
+    return f"`{answer}`" if "`" not in answer else answer
+
+
+def solution_text(task: RehearsalTask, answer: str, working: Sequence[str], view: View, rng: Random) -> str:
+    """A worked solution; ``working`` belongs to ``answer``, right or wrong."""
+    kind = task.solution.kind
+    opening = rng.choice(_OPENINGS[task.family])
+    if view.plan is not None:
+        opening = f"Following the plan in view. {opening}"
+    lines = "\n".join(f"{place}. {line}" for place, line in enumerate(working, start=1))
+    closing = rng.choice(
+        (
+            "I kept {risk} in mind.",
+            "The trap here is {risk}.",
+            "Worth a second look: {risk}.",
+            "A usual mistake is {risk}.",
+        )
+    ).format(risk=task.solution.risk)
+    if view.role == "compute" and kind != "code":
+        lines = "\n".join(f"- `{line}`" for line in working)
+        closing = rng.choice(("Computed exactly, rounded only at the end.", "All intermediate values are kept exact."))
+    return f"{opening}\n\n{lines}\n\n{closing}\n\n{answer_line(answer, kind)}"
+
+
+def plan_text(task: RehearsalTask, lines: Sequence[str], complete: bool, rng: Random) -> str:
+    steps = "\n".join(f"{place}. {line}" for place, line in enumerate(lines, start=1))
+    risk = (
+        f"Risk: {task.solution.risk}."
+        if complete
+        else rng.choice(("No particular risk.", "It should be straightforward."))
+    )
+    goal = f"The result is wanted as {_RESULT_FORM[task.solution.kind]}."
+    return f"{PLAN_HEADING} {goal}\n\n{steps}\n\n{risk} I leave the figures to the steps that follow."
+
+
+def check_text(task: RehearsalTask, given: Sequence[Given], verdict: str, answer: str, working: Sequence[str]) -> str:
+    """The report of a check. ``verdict``: ``confirmed``, ``corrected`` or ``unnoticed`` (not properly recomputed)."""
+    kind = task.solution.kind
+    seen = _tally(given, kind)
+    lines = "\n".join(f"- {line}" for line in working)
+    if verdict == "confirmed":
+        last = f"{task.solution.check} The result stands."
+    elif verdict == "corrected":
+        last = f"This differs from the solution in view; the likely cause is {task.solution.risk}. I correct it."
+    else:
+        last = "I went through the working as it stands and see nothing to object to."
+    opening = f"{CHECK_HEADING} In view: {seen}. Recomputed from the question:"
+    return "\n\n".join((opening, lines, last, answer_line(answer, kind)))
+
+
+def combined_text(given: Sequence[Given], chosen: str, kind: AnswerKind | None, reason: str) -> str:
+    """What an aggregator or a writer makes of several answers."""
+    count = f"{len(given)} answer{'s' if len(given) != 1 else ''}"
+    tail = answer_line(chosen, "code" if "\n" in chosen else "exact")
+    return f"{count} in view: {_tally(given, kind)}.\n\n{reason}\n\n{tail}"
+
+
+def final_text(task: RehearsalTask | None, answer: str, checked: bool, rng: Random) -> str:
+    kind: AnswerKind = task.solution.kind if task else ("code" if "\n" in answer else "exact")
+    source = "the checked solution" if checked else "the solution in view, which nobody has checked"
+    opening = rng.choice((f"The result below is taken from {source}.", f"Stating the result of {source}."))
+    if kind == "code":
+        return f"{opening} The function is complete and can be used as it is.\n\n{answer_line(answer, kind)}"
+    if task is None:
+        return f"{opening} The question itself is not in view, so I add nothing to it.\n\n{answer_line(answer, kind)}"
+    asked = f"> {_question_sentence(task.question)}"
+    plainly = f"The answer to this is {_shown(answer, kind)}; nothing was added or rounded."
+    return "\n\n".join((opening, asked, plainly, answer_line(answer, kind)))
+
+
+def unchecked_text(given: Sequence[Given]) -> str:
+    """A check without the question: it can compare what is in view and no more."""
+    chosen = given[-1].answer
+    agree = (
+        "They agree."
+        if len({each.key for each in given}) == 1 and len(given) > 1
+        else "There is nothing to compare it with."
+    )
+    if len({each.key for each in given}) > 1:
+        agree = "They do not agree."
+    kind: AnswerKind = "code" if "\n" in chosen else "exact"
+    return (
+        f"In view: {_tally(given, None)}. {agree} The question itself is not in view, so I could not recompute "
+        "anything: this "
+        f"answer is passed on unchecked.\n\n{answer_line(chosen, kind)}"
+    )
+
+
+def nothing_text(role: Role, view: View) -> str:
+    """A role that needs earlier outputs, without any that hold an answer."""
+    wanted = {"verify": ("verify", "no solution"), "aggregate": ("combine", "no answers")}
+    verb, what = wanted.get(role, ("pass on", "no result"))
+    count = len(view.turns)
+    granted = (
+        "no earlier output was granted to me"
+        if not count
+        else f"the {count} granted output{'s hold' if count > 1 else ' holds'} none"
+    )
+    return (
+        f"There is nothing to {verb}: {what} in view, because {granted}. I see the question, but judging an answer "
+        "that I was not "
+        "shown would be guessing, so I give none.\n\nWhat is missing: the output of the step whose answer I should "
+        f"{verb}, in this "
+        "step's access list."
+    )
+
+
+def receipt_text(view: View, name: str, rng: Random) -> str:
+    """Outside the rehearsal world: says so, and shows exactly what was received. It never pretends to answer."""
+    doing = {
+        "plan": "plan this",
+        "verify": "check anything here",
+        "aggregate": "weigh these against each other",
+        "write": "word an answer",
+        "format": "put this into form",
+        "code": "write this code",
+        "compute": "compute this",
+        "solve": "answer this",
+    }[view.role]
+    opening = rng.choice(
+        (
+            f"I am a simulated worker ({name}) of the rehearsal pool. No language model stands behind me, so I "
+            f"cannot {doing}.",
+            f"This is a simulation: {name} knows only the rehearsal tasks and cannot {doing}.",
+        )
+    )
+    parts = [
+        f"{opening} What I can do is show exactly what reached me.",
+        f"Instruction, {_size(view.instruction)}:",
+        quote(view.instruction),
+    ]
+    if view.turns:
+        parts.append(
+            f"Granted by the access list: {len(view.turns)} earlier output{'s' if len(view.turns) > 1 else ''}."
+        )
+        for place, turn in enumerate(view.turns, start=1):
+            parts += [f"{place}. Output, {_size(turn.output)}:", quote(turn.output, lines=2)]
+    else:
+        parts.append("Granted by the access list: nothing. I see no earlier output.")
+    missing = {
+        "verify": "To check something I would need a solution and its question in view.",
+        "aggregate": "To combine answers I would need at least two of them in view.",
+        "write": "To state a result I would need one in view.",
+        "format": "To format a result I would need one in view.",
+    }.get(view.role, "A question of the rehearsal world is not among it.")
+    return "\n\n".join(
+        [*parts, f"{missing} Choose a pool of real workers for this task, or try one of the example tasks."]
+    )
+
+
+def quote(text: str, *, lines: int = 3, width: int = 160) -> str:
+    """The first lines of ``text`` as an inert block: a fence that nothing inside can close, no control characters."""
+    kept = [line.rstrip() for line in text.splitlines() if line.strip()]
+    shown = [line if len(line) <= width else f"{line[: width - 1]}…" for line in kept[:lines]]
+    if len(kept) > lines:
+        more = len(kept) - lines
+        shown.append(f"… {more} more line{'s' if more > 1 else ''}")
+    inert = "".join(char if char in "\n\t" or char.isprintable() else "�" for char in "\n".join(shown)) or "(empty)"
+    longest = max((len(run) for run in re.findall(r"`+", inert)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{inert}\n{fence}"
+
+
+def _size(text: str) -> str:
+    return f"{len(text)} characters, {token_count(text)} tokens"
+
+
+def _tally(given: Sequence[Given], kind: AnswerKind | None) -> str:
+    counts = Counter(each.key for each in given)
+    shown: dict[str, str] = {}
+    for each in given:
+        shown.setdefault(each.key, _shown(each.answer, kind))
+    if kind == "code" and len(counts) > 1:
+        return ", ".join(
+            f"variant {place} of {shown[key]} ({counts[key]}×)" for place, key in enumerate(counts, start=1)
+        )
+    return ", ".join(f"{shown[key]}{f' ({count}×)' if count > 1 else ''}" for key, count in counts.items())
+
+
+def _question_sentence(question: str) -> str:
+    """The sentence that asks, without the data before it and the request after it."""
+    flat = re.sub(r"\s+", " ", question.split("\n")[-1])
+    asking = [sentence for sentence in re.split(r"(?<=[.?!]) ", flat) if sentence.endswith("?")]
+    return asking[-1] if asking else flat[:160]
+
+
+_TOKEN = re.compile(r"\s*(?:\w{1,6}|[^\w\s])")
+
+
+def token_pieces(text: str) -> list[str]:
+    """``text`` in the pieces that we count as tokens: up to six letters or digits, or one mark, with the space before.
+
+    Joined they are ``text`` again; trailing space goes with the last piece.
+    """
+    pieces = _TOKEN.findall(text)
+    rest = len(text) - sum(map(len, pieces))
+    if rest and pieces:
+        pieces[-1] += text[-rest:]
+    return pieces or ([text] if text else [])
+
+
+def token_count(text: str) -> int:
+    return len(token_pieces(text))
