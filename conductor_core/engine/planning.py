@@ -25,8 +25,8 @@ def check_given(workflow: Workflow, agents: tuple[str, ...], *, max_steps: int, 
 
     Raises: WorkflowInvalid, with every fault.
     """
-    checked = validate(workflow, agents, max_steps=max_steps, allow_recursion=allow_recursion)
-    if checked.faults or not workflow.steps:
+    checked = validate(workflow, agents, max_steps=max_steps, allow_recursion=allow_recursion, allow_stop=False)
+    if checked.faults:
         raise WorkflowInvalid(_sentence("the workflow cannot be run", checked.faults), checked.faults)
     return checked
 
@@ -57,13 +57,15 @@ async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan
         raw, usage = await writing.run(attempt)
         parsed = parse_completion(raw)
         checked = validate(
-            parsed, tuple(state.pool.workers), max_steps=request.max_steps, allow_recursion=request.allow_recursion
+            parsed,
+            tuple(state.pool.workers),
+            max_steps=request.max_steps,
+            allow_recursion=request.allow_recursion,
+            allow_stop=parent is not None,
         )
         now_ms = recorder.now_ms()
         duration_ms = now_ms - writing.started_ms
-        stopped = parsed.is_stop and parent is not None
-        if checked.workflow is not None or stopped:
-            workflow = Workflow(steps=()) if checked.workflow is None else checked.workflow
+        if checked.workflow is not None:
             await recorder.emit(
                 *writing.deltas.take(),
                 ev.PlanCompleted(
@@ -72,8 +74,8 @@ async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan
                     round=round_path,
                     source="conductor",
                     raw=raw,
-                    workflow=workflow,
-                    topology=topology(workflow),
+                    workflow=checked.workflow,
+                    topology=topology(checked.workflow),
                     repairs=parsed.repairs,
                     warnings=checked.warnings,
                     usage=usage,
@@ -81,7 +83,7 @@ async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan
                     duration_ms=duration_ms,
                 ),
             )
-            return workflow
+            return checked.workflow
         await recorder.emit(
             *writing.deltas.take(),
             ev.PlanRejected(
@@ -207,7 +209,5 @@ class _Writing:
 
 
 def _sentence(beginning: str, faults: tuple[Fault, ...]) -> str:
-    if not faults:
-        return f"{beginning}: it has no steps"
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     return f"{beginning}: {faults[0].message}{more}"

@@ -9,8 +9,6 @@ from conductor_core.errors import BadInput
 from conductor_core.events import PoolInfo
 from conductor_core.settings import Settings
 
-PAPER_POOL = Path(__file__).parents[1] / "workers" / "pools" / "paper.toml"
-
 
 @dataclass(frozen=True, slots=True)
 class Pool:
@@ -60,7 +58,7 @@ def read_specs(ref: str) -> tuple[WorkerSpec, ...]:
         from conductor_core.rehearsal import rehearsal_specs
 
         return rehearsal_specs()
-    from conductor_core.workers.pool import load_pool_file
+    from conductor_core.workers.pool import PAPER_POOL, load_pool_file
 
     return load_pool_file(PAPER_POOL if ref == "paper" else Path(ref))
 

@@ -1,0 +1,238 @@
+"""Workers, Conductors and a log in memory, scripted, for tests of whatever stands above them.
+
+``ScriptedWorker`` answers by a function of the messages, unless replies are queued with ``then``. A reply is a ``str``
+(a whole answer), a ``Reply`` (anything else) or an exception to raise.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from conductor_core.chat import (
+    Chunk,
+    ConductorInfo,
+    Finished,
+    FinishReason,
+    Message,
+    PlanFinished,
+    PlanRequest,
+    PlanText,
+    Price,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+    WorkerSpec,
+)
+from conductor_core.engine.pool import Pool
+from conductor_core.events import Event
+from conductor_core.settings import Settings
+from conductor_core.workflow.model import AccessList, Step, Workflow
+
+USAGE = Usage(input_tokens=10, output_tokens=5)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One reply of a scripted worker.
+
+    Attributes:
+        finish_reason: None: the stream ends without one, as a cut one does.
+        error: raised after the text has been sent.
+        wait_s: before the first piece; ``hang``: after the last piece, for ever.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    finish_reason: FinishReason | None = "stop"
+    usage: Usage | None = USAGE
+    cost_usd: float | None = None
+    error: Exception | None = None
+    wait_s: float = 0.0
+    hang: bool = False
+
+
+Script = str | Reply | Exception
+
+
+def pure_answer(name: str) -> Callable[[Sequence[Message]], str]:
+    """An answer that depends on nothing but the worker's name and the messages, and is unlike any other."""
+
+    def answer(messages: Sequence[Message]) -> str:
+        told = json.dumps([name, [[message.role, message.content] for message in messages]])
+        return f"<{hashlib.sha256(told.encode()).hexdigest()[:20]}>"
+
+    return answer
+
+
+class ScriptedWorker:
+    """A worker in memory.
+
+    Attributes:
+        calls: the messages of each call so far.
+        closed: how many streams were left before they were whole.
+        most_at_once: the largest number of calls that were on at the same time.
+    """
+
+    def __init__(self, name: str, answer: Callable[[Sequence[Message]], Script] | None = None, **fields: Any) -> None:
+        known: dict[str, Any] = {
+            "name": name,
+            "provider": "openai",
+            "model": f"{name}-model",
+            "base_url": "http://127.0.0.1:9/v1",
+            "usd_per_mtok": Price(input=1.0, output=10.0),
+        }
+        self._spec = WorkerSpec(**(known | fields))
+        self._answer = answer or pure_answer(name)
+        self._queue: deque[Script] = deque()
+        self._at_once = 0
+        self.calls: list[tuple[Message, ...]] = []
+        self.closed = 0
+        self.most_at_once = 0
+        self.released = False
+
+    @property
+    def spec(self) -> WorkerSpec:
+        return self._spec
+
+    def then(self, *scripts: Script) -> Self:
+        """Queues replies, one a call, before the function is asked again."""
+        self._queue.extend(scripts)
+        return self
+
+    async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk]:
+        self.calls.append(tuple(messages))
+        script = self._queue.popleft() if self._queue else self._answer(messages)
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        whole = False
+        try:
+            if isinstance(script, Exception):
+                whole = True
+                raise script
+            reply = Reply(text=script) if isinstance(script, str) else script
+            await asyncio.sleep(reply.wait_s)
+            if reply.reasoning:
+                yield ReasoningDelta(text=reply.reasoning)
+            half = len(reply.text) // 2
+            for piece in (reply.text[:half], reply.text[half:]):
+                yield TextDelta(text=piece)
+                await asyncio.sleep(0)
+            if reply.error is not None:
+                whole = True
+                raise reply.error
+            if reply.hang:
+                await asyncio.Event().wait()
+            whole = True
+            if reply.finish_reason is not None:
+                yield Finished(
+                    finish_reason=reply.finish_reason,
+                    usage=reply.usage,
+                    cost_usd=reply.cost_usd,
+                    model=self._spec.model,
+                )
+        finally:
+            self._at_once -= 1
+            self.closed += not whole
+
+    async def aclose(self) -> None:
+        self.released = True
+
+
+class ScriptedConductor:
+    """A Conductor that writes the given completions, one a request, the last one for ever.
+
+    Attributes:
+        requests: all requests so far.
+        closed: how many completions were left before they were whole.
+    """
+
+    def __init__(self, *completions: str | Exception, pause_s: float = 0.0) -> None:
+        self._completions = deque(completions)
+        self._pause_s = pause_s
+        self.requests: list[PlanRequest] = []
+        self.closed = 0
+        self.released = False
+
+    @property
+    def info(self) -> ConductorInfo:
+        return ConductorInfo(name="scripted", kind="remote", model="scripted-model")
+
+    def messages(self, request: PlanRequest) -> tuple[Message, ...]:
+        parent = request.parent
+        told = "" if parent is None else f"\nPlan:\n{parent.plan}\nLast response:\n{parent.last_response}"
+        return (Message(role="user", content=f"Plan this: {request.task}{told}"),)
+
+    async def write(self, request: PlanRequest) -> AsyncGenerator[PlanText | PlanFinished]:
+        self.requests.append(request)
+        completion = self._completions[0] if len(self._completions) == 1 else self._completions.popleft()
+        if isinstance(completion, Exception):
+            raise completion
+        whole = False
+        try:
+            for start in range(0, len(completion), 16):
+                await asyncio.sleep(self._pause_s)
+                yield PlanText(text=completion[start : start + 16])
+            whole = True
+            yield PlanFinished(finish_reason="stop", usage=Usage(input_tokens=20, output_tokens=len(completion) // 4))
+        finally:
+            self.closed += not whole
+
+    async def aclose(self) -> None:
+        self.released = True
+
+
+class MemorySink:
+    """A log in memory.
+
+    Attributes:
+        events: all that is kept, in order.
+        error: raised by every further append of an event of a kind in ``failing`` (all kinds if empty).
+        delay_s: how long an append takes.
+    """
+
+    def __init__(self, delay_s: float = 0.0) -> None:
+        self.events: list[Event] = []
+        self.error: Exception | None = None
+        self.failing: frozenset[str] = frozenset()
+        self.delay_s = delay_s
+
+    async def append(self, *events: Event) -> None:
+        kinds = {event.kind for event in events}
+        if self.error is not None and (not self.failing or kinds & self.failing):
+            raise self.error
+        self.events.extend(events)
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.events]
+
+
+def pool_of(*workers: ScriptedWorker, name: str = "scripted", seed: int = 0) -> Pool:
+    return Pool(name=name, workers={worker.spec.name: worker for worker in workers}, seed=seed)
+
+
+def workflow_of(*steps: tuple[str, str, AccessList]) -> Workflow:
+    """A workflow from (agent, instruction, access list)."""
+    return Workflow(
+        steps=tuple(
+            Step(agent=agent, instruction=instruction, access_list=access) for agent, instruction, access in steps
+        )
+    )
+
+
+def lists_of(workflow: Workflow, agents: Iterable[str]) -> str:
+    """A Conductor's completion that says ``workflow``."""
+    from conductor_core.workflow.printer import to_lists
+
+    return f"Let me think.\n\n{to_lists(workflow, tuple(agents))}"
+
+
+def quick_settings(**fields: Any) -> Settings:
+    """Settings under which nothing waits: no pause before a retry, deltas at once."""
+    known: dict[str, Any] = {"retry_initial_s": 0.0, "retry_max_s": 0.0, "delta_interval_ms": 0.0}
+    return Settings(**(known | fields))
