@@ -1,0 +1,87 @@
+"""Every event can be written as JSON and read again, and nothing else can be read as one."""
+
+from typing import get_args
+
+import pytest
+from pydantic import ValidationError
+
+from conductor_core import events as ev
+from conductor_core.chat import Usage
+from conductor_core.events import EVENT, FINAL_KINDS, Event, Shared
+from conductor_core.workflow.model import Fault
+from tests.support.run_events import TWO_STEPS, created, planned, run_completed, step_completed, step_started
+
+SHARED = Shared(path=(0,), agent="solver", sha256="ab", characters=2, tokens=1)
+FAULT = Fault(code="unknown_agent", message="no agent 9", step=1, field="agent", line=2, column=3)
+EXAMPLES: list[Event] = [
+    created("r"),
+    *planned("r"),
+    ev.PlanRejected(run_id="r", raw="[", faults=(FAULT,), will_retry=True),
+    ev.PlanEdited(run_id="r", by="page", before=TWO_STEPS, after=TWO_STEPS),
+    step_started("r", 0, 1).model_copy(update={"granted": (SHARED,), "withheld": (SHARED,)}),
+    ev.StepDelta(run_id="r", path=(0, 1), text="x\x00</script>\u2028", reasoning=True),
+    ev.StepRetried(run_id="r", path=(0,), attempt=1, error_code="WorkerFailed", error="500", wait_ms=5, partial="x"),
+    step_completed("r", 0, "42", 40),
+    ev.StepFailed(run_id="r", path=(0,), error_code="WorkerRefused", error="401"),
+    ev.StepSkipped(run_id="r", path=(1,), because=((0,),)),
+    ev.StepReused(
+        run_id="r",
+        path=(0,),
+        agent="solver",
+        identity="i",
+        messages=(),
+        source_run_id="q",
+        source_path=(0,),
+        output="42",
+        output_sha256="ab",
+        finish_reason="stop",
+        usage=Usage(input_tokens=1, output_tokens=1),
+    ),
+    ev.RecursionEntered(run_id="r", path=(1,), depth=1),
+    ev.RecursionLeft(run_id="r", path=(1,), how="answered"),
+    run_completed("r"),
+    ev.RunFailed(run_id="r", error_code="LimitReached", error="too dear"),
+    ev.RunCancelled(run_id="r", by="page"),
+    ev.RunInterrupted(run_id="r"),
+]
+
+
+def test_there_is_an_example_of_every_kind() -> None:
+    assert {type(event) for event in EXAMPLES} == set(get_args(Event))
+    assert len({event.kind for event in EXAMPLES}) == len(get_args(Event))
+
+
+@pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: event.kind)
+def test_an_event_is_read_as_it_was_written(event: Event) -> None:
+    written = event.model_dump_json()
+    read = EVENT.validate_json(written)
+    assert read == event
+    assert type(read) is type(event)
+    assert read.model_dump_json() == written, "the bytes that a digest is taken over do not depend on the reader"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"run_id": "r"}',
+        '{"run_id": "r", "kind": "run.exploded"}',
+        '{"run_id": "r", "kind": "run.interrupted", "extra": 1}',
+        '{"kind": "run.interrupted"}',
+        '{"run_id": "r", "kind": "run.interrupted", "at_ms": -1}',
+        "[]",
+    ],
+)
+def test_what_is_no_event_is_refused(text: str) -> None:
+    with pytest.raises(ValidationError):
+        EVENT.validate_json(text)
+
+
+def test_an_event_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError):
+        created("r").task = "another"  # type: ignore[misc]
+
+
+def test_the_final_kinds_are_the_ends_of_a_run() -> None:
+    kinds = {event.kind for event in EXAMPLES}
+    assert kinds >= FINAL_KINDS
+    assert {kind for kind in kinds if kind.startswith("run.")} - FINAL_KINDS == {"run.created"}
