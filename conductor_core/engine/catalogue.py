@@ -1,14 +1,74 @@
-"""What there is to choose from, for the pages: they know the engine and none of the packages below it."""
+"""What there is to choose from, for the pages: they know the engine and none of the packages below it.
 
+The functions that ask servers block; they are for callers without an event loop.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterable
+
+from conductor_core.chat import WorkerSpec
 from conductor_core.conductors import ConductorOption, list_conductors
+from conductor_core.engine.pool import open_worker
 from conductor_core.rehearsal import EXAMPLES, Example
-from conductor_core.workers.pool import check_health, discover_local_servers
+from conductor_core.settings import Settings
+from conductor_core.workers import pool as workers
+from conductor_core.workers.health import Health, key_state
 
 __all__ = [
     "EXAMPLES",
     "ConductorOption",
     "Example",
-    "check_health",
+    "Health",
+    "check_worker",
     "discover_local_servers",
+    "key_state",
     "list_conductors",
+    "pool_file_text",
 ]
+
+
+def check_worker(spec: WorkerSpec, settings: Settings) -> Health:
+    """Whether ``spec``'s provider would answer: asks it for its models, which costs nothing."""
+
+    async def check() -> Health:
+        worker = open_worker(spec, settings, settings.seed)
+        try:
+            return await workers.check_health(worker)
+        finally:
+            await worker.aclose()
+
+    return asyncio.run(check())
+
+
+def discover_local_servers() -> tuple[WorkerSpec, ...]:
+    """The models served on this machine's usual ports, as ready workers."""
+    return asyncio.run(workers.discover_local_servers())
+
+
+def pool_file_text(specs: Iterable[WorkerSpec]) -> str:
+    """A pool file (TOML) with ``specs``, to be saved and edited. Defaults are left out."""
+    return "\n".join(_worker_table(spec) for spec in specs)
+
+
+def _worker_table(spec: WorkerSpec) -> str:
+    # A JSON string, number or boolean is the same in TOML, but for the character DEL, which TOML wants escaped.
+    lines = ["[[worker]]"]
+    for key, value in spec.model_dump(mode="json", exclude_defaults=True).items():
+        lines.append(f"{key} = {_toml(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return (
+            "{ "
+            + ", ".join(
+                f"{key if key.isidentifier() and key.isascii() else json.dumps(key)} = {_toml(item)}"
+                for key, item in value.items()
+            )
+            + " }"
+        )
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from conductor_core.chat import Conductor
-from conductor_core.engine.pool import Pool, open_pool
+from conductor_core.engine.pool import Pool, open_pool, reopen_pool
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine, Execution
 from conductor_core.errors import InspectorError, UnknownRun
-from conductor_core.events import EventSink
+from conductor_core.events import EventSink, PoolInfo
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 
@@ -48,12 +48,13 @@ class EngineHost:
         self._thread.start()
 
     def start(
-        self, request: RunRequest, conductor_ref: str | None, pool_ref: str, excluded: tuple[str, ...] = ()
+        self, request: RunRequest, conductor_ref: str | None, pool_ref: str | PoolInfo, excluded: tuple[str, ...] = ()
     ) -> str:
         """Begins a run and returns its id as soon as ``run.created`` is durable.
 
         Args:
             conductor_ref: None: no Conductor; the request then brings a workflow.
+            pool_ref: ``rehearsal``, ``paper``, a TOML file, or the pool of an earlier run as recorded.
             excluded: workers left out, besides those that the request names.
 
         Raises: BadInput (a bad workflow, pool file or Conductor) and StoreError; then there is no run.
@@ -116,7 +117,7 @@ class EngineHost:
                 raise UnknownRun(f"no run {run_id} was started here")
             return self._results[run_id]
 
-    async def _start(self, request: RunRequest, conductor_ref: str | None, pool_ref: str) -> str:
+    async def _start(self, request: RunRequest, conductor_ref: str | None, pool_ref: str | PoolInfo) -> str:
         pool = self._pool(pool_ref, request.seed)
         conductor = None if conductor_ref is None else await self._conductor(conductor_ref)
         execution = await self._engine.create(request, conductor, pool)
@@ -147,13 +148,18 @@ class EngineHost:
         else:
             result.set_exception(error)
 
-    def _pool(self, ref: str, seed: int) -> Pool:
+    def _pool(self, ref: str | PoolInfo, seed: int) -> Pool:
         """Opened once; a pool file that has changed since is opened anew, and runs on the old one go on."""
-        file = Path(ref)
-        changed = file.stat().st_mtime_ns if file.is_file() else None
-        key = (ref, changed, seed)
+        if isinstance(ref, PoolInfo):
+            key: tuple[object, ...] = (ref.model_dump_json(), seed)
+        else:
+            file = Path(ref)
+            key = (ref, file.stat().st_mtime_ns if file.is_file() else None, seed)
         if key not in self._pools:
-            self._pools[key] = open_pool(ref, self._settings, seed=seed)
+            if isinstance(ref, PoolInfo):
+                self._pools[key] = reopen_pool(ref, self._settings, seed=seed)
+            else:
+                self._pools[key] = open_pool(ref, self._settings, seed=seed)
         return self._pools[key]
 
     async def _conductor(self, ref: str) -> Conductor:

@@ -71,16 +71,24 @@ def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
 
     Raises: PoolInvalid, with every fault of the file.
     """
+    name = ref if ref in ("rehearsal", "paper") else Path(ref).stem
+    return reopen_pool(PoolInfo(name=name, workers=read_specs(ref)), settings, seed=seed)
+
+
+def reopen_pool(info: PoolInfo, settings: Settings, *, seed: int | None = None) -> Pool:
+    """The same workers as those of an earlier run, as they were recorded: what a re-run is made with."""
     seed = settings.seed if seed is None else seed
-    workers = {spec.name: _open(spec, settings, seed) for spec in read_specs(ref)}
-    return Pool(name=ref if ref in ("rehearsal", "paper") else Path(ref).stem, workers=workers, seed=seed)
+    return Pool(
+        name=info.name, workers={spec.name: open_worker(spec, settings, seed) for spec in info.workers}, seed=seed
+    )
 
 
-def _open(spec: WorkerSpec, settings: Settings, seed: int) -> Worker:
+def open_worker(spec: WorkerSpec, settings: Settings, seed: int) -> Worker:
+    """Opens one worker of any provider; connects to nothing yet. ``seed``: of a simulated one."""
     if spec.provider == "rehearsal":
         from conductor_core.rehearsal import open_rehearsal_worker
 
         return open_rehearsal_worker(spec, seed=seed, tokens_per_s=settings.rehearsal_tokens_per_s)
-    from conductor_core.workers.pool import open_worker
+    from conductor_core.workers import pool
 
-    return open_worker(spec, settings)
+    return pool.open_worker(spec, settings)
