@@ -38,6 +38,7 @@ class Generation:
         static_messages: how many leading messages are the same in many calls; their attention cache is kept.
         grammar: GBNF text with a rule ``root`` that the completion will match, or None.
         forcing: ends what the grammar leaves open, in time.
+        thinking: whether a hybrid model is asked to think before it answers.
     """
 
     prompt: str | tuple[Message, ...]
@@ -46,6 +47,7 @@ class Generation:
     static_messages: int = 0
     grammar: str | None = None
     forcing: Forcing | None = None
+    thinking: bool = False
 
 
 @dataclass(frozen=True)

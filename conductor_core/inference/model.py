@@ -52,6 +52,7 @@ class LoadedModel:
         text_config = self.model.config.get_text_config()
         self.vocabulary: int = text_config.vocab_size
         self.context_tokens: int = getattr(text_config, "max_position_embeddings", None) or 2**31
+        self._markers = sorted(token for token in self.tokenizer.all_special_tokens if len(token) > 1)
         self.stop_ids = _stop_ids(self.model, self.tokenizer)
         self._last_logits_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
         self._prefixes: OrderedDict[tuple[int, ...], DynamicCache] = OrderedDict()
@@ -65,7 +66,7 @@ class LoadedModel:
         """Token ids of the prompt, and those of its static beginning (perhaps none)."""
         if isinstance(generation.prompt, str):
             return self.encode_text(generation.prompt), ()
-        ids = self._encode_chat(generation.prompt)
+        ids = self._encode_chat(generation.prompt, generation.thinking)
         static = self._static_prefix(generation.prompt[: generation.static_messages])
         return ids, static if tuple(ids[: len(static)]) == static else ()
 
@@ -73,18 +74,24 @@ class LoadedModel:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
         return ids
 
-    def _encode_chat(self, messages: Sequence[Message]) -> list[int]:
+    def _encode_chat(self, messages: Sequence[Message], thinking: bool = False) -> list[int]:
         if self.tokenizer.chat_template is None:
             return self.encode_text("".join(f"{turn.content}\n\n" for turn in messages))
-        turns = [turn.model_dump() for turn in messages]
+        turns = [{"role": turn.role, "content": self._inert(turn.content)} for turn in messages]
         try:
-            # Hybrid thinkers are asked not to think: a plan's reasoning is part of its text. Others ignore the word.
+            # ``enable_thinking`` is known to the templates of hybrid thinkers; others ignore it.
             text = self.tokenizer.apply_chat_template(
-                turns, tokenize=False, add_generation_prompt=True, enable_thinking=False
+                turns, tokenize=False, add_generation_prompt=True, enable_thinking=thinking
             )
         except Exception as error:  # the template is the model's own program and may raise anything
             raise InferenceError(f"the chat template of {self.files.folder} fails: {_first_line(error)}") from error
         return self.encode_text(text)
+
+    def _inert(self, text: str) -> str:
+        """``text`` in which no special token is spelled: what a person or a model wrote cannot open a new turn."""
+        for marker in self._markers:
+            text = text.replace(marker, f"{marker[0]} {marker[1:]}")
+        return text
 
     def _static_prefix(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
         """Tokens common to all prompts that begin with ``messages``: found by ending them in two different ways."""

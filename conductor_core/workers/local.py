@@ -1,0 +1,124 @@
+"""A worker that runs in this process: any causal language model of a folder or the hub, shared with the Conductors.
+
+Imports no torch: that happens when the model is loaded for the first answer.
+"""
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, WorkerSpec
+from conductor_core.errors import WorkerOutputTooLarge, WorkerRefused
+from conductor_core.inference.errors import InferenceError
+from conductor_core.inference.generation import Done, Generation, Sampling
+from conductor_core.inference.shared import shared_model
+
+_OPEN, _CLOSE = "<think>", "</think>"
+
+
+class LocalParams(BaseModel):
+    """What ``params`` of a local worker may hold. ``thinking``: asks a hybrid model to think before it answers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    temperature: float = Field(0.0, ge=0, le=4)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=0)
+    seed: int = 0
+    max_tokens: int = Field(1024, ge=1)
+    thinking: bool = False
+
+
+class LocalWorker:
+    """Answers steps with ``spec.model``, a folder or hub id. Nothing is loaded before the first answer."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        """Raises: WorkerRefused if ``spec.params`` holds something that a local model does not know."""
+        self._spec = spec
+        self._model = shared_model(spec.model)
+        try:
+            self._params = LocalParams.model_validate(dict(spec.params))
+        except ValidationError as error:
+            fault = error.errors()[0]
+            where = ".".join(str(part) for part in fault["loc"])
+            raise WorkerRefused(f"worker {spec.name}: params.{where}: {fault['msg']}") from error
+
+    @property
+    def spec(self) -> WorkerSpec:
+        return self._spec
+
+    async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk, None]:
+        """See ``Worker.answer``. Answers of one model wait for each other: it writes one at a time."""
+        params = self._params
+        generation = Generation(
+            prompt=tuple(messages),
+            max_tokens=params.max_tokens,
+            sampling=Sampling(params.temperature, params.top_p, params.top_k, params.seed),
+            thinking=params.thinking,
+        )
+        allowed = self._spec.max_output_bytes
+        thoughts = ThoughtSplitter()
+        try:
+            async with aclosing(self._model.stream(generation)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, Done):
+                        for chunk in thoughts.rest():
+                            yield chunk
+                        yield Finished(finish_reason=piece.finish_reason, usage=piece.usage, model=self._spec.model)
+                        return
+                    allowed -= len(piece.encode())
+                    if allowed < 0:
+                        raise WorkerOutputTooLarge(
+                            f"worker {self._spec.name}: wrote more than the {self._spec.max_output_bytes:,} bytes it may"
+                        )
+                    for chunk in thoughts.feed(piece):
+                        yield chunk
+        except InferenceError as error:
+            raise WorkerRefused(f"worker {self._spec.name}: {error}") from error
+
+    async def aclose(self) -> None:
+        """Nothing to release: the model stays with the process, for all who share it."""
+
+
+class ThoughtSplitter:
+    """Tells an answer from the thoughts that some models write first, between ``<think>`` and ``</think>``."""
+
+    def __init__(self) -> None:
+        self._held = ""  # characters that may yet turn out to be a tag
+        self._tag: str | None = _OPEN  # the tag that would change what the text is; None: the answer has begun
+
+    def feed(self, text: str) -> Iterator[TextDelta | ReasoningDelta]:
+        self._held += text
+        if self._tag == _OPEN:
+            start = self._held.lstrip()
+            if start.startswith(_OPEN):
+                self._held, self._tag = start.removeprefix(_OPEN), _CLOSE
+            elif _OPEN.startswith(start):
+                return
+            else:
+                self._tag = None
+        if self._tag == _CLOSE:
+            before, close, after = self._held.partition(_CLOSE)
+            if not close:
+                kept = _possible_tag(self._held)
+                before, after = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
+            else:
+                after, self._tag = after.lstrip(), None
+            self._held = after
+            if before:
+                yield ReasoningDelta(text=before)
+        if self._tag is None and self._held:
+            yield TextDelta(text=self._held)
+            self._held = ""
+
+    def rest(self) -> Iterator[TextDelta | ReasoningDelta]:
+        """What was held back when the answer ended."""
+        if self._held:
+            yield ReasoningDelta(text=self._held) if self._tag == _CLOSE else TextDelta(text=self._held)
+            self._held = ""
+
+
+def _possible_tag(text: str) -> int:
+    """How many characters at the end of ``text`` could be the beginning of the closing tag."""
+    return next((size for size in range(len(_CLOSE) - 1, 0, -1) if text.endswith(_CLOSE[:size])), 0)

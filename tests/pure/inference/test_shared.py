@@ -1,0 +1,87 @@
+import asyncio
+import subprocess
+import sys
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from conductor_core.inference import model as model_module
+from conductor_core.inference.errors import InferenceError, ModelUnavailable
+from conductor_core.inference.generation import Done, Generation
+from conductor_core.inference.shared import shared_model
+from tests.support.tiny_models import random_model
+
+
+async def collect(ref: str, generation: Generation) -> tuple[str, Done]:
+    *pieces, done = [piece async for piece in shared_model(ref).stream(generation)]
+    assert isinstance(done, Done)
+    return "".join(str(piece) for piece in pieces), done
+
+
+async def test_one_model_for_all_who_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = random_model(tmp_path / "model")
+    (tmp_path / "alias").symlink_to(folder)
+    loads: list[Path] = []
+    original = model_module.LoadedModel.__init__
+
+    def counting(self: model_module.LoadedModel, files: model_module.ModelFiles) -> None:
+        loads.append(files.folder)
+        original(self, files)
+
+    monkeypatch.setattr(model_module.LoadedModel, "__init__", counting)
+    generation = Generation("model_id", max_tokens=8)
+    answers = await asyncio.gather(*(collect(str(tmp_path / name), generation) for name in ("model", "alias") * 3))
+    assert len(loads) == 1
+    assert len(set(answers)) == 1
+
+
+async def test_streams_piece_by_piece(tmp_path: Path) -> None:
+    text, done = await collect(str(random_model(tmp_path)), Generation("model_id", max_tokens=8))
+    assert text
+    assert done.usage.output_tokens == 8
+    assert done.finish_reason == "length"
+
+
+async def test_closing_the_stream_stops_the_model(tmp_path: Path) -> None:
+    ref = str(random_model(tmp_path))
+    async with aclosing(shared_model(ref).stream(Generation("model_id", max_tokens=3900))) as pieces:
+        async for _ in pieces:
+            break
+    # The one thread is free again long before 3,900 tokens could have been written.
+    _, done = await asyncio.wait_for(collect(ref, Generation("model_id", max_tokens=2)), timeout=5)
+    assert done.usage.output_tokens == 2
+
+
+async def test_a_call_cancelled_while_waiting_never_runs(tmp_path: Path) -> None:
+    ref = str(random_model(tmp_path))
+    first = asyncio.create_task(collect(ref, Generation("model_id", max_tokens=100)))
+    second = asyncio.create_task(collect(ref, Generation("x" * 10, max_tokens=3900)))
+    await asyncio.sleep(0)
+    second.cancel()
+    await first
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    await asyncio.wait_for(collect(ref, Generation("model_id", max_tokens=2)), timeout=5)
+
+
+async def test_a_model_that_cannot_be_loaded_says_so_each_time(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(ModelUnavailable, match=r"no config\.json"):
+            await collect(str(tmp_path), Generation("x", max_tokens=2))
+
+
+async def test_an_unforeseen_failure_reaches_the_caller(tmp_path: Path) -> None:
+    ref = str(random_model(tmp_path))
+    with pytest.raises(InferenceError, match="failed while writing"):
+        await collect(ref, Generation("x", max_tokens=2, grammar="root ::= nonsense"))
+    await collect(ref, Generation("x", max_tokens=2))
+
+
+def test_naming_a_model_loads_no_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; from conductor_core.inference.shared import shared_model; "
+        f"shared_model({str(tmp_path)!r}).placement; import conductor_core.conductors, conductor_core.workers.local; "
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])

@@ -1,0 +1,108 @@
+import json
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from conductor_core.inference import source
+from conductor_core.inference.errors import ModelUnavailable
+from tests.support.tiny_models import random_model
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return random_model(tmp_path / "model")
+
+
+def test_reads_parameters_and_size_without_loading(model: Path) -> None:
+    files = source.inspect_folder(model)
+    # Tied embeddings 384 x 32, two layers: attention 32 x (32 + 16 + 16) + 64, 32 x 32, FFN 3 x 32 x 64, norms.
+    vocabulary = files.config["vocab_size"]
+    layer = 32 * 64 + 64 + 32 * 32 + 3 * 32 * 64 + 2 * 32
+    assert files.parameters == vocabulary * 32 + 2 * layer + 32
+    assert files.size_bytes >= files.parameters * 4
+
+
+def test_refuses_a_folder_without_config(tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailable, match=r"no config\.json"):
+        source.inspect_folder(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\x00"])
+def test_refuses_a_config_that_is_no_object(model: Path, text: str) -> None:
+    (model / "config.json").write_text(text)
+    with pytest.raises(ModelUnavailable, match=r"config\.json"):
+        source.inspect_folder(model)
+
+
+def test_refuses_pickled_weights(model: Path) -> None:
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+    with pytest.raises(ModelUnavailable, match="pickled weights"):
+        source.inspect_folder(model)
+
+
+def test_says_that_weights_are_missing(model: Path) -> None:
+    (model / "model.safetensors").unlink()
+    with pytest.raises(ModelUnavailable, match="weights are missing"):
+        source.inspect_folder(model)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff" * 40, b"\x02\x00\x00\x00\x00\x00\x00\x00{}x"[:9], b"\x02" + b"\0" * 7 + b"[]"]
+)
+def test_refuses_broken_safetensors(model: Path, content: bytes) -> None:
+    (model / "model.safetensors").write_bytes(content)
+    with pytest.raises(ModelUnavailable, match="not a whole safetensors file"):
+        source.inspect_folder(model)
+
+
+def test_refuses_what_is_no_language_model(model: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
+    with pytest.raises(ModelUnavailable, match="BertForMaskedLM"):
+        source.inspect_folder(model)
+
+
+def test_refuses_a_model_without_tokenizer(model: Path) -> None:
+    (model / "tokenizer.json").unlink()
+    (model / "tokenizer_config.json").unlink()
+    with pytest.raises(ModelUnavailable, match="no tokenizer"):
+        source.inspect_folder(model)
+
+
+def test_a_name_that_can_be_no_model_is_refused_at_once() -> None:
+    with pytest.raises(ModelUnavailable, match="neither a folder nor a hub id"):
+        source.fetch("no such thing")
+
+
+def test_a_hub_model_that_cannot_be_downloaded_is_one_clear_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelUnavailable) as caught:
+        source.fetch("someone/some-model")
+    assert "someone/some-model is not on this machine and could not be downloaded" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def _download_into(cache: Path, hub_id: str) -> Path:
+    snapshot = cache / f"models--{hub_id.replace('/', '--')}" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    return random_model(snapshot)
+
+
+def test_finds_what_was_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    snapshot = _download_into(tmp_path, "someone/some-model")
+    assert source.cached_folder("someone/some-model") == snapshot
+    assert source.cached_hub_ids() == ["someone/some-model"]
+    assert source.fetch("someone/some-model").folder == snapshot
+
+
+def test_a_half_downloaded_model_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    snapshot = _download_into(tmp_path, "someone/some-model")
+    index = {"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}
+    (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert source.cached_folder("someone/some-model") is None

@@ -1,0 +1,74 @@
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, WorkerSpec
+from conductor_core.errors import WorkerOutputTooLarge, WorkerRefused
+from conductor_core.workers.local import LocalWorker, ThoughtSplitter
+from tests.support.tiny_models import random_model
+
+MESSAGES = (Message(role="user", content="What is 17 * 24?"),)
+
+
+def spec(folder: Path, **options: Any) -> WorkerSpec:
+    return WorkerSpec(name="here", provider="local", model=str(folder), **options)
+
+
+async def answer(worker: LocalWorker) -> list[Chunk]:
+    return [chunk async for chunk in worker.answer(MESSAGES)]
+
+
+async def test_streams_an_answer_and_its_usage(tmp_path: Path) -> None:
+    *texts, last = await answer(LocalWorker(spec(random_model(tmp_path), params={"max_tokens": 12})))
+    assert texts
+    assert all(isinstance(chunk, TextDelta) for chunk in texts)
+    assert isinstance(last, Finished)
+    assert last.finish_reason == "length"
+    assert last.usage is not None
+    assert last.usage.output_tokens == 12
+    assert last.usage.input_tokens > 10
+
+
+async def test_can_be_left_in_the_middle(tmp_path: Path) -> None:
+    worker = LocalWorker(spec(random_model(tmp_path), params={"max_tokens": 3900}))
+    async with aclosing(worker.answer(MESSAGES)) as chunks:
+        async for chunk in chunks:
+            assert isinstance(chunk, TextDelta)
+            break
+
+
+async def test_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WorkerRefused, match=r"worker here: .* no config\.json"):
+        await answer(LocalWorker(spec(tmp_path)))
+
+
+async def test_output_is_bounded(tmp_path: Path) -> None:
+    worker = LocalWorker(spec(random_model(tmp_path), params={"max_tokens": 100}, max_output_bytes=20))
+    with pytest.raises(WorkerOutputTooLarge, match="20 bytes"):
+        await answer(worker)
+
+
+def test_an_unknown_parameter_is_named(tmp_path: Path) -> None:
+    with pytest.raises(WorkerRefused, match=r"params\.beams"):
+        LocalWorker(spec(tmp_path, params={"beams": 4}))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    ("written", "thought", "answered"),
+    [
+        ("plain", "", "plain"),
+        ("<think>hm <b> </thin</think>\n\nIt is 4.", "hm <b> </thin", "It is 4."),
+        ("\n<think>cut off </th", "cut off </th", ""),
+        ("<thin", "", "<thin"),
+        ("a <think> later is text", "", "a <think> later is text"),
+    ],
+)
+def test_thoughts_are_told_from_the_answer(written: str, thought: str, answered: str, size: int) -> None:
+    splitter = ThoughtSplitter()
+    chunks = [c for at in range(0, len(written), size) for c in splitter.feed(written[at : at + size])]
+    chunks += splitter.rest()
+    assert "".join(chunk.text for chunk in chunks if isinstance(chunk, ReasoningDelta)) == thought
+    assert "".join(chunk.text for chunk in chunks if isinstance(chunk, TextDelta)).lstrip() == answered
