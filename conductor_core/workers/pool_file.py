@@ -60,7 +60,8 @@ def load_pool_file(path: str | Path) -> tuple[WorkerSpec, ...]:
 def parse_pool(text: str) -> tuple[tuple[WorkerSpec, ...], list[str]]:
     """The workers written in ``text``, and every fault with its place. With a fault there are no workers."""
     try:
-        document = tomllib.loads(text)
+        # The added line end lets an error at the very end have a line.
+        document = tomllib.loads(text + "\n")
     except tomllib.TOMLDecodeError as error:
         return (), [_syntax_fault(error)]
     except (RecursionError, ValueError):
@@ -89,6 +90,7 @@ def _syntax_fault(error: tomllib.TOMLDecodeError) -> str:
     message = str(error)
     found = re.search(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$", message)
     what = one_line(message[: found.start()] if found else message, limit=120)
+    what = what.replace("Cannot overwrite a value", "a key is given twice")
     place = f"line {found[1]}, column {found[2]}: " if found and found[1] else "at its end: "
     return f"{place}not TOML: {what}"
 

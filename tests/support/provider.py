@@ -192,7 +192,7 @@ class ScriptedProvider:
     Attributes:
         calls: every request so far, in order of arrival.
         connections: TCP connections accepted so far.
-        disconnects: clients that left before their reply was whole.
+        left: the calls whose clients left before their reply was whole.
         most_at_once: the largest number of completions that were being answered at the same time.
     """
 
@@ -200,12 +200,12 @@ class ScriptedProvider:
         self.models = list(models)
         self.calls: list[Call] = []
         self.connections = 0
-        self.disconnects = 0
+        self.left: list[Call] = []
         self.most_at_once = 0
         self._at_once = 0
         self._always: Script = deterministic_answer
         self._queue: deque[Script] = deque()
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name="scripted provider", daemon=True)
         self._ready = threading.Event()
@@ -219,6 +219,10 @@ class ScriptedProvider:
     @property
     def port(self) -> int:
         return self._port
+
+    @property
+    def disconnects(self) -> int:
+        return len(self.left)
 
     @property
     def completions(self) -> list[Call]:
@@ -245,11 +249,13 @@ class ScriptedProvider:
         return self
 
     def reset(self) -> None:
-        """Forgets calls, counts (but of connections) and scripts."""
+        """Forgets calls, scripts and counts (of connections it does not)."""
         self.calls.clear()
         self._queue.clear()
         self._always = deterministic_answer
-        self.disconnects = self.most_at_once = 0
+        self.most_at_once = 0
+        # A new list: who leaves late, of an earlier test, is not counted here.
+        self.left = []
 
     def wait_until(self, condition: Callable[[Self], bool], timeout_s: float = 5.0) -> bool:
         """Waits until ``condition`` holds; False if it never did."""
@@ -267,23 +273,25 @@ class ScriptedProvider:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(10)
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0, limit=2**24))
+        loop = self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        server = loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0, limit=2**24))
         self._port = server.sockets[0].getsockname()[1]
         self._ready.set()
         try:
-            self._loop.run_forever()
+            loop.run_forever()
         finally:
             server.close()
             for task in self._tasks:
                 task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
+            loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -320,7 +328,7 @@ class ScriptedProvider:
 
     async def _reply(self, call: Call, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | None:
         """What the client has already sent of its next request; None if the connection cannot be used again."""
-        reply = self._script(call)
+        reply, leavers = self._script(call), self.left
         self._at_once += call.is_completion
         self.most_at_once = max(self.most_at_once, self._at_once)
         watch = asyncio.ensure_future(reader.read(1))
@@ -328,9 +336,13 @@ class ScriptedProvider:
         try:
             await asyncio.wait({watch, told}, return_when=asyncio.FIRST_COMPLETED)
             if not told.done() and (watch.exception() or not watch.result()):
-                self.disconnects += 1
+                leavers.append(call)
                 return None
-            usable = await told
+            try:
+                usable = await told
+            except ConnectionError:
+                leavers.append(call)
+                return None
             return (watch.result() if watch.done() else b"") if usable else None
         finally:
             self._at_once -= call.is_completion
@@ -345,18 +357,14 @@ class ScriptedProvider:
         lines = [f"HTTP/1.1 {reply.status} Scripted", *(f"{name}: {value}" for name, value in headers.items())]
         writer.write("\r\n".join([*lines, "", ""]).encode())
         chunked = headers["transfer-encoding"] == "chunked"
-        try:
-            async for part in _paced(reply.parts):
-                if isinstance(part, Cut):
-                    writer.transport.abort()
-                    return False
-                writer.write(b"%x\r\n%b\r\n" % (len(part), part) if chunked else part)
-                await writer.drain()
-            writer.write(b"0\r\n\r\n" if chunked else b"")
+        async for part in _paced(reply.parts):
+            if isinstance(part, Cut):
+                writer.transport.abort()
+                return False
+            writer.write(b"%x\r\n%b\r\n" % (len(part), part) if chunked else part)
             await writer.drain()
-        except ConnectionError:
-            self.disconnects += 1
-            return False
+        writer.write(b"0\r\n\r\n" if chunked else b"")
+        await writer.drain()
         return True
 
 

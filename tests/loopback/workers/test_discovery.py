@@ -1,0 +1,87 @@
+"""Local servers are found by their ports; what is no model server is left out."""
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from conductor_core.settings import Settings
+from conductor_core.workers.pool import discover_local_servers, open_worker
+from conductor_core.workers.pool_file import parse_pool
+from tests.support.provider import Answer, Call, Hang, Reply, ScriptedProvider
+
+
+class _Odd(ScriptedProvider):
+    """A server whose model list is whatever it is told."""
+
+    def __init__(self, listing: Reply) -> None:
+        super().__init__()
+        self._listing = listing
+
+    def _script(self, call: Call) -> Reply:
+        return self._listing if call.path.endswith("/models") else super()._script(call)
+
+
+def listing(*models: tuple[str, str]) -> Reply:
+    data = [{"id": name, "object": "model", "owned_by": owner} for name, owner in models]
+    return Reply([json.dumps({"object": "list", "data": data}).encode()], content_type="application/json")
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+async def test_models_of_all_servers_become_ready_workers(stack: ExitStack) -> None:
+    ollama = stack.enter_context(
+        _Odd(listing(("llama3.2:latest", "library"), ("nomic-embed-text", "library"), ("qwen3", "library")))
+    )
+    other = stack.enter_context(_Odd(listing(("org/qwen3", "vllm"), ("7", "vllm"))))
+    found = await discover_local_servers({ollama.port: "first", other.port: "second"}, timeout_s=5)
+    assert [(spec.name, spec.model, spec.base_url) for spec in found] == [
+        ("llama3.2:latest", "llama3.2:latest", ollama.url),
+        ("qwen3", "qwen3", ollama.url),
+        ("qwen3 (vLLM)", "org/qwen3", other.url),
+        ("7 (vLLM)", "7", other.url),
+    ]
+    assert found[0].description == "llama3.2:latest on this machine, served by Ollama"
+    other.then(Answer("hello", pieces=1))
+    worker = open_worker(found[2], Settings())
+    chunks = [chunk async for chunk in worker.answer(())]
+    await worker.aclose()
+    assert len(chunks) == 2
+
+
+async def test_what_is_no_model_server_is_left_out(stack: ExitStack) -> None:
+    odd = [
+        Reply([b"<html>hello</html>"], content_type="text/html"),
+        Reply([b"[1, 2]"], content_type="application/json"),
+        Reply([b'{"data": {"a": 1}}'], content_type="application/json"),
+        Reply([b'{"data": [{"id": 5}, "x", {"id": "a\\u001bb"}]}'], content_type="application/json"),
+        Reply([b"no"], status=404),
+        Reply([b"no"], status=401),
+        Reply([b"x" * 2_000_000]),
+        Reply([Hang()]),
+    ]
+    servers = [stack.enter_context(_Odd(reply)) for reply in odd]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        ports = {server.port: "s" for server in servers} | {free.getsockname()[1]: "dead"}
+        assert await discover_local_servers(ports, timeout_s=0.5) == ()
+
+
+async def test_no_proxy_is_asked_for_this_machines_own_ports(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = stack.enter_context(ScriptedProvider(["m"]))
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    assert len(await discover_local_servers({server.port: "s"}, timeout_s=5)) == 1
+
+
+async def test_found_workers_can_be_written_into_a_pool_file(stack: ExitStack) -> None:
+    server = stack.enter_context(ScriptedProvider(["some/model", "x" * 150, "models/ü"]))
+    for spec in await discover_local_servers({server.port: "s"}, timeout_s=5):
+        fields = {key: getattr(spec, key) for key in ("name", "provider", "model", "base_url")}
+        text = "[[worker]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in fields.items())
+        assert parse_pool(text)[1] == []

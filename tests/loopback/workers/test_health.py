@@ -1,0 +1,98 @@
+"""The health check proves what it says, and names a key's variable, never its value."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from conductor_core.chat import WorkerSpec
+from conductor_core.settings import Settings
+from conductor_core.workers.pool import Health, check_health, open_worker
+from tests.support.provider import Answer, Call, Reply, ScriptedProvider, error, hang_after
+
+
+class _Listing(ScriptedProvider):
+    """Its list of models can misbehave too."""
+
+    listing: Reply | None = None
+
+    def _script(self, call: Call) -> Reply:
+        if "/models" in call.path and self.listing is not None:
+            return self.listing
+        return super()._script(call)
+
+
+@pytest.fixture
+def provider() -> Iterator[_Listing]:
+    with _Listing(["alpha", "beta"]) as provider:
+        yield provider
+
+
+async def check(spec: WorkerSpec, *, complete: bool = False) -> Health:
+    return await check_health(open_worker(spec, Settings()), complete=complete)
+
+
+async def test_a_healthy_worker_costs_no_completion(provider: _Listing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_KEY", "hunter2-hunter2")
+    health = await check(provider.spec("alpha", api_key_env="TEST_KEY"))
+    assert health.ok
+    assert health.latency_ms is not None
+    assert health.latency_ms > 0
+    assert (health.detail, health.key) == ("reached; it lists the model", "TEST_KEY: present")
+    assert provider.completions == []
+    assert provider.calls[0].headers["authorization"] == "Bearer hunter2-hunter2"
+
+
+async def test_anthropic_is_asked_for_the_one_model(provider: _Listing) -> None:
+    provider.listing = Reply([b'{"id": "alpha"}'], content_type="application/json")
+    assert (await check(provider.spec("alpha", provider="anthropic"))).ok
+    assert provider.calls[0].path == "/v1/models/alpha"
+    provider.listing = error(404)
+    health = await check(provider.spec("alpha", provider="anthropic"))
+    assert (health.ok, "no such model" in health.detail) == (False, True)
+
+
+async def test_one_token_when_asked(provider: _Listing) -> None:
+    provider.then(Answer("H", finish_reason="length"), Answer("H", finish_reason="length"), error(500))
+    health = await check(provider.spec(params={"max_tokens": 4096}), complete=True)
+    assert (health.ok, health.detail) == (True, "answered one token as scripted")
+    await check(provider.spec(params={"max_completion_tokens": 4096}), complete=True)
+    assert [call.body.get("max_tokens") for call in provider.completions] == [1, None]
+    assert provider.completions[1].body["max_completion_tokens"] == 1
+    assert not (await check(provider.spec(), complete=True)).ok
+
+
+@pytest.mark.parametrize(
+    ("listing", "ok", "told"),
+    [
+        (error(401), False, "refused the key with 401"),
+        (error(500), False, "failed with 500"),
+        (error(404), True, "does not list its models"),
+        (Reply([b"<html></html>"], content_type="text/html"), False, "is no model server; check base_url"),
+        (Reply([b'{"data": []}'], content_type="application/json"), False, "not among the server's models (none)"),
+        (hang_after(), False, "no answer within 0.3 s"),
+    ],
+)
+async def test_what_can_be_wrong(provider: _Listing, listing: Reply, ok: bool, told: str) -> None:
+    provider.listing = listing
+    health = await check(provider.spec(timeout_s=0.3))
+    assert health.ok == ok
+    assert told in health.detail or "sent nothing for 0.3 s" in health.detail
+    assert "\n" not in health.detail
+
+
+async def test_a_model_that_is_not_there_is_told_with_those_that_are(provider: _Listing) -> None:
+    health = await check(provider.spec("gamma"))
+    assert (health.ok, "gamma is not among the server's models (alpha, beta)" in health.detail) == (False, True)
+
+
+async def test_a_missing_key_is_named_and_nobody_is_asked(provider: _Listing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TEST_KEY", raising=False)
+    health = await check(provider.spec("alpha", api_key_env="TEST_KEY"))
+    assert (health.ok, health.key) == (False, "TEST_KEY: missing")
+    assert "TEST_KEY is not set" in health.detail
+    assert provider.calls == []
+
+
+async def test_a_dead_server_is_told(provider: _Listing) -> None:
+    health = await check(provider.spec(base_url="http://127.0.0.1:1/v1"))
+    assert (health.ok, "refuses connections" in health.detail) == (False, True)

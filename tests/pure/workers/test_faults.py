@@ -1,0 +1,48 @@
+"""What is quoted from a provider: one clean line, never a key."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_core.workers.faults import Said, one_line, said
+
+
+@given(st.text())
+def test_a_quoted_text_is_one_short_line_without_control_characters(text: str) -> None:
+    line = one_line(text, limit=50)
+    assert len(line) <= 50
+    assert all(char.isprintable() for char in line)
+    assert line == line.strip()
+
+
+@given(st.text(), st.text(alphabet="abcdefgh0123456789", min_size=8), st.text())
+def test_the_key_is_never_quoted(before: str, key: str, after: str) -> None:
+    assert key not in one_line(f"{before}{key}{after}", secret=key)
+
+
+def test_what_looks_like_a_key_is_never_quoted() -> None:
+    for key in ("sk-proj-abcdefghijkl0123", "gsk_0123456789abcdef", "AIzaSyA1b2C3d4E5f6", "Bearer abcdef0123456789"):
+        assert one_line(f"no: {key}!") == "no: ***!"
+    assert one_line("the skateboard and the Bearer token") == "the skateboard and the Bearer token"
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_any_error_body_is_read(body: bytes) -> None:
+    found = said(body, "application/json", None)
+    assert len(found.text) <= 300
+    assert said(body, "text/html; charset=utf-8", None) == Said()
+
+
+def test_the_error_objects_of_different_servers() -> None:
+    for body, text in (
+        (b'{"error": {"message": "m", "code": "c"}}', "m"),
+        (b'{"type": "error", "error": {"type": "t", "message": "m"}}', "m"),
+        (b'{"detail": [{"loc": ["body"], "msg": "m"}]}', "m"),
+        (b'{"detail": "m"}', "m"),
+        (b'[{"error": {"message": "m"}}]', "m"),
+        (b'{"error": "m"}', "m"),
+        (b"plain m", "plain m"),
+        (b'{"other": 1}', ""),
+        (b'{"error": {"mess', ""),
+        (b"<p>m</p>", ""),
+    ):
+        assert said(body, "application/json", None).text == text

@@ -1,0 +1,167 @@
+"""The readers of OpenAI's and Anthropic's events: whatever a server sends, they read it or say why not."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_core.chat import ReasoningDelta, TextDelta, Usage, WorkerSpec
+from conductor_core.workers.anthropic import AnthropicDialect, MessageReader
+from conductor_core.workers.http import Reader
+from conductor_core.workers.openai import ChatReader, OpenAIDialect
+from conductor_core.workers.text import Pieces
+from tests.support.provider import delta
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def some(*keys: str) -> st.SearchStrategy[dict[str, Any]]:
+    return st.dictionaries(st.sampled_from(keys), _json)
+
+
+_chat_events = st.fixed_dictionaries(
+    {},
+    optional={
+        "choices": st.lists(
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "index": st.sampled_from([0, 1, None]) | _json,
+                    "delta": some("content", "reasoning", "reasoning_content") | _json,
+                    "message": some("content") | _json,
+                    "finish_reason": st.sampled_from(["stop", "length", "", None]) | _json,
+                },
+            )
+            | _json
+        )
+        | _json,
+        "usage": some("prompt_tokens", "completion_tokens", "cost") | _json,
+        "model": _json,
+    },
+)
+_kinds = ["message_start", "content_block_start", "content_block_delta", "message_delta", "message_stop", "message"]
+_message_events = st.fixed_dictionaries(
+    {"type": st.sampled_from(_kinds) | _json},
+    optional={
+        "message": some("model", "usage") | _json,
+        "content_block": some("text", "thinking") | _json,
+        "delta": some("text", "thinking", "stop_reason") | _json,
+        "content": st.lists(some("text") | _json) | _json,
+        "usage": some("input_tokens", "output_tokens", "cache_read_input_tokens") | _json,
+        "stop_reason": _json,
+    },
+)
+
+
+def read_all(reader: Reader, events: list[dict[str, Any]]) -> None:
+    for event in events:
+        try:
+            chunks = reader.feed(event)
+        except ValueError:
+            continue
+        for chunk in chunks:
+            assert chunk.text
+            chunk.text.encode()
+    finished = reader.finished()
+    finished.model_dump_json()
+    assert finished.usage is None or not finished.usage.estimated
+
+
+@given(st.lists(_chat_events, max_size=5))
+def test_any_chat_events_are_read_or_refused(events: list[dict[str, Any]]) -> None:
+    read_all(ChatReader(), events)
+
+
+@given(st.lists(_message_events, max_size=5))
+def test_any_message_events_are_read_or_refused(events: list[dict[str, Any]]) -> None:
+    read_all(MessageReader(), events)
+
+
+@given(st.text(), st.data())
+def test_text_split_anywhere_even_inside_a_character_is_whole_again(text: str, data: st.DataObject) -> None:
+    units = text.encode("utf-16-le", "surrogatepass")
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(units) // 2), max_size=4)))
+    bounds = [0, *cuts, len(units) // 2]
+    pieces = Pieces()
+    parts = [units[2 * low : 2 * high].decode("utf-16-le", "surrogatepass") for low, high in pairwise(bounds)]
+    assert "".join(pieces.feed(part) for part in parts) == text
+
+
+def test_half_a_character_becomes_a_replacement_mark() -> None:
+    pieces = Pieces()
+    assert [pieces.feed("a\udc00"), pieces.feed("\ud83d"), pieces.feed("b")] == ["a\ufffd", "", "\ufffdb"]
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_thinking_under_either_name(field: str) -> None:
+    assert ChatReader().feed({"choices": [{"delta": {field: "hm"}}]}) == [ReasoningDelta(text="hm")]
+
+
+def test_content_in_parts() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]
+    event = {"choices": [{"delta": {"content": parts}}]}
+    assert ChatReader().feed(event) == [TextDelta(text="a"), TextDelta(text="b")]
+
+
+def test_usage_in_every_event_counts_once_and_the_last_stands() -> None:
+    reader = ChatReader()
+    for made in (1, 2, 3):
+        reader.feed(delta("x") | {"usage": {"prompt_tokens": 5, "completion_tokens": made}})
+    reader.feed(delta(finish="stop"))
+    assert reader.finished().usage == Usage(input_tokens=5, output_tokens=3)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": -1, "completion_tokens": 2},
+        {"prompt_tokens": "5", "completion_tokens": 2},
+        {"prompt_tokens": True, "completion_tokens": 2},
+        {"prompt_tokens": 5},
+        {"prompt_tokens": 2**60, "completion_tokens": 2},
+    ],
+)
+def test_senseless_usage_is_no_usage(usage: dict[str, Any]) -> None:
+    reader = ChatReader()
+    reader.feed({"choices": [], "usage": usage | {"cost": float("nan")}})
+    assert (reader.finished().usage, reader.finished().cost_usd) == (None, None)
+
+
+def test_anthropics_cached_input_was_read_too() -> None:
+    reader = MessageReader()
+    usage = {"input_tokens": 3, "cache_creation_input_tokens": 10, "cache_read_input_tokens": 100, "output_tokens": 1}
+    reader.feed({"type": "message_start", "message": {"usage": usage}})
+    reader.feed({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}})
+    assert reader.finished().usage == Usage(input_tokens=113, output_tokens=9)
+
+
+def test_where_the_two_dialects_are_spoken() -> None:
+    spec = WorkerSpec(name="a", provider="openai", model="a/b")
+    chat, messages = OpenAIDialect(), AnthropicDialect()
+    for base_url, root in (
+        ("http://h/v1/", "http://h/v1"),
+        ("http://h/x", "http://h/x"),
+        (None, "https://api.openai.com/v1"),
+    ):
+        at = spec.model_copy(update={"base_url": base_url})
+        assert (chat.url(at), chat.models_url(at)) == (f"{root}/chat/completions", f"{root}/models")
+    for base_url, root in (
+        ("http://h", "http://h/v1"),
+        ("http://h/v1/", "http://h/v1"),
+        (None, "https://api.anthropic.com/v1"),
+    ):
+        at = spec.model_copy(update={"base_url": base_url})
+        assert (messages.url(at), messages.models_url(at)) == (f"{root}/messages", f"{root}/models/a%2Fb")
+
+
+def test_what_the_program_sets_wins_over_params() -> None:
+    params = {"stream": False, "model": "other", "temperature": 0}
+    spec = WorkerSpec(name="alpha", provider="openai", model="alpha", params=params)
+    body = OpenAIDialect().body(spec, ())
+    assert (body["stream"], body["model"], body["temperature"]) == (True, "alpha", 0)
