@@ -1,0 +1,8 @@
+"""The inspector as one ASGI app: Streamlit's pages, our own routes, and the session they share."""
+
+import streamlit as st
+
+from pages.components.routes import MIDDLEWARE, ROUTES
+from pages.components.session import lifespan
+
+app = st.App("pages/components/frame.py", routes=ROUTES, middleware=MIDDLEWARE, lifespan=lifespan)

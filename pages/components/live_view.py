@@ -1,0 +1,231 @@
+"""From a run's events to the messages that keep a page in step with it. Pure: no socket, no store, no Streamlit.
+
+The page is sent one ``snapshot``, then only what changed:
+
+    {"type": "snapshot", "sequence": n, "elapsed_ms": t, "run": RunTrace, "layout": ..., "shape": ..., "drafts": [...]}
+    {"type": "delta", "sequence": n, "path": [..], "text": .., "reasoning": bool, "output_tokens": n}
+    {"type": "plan_delta", "sequence": n, "round": [..], "text": .., "draft": {...} or null}, "layout" where it changed
+    {"type": "patch", "sequence": n, "elapsed_ms": t, "run": changed scalars, "steps": [StepTrace without its round],
+     "rounds": [RoundTrace without its steps]}, "layout" and "shape" where they changed
+
+Sequence is that of the event log, so a page drops what it has already seen. A *draft* is what can be read so far of a
+plan that is still being written; its steps are shown and laid out like a plan's.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from conductor_core import events as ev
+from conductor_core.events import Event, Path
+from conductor_core.trace import RoundTrace, RunTrace, StepTrace, apply
+from conductor_core.workflow.model import AccessList
+from conductor_core.workflow.parser import partial_steps
+from pages.components.live_workflow.layout import Round, lay_out, network_data
+
+MessageJson = dict[str, Any]
+
+
+class Numbered(Protocol):
+    """An event with its place in the log."""
+
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def event(self) -> Event: ...
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A step that can already be read in an unfinished completion."""
+
+    instruction: str
+    agent: str
+    access_list: AccessList
+    reads: tuple[int, ...]
+
+
+class LiveView:
+    """One reader's fold of one run. ``sequence`` is the last event that ``trace`` holds."""
+
+    def __init__(self, trace: RunTrace, sequence: int) -> None:
+        self._trace = trace
+        self._sequence = sequence
+        self._drafts = {round_.path: draft_steps(round_.raw, trace) for round_ in _rounds(trace) if _open(round_)}
+
+    @property
+    def ended(self) -> bool:
+        return self._trace.ended
+
+    def snapshot(self, now_utc: datetime | None = None) -> MessageJson:
+        """All there is to show, at ``now_utc`` (default: now)."""
+        return {
+            "type": "snapshot",
+            "sequence": self._sequence,
+            "elapsed_ms": self._elapsed_ms(now_utc or datetime.now(UTC)),
+            "run": self._trace.model_dump(mode="json"),
+            "drafts": [self._draft_json(path) for path in self._drafts],
+            "layout": self._layout(),
+            "shape": shape_in_words(self._trace),
+        }
+
+    def messages(self, batch: Iterable[Numbered]) -> Iterator[MessageJson]:
+        """Folds ``batch`` and yields what a page needs to follow; text of one step in a row comes as one message."""
+        pending: MessageJson | None = None
+        for numbered in batch:
+            if numbered.sequence <= self._sequence:
+                continue
+            self._sequence = numbered.sequence
+            message = self._fold(numbered.event)
+            if pending is not None and _continues(pending, message):
+                message = {**message, "text": pending["text"] + message["text"]}
+            elif pending is not None:
+                yield self._finish(pending)
+            pending = message
+        if pending is not None:
+            yield self._finish(pending)
+
+    def _fold(self, event: Event) -> MessageJson:
+        match event:
+            case ev.StepDelta():
+                apply(self._trace, event)
+                tokens = {"output_tokens": event.output_tokens}
+                text = {"text": event.text, "reasoning": event.reasoning}
+                return {"type": "delta", "sequence": self._sequence, "path": list(event.path), **text, **tokens}
+            case ev.PlanDelta():
+                apply(self._trace, event)
+                text = {"text": event.text, "round": list(event.round)}
+                return {"type": "plan_delta", "sequence": self._sequence, **text}
+            case _:
+                return self._patch(event)
+
+    def _finish(self, message: MessageJson) -> MessageJson:
+        """Reads the draft once per message, however many pieces of text it holds."""
+        if message["type"] != "plan_delta":
+            return message
+        path = tuple(message["round"])
+        known = self._drafts.get(path, ())
+        draft = draft_steps(self._trace.round_at(path).raw, self._trace)
+        if draft == known:
+            return {**message, "draft": None}
+        self._drafts[path] = draft
+        changed = {"draft": self._draft_json(path)}
+        if [step.reads for step in draft] != [step.reads for step in known]:
+            changed["layout"] = self._layout()
+        return {**message, **changed}
+
+    def _patch(self, event: Event) -> MessageJson:
+        trace = self._trace
+        before_run, before_status = _scalars(trace), {step.path: step.status for step in trace.walk()}
+        apply(trace, event)
+        steps: list[StepTrace] = []
+        rounds: list[RoundTrace] = []
+        replanned = isinstance(
+            event, ev.PlanStarted | ev.PlanCompleted | ev.PlanRejected | ev.PlanEdited | ev.RecursionEntered
+        )
+        if isinstance(event, ev.PlanStarted | ev.PlanCompleted | ev.PlanRejected | ev.PlanEdited):
+            rounds = [trace.round_at(event.round)]
+            self._drafts.pop(event.round, None)
+            if not isinstance(event, ev.PlanStarted):
+                steps = rounds[0].steps
+        elif isinstance(event, ev.RecursionEntered | ev.RecursionLeft):
+            rounds, steps = [trace.round_at(event.path)], [trace.step_at(event.path)]
+        elif hasattr(event, "path"):
+            steps = [trace.step_at(event.path)]
+        else:
+            steps = [step for step in trace.walk() if before_status.get(step.path) != step.status]
+        message: MessageJson = {
+            "type": "patch",
+            "sequence": self._sequence,
+            "elapsed_ms": event.at_ms,
+            "run": {name: value for name, value in _scalars(trace).items() if before_run[name] != value},
+            "steps": [step.model_dump(mode="json", exclude={"round"}) for step in steps],
+            "rounds": [each.model_dump(mode="json", exclude={"steps"}) for each in rounds],
+        }
+        if replanned:
+            message |= {"layout": self._layout(), "shape": shape_in_words(trace)}
+        return message
+
+    def _layout(self) -> MessageJson:
+        rounds = []
+        for each in _rounds(self._trace):
+            reads = tuple(step.reads for step in each.steps or self._drafts.get(each.path, ()))
+            if reads or not each.path:
+                rounds.append(Round(each.path, reads))
+        return network_data(lay_out(rounds))
+
+    def _draft_json(self, path: Path) -> MessageJson:
+        steps = [
+            {
+                "instruction": step.instruction,
+                "agent": step.agent,
+                "access_list": step.access_list if step.access_list == "all" else list(step.access_list),
+                "reads": list(step.reads),
+            }
+            for step in self._drafts[path]
+        ]
+        return {"round": list(path), "steps": steps}
+
+    def _elapsed_ms(self, now_utc: datetime) -> float:
+        if self._trace.ended:
+            return self._trace.last_at_ms
+        return max((now_utc - self._trace.created_at_utc).total_seconds() * 1000, self._trace.last_at_ms)
+
+
+def draft_steps(raw: str, trace: RunTrace) -> tuple[Draft, ...]:
+    """The steps that can already be read in ``raw``, their agents named by the pool of ``trace``."""
+    names = [spec.name for spec in trace.pool.workers]
+    drafts = []
+    for index, step in enumerate(partial_steps(raw)):
+        agent = step.agent
+        if isinstance(agent, int):
+            agent = names[agent] if 0 <= agent < len(names) else f"agent {agent}"
+        access_list: AccessList = () if step.access_list is None else step.access_list
+        wanted = range(index) if access_list == "all" else access_list
+        reads = tuple(sorted({earlier for earlier in wanted if 0 <= earlier < index}))
+        drafts.append(Draft(step.instruction or "", agent or "", access_list, reads))
+    return tuple(drafts)
+
+
+def shape_in_words(trace: RunTrace) -> str:
+    """The flow of the first round by agents, e.g. ``planner → solver × 2 → verifier``."""
+    steps = trace.steps
+    if not steps:
+        return ""
+    depth: list[int] = []
+    for step in steps:
+        depth.append(1 + max((depth[index] for index in step.reads), default=-1))
+    words = []
+    for layer in range(max(depth) + 1):
+        agents = [step.agent for step, at in zip(steps, depth, strict=True) if at == layer]
+        words.append(_agents_in_words(agents))
+    return " → ".join(words)
+
+
+def _agents_in_words(agents: Sequence[str]) -> str:
+    unique = list(dict.fromkeys(agents))
+    if len(unique) > 3:
+        return f"{len(agents)} workers"
+    return " + ".join(f"{name} × {agents.count(name)}" if agents.count(name) > 1 else name for name in unique)
+
+
+def _rounds(trace: RunTrace) -> Iterator[RoundTrace]:
+    yield trace.root
+    for step in trace.walk():
+        if step.round is not None:
+            yield step.round
+
+
+def _open(round_: RoundTrace) -> bool:
+    return round_.status == "planning" and bool(round_.raw) and not round_.steps
+
+
+def _continues(earlier: MessageJson, later: MessageJson) -> bool:
+    if later["type"] == "delta":
+        return all(earlier.get(name) == later[name] for name in ("type", "path", "reasoning"))
+    return later["type"] == "plan_delta" and all(earlier.get(name) == later[name] for name in ("type", "round"))
+
+
+def _scalars(trace: RunTrace) -> MessageJson:
+    return trace.model_dump(mode="json", exclude={"root", "pool", "task", "conductor", "limits", "last_at_ms"})

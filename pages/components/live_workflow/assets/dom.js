@@ -1,0 +1,46 @@
+// Building DOM by hand: text always goes in as text, never as markup.
+
+export function el(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag)
+  setAttributes(element, attributes)
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false))
+  return element
+}
+
+export function setAttributes(element, attributes) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value)
+    else if (value === null || value === undefined || value === false) element.removeAttribute(name)
+    else element.setAttribute(name, value === true ? "" : value)
+  }
+}
+
+// Writes only where something changed, so that selections and screen readers are left in peace.
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text
+}
+
+export function setClass(element, name) {
+  if (element.className !== name) element.className = name
+}
+
+export function copyButton(label, read) {
+  const button = el("button", { type: "button", class: "quiet copy", "aria-label": label, title: label }, "Copy")
+  button.addEventListener("click", async (event) => {
+    event.stopPropagation()
+    const copied = await copyText(read())
+    button.textContent = copied ? "Copied" : "Not copied"
+    setTimeout(() => (button.textContent = "Copy"), 1500)
+  })
+  return button
+}
+
+export async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text)
+    return true
+  } catch {
+    // Browsers refuse the clipboard outside https and localhost; the button says so.
+    return false
+  }
+}

@@ -1,0 +1,251 @@
+// Painting the graph: cards for steps, curves for who reads whom, bands for inner rounds. All coordinates are vis's own.
+
+import { pathKey, seconds, tokens } from "./format.js"
+import { STEP_STATUS, shownStatus } from "./status.js"
+import { visible } from "./text.js"
+
+export const CARD_HEIGHT = 92
+const RADIUS = 10
+const PADDING = 13
+const ARROW = 8
+
+const BOXED = {
+  completed: "done",
+  incomplete: "warn",
+  running: "running",
+  retrying: "warn",
+  reused: "reused",
+  failed: "failed",
+  cancelled: "warn",
+}
+
+// Colours and fonts of the moment, from the same CSS variables as the rest of the page.
+export function readTheme(root) {
+  const style = getComputedStyle(root)
+  const colour = (name) => style.getPropertyValue(`--${name}`).trim()
+  const status = {}
+  for (const name of ["done", "running", "reused", "failed", "warn"]) {
+    status[name] = { stroke: colour(name), fill: colour(`${name}-fill`) }
+  }
+  return {
+    font: style.fontFamily,
+    text: colour("text"),
+    muted: colour("muted"),
+    line: colour("line-strong"),
+    edge: colour("edge"),
+    surface: colour("surface"),
+    quiet: colour("quiet"),
+    accent: colour("accent"),
+    status,
+    agent: (index) => colour(index === null ? "agent-none" : `agent-${index % 8}`),
+  }
+}
+
+export function drawCard(ctx, { x, y, width, step, agentIndex, selected, hover, theme, model, phase }) {
+  const status = shownStatus(step)
+  const box = theme.status[BOXED[status]]
+  const left = x - width / 2
+  const top = y - CARD_HEIGHT / 2
+  ctx.save()
+  ctx.beginPath()
+  ctx.roundRect(left, top, width, CARD_HEIGHT, RADIUS)
+  if (selected) {
+    ctx.save()
+    ctx.strokeStyle = theme.accent
+    ctx.globalAlpha = 0.28
+    ctx.lineWidth = 7
+    ctx.stroke()
+    ctx.restore()
+  }
+  ctx.fillStyle = box ? box.fill : theme.quiet
+  ctx.fill()
+  ctx.lineWidth = selected ? 2.2 : hover ? 2 : 1.4
+  ctx.strokeStyle = selected ? theme.accent : box ? box.stroke : theme.line
+  if (!box) ctx.setLineDash([5, 4])
+  ctx.stroke()
+  ctx.setLineDash([])
+  drawTitle(ctx, { left, top, width, step, agentIndex, theme })
+  drawGlyph(ctx, left + width - PADDING - 6, top + 20, status, box ? box.stroke : theme.muted, phase, theme)
+  ctx.font = `400 12.5px ${theme.font}`
+  ctx.fillStyle = theme.text
+  const lines = wrap(ctx, visible(step.instruction).replace(/\s+/g, " "), width - 2 * PADDING, 2)
+  lines.forEach((line, index) => ctx.fillText(line, left + PADDING, top + 41 + index * 16))
+  ctx.font = `400 11.5px ${theme.font}`
+  ctx.fillStyle = theme.muted
+  ctx.fillText(fit(ctx, footer(step, status, model), width - 2 * PADDING), left + PADDING, top + CARD_HEIGHT - 11)
+  ctx.restore()
+}
+
+function drawTitle(ctx, { left, top, width, step, agentIndex, theme }) {
+  ctx.beginPath()
+  ctx.arc(left + PADDING + 4.5, top + 20, 4.5, 0, 2 * Math.PI)
+  ctx.fillStyle = theme.agent(agentIndex)
+  ctx.fill()
+  ctx.textAlign = "left"
+  ctx.textBaseline = "middle"
+  ctx.font = `600 13.5px ${theme.font}`
+  ctx.fillStyle = theme.text
+  const title = `${pathKey(step.path)} · ${visible(step.agent)}`
+  ctx.fillText(fit(ctx, title, width - 2 * PADDING - 32), left + PADDING + 16, top + 20.5)
+}
+
+function drawGlyph(ctx, x, y, status, colour, phase, theme) {
+  if (status === "running") {
+    // A quiet ring that turns while tokens arrive.
+    ctx.lineWidth = 2
+    ctx.strokeStyle = colour
+    ctx.globalAlpha = 0.25
+    ctx.beginPath()
+    ctx.arc(x, y, 5.5, 0, 2 * Math.PI)
+    ctx.stroke()
+    ctx.globalAlpha = 1
+    ctx.beginPath()
+    ctx.arc(x, y, 5.5, phase, phase + Math.PI / 2)
+    ctx.stroke()
+    return
+  }
+  ctx.font = `600 14px ${theme.font}`
+  ctx.fillStyle = colour
+  ctx.textAlign = "center"
+  ctx.fillText(STEP_STATUS[status].glyph, x, y + 0.5)
+  ctx.textAlign = "left"
+}
+
+function footer(step, status, model) {
+  const ms = model.stepMs(step)
+  switch (status) {
+    case "draft":
+      return "being written"
+    case "waiting":
+      return step.reads.length ? `waits for ${unfinished(step, model).join(", ") || "its turn"}` : "ready to start"
+    case "running": {
+      const rate = speed(step, model)
+      return `${seconds(ms)} · ${tokens(model.stepTokens(step))}${rate ? ` · ${rate} tok/s` : ""}`
+    }
+    case "retrying":
+      return `attempt ${step.attempts.length + 1} · ${seconds(ms)}`
+    case "skipped":
+      return step.because.length ? `skipped: ${step.because.map(pathKey).join(", ")} failed` : "skipped: the run stopped"
+    case "reused":
+      return `reused · ${tokens(step.usage.output_tokens)} · nothing paid`
+    default:
+      return `${seconds(ms)} · ${tokens(model.stepTokens(step))}${status === "completed" ? "" : ` · ${STEP_STATUS[status].word}`}`
+  }
+}
+
+function unfinished(step, model) {
+  const prefix = step.path.slice(0, -1)
+  return step.reads.filter((index) => {
+    const status = model.steps.get(pathKey([...prefix, index]))?.status
+    return status !== "completed" && status !== "reused"
+  })
+}
+
+export function speed(step, model) {
+  const ms = model.stepMs(step)
+  if (step.first_token_ms === null || step.first_token_ms === undefined || ms === null) {
+    return ms > 500 ? Math.round((model.stepTokens(step) / ms) * 1000) : 0
+  }
+  const streaming = ms - step.first_token_ms
+  return streaming > 300 ? Math.round((model.stepTokens(step) / streaming) * 1000) : 0
+}
+
+// `at(layer)` gives the middle of a column; `granted`: whether this edge is one of the selected step's inputs.
+export function drawEdge(ctx, { edge, from, to, at, width, granted, dimmed, theme }) {
+  const start = { x: from.x + width / 2, y: from.y + edge.source_dy }
+  const end = { x: to.x - width / 2 - 2, y: to.y + edge.target_dy }
+  ctx.save()
+  ctx.strokeStyle = ctx.fillStyle = granted ? theme.accent : theme.edge
+  ctx.lineWidth = granted ? 2.2 : 1.3
+  ctx.globalAlpha = dimmed ? 0.45 : 1
+  ctx.beginPath()
+  ctx.moveTo(start.x, start.y)
+  const tip = { x: end.x - ARROW + 1, y: end.y }
+  if (edge.lane) {
+    const first = { x: at(edge.lane.first) - width / 2, y: edge.lane.y }
+    const last = { x: at(edge.lane.last) + width / 2, y: edge.lane.y }
+    curve(ctx, start, first)
+    ctx.lineTo(last.x, last.y)
+    curve(ctx, last, tip)
+  } else {
+    curve(ctx, start, tip)
+  }
+  ctx.stroke()
+  ctx.beginPath()
+  ctx.moveTo(end.x, end.y)
+  ctx.lineTo(end.x - ARROW, end.y - ARROW * 0.5)
+  ctx.lineTo(end.x - ARROW, end.y + ARROW * 0.5)
+  ctx.closePath()
+  ctx.fill()
+  ctx.restore()
+}
+
+function curve(ctx, from, to) {
+  const pull = Math.max(18, (to.x - from.x) * 0.5)
+  ctx.bezierCurveTo(from.x + pull, from.y, to.x - pull, to.y, to.x, to.y)
+}
+
+export function drawBand(ctx, { left, right, band, label, opener, theme }) {
+  ctx.save()
+  if (opener) {
+    ctx.strokeStyle = theme.line
+    ctx.setLineDash([3, 4])
+    ctx.beginPath()
+    ctx.moveTo(opener.x, opener.y + CARD_HEIGHT / 2)
+    ctx.lineTo(opener.x, band.top)
+    ctx.stroke()
+  }
+  ctx.beginPath()
+  ctx.roundRect(left, band.top, right - left, band.bottom - band.top + 6, 12)
+  ctx.setLineDash([])
+  ctx.strokeStyle = theme.line
+  ctx.globalAlpha = 0.55
+  ctx.stroke()
+  ctx.globalAlpha = 1
+  ctx.font = `600 11.5px ${theme.font}`
+  ctx.fillStyle = theme.muted
+  ctx.textBaseline = "middle"
+  ctx.fillText(fit(ctx, label, right - left - 24), left + 14, band.top + 15)
+  ctx.restore()
+}
+
+const wrapped = new Map()
+
+function wrap(ctx, text, width, most) {
+  const key = `${ctx.font}|${Math.round(width)}|${text}`
+  if (!wrapped.has(key)) {
+    if (wrapped.size > 500) wrapped.clear()
+    wrapped.set(key, wrapNow(ctx, text, width, most))
+  }
+  return wrapped.get(key)
+}
+
+function wrapNow(ctx, text, width, most) {
+  const words = text.slice(0, 400).split(" ")
+  const lines = []
+  let line = ""
+  for (let index = 0; index < words.length; index += 1) {
+    const longer = line ? `${line} ${words[index]}` : words[index]
+    if (!line || ctx.measureText(longer).width <= width) {
+      line = longer
+    } else if (lines.length === most - 1) {
+      return [...lines, fit(ctx, `${line} ${words.slice(index).join(" ")}`, width)]
+    } else {
+      lines.push(fit(ctx, line, width))
+      line = words[index]
+    }
+  }
+  return [...lines, fit(ctx, line, width)]
+}
+
+function fit(ctx, text, width) {
+  if (ctx.measureText(text).width <= width) return text
+  let low = 0
+  let high = text.length
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2)
+    if (ctx.measureText(`${text.slice(0, middle).trimEnd()}…`).width <= width) low = middle
+    else high = middle - 1
+  }
+  return `${text.slice(0, low).trimEnd()}…`
+}

@@ -1,0 +1,34 @@
+// Numbers and names as they are shown.
+
+const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 })
+
+export const pathKey = (path) => path.join(".")
+
+export function seconds(ms) {
+  if (ms === null || ms === undefined) return "–"
+  if (ms < 59_950) return `${(ms / 1000).toFixed(1)} s`
+  const total = Math.round(ms / 1000)
+  if (total < 3600) return `${Math.floor(total / 60)} min ${String(total % 60).padStart(2, "0")} s`
+  return `${Math.floor(total / 3600)} h ${String(Math.floor((total % 3600) / 60)).padStart(2, "0")} min`
+}
+
+export const count = (value) => whole.format(value)
+
+export const tokens = (value) => `${whole.format(value)} tok`
+
+export function usd(value) {
+  if (value === null || value === undefined) return "price unknown"
+  if (value !== 0 && value < 0.0001) return "<$0.0001"
+  return `$${value.toFixed(value < 1 ? 4 : 2)}`
+}
+
+export const shortHash = (hash) => (hash ? `${hash.slice(0, 4)}…${hash.slice(-4)}` : "–")
+
+export function accessList(list) {
+  return list === "all" ? '"all"' : `[${list.join(", ")}]`
+}
+
+export const plural = (number, one, many = `${one}s`) => `${whole.format(number)} ${number === 1 ? one : many}`
+
+// A rough figure while nothing better is known: English text has about four characters a token.
+export const estimateTokens = (text) => Math.ceil(text.length / 4)

@@ -1,0 +1,216 @@
+// The map of the run: vis-network holds the nodes, their places and the pointer; we paint. Live updates only repaint,
+// so no node ever moves, and pan and zoom stay where the person left them.
+
+import { el } from "./dom.js"
+import { CARD_HEIGHT, drawBand, drawCard, drawEdge, readTheme } from "./draw.js"
+import { pathKey } from "./format.js"
+import { DataSet, Network } from "./vendor/vis-network.min.js"
+
+const WIDEST_CARD = 214
+const NARROWEST_CARD = 166
+const NARROWEST_GAP = 46
+const WIDEST_GAP = 130
+const MARGIN = 26
+const LEAST_HEIGHT = 284
+const MOST_HEIGHT = 620
+
+export class Graph {
+  constructor({ onSelect }) {
+    this.canvasBox = el("div", { class: "graph-canvas", "aria-hidden": "true" })
+    const zoom = (factor) => () => this.zoom(factor)
+    this.element = el(
+      "div",
+      { class: "graph" },
+      this.canvasBox,
+      el(
+        "div",
+        { class: "zoom" },
+        el("button", { type: "button", class: "quiet", "aria-label": "Zoom in", onclick: zoom(1.2) }, "+"),
+        el("button", { type: "button", class: "quiet", "aria-label": "Zoom out", onclick: zoom(1 / 1.2) }, "−"),
+        el("button", { type: "button", class: "quiet", "aria-label": "Fit", onclick: () => this.fit() }, "Fit"),
+      ),
+    )
+    this.onSelect = onSelect
+    this.nodes = new DataSet()
+    this.places = new Map()
+    this.layout = null
+    this.selected = null
+    this.moved = false
+    this.resizing = new ResizeObserver(() => this.resized())
+    this.resizing.observe(this.canvasBox)
+  }
+
+  destroy() {
+    this.resizing.disconnect()
+    this.network?.destroy()
+  }
+
+  // Model and theme to paint from; `layout` as the server laid it out.
+  show(model, selected) {
+    this.model = model
+    const changed = model.layout !== this.layout
+    this.selected = selected
+    if (changed) {
+      this.layout = model.layout
+      this.place()
+    }
+    this.repaint()
+  }
+
+  restyle(root) {
+    this.theme = readTheme(root)
+    this.repaint()
+  }
+
+  repaint() {
+    if (this.queued) return
+    this.queued = true
+    requestAnimationFrame(() => {
+      this.queued = false
+      this.network?.redraw()
+    })
+  }
+
+  resized() {
+    if (this.layout && this.canvasBox.clientWidth !== this.placedWidth) this.place()
+  }
+
+  // Turns layers into pixels for the width there is, and reserves the height.
+  place() {
+    const width = this.canvasBox.clientWidth
+    if (!width || !this.layout) return
+    this.placedWidth = width
+    const { layers, top, bottom } = this.layout
+    const room = width - 2 * MARGIN
+    const fitting = layers ? (room - (layers - 1) * NARROWEST_GAP) / layers : WIDEST_CARD
+    this.cardWidth = Math.max(NARROWEST_CARD, Math.min(WIDEST_CARD, fitting))
+    const gap = layers > 1 ? (room - layers * this.cardWidth) / (layers - 1) : 0
+    this.pitch = this.cardWidth + Math.max(NARROWEST_GAP, Math.min(WIDEST_GAP, gap))
+    const content = { width: Math.max(layers - 1, 0) * this.pitch + this.cardWidth, height: bottom - top }
+    const scale = Math.min(1, room / content.width)
+    const height = Math.max(LEAST_HEIGHT, Math.min(MOST_HEIGHT, content.height * scale + 2 * MARGIN))
+    this.home = {
+      position: { x: (Math.max(layers - 1, 0) * this.pitch) / 2, y: (top + bottom) / 2 },
+      scale: Math.min(scale, (height - 2 * MARGIN) / content.height),
+    }
+    this.canvasBox.style.height = `${Math.round(height)}px`
+    this.setNodes()
+    this.network?.setSize("100%", "100%")
+    if (!this.moved) this.fit()
+  }
+
+  setNodes() {
+    const wanted = this.layout.nodes.map((node) => ({
+      ...node,
+      x: node.layer * this.pitch,
+      ctxRenderer: (painting) => this.paintNode(painting),
+    }))
+    const gone = this.nodes.getIds().filter((id) => !wanted.some((node) => node.id === id))
+    if (gone.length) this.nodes.remove(gone)
+    const known = new Set(this.nodes.getIds())
+    this.nodes.update(wanted.filter((node) => !known.has(node.id) || this.hasMoved(node)))
+    this.places = new Map(wanted.map((node) => [node.id, { x: node.x, y: node.y }]))
+    if (!this.network) this.start()
+  }
+
+  hasMoved(node) {
+    const place = this.places.get(node.id)
+    return !place || place.x !== node.x || place.y !== node.y
+  }
+
+  start() {
+    const options = {
+      physics: false,
+      autoResize: true,
+      layout: { randomSeed: 1 },
+      interaction: {
+        dragNodes: false,
+        dragView: true,
+        zoomView: false,
+        hover: true,
+        keyboard: false,
+        multiselect: false,
+        selectConnectedEdges: false,
+        tooltipDelay: 1e9,
+      },
+    }
+    this.network = new Network(this.canvasBox, { nodes: this.nodes, edges: new DataSet() }, options)
+    this.network.on("beforeDrawing", (ctx) => this.paintEdges(ctx))
+    this.network.on("click", ({ nodes }) => nodes.length && this.onSelect(nodes[0]))
+    this.network.on("hoverNode", ({ node }) => this.hover(node))
+    this.network.on("blurNode", () => this.hover(null))
+    this.network.on("dragEnd", ({ nodes }) => (this.moved ||= nodes.length === 0))
+    this.canvasBox.addEventListener("wheel", (event) => this.wheel(event), { passive: false })
+    this.fit()
+  }
+
+  hover(id) {
+    this.hovered = id
+    this.canvasBox.style.cursor = id === null ? "" : "pointer"
+    this.repaint()
+  }
+
+  // The wheel scrolls the page; with Ctrl (or a pinch) it zooms.
+  wheel(event) {
+    if (!event.ctrlKey) return
+    event.preventDefault()
+    this.zoom(event.deltaY < 0 ? 1.08 : 1 / 1.08)
+  }
+
+  zoom(factor) {
+    if (!this.network) return
+    this.moved = true
+    const scale = Math.max(0.3, Math.min(2.5, this.network.getScale() * factor))
+    this.network.moveTo({ scale, animation: false })
+  }
+
+  fit() {
+    this.moved = false
+    this.network?.moveTo({ ...this.home, animation: false })
+  }
+
+  paintNode({ ctx, id, x, y }) {
+    const width = this.cardWidth
+    return {
+      drawNode: () => {
+        const step = this.model.step(id)
+        if (!step || !this.theme) return
+        const painting = { x, y, width, step, theme: this.theme, model: this.model }
+        const agentIndex = this.model.agentIndex(step.agent)
+        const phase = (performance.now() / 500) % (2 * Math.PI)
+        const marks = { agentIndex, phase, selected: id === this.selected, hover: id === this.hovered }
+        drawCard(ctx, { ...painting, ...marks })
+      },
+      nodeDimensions: { width, height: CARD_HEIGHT },
+    }
+  }
+
+  paintEdges(ctx) {
+    if (!this.theme) return
+    const at = (layer) => layer * this.pitch
+    for (const band of this.layout.bands) {
+      const opener = this.places.get(pathKey(band.path))
+      const round = this.model.rounds.get(pathKey(band.path))
+      const label = roundLabel(band, round)
+      const left = at(band.first) - this.cardWidth / 2 - 16
+      const right = at(band.last) + this.cardWidth / 2 + 16
+      drawBand(ctx, { left, right, band, label, opener, theme: this.theme })
+    }
+    const granted = (edge) => edge.to === this.selected
+    const focused = this.layout.edges.some(granted)
+    // The selected step's inputs are painted last, over the others.
+    for (const edge of [...this.layout.edges].sort((a, b) => granted(a) - granted(b))) {
+      const from = this.places.get(edge.from)
+      const to = this.places.get(edge.to)
+      const marks = { granted: granted(edge), dimmed: focused && !granted(edge), theme: this.theme }
+      if (from && to) drawEdge(ctx, { edge, from, to, at, width: this.cardWidth, ...marks })
+    }
+  }
+}
+
+function roundLabel(band, round) {
+  const depth = band.path.length + 1
+  const state = { planning: "being planned", stopped: "stopped: the previous answer stands", rejected: "plan rejected" }
+  const note = state[round?.status] ?? ""
+  return `Round ${depth} · opened by step ${pathKey(band.path)}${note ? ` · ${note}` : ""}`
+}

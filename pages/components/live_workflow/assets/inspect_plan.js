@@ -1,0 +1,92 @@
+// The tabs about the Conductor's work: what it wrote, what it was asked, what that took.
+
+import { copyButton, el, setText } from "./dom.js"
+import { plural, seconds, tokens } from "./format.js"
+import { messageList, once } from "./inspect_step.js"
+import { visible } from "./text.js"
+
+export const planTabs = { Plan: plan, Prompt: prompt, Cost: cost }
+
+function plan(body) {
+  let raw = ""
+  const state = el("div", { class: "notice" })
+  const reasoningText = el("div", { class: "raw" })
+  const reasoning = el("details", { class: "reasoning" }, el("summary", {}, "Reasoning"), reasoningText)
+  const lists = el("pre", { class: "raw plan-text" })
+  const bar = el("div", { class: "bar" }, el("b", {}, "As written"), el("span", { class: "spring" }), copyButton("Copy what the Conductor wrote", () => raw))
+  const rejected = el("div", {})
+  body.append(state, bar, reasoning, lists, rejected)
+  return (model) => {
+    const round = model.rounds.get("")
+    raw = round?.raw ?? ""
+    const parts = splitReasoning(raw)
+    reasoning.hidden = !parts.reasoning
+    setText(reasoningText, visible(parts.reasoning))
+    setText(lists, visible(parts.lists))
+    lists.hidden = bar.hidden = !raw
+    lists.classList.toggle("streaming", model.planning && round?.status === "planning")
+    once(state, JSON.stringify([round?.status, round?.source, round?.duration_ms, round?.rejected.length, model.run?.status, raw === ""]), () => planState(model, round))
+    once(rejected, round?.rejected.length ?? 0, () => (round?.rejected ?? []).map(rejectedAttempt))
+  }
+}
+
+function planState(model, round) {
+  if (!round) return [el("p", { class: "muted" }, "The Conductor's writing appears here as it happens.")]
+  const lines = []
+  if (model.planning) lines.push(el("p", { class: "muted" }, round.raw ? "Writing the plan; steps appear in the graph as they can be read." : "Reading the task…"))
+  if (round.source === "conductor") lines.push(el("p", {}, `✓ ${plural(round.workflow?.steps.length ?? 0, "step")} · ${round.topology} · written in ${seconds(round.duration_ms)}`))
+  if (round.source === "file") lines.push(el("p", {}, "This plan was given, not written by a Conductor."))
+  if (round.source === "parent") lines.push(el("p", {}, "This plan comes from an earlier run."))
+  if (round.edited_by) lines.push(el("p", {}, `✎ edited before this run (${visible(round.edited_by)})`))
+  for (const repair of round.repairs) lines.push(el("p", { class: "warn" }, `⚒ repaired: ${visible(repair)}`))
+  for (const fault of round.warnings) lines.push(el("p", { class: "warn" }, `△ ${visible(fault.message)}`))
+  if (round.status === "rejected") lines.push(el("p", { class: "bad" }, "✕ This plan could not be used."))
+  return lines
+}
+
+function rejectedAttempt({ attempt, raw, faults }) {
+  return el(
+    "details",
+    { class: "rejected", open: true },
+    el("summary", {}, `Attempt ${attempt} rejected: ${plural(faults.length, "fault")}`),
+    ...faults.map((fault) => el("p", { class: "bad" }, `✕ ${visible(fault.message)}${fault.line ? ` (line ${fault.line})` : ""}`)),
+    el("pre", { class: "raw" }, visible(raw)),
+  )
+}
+
+// The lists begin where the first of their names does; before them the model thinks.
+export function splitReasoning(raw) {
+  const match = /(^|\n)[ \t]*(```[a-z]*\s*\n)?[ \t]*model_id\s*=/.exec(raw)
+  if (!match) return /^\s*(<think|[A-Z])/.test(raw) && !raw.includes("[") ? { reasoning: raw, lists: "" } : { reasoning: "", lists: raw }
+  return { reasoning: raw.slice(0, match.index).trim(), lists: raw.slice(match.index).trim() }
+}
+
+function prompt(body) {
+  const list = el("div", { class: "messages" })
+  body.append(list)
+  return (model) => {
+    const sent = model.rounds.get("")?.messages ?? []
+    once(list, `${model.run?.run_id}|${sent.length}`, () =>
+      sent.length ? messageList(sent) : [el("p", { class: "muted" }, "No Conductor was asked.")],
+    )
+  }
+}
+
+function cost(body) {
+  const table = el("dl", { class: "figures-list" })
+  body.append(table)
+  return (model) => {
+    const round = model.rounds.get("")
+    const conductor = model.run?.conductor
+    const rows = [
+      ["Model", conductor?.model ?? "–"],
+      ["Runs on", conductor ? [conductor.kind, conductor.device, conductor.dtype].filter(Boolean).join(" · ") : "–"],
+      ["Decoding", conductor ? (conductor.constrained ? "grammar-constrained" : "free") : "–"],
+      ["Input", tokens(round?.usage.input_tokens ?? 0)],
+      ["Output", tokens(round?.usage.output_tokens ?? 0)],
+      ["First token", seconds(round?.first_token_ms)],
+      ["Duration", seconds(round?.duration_ms)],
+    ]
+    once(table, JSON.stringify(rows), () => rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", { class: "number" }, visible(value))]))
+  }
+}

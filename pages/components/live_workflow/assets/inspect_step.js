@@ -1,0 +1,201 @@
+// The tabs about a step. Each builds its parts once and returns the function that brings them up to date.
+
+import { copyButton, el, setText } from "./dom.js"
+import { accessList, count, pathKey, plural, seconds, shortHash, tokens, usd } from "./format.js"
+import { notices } from "./panes.js"
+import { StreamedMarkdown, visible } from "./text.js"
+
+export const stepTabs = { Saw: saw, Output: output, Messages: messages, Cost: cost, Edit: edit }
+
+function output(body) {
+  let current = null
+  const bar = el("div", { class: "bar" }, copyButton("Copy the output", () => current.output))
+  const notice = el("div", { class: "notice" })
+  const prose = el("div", { class: "prose" })
+  const facts = el("p", { class: "muted small facts-line" })
+  const markdown = new StreamedMarkdown(prose)
+  const partial = el("div", {})
+  body.append(bar, notice, prose, partial, facts)
+  return (model, step) => {
+    current = step
+    const lines = notices(model, step)
+    notice.hidden = lines.length === 0
+    once(notice, lines.map((line) => line.text).join("\n"), () => lines.map((line) => el("p", { class: line.kind }, line.node ?? line.text)))
+    markdown.show(step.output || "", step.status !== "running")
+    if (!step.output && step.status !== "running") once(prose, "none", () => [el("p", { class: "muted" }, "No output.")])
+    once(partial, step.attempts.length, () => step.attempts.filter((attempt) => attempt.partial).map(partialText))
+    once(facts, step.output_sha256, () => (step.output_sha256 ? ["sha256 ", hash(step.output_sha256)] : []))
+  }
+}
+
+function partialText(attempt) {
+  const title = el("summary", {}, `What attempt ${attempt.attempt} had sent before it failed`)
+  return el("details", {}, title, el("pre", { class: "raw" }, visible(attempt.partial)))
+}
+
+// The heart of the panel: what this step was shown, and what was kept from it.
+function saw(body, { onSelect }) {
+  const parts = el("div", { class: "shared-list" })
+  const facts = el("p", { class: "muted small facts-line" })
+  body.append(parts, facts)
+  return (model, step) => {
+    const begun = step.messages.length > 0 || step.granted.length > 0 || step.withheld.length > 0
+    const state = `${step.status}|${begun}|${step.identity}|${step.granted.length}|${step.withheld.length}|${preview(model, step)}`
+    once(parts, state, () => sawParts(model, step, begun, onSelect))
+    once(facts, `${step.identity}|${accessList(step.access_list)}`, () => [
+      "Access list ",
+      el("code", {}, accessList(step.access_list)),
+      ...(step.identity ? [" · identity ", hash(step.identity)] : []),
+      ` · ${providerOf(model, step)}`,
+    ])
+  }
+}
+
+const preview = (model, step) => step.reads.map((index) => firstLine(model, [...step.path.slice(0, -1), index])).join("|")
+
+function sawParts(model, step, begun, onSelect) {
+  if (!begun) return planned(model, step, onSelect)
+  const granted = step.granted.map((part) => sharedCard(model, part, onSelect))
+  const all = [...step.granted, ...step.withheld]
+  const sum = (parts) => parts.reduce((total, part) => total + part.tokens, 0)
+  const ratio = `${count(sum(step.granted))} of ${count(sum(all))} earlier tokens granted.`
+  const names = step.withheld.map((part) =>
+    el("div", { class: "withheld-part" }, `✕ ${pathKey(part.path)} · ${visible(part.agent)}`, el("span", { class: "muted" }, ` ${tokens(part.tokens)} · `), hash(part.sha256)),
+  )
+  const head = step.withheld.length ? `Withheld: ${plural(step.withheld.length, "output")}. ${ratio}` : `Withheld: nothing. ${all.length ? ratio : "No step came before."}`
+  const seen = granted.length ? granted : [el("p", { class: "muted" }, "This step saw its instruction and no earlier output.")]
+  return [...seen, el("div", { class: "withheld" }, el("div", {}, head), names)]
+}
+
+// Before it starts, what it will be shown follows from the plan.
+function planned(model, step, onSelect) {
+  const prefix = step.path.slice(0, -1)
+  if (!step.reads.length) return [el("p", { class: "muted" }, "Will see its instruction and no earlier output.")]
+  const rows = step.reads.map((index) => {
+    const source = model.step(pathKey([...prefix, index]))
+    return source && sharedCard(model, { path: source.path, agent: source.agent, tokens: null, sha256: null }, onSelect)
+  })
+  return [el("p", { class: "muted" }, "Will see, as soon as they are done:"), ...rows.filter(Boolean)]
+}
+
+function sharedCard(model, part, onSelect) {
+  const key = pathKey(part.path)
+  const index = model.agentIndex(part.agent)
+  const title = el("div", {}, el("b", {}, `from ${key} · ${visible(part.agent)} `))
+  if (part.tokens !== null) title.append(el("span", { class: "muted number" }, `${tokens(part.tokens)} · `), hash(part.sha256))
+  const line = el("div", { class: "preview" }, firstLine(model, part.path))
+  const card = el("button", { type: "button", class: "shared", title: `Open step ${key}`, onclick: () => onSelect(key) }, title, line)
+  card.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
+  return card
+}
+
+function firstLine(model, path) {
+  const text = model.step(pathKey(path))?.output ?? ""
+  return visible(text.slice(0, 160)).replace(/[*_`#]+/g, "").replace(/\s+/g, " ").trim() || "…"
+}
+
+function providerOf(model, step) {
+  const worker = model.worker(step.agent)
+  const provider = worker ? `provider ${worker.provider}` : "the Conductor itself"
+  return step.model && step.model !== worker?.model ? `${provider}, model ${visible(step.model)}` : provider
+}
+
+// Exactly what was sent, message by message, as text.
+function messages(body) {
+  const list = el("div", { class: "messages" })
+  body.append(list)
+  return (model, step) =>
+    once(list, `${step.identity}|${step.messages.length}|${step.status === "waiting"}`, () =>
+      step.messages.length ? messageList(step.messages) : [el("p", { class: "muted" }, emptyMessages(model, step))],
+    )
+}
+
+export function messageList(sent) {
+  return [
+    el("p", { class: "muted small" }, `Exactly as sent: ${plural(sent.length, "message")}, ${count(sent.reduce((sum, { content }) => sum + content.length, 0))} characters.`),
+    ...sent.map(({ role, content }, index) =>
+      el(
+        "section",
+        { class: `message ${role}` },
+        el("header", {}, el("b", {}, role), el("span", { class: "spring" }), copyButton(`Copy message ${index + 1}`, () => content)),
+        el("pre", { class: "raw" }, visible(content)),
+      ),
+    ),
+  ]
+}
+
+function emptyMessages(model, step) {
+  if (model.rounds.has(pathKey(step.path))) return "The Conductor was asked; its prompt is with the plan of that round."
+  return step.status === "skipped" ? "Nothing was sent." : "Nothing has been sent yet."
+}
+
+function cost(body) {
+  const table = el("dl", { class: "figures-list" })
+  body.append(table)
+  return (model, step) => {
+    const rows = costRows(model, step)
+    while (table.children.length > rows.length * 2) table.lastChild.remove()
+    rows.forEach(([name, value], index) => {
+      if (!table.children[index * 2]) table.append(el("dt"), el("dd", { class: "number" }))
+      setText(table.children[index * 2], name)
+      setText(table.children[index * 2 + 1], value)
+    })
+  }
+}
+
+function costRows(model, step) {
+  const { usage } = step
+  const mark = usage.estimated ? " (estimated)" : ""
+  const worker = model.worker(step.agent)
+  const price = worker?.usd_per_mtok
+  const rows = [
+    ["Cost", `${usd(step.cost_usd)}${step.simulated ? " · simulated" : ""}${step.cost_estimated ? " · estimated" : ""}`],
+    ["Input", `${tokens(usage.input_tokens)}${mark}`],
+    ["Output", `${tokens(model.stepTokens(step))}${step.status === "running" ? " so far" : mark}`],
+    ["Price", price ? `$${price.input} in, $${price.output} out per million` : "none given"],
+    ["Started", step.started_ms === null ? "not yet" : `${seconds(step.started_ms)} into the run`],
+    ["First token", seconds(step.first_token_ms)],
+    ["Duration", seconds(model.stepMs(step))],
+    ["Attempts", step.started_ms === null ? "none" : String(step.attempts.length + 1)],
+    ["Finish reason", step.finish_reason ?? "–"],
+    ["Model", visible(step.model ?? worker?.model ?? "–")],
+  ]
+  if (step.reused_from) rows.unshift(["Reused", "nothing was paid in this run; figures are from where it ran"])
+  return rows
+}
+
+function edit(body, { onEdit }) {
+  const list = el("dl", { class: "figures-list" })
+  const button = el("button", { type: "button", class: "primary" }, "Edit this step")
+  const hint = el("p", { class: "muted small" })
+  let path = null
+  button.addEventListener("click", () => onEdit(path))
+  body.append(list, button, hint)
+  return (model, step, { editable }) => {
+    path = step.path
+    once(list, `${step.instruction}|${step.agent}|${accessList(step.access_list)}`, () => [
+      el("dt", {}, "Agent"), el("dd", {}, visible(step.agent)),
+      el("dt", {}, "Access list"), el("dd", {}, el("code", {}, accessList(step.access_list))),
+      el("dt", {}, "Instruction"), el("dd", {}, visible(step.instruction)),
+    ])
+    const inner = step.path.length > 1
+    button.disabled = !editable || inner
+    setText(hint, editHint(editable, inner))
+  }
+}
+
+function editHint(editable, inner) {
+  if (inner) return "This step belongs to a plan that the Conductor wrote while the run went on; edit the step that opened it."
+  return editable ? "A re-run is a new run; steps whose input stays the same are reused." : "The plan can be edited when the run is over."
+}
+
+export function hash(value) {
+  return el("code", { class: "hash", title: value ?? "" }, shortHash(value))
+}
+
+// Rebuilds a part only when what it shows has changed.
+export function once(element, state, build) {
+  if (element.shownState === state) return
+  element.shownState = state
+  element.replaceChildren(...build())
+}

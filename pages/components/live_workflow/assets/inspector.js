@@ -1,0 +1,97 @@
+// The panel on the right: what the selected step wrote, saw, was sent and cost; or what the Conductor wrote.
+
+import { el, setText } from "./dom.js"
+import { pathKey } from "./format.js"
+import { planTabs } from "./inspect_plan.js"
+import { stepTabs } from "./inspect_step.js"
+import { visible } from "./text.js"
+
+export class Inspector {
+  constructor({ onEdit, onSelect, onFollow }) {
+    this.onEdit = onEdit
+    this.onSelect = onSelect
+    this.tabs = el("div", { class: "tabs", role: "tablist", "aria-label": "About the selected step" })
+    this.tabs.addEventListener("keydown", (event) => this.key(event))
+    this.dot = el("span", { class: "dot", "aria-hidden": "true" })
+    this.heading = el("h3", { tabindex: "-1" })
+    this.follow = el("button", { type: "button", class: "quiet", onclick: onFollow }, "Follow the run")
+    this.subtitle = el("p", { class: "muted instruction" })
+    this.body = el("div", { class: "inspector-body", role: "tabpanel", tabindex: "0" })
+    const head = el("div", { class: "inspector-head" }, this.dot, this.heading, el("span", { class: "spring" }), this.follow)
+    this.scroller = el("div", { class: "inspector-scroll" }, head, this.subtitle, this.body)
+    this.element = el("aside", { class: "card inspector", "aria-label": "Inspector" }, this.tabs, this.scroller)
+    this.wanted = { step: "Saw", plan: "Plan" }
+    this.shown = null
+  }
+
+  // `selected`: a step's key, or null for the Conductor's own work.
+  show(model, selected, { following, editable }) {
+    this.model = model
+    this.selected = selected
+    this.editable = editable
+    const step = selected === null ? null : model.step(selected)
+    this.kind = step ? "step" : "plan"
+    const tabs = step ? stepTabs : planTabs
+    if (!(this.wanted[this.kind] in tabs)) this.wanted[this.kind] = Object.keys(tabs)[0]
+    this.follow.hidden = following || model.ended || model.run === null
+    this.showTabs(Object.keys(tabs))
+    this.showHead(model, step)
+    const tab = this.wanted[this.kind]
+    const identity = `${model.run?.run_id}/${selected}/${tab}`
+    if (identity !== this.shown) {
+      this.shown = identity
+      this.scroller.scrollTop = 0
+      this.body.replaceChildren()
+      this.update = tabs[tab](this.body, { onEdit: this.onEdit, onSelect: this.onSelect })
+    }
+    this.body.setAttribute("aria-label", tab)
+    this.update(model, step, this)
+  }
+
+  showHead(model, step) {
+    const index = step ? model.agentIndex(step.agent) : null
+    this.dot.hidden = !step
+    this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
+    if (step) {
+      setText(this.heading, `Step ${pathKey(step.path)} · ${visible(step.agent)}`)
+      setText(this.subtitle, visible(step.instruction))
+    } else {
+      const conductor = model.run?.conductor
+      setText(this.heading, conductor ? `Conductor · ${visible(conductor.name)}` : "The plan")
+      setText(this.subtitle, conductor ? "Writes who does what, and who may see what." : "")
+    }
+  }
+
+  showTabs(names) {
+    if (this.tabNames?.join() !== names.join()) {
+      this.tabNames = names
+      this.tabs.replaceChildren(
+        ...names.map((name) => el("button", { type: "button", role: "tab", onclick: () => this.choose(name) }, name)),
+      )
+    }
+    for (const button of this.tabs.children) {
+      const chosen = button.textContent === this.wanted[this.kind]
+      button.setAttribute("aria-selected", chosen ? "true" : "false")
+      button.tabIndex = chosen ? 0 : -1
+    }
+  }
+
+  choose(name) {
+    this.wanted[this.kind] = name
+    this.show(this.model, this.selected, { following: this.follow.hidden, editable: this.editable })
+  }
+
+  key(event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key]
+    if (!step) return
+    event.preventDefault()
+    const names = this.tabNames
+    const next = names[(names.indexOf(this.wanted[this.kind]) + step + names.length) % names.length]
+    this.choose(next)
+    ;[...this.tabs.children].find((button) => button.textContent === next).focus()
+  }
+
+  focus() {
+    this.heading.focus()
+  }
+}

@@ -1,0 +1,193 @@
+// One run as the page knows it: the messages of the live route folded into steps and rounds by path.
+
+import { estimateTokens, pathKey } from "./format.js"
+
+const ENDED = new Set(["planned", "completed", "failed", "cancelled", "interrupted"])
+
+export class RunModel {
+  constructor() {
+    this.run = null
+    this.sequence = -1
+    this.steps = new Map()
+    this.rounds = new Map()
+    this.drafts = new Map()
+    this.layout = null
+    this.shape = ""
+    this.startedAt = 0
+  }
+
+  get ended() {
+    return this.run !== null && ENDED.has(this.run.status)
+  }
+
+  get planning() {
+    return this.run !== null && !this.ended && this.steps.size === 0
+  }
+
+  // Folds one message and says what it touched: {structure, run, plan, steps: Set of path keys}.
+  apply(message) {
+    const touched = { structure: false, run: false, plan: false, steps: new Set() }
+    if (message.type === "snapshot") return this.replace(message)
+    if (message.sequence <= this.sequence) return touched
+    this.sequence = message.sequence
+    if (message.type === "delta") this.applyDelta(message, touched)
+    else if (message.type === "plan_delta") this.applyPlanDelta(message, touched)
+    else if (message.type === "patch") this.applyPatch(message, touched)
+    return touched
+  }
+
+  replace(message) {
+    const { root, ...run } = message.run
+    this.sequence = message.sequence
+    this.run = run
+    this.steps.clear()
+    this.rounds.clear()
+    this.drafts.clear()
+    this.addRound(root)
+    for (const draft of message.drafts) this.setDraft(draft)
+    this.layout = message.layout
+    this.shape = message.shape
+    this.startedAt = performance.now() - message.elapsed_ms
+    return { structure: true, run: true, plan: true, steps: new Set(this.steps.keys()) }
+  }
+
+  addRound({ steps, ...round }) {
+    this.rounds.set(pathKey(round.path), round)
+    for (const { round: inner, ...step } of steps) {
+      this.steps.set(pathKey(step.path), step)
+      if (inner) this.addRound(inner)
+    }
+  }
+
+  setDraft(draft) {
+    const steps = draft.steps.map((step, index) => ({
+      ...emptyStep([...draft.round, index]),
+      ...step,
+      status: "draft",
+    }))
+    this.drafts.set(pathKey(draft.round), steps)
+  }
+
+  applyDelta({ path, text, reasoning, output_tokens }, touched) {
+    const key = pathKey(path)
+    const step = this.steps.get(key)
+    if (!step) return
+    if (reasoning) step.reasoning += text
+    else step.output += text
+    step.liveTokens = output_tokens
+    touched.steps.add(key)
+  }
+
+  applyPlanDelta({ round, text, draft, layout }, touched) {
+    const known = this.rounds.get(pathKey(round))
+    if (!known) return
+    known.raw += text
+    touched.plan = true
+    if (draft) {
+      this.setDraft(draft)
+      touched.structure = true
+    }
+    if (layout) this.layout = layout
+  }
+
+  applyPatch(message, touched) {
+    Object.assign(this.run, message.run)
+    this.startedAt = Math.min(this.startedAt, performance.now() - message.elapsed_ms)
+    touched.run = true
+    for (const round of message.rounds) {
+      const key = pathKey(round.path)
+      if (!this.rounds.has(key)) touched.structure = true
+      this.rounds.set(key, round)
+      this.drafts.delete(key)
+      touched.plan = true
+    }
+    for (const step of message.steps) {
+      const key = pathKey(step.path)
+      if (!this.steps.has(key)) touched.structure = true
+      this.steps.set(key, step)
+      touched.steps.add(key)
+    }
+    if (message.layout) {
+      this.layout = message.layout
+      touched.structure = true
+    }
+    if (message.shape !== undefined) this.shape = message.shape
+    if (touched.structure) this.dropStrays()
+  }
+
+  // A plan written anew may have fewer steps than the one before.
+  dropStrays() {
+    for (const [key, step] of [...this.steps]) {
+      const plan = this.rounds.get(pathKey(step.path.slice(0, -1)))?.workflow
+      if (!plan || step.path.at(-1) >= plan.steps.length) this.steps.delete(key)
+    }
+  }
+
+  step(key) {
+    return this.steps.get(key) ?? this.draftSteps().find((step) => pathKey(step.path) === key)
+  }
+
+  draftSteps() {
+    return [...this.drafts].flatMap(([key, steps]) => (this.hasSteps(key) ? [] : steps))
+  }
+
+  hasSteps(roundKey) {
+    return this.steps.has(roundKey ? `${roundKey}.0` : "0")
+  }
+
+  // All steps, each followed by the steps of its inner round.
+  ordered() {
+    const below = (roundKey) => {
+      const prefix = roundKey ? `${roundKey}.` : ""
+      const drafts = this.drafts.get(roundKey) ?? []
+      const listed = []
+      for (let index = 0; ; index += 1) {
+        const step = this.steps.get(`${prefix}${index}`) ?? drafts[index]
+        if (!step) return listed
+        listed.push(step, ...(this.rounds.has(`${prefix}${index}`) ? below(`${prefix}${index}`) : []))
+      }
+    }
+    return below("")
+  }
+
+  elapsedMs() {
+    if (this.run === null) return 0
+    if (this.ended) return this.run.duration_ms ?? this.run.last_at_ms
+    return performance.now() - this.startedAt
+  }
+
+  stepMs(step) {
+    if (step.duration_ms !== null && step.status !== "running") return step.duration_ms
+    if (step.started_ms === null) return null
+    if (step.status === "running" && !this.ended) return Math.max(0, this.elapsedMs() - step.started_ms)
+    return null
+  }
+
+  stepTokens(step) {
+    if (step.status === "running") return step.liveTokens ?? estimateTokens(step.output + step.reasoning)
+    return step.usage.output_tokens || estimateTokens(step.output)
+  }
+
+  // Tokens so far: what is accounted for, and what is on its way.
+  totalTokens() {
+    const spent = this.run.usage.input_tokens + this.run.usage.output_tokens
+    let arriving = 0
+    for (const step of this.steps.values()) if (step.status === "running") arriving += this.stepTokens(step)
+    return spent + arriving
+  }
+
+  agentIndex(name) {
+    const index = this.run?.pool.workers.findIndex((worker) => worker.name === name) ?? -1
+    return index < 0 ? null : index
+  }
+
+  worker(name) {
+    return this.run?.pool.workers.find((worker) => worker.name === name) ?? null
+  }
+}
+
+function emptyStep(path) {
+  const usage = { input_tokens: 0, output_tokens: 0, estimated: false }
+  const empty = { messages: [], granted: [], withheld: [], attempts: [], because: [], output: "", reasoning: "" }
+  return { path, ...empty, usage, started_ms: null, duration_ms: null, cost_usd: 0, reused_from: null, error: null }
+}

@@ -1,0 +1,180 @@
+// One pane per step, filling as its answer streams.
+
+import { copyButton, el, setClass, setText } from "./dom.js"
+import { speed } from "./draw.js"
+import { pathKey, seconds, tokens } from "./format.js"
+import { STEP_STATUS, advice, shownStatus } from "./status.js"
+import { StreamedMarkdown, visible } from "./text.js"
+
+const SHOWN_WHILE_RUNNING = 24_000
+const NEAR_THE_END_PX = 40
+
+export class Panes {
+  constructor({ onSelect }) {
+    this.onSelect = onSelect
+    this.panes = new Map()
+    this.ghosts = [0, 1, 2, 3].map(() => el("div", { class: "pane card ghost", "aria-hidden": "true" }))
+    this.element = el("div", { class: "panes" }, this.ghosts)
+  }
+
+  // Panes in the order of the steps; a pane that exists is kept, so that its scroll place and selection stay.
+  arrange(model) {
+    const steps = model.ordered()
+    const keys = steps.map((step) => pathKey(step.path))
+    for (const [key, pane] of this.panes) {
+      if (!keys.includes(key)) {
+        pane.element.remove()
+        this.panes.delete(key)
+      }
+    }
+    keys.forEach((key, index) => {
+      if (!this.panes.has(key)) this.panes.set(key, new Pane(key, this.onSelect))
+      const { element } = this.panes.get(key)
+      if (this.element.children[index] !== element) this.element.insertBefore(element, this.element.children[index] ?? null)
+    })
+    this.ghosts.forEach((ghost, index) => (ghost.hidden = index < keys.length || (model.ended && keys.length > 0)))
+  }
+
+  show(model, keys, selected) {
+    for (const [key, pane] of this.panes) {
+      pane.element.classList.toggle("selected", key === selected)
+      if (keys === null || keys.has(key)) pane.show(model, model.step(key))
+    }
+  }
+
+  tick(model) {
+    for (const [key, pane] of this.panes) {
+      const step = model.step(key)
+      if (step?.status === "running") pane.head(model, step)
+    }
+  }
+}
+
+class Pane {
+  constructor(key, onSelect) {
+    this.key = key
+    this.dot = el("span", { class: "dot", "aria-hidden": "true" })
+    this.name = el("button", { type: "button", class: "name", onclick: () => onSelect(key) })
+    this.chip = el("span", { class: "chip" })
+    this.figures = el("span", { class: "number figures" })
+    this.copy = copyButton(`Copy the output of step ${key}`, () => this.text)
+    this.notice = el("div", { class: "notice", hidden: true })
+    this.reasoningText = el("div", { class: "raw" })
+    this.reasoningTitle = el("summary")
+    this.reasoning = el("details", { class: "reasoning", hidden: true }, this.reasoningTitle, this.reasoningText)
+    this.body = el("div", { class: "prose" })
+    this.scroller = el("div", { class: "pane-body", tabindex: "0", "aria-label": `Output of step ${key}` })
+    this.scroller.append(this.notice, this.reasoning, this.body)
+    this.markdown = new StreamedMarkdown(this.body)
+    const head = el("header", {}, this.dot, this.name, this.chip, this.figures, el("span", { class: "spring" }), this.copy)
+    this.element = el("article", { class: "pane card", "data-step": key }, head, this.scroller)
+    head.addEventListener("click", () => onSelect(key))
+    this.text = ""
+  }
+
+  head(model, step) {
+    const status = shownStatus(step)
+    const { glyph, word } = STEP_STATUS[status]
+    const ms = model.stepMs(step)
+    setText(this.name, `${this.key} · ${visible(step.agent || "…")}`)
+    setText(this.chip, ms === null || status === "reused" ? `${glyph} ${word}` : `${glyph} ${seconds(ms)}`)
+    setClass(this.chip, `chip ${status}`)
+    this.chip.title = word
+    const index = model.agentIndex(step.agent)
+    this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
+    const rate = status === "running" ? speed(step, model) : 0
+    const count = model.stepTokens(step)
+    setText(this.figures, count ? `${tokens(count)}${rate ? ` · ${rate}/s` : ""}` : "")
+  }
+
+  show(model, step) {
+    if (!step) return
+    this.head(model, step)
+    this.element.dataset.status = shownStatus(step)
+    this.text = step.output
+    const following = this.scroller.scrollHeight - this.scroller.scrollTop - this.scroller.clientHeight < NEAR_THE_END_PX
+    this.showNotice(model, step)
+    this.showReasoning(step)
+    const running = step.status === "running"
+    if (step.output) {
+      this.body.classList.remove("placeholder")
+      this.markdown.show(running ? recent(step.output) : step.output, !running)
+      if (running && following) this.scroller.scrollTop = this.scroller.scrollHeight
+    } else {
+      this.markdown.reset()
+      this.body.classList.add("placeholder")
+      this.body.replaceChildren(el("p", { class: "muted" }, placeholder(step)))
+    }
+    this.body.classList.toggle("streaming", running && step.output !== "")
+  }
+
+  showNotice(model, step) {
+    const lines = notices(model, step)
+    const text = lines.map((line) => line.text).join("\n")
+    this.notice.hidden = lines.length === 0
+    if (this.noticed === text) return
+    this.noticed = text
+    this.notice.replaceChildren(...lines.map((line) => el("p", { class: line.kind }, line.node ?? line.text)))
+  }
+
+  showReasoning(step) {
+    this.reasoning.hidden = !step.reasoning
+    if (!step.reasoning) return
+    setText(this.reasoningTitle, step.output || step.status !== "running" ? "Reasoning" : "Reasoning…")
+    if (this.reasoning.open || !this.reasoningText.textContent) setText(this.reasoningText, visible(step.reasoning))
+    this.reasoning.ontoggle = () => setText(this.reasoningText, visible(step.reasoning))
+  }
+}
+
+// While much text streams in, a pane shows the end of it, from a line's beginning; the inspector has all.
+function recent(text) {
+  if (text.length <= SHOWN_WHILE_RUNNING) return text
+  const from = Math.floor((text.length - SHOWN_WHILE_RUNNING) / 8_000) * 8_000
+  return text.slice(text.indexOf("\n", from) + 1)
+}
+
+function placeholder(step) {
+  switch (step.status) {
+    case "running":
+      return "Waiting for the first token…"
+    case "skipped":
+      return "Not run."
+    case "failed":
+      return "No text had arrived."
+    case "cancelled":
+      return "Cancelled before any text had arrived."
+    case "completed":
+      return "The answer is empty."
+    default:
+      return visible(step.instruction)
+  }
+}
+
+export function notices(model, step) {
+  const lines = step.attempts.map((attempt) => ({
+    kind: "warn",
+    text: `↻ attempt ${attempt.attempt} failed, ${attempt.error_code}: ${visible(attempt.error)}`,
+  }))
+  if (step.status === "failed") {
+    lines.push({ kind: "bad", text: `✕ ${step.error_code}: ${visible(step.error ?? "")}` })
+    lines.push({ kind: "muted", text: advice(step.error_code) })
+  }
+  if (step.status === "skipped" && step.because.length) {
+    const failed = step.because.map(pathKey).join(", ")
+    lines.push({ kind: "muted", text: `⊘ skipped because step ${failed} failed` })
+  }
+  if (step.status === "cancelled") lines.push({ kind: "warn", text: "■ cancelled; what had arrived is kept" })
+  if (step.status === "completed" && step.incomplete) {
+    lines.push({ kind: "warn", text: `◐ cut off by the provider (${step.finish_reason}): the answer is not complete` })
+  }
+  if (step.reused_from) lines.push(reusedLine(step))
+  const inner = model.rounds.get(pathKey(step.path))
+  if (inner) lines.push({ kind: "muted", text: `⤵ answered by a round of its own, opened by step ${pathKey(step.path)}` })
+  return lines
+}
+
+function reusedLine(step) {
+  const { run_id: runId, path } = step.reused_from
+  const link = el("a", { href: `?${new URLSearchParams({ run: runId })}`, target: "_self" }, "the run where it ran")
+  return { kind: "muted", text: `reused ${runId}`, node: el("span", {}, `↺ reused: step ${pathKey(path)} of `, link) }
+}

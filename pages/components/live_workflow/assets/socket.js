@@ -1,0 +1,55 @@
+// The live route of one run: connects, hands on messages, and comes back after a loss. Each connection begins with a
+// whole snapshot, and the model drops what it has seen, so nothing is doubled or lost.
+
+const FIRST_WAIT_MS = 250
+const LONGEST_WAIT_MS = 5_000
+const CLOSE_UNKNOWN_RUN = 4404
+const CLOSE_REFUSED = 4403
+
+// Streamlit serves this file below the app's base path, whatever that is.
+const BASE = import.meta.url.slice(0, import.meta.url.indexOf("/_stcore/") + 1)
+
+export const runUrl = (runId, what) => new URL(`api/runs/${encodeURIComponent(runId)}/${what}`, BASE)
+
+export class RunSocket {
+  constructor(runId, { onMessage, onState, finished }) {
+    this.runId = runId
+    this.onMessage = onMessage
+    this.onState = onState
+    this.finished = finished
+    this.attempts = 0
+    this.closed = false
+    this.open()
+  }
+
+  open() {
+    const url = runUrl(this.runId, "live")
+    url.protocol = url.protocol === "https:" ? "wss:" : "ws:"
+    this.onState(this.attempts ? "reconnecting" : "connecting")
+    this.socket = new WebSocket(url)
+    this.socket.onmessage = (event) => {
+      this.attempts = 0
+      this.onState("live")
+      this.onMessage(JSON.parse(event.data))
+    }
+    this.socket.onclose = (event) => this.lost(event.code)
+  }
+
+  lost(code) {
+    if (this.closed) return
+    if (code === CLOSE_UNKNOWN_RUN || code === CLOSE_REFUSED || this.finished()) {
+      this.onState(code === CLOSE_REFUSED ? "refused" : "over")
+      return
+    }
+    this.attempts += 1
+    this.onState("reconnecting")
+    const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** (this.attempts - 1))
+    this.timer = setTimeout(() => this.open(), wait * (0.5 + Math.random() / 2))
+  }
+
+  close() {
+    this.closed = true
+    clearTimeout(this.timer)
+    this.socket.close()
+  }
+}

@@ -1,0 +1,65 @@
+// The line that says how the run stands: status, simulated or not, time, tokens, cost, shape; and what one can do.
+
+import { copyText, el, setClass, setText } from "./dom.js"
+import { count, plural, seconds, usd } from "./format.js"
+import { RUN_STATUS } from "./status.js"
+
+export class Strip {
+  constructor({ onCancel, onEdit }) {
+    this.pill = el("span", { class: "pill", role: "status", "aria-live": "polite" })
+    this.simulated = el("span", { class: "pill simulated", title: "No real model answers in this run" }, "Simulated workers")
+    this.time = el("span", { class: "number time", title: "Time since the run began" })
+    this.tokens = el("span", { class: "number tokens", title: "Input and output tokens of Conductor and workers" })
+    this.cost = el("span", { class: "number cost", title: "What this run itself spent" })
+    this.shape = el("span", { class: "shape" })
+    this.link = el("span", { class: "link-state" })
+    this.cancel = el("button", { type: "button", onclick: onCancel }, "Cancel")
+    this.edit = el("button", { type: "button", onclick: onEdit }, "Edit plan")
+    this.share = el("button", { type: "button", title: "Copy the address of this run", onclick: () => this.copy() }, "Share")
+    this.element = el(
+      "div",
+      { class: "strip" },
+      el("div", { class: "facts" }, this.pill, this.simulated, this.time, this.tokens, this.cost, this.shape, this.link),
+      el("div", { class: "actions" }, this.cancel, this.edit, this.share),
+    )
+  }
+
+  async copy() {
+    const url = new URL(location.href)
+    url.search = new URLSearchParams({ run: this.runId }).toString()
+    const copied = await copyText(url.href)
+    setText(this.share, copied ? "Link copied" : "Not copied")
+    setTimeout(() => setText(this.share, "Share"), 1500)
+  }
+
+  show(model, { connection, cancelling, editable }) {
+    const { run } = model
+    this.element.classList.toggle("idle", run === null)
+    if (run === null) return
+    this.runId = run.run_id
+    const status = cancelling && !model.ended ? { glyph: "■", word: "Cancelling" } : RUN_STATUS[run.status]
+    setText(this.pill, `${status.glyph} ${status.word}${this.progress(model)}`)
+    setClass(this.pill, `pill ${cancelling && !model.ended ? "cancelled" : run.status}`)
+    this.simulated.hidden = !run.simulated
+    setText(this.time, seconds(model.elapsedMs()))
+    setText(this.tokens, `${count(model.totalTokens())} tokens`)
+    setText(this.cost, run.simulated && run.cost_usd === 0 ? "$0.0000" : usd(run.cost_usd))
+    setText(this.shape, model.shape || (model.planning ? "the Conductor is writing the plan" : ""))
+    this.shape.title = model.shape
+    setText(this.link, { connecting: "connecting…", reconnecting: "connection lost, reconnecting…" }[connection] ?? "")
+    this.cancel.disabled = model.ended || cancelling
+    this.cancel.hidden = model.ended
+    this.edit.disabled = !editable || model.steps.size === 0
+    this.edit.title = editable ? "Change the plan and run what changed" : "The plan can be edited when the run is over"
+  }
+
+  progress(model) {
+    const steps = [...model.steps.values()].filter((step) => step.path.length === 1)
+    const { status } = model.run
+    if (status === "running" && !steps.length) return " · planning"
+    if (!steps.length) return ""
+    if (status === "planned") return ` · ${plural(steps.length, "step")}`
+    const done = steps.filter((step) => step.status === "completed" || step.status === "reused").length
+    return ` ${done} of ${steps.length}`
+  }
+}

@@ -1,0 +1,236 @@
+// The component as a whole: one model fed by one socket, shown by the parts.
+
+import { el, setText } from "./dom.js"
+import { pathKey } from "./format.js"
+import { Graph } from "./graph.js"
+import { Inspector } from "./inspector.js"
+import { RunModel } from "./model.js"
+import { Outcome } from "./outcome.js"
+import { Panes } from "./panes.js"
+import { RunSocket, runUrl } from "./socket.js"
+import { Strip } from "./strip.js"
+import { Twin } from "./twin.js"
+
+const TICK_MS = 100
+const TELL_PYTHON_AFTER_MS = 350
+
+export class LiveWorkflow {
+  constructor(parent) {
+    this.strip = new Strip({ onCancel: () => this.cancel(), onEdit: () => this.intend("edit") })
+    this.outcome = new Outcome({ onSelect: (key) => this.select(key) })
+    this.graph = new Graph({ onSelect: (key) => this.select(key) })
+    this.twin = new Twin({ onSelect: (key) => this.select(key), onOpen: (key) => this.open(key) })
+    this.panes = new Panes({ onSelect: (key) => this.select(key) })
+    this.inspector = new Inspector({
+      onEdit: (path) => this.intend("edit", path),
+      onSelect: (key) => this.select(key),
+      onFollow: () => this.followRun(),
+    })
+    this.planButton = el("button", { type: "button", class: "quiet plan-button", onclick: () => this.select(null) })
+    this.notice = el("div", { class: "notice-line", role: "alert", hidden: true })
+    this.empty = el("div", { class: "graph-empty" }, "The workflow appears here while the Conductor writes it.")
+    const legend = el(
+      "div",
+      { class: "legend", "aria-hidden": "true" },
+      ...["✓ done", "◔ running", "○ waiting", "↺ reused"].map((item) => el("span", {}, item)),
+      el("span", { class: "granted-key" }, "━ what the selected step may see"),
+    )
+    const keys = el("span", { class: "keys", "aria-hidden": "true" }, "←/→ select a step · Enter open")
+    const footer = el("div", { class: "graph-footer" }, legend, this.twin.element, el("span", { class: "spring" }), keys)
+    const map = el("section", { class: "card map", "aria-label": "Workflow graph" }, this.planButton, this.graph.element, this.empty, footer)
+    const work = el("div", { class: "work" }, this.panes.element, this.inspector.element)
+    this.root = el("div", { class: "live-workflow" }, this.strip.element, this.notice, this.outcome.element, map, work)
+    parent.append(this.root)
+    this.reset()
+    this.timer = setInterval(() => this.tick(), TICK_MS)
+  }
+
+  destroy() {
+    clearInterval(this.timer)
+    clearTimeout(this.telling)
+    this.socket?.close()
+    this.graph.destroy()
+    this.outcome.destroy()
+    this.root.remove()
+  }
+
+  reset() {
+    this.model = new RunModel()
+    this.selected = null
+    this.following = true
+    this.cancelling = false
+    this.connection = ""
+    this.touched = { structure: true, run: true, plan: true, steps: null }
+  }
+
+  // Called at mount and at each change of data or theme.
+  update({ data, setStateValue, setTriggerValue }) {
+    this.setStateValue = setStateValue
+    this.setTriggerValue = setTriggerValue
+    this.editable = data.editable
+    if (data.run_id !== this.runId) this.openRun(data)
+    this.restyle()
+    this.queue()
+  }
+
+  openRun(data) {
+    this.socket?.close()
+    this.socket = null
+    this.runId = data.run_id
+    this.reset()
+    this.panes.arrange(this.model)
+    if (data.selected) {
+      this.selected = pathKey(data.selected)
+      this.following = false
+    }
+    if (!this.runId) return
+    this.socket = new RunSocket(this.runId, {
+      onMessage: (message) => this.receive(message),
+      onState: (state) => {
+        this.connection = state
+        this.queue()
+      },
+      finished: () => this.model.ended,
+    })
+  }
+
+  restyle() {
+    const style = getComputedStyle(this.root)
+    const background = style.getPropertyValue("--st-background-color").trim() || "#ffffff"
+    const theme = luminance(background) < 0.4 ? "dark" : "light"
+    if (this.root.dataset.theme !== theme) this.root.dataset.theme = theme
+    this.graph.restyle(this.root)
+  }
+
+  receive(message) {
+    if (message.type === "unknown") {
+      this.unknown = message.message
+      this.queue()
+      return
+    }
+    const running = !this.model.ended && this.model.run !== null
+    const touched = this.model.apply(message)
+    this.touched.structure ||= touched.structure
+    this.touched.run ||= touched.run
+    this.touched.plan ||= touched.plan
+    if (this.touched.steps) for (const key of touched.steps) this.touched.steps.add(key)
+    if (this.following) this.followLatest()
+    this.queue()
+    // The page's own parts (timeline, editor) are drawn by Python once the run is over.
+    if (running && this.model.ended) this.intend("ended")
+  }
+
+  // While nobody has chosen a step, the panel shows the one that began last; at the end, the answer's.
+  followLatest() {
+    const { model } = this
+    const steps = [...model.steps.values()]
+    const begun = steps.filter((step) => step.status === "running")
+    const latest = begun.sort((a, b) => b.started_ms - a.started_ms)[0]
+    if (latest) this.selected = pathKey(latest.path)
+    else if (model.ended && steps.length) this.selected = pathKey(steps.filter((step) => step.path.length === 1).at(-1).path)
+    else if (!steps.length) this.selected = null
+  }
+
+  // One frame gathers all that arrived since the last; a hidden tab has no frames, so it uses a timer.
+  queue() {
+    if (this.queued) return
+    this.queued = true
+    const render = () => {
+      this.queued = false
+      this.render()
+    }
+    if (document.hidden) setTimeout(render, 200)
+    else requestAnimationFrame(render)
+  }
+
+  render() {
+    const { model, touched, selected } = this
+    this.touched = { structure: false, run: false, plan: false, steps: new Set() }
+    if (touched.structure) this.panes.arrange(model)
+    this.panes.show(model, touched.structure ? null : touched.steps, selected)
+    this.strip.show(model, this)
+    this.outcome.show(model)
+    this.inspector.show(model, selected, this)
+    this.twin.show(model, selected)
+    this.graph.show(model, selected)
+    this.empty.hidden = model.ordered().length > 0
+    setText(this.empty, emptyText(model))
+    setText(this.planButton, planText(model))
+    this.planButton.hidden = model.run === null
+    this.planButton.setAttribute("aria-pressed", selected === null ? "true" : "false")
+    this.notice.hidden = !this.unknown
+    setText(this.notice, this.unknown ?? "")
+    this.root.dataset.status = model.run?.status ?? "none"
+    this.root.dataset.sequence = model.sequence
+  }
+
+  tick() {
+    if (this.model.run === null || this.model.ended || document.hidden) return
+    this.strip.show(this.model, this)
+    this.panes.tick(this.model)
+    this.graph.repaint()
+  }
+
+  select(key) {
+    this.following = false
+    if (key === this.selected) return
+    this.selected = key
+    this.queue()
+    clearTimeout(this.telling)
+    this.telling = setTimeout(() => {
+      this.setStateValue("selected", key === null ? null : key.split(".").map(Number))
+    }, TELL_PYTHON_AFTER_MS)
+  }
+
+  open(key) {
+    this.select(key)
+    this.render()
+    this.inspector.focus()
+  }
+
+  followRun() {
+    this.following = true
+    this.followLatest()
+    this.queue()
+  }
+
+  intend(kind, path = null) {
+    this.setTriggerValue("intent", { kind, path, run_id: this.runId })
+  }
+
+  async cancel() {
+    this.cancelling = true
+    this.queue()
+    try {
+      const response = await fetch(runUrl(this.runId, "cancel"), { method: "POST" })
+      if (!response.ok) throw new Error(`${response.status}`)
+    } catch (error) {
+      this.cancelling = false
+      this.unknown = `The run could not be cancelled (${error.message}). It may belong to another process.`
+      this.queue()
+    }
+  }
+}
+
+function planText(model) {
+  if (model.run === null) return ""
+  const round = model.rounds.get("")
+  const name = model.run.conductor?.name
+  if (model.planning) return `${name ?? "plan"} · writing…`
+  if (!name || round?.source !== "conductor") return "given plan · view"
+  return `plan by ${name} · view`
+}
+
+function emptyText(model) {
+  if (model.run === null) return "The workflow appears here while the Conductor writes it."
+  if (model.ended) return "No workflow came out of this run."
+  return "The Conductor is reading the task…"
+}
+
+function luminance(colour) {
+  const probe = document.createElement("canvas").getContext("2d")
+  probe.fillStyle = colour
+  const hex = probe.fillStyle
+  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255)
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+}

@@ -1,0 +1,83 @@
+"""The live workflow component: everything of a run that moves, drawn by the browser from our WebSocket route.
+
+Python hands it a run's id and hears back what the person chose; tokens never pass through a Streamlit rerun.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import streamlit as st
+
+from conductor_core.events import Path
+
+_component = st.components.v2.component(
+    "conductor-inspector.live_workflow", js="index.js", css="style.css", isolate_styles=True
+)
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What the person asked for in the component, or what it saw happen.
+
+    ``edit``: change the plan, at ``path`` if a step was named. ``ended``: the run shown has just ended, so that what
+    the page draws of finished runs can appear.
+    """
+
+    kind: Literal["edit", "ended"]
+    run_id: str
+    path: Path | None = None
+
+
+@dataclass(frozen=True)
+class LiveSelection:
+    """``step``: path of the step that the person selected, None for the Conductor's own work or no choice yet."""
+
+    step: Path | None
+    intent: Intent | None
+
+
+def live_workflow(
+    run_id: str | None,
+    *,
+    key: str,
+    editable: bool = False,
+    selected: Path | None = None,
+    on_intent: Callable[[], None] | None = None,
+) -> LiveSelection:
+    """Shows the run live or as it ended; None: the empty state. Call it with the same ``key`` at every rerun.
+
+    Args:
+        editable: whether the page has an editor to open; the component then offers it.
+        selected: the step to show first, for instance from a link; afterwards the person's own choice counts.
+        on_intent: called before the rerun in which the returned ``intent`` is set.
+    """
+    result = _component(
+        key=key,
+        data={"run_id": run_id, "editable": editable, "selected": None if selected is None else list(selected)},
+        default={"selected": None},
+        on_selected_change=_ignore,
+        on_intent_change=on_intent or _ignore,
+        width="stretch",
+        height="content",
+    )
+    return LiveSelection(_path(result.selected), _intent(result.intent))
+
+
+def _ignore() -> None:
+    """Streamlit wants a callback for each value a component may set."""
+
+
+def _path(value: Any) -> Path | None:
+    if not isinstance(value, list) or not all(isinstance(index, int) for index in value):
+        return None
+    return tuple(value)
+
+
+def _intent(value: Any) -> Intent | None:
+    """The browser is not trusted to send the right shape."""
+    if not isinstance(value, dict) or value.get("kind") not in ("edit", "ended"):
+        return None
+    if not isinstance(value.get("run_id"), str):
+        return None
+    return Intent(value["kind"], value["run_id"], _path(value.get("path")))

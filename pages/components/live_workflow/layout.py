@@ -1,0 +1,284 @@
+"""Where each step stands in the graph: layers by longest path, lanes around the cards for edges that skip a layer.
+
+Pure: from who reads whom to coordinates; nothing here knows of a browser. The horizontal unit is the layer (the page
+turns it into pixels by its own width), the vertical unit is the pixel. A live update never moves a node, because
+positions depend on the plan alone.
+
+Edges of one layer to the next are drawn straight between the columns. An edge that skips layers would run behind the
+cards and make an access list look like a chain; it takes a *lane* above or below the columns it passes. All such edges
+of one source share its lane.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import networkx as nx
+from pyvis.network import Network
+
+from conductor_core.events import Path
+
+CARD_HEIGHT_PX = 92
+ROW_PITCH_PX = 112
+LANE_GAP_PX = 16
+LANE_CLEARANCE_PX = 20
+PORT_GAP_PX = 13
+BAND_TITLE_PX = 34
+BAND_GAP_PX = 30
+NOMINAL_PITCH_PX = 260
+
+
+@dataclass(frozen=True)
+class Round:
+    """The shape of one plan: for each step, the earlier steps it reads."""
+
+    path: Path
+    reads: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Node:
+    path: Path
+    layer: int
+    y: float
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A horizontal run at ``y`` from the left side of column ``first`` to the right side of column ``last``."""
+
+    first: int
+    last: int
+    y: float
+
+
+@dataclass(frozen=True)
+class Edge:
+    """``source_dy``, ``target_dy``: where on the card's side it leaves and arrives, from the card's middle."""
+
+    source: Path
+    target: Path
+    source_dy: float
+    target_dy: float
+    lane: Lane | None
+
+
+@dataclass(frozen=True)
+class Band:
+    """The strip of the graph that belongs to an inner round."""
+
+    path: Path
+    top: float
+    bottom: float
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class GraphLayout:
+    """``layers``: columns in all. ``top`` and ``bottom`` bound everything drawn, in pixels around the first round."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    bands: tuple[Band, ...]
+    layers: int
+    top: float
+    bottom: float
+
+
+def lay_out(rounds: Sequence[Round]) -> GraphLayout:
+    """Positions for all rounds, the first of which is the outermost; inner rounds hang below, each in its band."""
+    blocks = [_lay_out_round(each) for each in rounds]
+    layers = max((block.layers for block in blocks), default=0)
+    nodes: list[Node] = []
+    edges: list[Edge] = []
+    bands: list[Band] = []
+    top = bottom = 0.0
+    layer_of: dict[Path, int] = {}
+    for each, block in zip(rounds, blocks, strict=True):
+        if not bands and each.path == ():
+            shift_x, shift_y = 0, 0.0
+            top, bottom = block.top, block.bottom
+        else:
+            opener = layer_of.get(each.path, 0)
+            shift_x = min(max(opener - (block.layers - 1) // 2, 0), layers - block.layers)
+            shift_y = bottom + BAND_GAP_PX + BAND_TITLE_PX - block.top
+            band_top = bottom + BAND_GAP_PX
+            bottom = shift_y + block.bottom + LANE_GAP_PX
+            bands.append(Band(each.path, band_top, bottom, shift_x, shift_x + max(block.layers - 1, 0)))
+        nodes += [Node(node.path, node.layer + shift_x, node.y + shift_y) for node in block.nodes]
+        edges += [_moved(edge, shift_x, shift_y) for edge in block.edges]
+        layer_of |= {node.path: node.layer + shift_x for node in block.nodes}
+    return GraphLayout(tuple(nodes), tuple(edges), tuple(bands), layers, top, bottom)
+
+
+def network_data(layout: GraphLayout) -> dict[str, Any]:
+    """What the page's vis-network is given: pyvis's nodes, edges and options, and the extent of the drawing."""
+    network = Network(directed=True)
+    network.toggle_physics(False)
+    for node in layout.nodes:
+        network.add_node(
+            node_id(node.path),
+            label=node_id(node.path),
+            shape="custom",
+            x=node.layer * NOMINAL_PITCH_PX,
+            y=node.y,
+            fixed=True,
+            physics=False,
+            path=list(node.path),
+            layer=node.layer,
+        )
+    for edge in layout.edges:
+        lane = None if edge.lane is None else {"first": edge.lane.first, "last": edge.lane.last, "y": edge.lane.y}
+        network.add_edge(
+            node_id(edge.source),
+            node_id(edge.target),
+            id=f"{node_id(edge.source)}-{node_id(edge.target)}",
+            source_dy=edge.source_dy,
+            target_dy=edge.target_dy,
+            lane=lane,
+        )
+    nodes, edges, *_ = network.get_network_data()
+    bands = [
+        {"path": list(band.path), "top": band.top, "bottom": band.bottom, "first": band.first, "last": band.last}
+        for band in layout.bands
+    ]
+    extent = {"layers": layout.layers, "top": layout.top, "bottom": layout.bottom}
+    return {"nodes": nodes, "edges": edges, "bands": bands, **extent}
+
+
+def node_id(path: Path) -> str:
+    """``(2, 0)`` is written ``2.0``."""
+    return ".".join(map(str, path))
+
+
+def _moved(edge: Edge, shift_x: int, shift_y: float) -> Edge:
+    lane = edge.lane and Lane(edge.lane.first + shift_x, edge.lane.last + shift_x, edge.lane.y + shift_y)
+    return Edge(edge.source, edge.target, edge.source_dy, edge.target_dy, lane)
+
+
+@dataclass(frozen=True)
+class _Block:
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    layers: int
+    top: float
+    bottom: float
+
+
+def _lay_out_round(each: Round) -> _Block:
+    if not each.reads:
+        return _Block((), (), 0, -CARD_HEIGHT_PX / 2, CARD_HEIGHT_PX / 2)
+    columns = _columns(each.reads)
+    layer = {index: number for number, column in enumerate(columns) for index in column}
+    y = {
+        index: (place - (len(column) - 1) / 2) * ROW_PITCH_PX
+        for column in columns
+        for place, index in enumerate(column)
+    }
+    lanes = _lanes(each.reads, layer, columns, y)
+    edges = _edges(each, layer, y, lanes)
+    card_top, card_bottom = min(y.values()) - CARD_HEIGHT_PX / 2, max(y.values()) + CARD_HEIGHT_PX / 2
+    lane_ys = [lane.y for lane in lanes.values()]
+    nodes = tuple(Node((*each.path, index), layer[index], y[index]) for index in range(len(each.reads)))
+    return _Block(nodes, edges, len(columns), min([card_top, *lane_ys]), max([card_bottom, *lane_ys]))
+
+
+def _columns(reads: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Steps by layer (longest path from a step that reads nothing), within a layer near to what they read."""
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(len(reads)))
+    graph.add_edges_from((source, target) for target, sources in enumerate(reads) for source in sources)
+    columns: list[list[int]] = []
+    place: dict[int, float] = {}
+    for generation in nx.topological_generations(graph):
+        column = sorted(generation, key=lambda index: (_barycentre(reads[index], place), index))
+        columns.append(column)
+        place |= {index: position - (len(column) - 1) / 2 for position, index in enumerate(column)}
+    return columns
+
+
+def _barycentre(sources: Sequence[int], place: Mapping[int, float]) -> float:
+    return sum(place[source] for source in sources) / len(sources) if sources else 0.0
+
+
+def _lanes(
+    reads: Sequence[Sequence[int]], layer: Mapping[int, int], columns: Sequence[Sequence[int]], y: Mapping[int, float]
+) -> dict[int, Lane]:
+    """A lane for each source that is read across a layer; sides alternate, and overlapping lanes are kept apart."""
+    furthest: dict[int, int] = {}
+    for target, sources in enumerate(reads):
+        for source in sources:
+            if layer[target] > layer[source] + 1:
+                furthest[source] = max(furthest.get(source, 0), layer[target])
+    lanes: dict[int, Lane] = {}
+    above = True
+    # The longest lane is placed last, hence outermost, so that lanes of one side do not cross.
+    for source in sorted(furthest, key=lambda index: (furthest[index] - layer[index], index)):
+        if y[source]:
+            above = y[source] < 0
+        first, last = layer[source] + 1, furthest[source] - 1
+        lanes[source] = Lane(first, last, _free_y(first, last, above, columns, y, lanes.values()))
+        above = not above
+    return lanes
+
+
+def _free_y(
+    first: int,
+    last: int,
+    above: bool,
+    columns: Sequence[Sequence[int]],
+    y: Mapping[int, float],
+    lanes: Iterable[Lane],
+) -> float:
+    """The nearest height beyond the cards of the passed columns and the lanes already there."""
+    sign = -1 if above else 1
+    reach = max(sign * y[index] for column in columns[first : last + 1] for index in column)
+    distance = reach + CARD_HEIGHT_PX / 2 + LANE_CLEARANCE_PX
+    for lane in lanes:
+        overlaps = lane.first <= last and first <= lane.last
+        if overlaps and sign * lane.y > 0:
+            distance = max(distance, sign * lane.y + LANE_GAP_PX)
+    return sign * distance
+
+
+def _edges(
+    each: Round, layer: Mapping[int, int], y: Mapping[int, float], lanes: Mapping[int, Lane]
+) -> tuple[Edge, ...]:
+    pairs = [(source, target) for target, sources in enumerate(each.reads) for source in sources]
+    lane_of: dict[tuple[int, int], Lane] = {}
+    for source, target in pairs:
+        if layer[target] > layer[source] + 1:
+            shared = lanes[source]
+            lane_of[source, target] = Lane(shared.first, layer[target] - 1, shared.y)
+
+    def leaving(pair: tuple[int, int]) -> float:
+        return lane_of[pair].y if pair in lane_of else y[pair[1]]
+
+    def arriving(pair: tuple[int, int]) -> float:
+        return lane_of[pair].y if pair in lane_of else y[pair[0]]
+
+    source_dy, target_dy = {}, {}
+    for index in range(len(each.reads)):
+        # All edges of one lane leave as one line.
+        heights = sorted({leaving(pair) for pair in pairs if pair[0] == index})
+        ports = dict(zip(heights, _ports(len(heights)), strict=True))
+        source_dy |= {pair: ports[leaving(pair)] for pair in pairs if pair[0] == index}
+        incoming = sorted((pair for pair in pairs if pair[1] == index), key=arriving)
+        target_dy |= dict(zip(incoming, _ports(len(incoming)), strict=True))
+    return tuple(
+        Edge(
+            (*each.path, source),
+            (*each.path, target),
+            source_dy[source, target],
+            target_dy[source, target],
+            lane_of.get((source, target)),
+        )
+        for source, target in pairs
+    )
+
+
+def _ports(count: int) -> list[float]:
+    """Heights on a card's side for ``count`` edges, spread around its middle."""
+    gap = min(PORT_GAP_PX, (CARD_HEIGHT_PX - 24) / max(count - 1, 1))
+    return [(place - (count - 1) / 2) * gap for place in range(count)]

@@ -1,0 +1,91 @@
+"""Our own routes beside Streamlit's: a run followed live over a WebSocket, and its cancellation.
+
+Tokens do not pass through Streamlit's reruns: a page subscribes here, is sent a snapshot and then what changes
+(``live_view`` has the messages). Cancelling is a plain POST so that it works at once, whatever the page's script does.
+"""
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from conductor_core.errors import StoreError, UnknownRun
+from pages.components.live_view import LiveView
+from pages.components.security import ContentSecurityPolicy, SameOrigin
+from pages.components.session import current
+from storage import Store
+
+CLOSE_DONE = 1000
+CLOSE_TRY_AGAIN = 1013
+CLOSE_UNKNOWN_RUN = 4404
+
+
+async def follow_run(websocket: WebSocket) -> None:
+    """Sends the run's messages until it has ended or the page is gone."""
+    run_id = websocket.path_params["run_id"]
+    await websocket.accept()
+    sending = asyncio.create_task(_send_run(websocket, current().store, run_id))
+    listening = asyncio.create_task(_until_disconnected(websocket))
+    try:
+        await asyncio.wait({sending, listening}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (sending, listening):
+            task.cancel()
+        await asyncio.gather(sending, listening, return_exceptions=True)
+    if sending.cancelled():
+        return
+    code = CLOSE_TRY_AGAIN if sending.exception() else sending.result()
+    # The page may have gone while the last message was on its way.
+    with suppress(RuntimeError, WebSocketDisconnect):
+        await websocket.close(code)
+    if error := sending.exception():
+        if isinstance(error, WebSocketDisconnect | StoreError):
+            return
+        raise error
+
+
+async def _send_run(websocket: WebSocket, store: Store, run_id: str) -> int:
+    try:
+        trace, sequence = await asyncio.to_thread(store.trace, run_id)
+    except UnknownRun as error:
+        await _send(websocket, {"type": "unknown", "message": str(error)})
+        return CLOSE_UNKNOWN_RUN
+    view = LiveView(trace, sequence)
+    await _send(websocket, view.snapshot())
+    if not view.ended:
+        async for batch in store.follow(run_id, sequence):
+            for message in view.messages(batch):
+                await _send(websocket, message)
+    return CLOSE_DONE
+
+
+async def _send(websocket: WebSocket, message: dict[str, Any]) -> None:
+    await websocket.send_text(json.dumps(message, ensure_ascii=False, separators=(",", ":")))
+
+
+async def _until_disconnected(websocket: WebSocket) -> None:
+    while (await websocket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def cancel_run(request: Request) -> Response:
+    """Cancels the run if this process is carrying it out: 202, else 404."""
+    run_id = request.path_params["run_id"]
+    host = current().host
+    if run_id not in host.active():
+        return JSONResponse({"error": f"run {run_id} is not running here"}, status_code=404)
+    host.cancel(run_id, "page")
+    return JSONResponse({"run_id": run_id}, status_code=202)
+
+
+ROUTES: list[BaseRoute] = [
+    WebSocketRoute("/api/runs/{run_id}/live", follow_run),
+    Route("/api/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
+]
+MIDDLEWARE = [Middleware(SameOrigin), Middleware(ContentSecurityPolicy)]
