@@ -15,6 +15,8 @@ from conductor_core.rehearsal.families.reading import answer_key
 from conductor_core.rehearsal.profiles import Profile
 from conductor_core.rehearsal.view import Given, View, read_messages
 
+_DEAL = 1
+"""Deals every chance anew when changed; otherwise without meaning."""
 _MESSAGE_OVERHEAD_TOKENS = 4
 """Counted for each message besides its text, as chat formats do."""
 
@@ -96,7 +98,7 @@ class _Answerer:
     """One answer: chances decided by a hash of seed, worker and the exact messages, then put into words."""
 
     def __init__(self, profile: Profile, seed: int, messages: Sequence[Message]) -> None:
-        exact = json.dumps([seed, profile.name, [[message.role, message.content] for message in messages]])
+        exact = json.dumps([_DEAL, seed, profile.name, [[message.role, message.content] for message in messages]])
         self._digest = hashlib.sha256(exact.encode(errors="surrogatepass")).hexdigest()
         self._profile = profile
         self._view = read_messages(messages)
@@ -133,7 +135,8 @@ class _Answerer:
         chance = profiles.solve_chance(self._profile, task.family, task.difficulty, help_logits=help_logits(self._view))
         right = self._succeeds("solve", chance)
         answer, working = (task.answer, task.solution.working) if right else self._slip(task)
-        return writing.solution_text(task, answer, working, self._view, self._voice)
+        style = "figures" if self._view.role == "compute" else self._profile.style
+        return writing.solution_text(task, answer, working, self._view, style, self._voice)
 
     def _plan(self, task: RehearsalTask) -> str:
         lines = list(task.solution.plan)
@@ -175,7 +178,6 @@ class _Answerer:
         if not given:
             return writing.nothing_text("aggregate", self._view)
         task = self._view.task
-        kind = task.solution.kind if task else None
         counts = Counter(each.key for each in given)
         most = max(counts.values())
         tied = [key for key in counts if counts[key] == most]
@@ -194,7 +196,7 @@ class _Answerer:
             chosen = right if picks_right and right is not None else wrong[0]
             reason = "There is no majority; going through the working, this one convinces me most."
         answer = next(each.answer for each in given if each.key == chosen)
-        return writing.combined_text(given, answer, kind, reason)
+        return writing.combined_text(task, given, answer, reason)
 
     def _pass_on(self, last: Given) -> str:
         task = self._view.task

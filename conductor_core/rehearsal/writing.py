@@ -10,7 +10,7 @@ from random import Random
 
 from conductor_core.rehearsal.families import RehearsalTask
 from conductor_core.rehearsal.families.form import AnswerKind
-from conductor_core.rehearsal.profiles import Role
+from conductor_core.rehearsal.profiles import Role, Style
 from conductor_core.rehearsal.view import CHECK_HEADING, PLAN_HEADING, Given, View
 
 _RESULT_FORM: dict[AnswerKind, str] = {
@@ -35,6 +35,14 @@ _OPENINGS: dict[str, tuple[str, ...]] = {
 }
 
 
+_CLOSINGS = (
+    "Only what the question states was used.",
+    "Nothing beyond the question was assumed.",
+    "The figures are those of the question, in its order.",
+    "Each line follows from the one before it.",
+)
+
+
 def answer_line(answer: str, kind: AnswerKind) -> str:
     return f"**Answer:**\n\n```python\n{answer}\n```" if kind == "code" else f"**Answer: {answer}**"
 
@@ -47,25 +55,22 @@ def _shown(answer: str, kind: AnswerKind | None) -> str:
     return f"`{answer}`" if "`" not in answer else answer
 
 
-def solution_text(task: RehearsalTask, answer: str, working: Sequence[str], view: View, rng: Random) -> str:
-    """A worked solution; ``working`` belongs to ``answer``, right or wrong."""
+def solution_text(
+    task: RehearsalTask, answer: str, working: Sequence[str], view: View, style: Style, rng: Random
+) -> str:
+    """A worked solution; ``working`` belongs to ``answer``, right or wrong, and nothing else tells which."""
     kind = task.solution.kind
     opening = rng.choice(_OPENINGS[task.family])
     if view.plan is not None:
         opening = f"Following the plan in view. {opening}"
-    lines = "\n".join(f"{place}. {line}" for place, line in enumerate(working, start=1))
-    closing = rng.choice(
-        (
-            "I kept {risk} in mind.",
-            "The trap here is {risk}.",
-            "Worth a second look: {risk}.",
-            "A usual mistake is {risk}.",
-        )
-    ).format(risk=task.solution.risk)
-    if view.role == "compute" and kind != "code":
+    closing = rng.choice(_CLOSINGS)
+    if kind == "code" or style == "steps":
+        lines = "\n".join(f"{place}. {line}" for place, line in enumerate(working, start=1))
+    elif style == "prose":
+        lines = " ".join(line if line.endswith(".") else f"{line}." for line in working)
+    else:
         lines = "\n".join(f"- `{line}`" for line in working)
-        closing = rng.choice(("Computed exactly, rounded only at the end.", "All intermediate values are kept exact."))
-    return f"{opening}\n\n{lines}\n\n{closing}\n\n{answer_line(answer, kind)}"
+    return "\n\n".join((opening, lines, closing, answer_line(answer, kind)))
 
 
 def plan_text(task: RehearsalTask, lines: Sequence[str], complete: bool, rng: Random) -> str:
@@ -94,11 +99,18 @@ def check_text(task: RehearsalTask, given: Sequence[Given], verdict: str, answer
     return "\n\n".join((opening, lines, last, answer_line(answer, kind)))
 
 
-def combined_text(given: Sequence[Given], chosen: str, kind: AnswerKind | None, reason: str) -> str:
-    """What an aggregator or a writer makes of several answers."""
-    count = f"{len(given)} answer{'s' if len(given) != 1 else ''}"
-    tail = answer_line(chosen, "code" if "\n" in chosen else "exact")
-    return f"{count} in view: {_tally(given, kind)}.\n\n{reason}\n\n{tail}"
+def combined_text(task: RehearsalTask | None, given: Sequence[Given], chosen: str, reason: str) -> str:
+    """What an aggregator makes of several answers, listed in the order granted."""
+    kind = task.solution.kind if task else None
+    keys = list(dict.fromkeys(each.key for each in given))
+    variants = kind == "code" and len(keys) > 1
+    listed = "\n".join(
+        f"{place}. {_shown(each.answer, kind)}{f', variant {keys.index(each.key) + 1}' if variants else ''}"
+        f"{', checked' if each.checked else ''}"
+        for place, each in enumerate(given, start=1)
+    )
+    count = f"{len(given)} answer{'s' if len(given) != 1 else ''} in view, in the order granted:"
+    return "\n\n".join((count, listed, reason, answer_line(chosen, "code" if "\n" in chosen else "exact")))
 
 
 def final_text(task: RehearsalTask | None, answer: str, checked: bool, rng: Random) -> str:

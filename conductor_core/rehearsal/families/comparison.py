@@ -104,8 +104,8 @@ def _offers(slots: Slots) -> Solution | None:
         f"{number(total['B'])} euros",
         f"Offer C: ({months} − {free_c}) × {month_c} = {number(total['C'])} euros",
     )
-    without_setup = min(total, key=lambda name: total[name] - (setup_a if name == "A" else 0))
-    tempting = number(total[without_setup] - (setup_a if without_setup == "A" else 0))
+    no_fee = {**total, "A": Fraction(month_a * months)}
+    no_gift = {**total, "C": Fraction(month_c * months)}
     return Solution(
         answer,
         "number",
@@ -122,13 +122,65 @@ def _offers(slots: Slots) -> Solution | None:
         slips=differing(
             answer,
             [
+                _cheapest(no_fee, (f"Offer A: {months} × {month_a} = {month_a * months} euros", *working[1:])),
+                _cheapest(no_gift, (*working[:2], f"Offer C: {months} × {month_c} = {month_c * months} euros")),
+                _cheapest({ranked[1]: total[ranked[1]]}, working),
+            ],
+        ),
+    )
+
+
+def _cheapest(total: dict[str, Fraction], lines: tuple[str, ...]) -> Slip:
+    best = min(total, key=lambda name: total[name])
+    return Slip(number(total[best]), (*lines, f"Cheapest: offer {best} at {number(total[best])} euros"))
+
+
+def _break_even(slots: Slots) -> Solution | None:
+    """Two machines with a price and a daily use of power: the first whole day on which the dearer one is ahead."""
+    cheap, dear = int(slots["price_a"]), int(slots["price_b"])
+    use_a, use_b, cents = int(slots["use_a"]), int(slots["use_b"]), int(slots["cents"])
+    if dear <= cheap or use_a <= use_b or cents == 0:
+        return None
+    saved = Fraction((use_a - use_b) * cents, 100)
+    days = (dear - cheap) / saved
+    # Strictly ahead: on an exact tie the next day decides.
+    whole = int(days) + 1
+    answer, a_day = str(whole), number(saved)
+    running = number(Fraction(use_b * cents, 100))
+    return Solution(
+        answer,
+        "number",
+        plan=(
+            f"The dearer machine must win back {dear} − {cheap} euros.",
+            f"It saves {use_a} − {use_b} kWh a day at {cents} cents.",
+            "Divide, and go up to the next whole day on which it is ahead.",
+        ),
+        working=(
+            f"Extra price: {dear} − {cheap} = {dear - cheap} euros",
+            f"Saved a day: ({use_a} − {use_b}) × {cents} cents = {a_day} euros",
+            f"{dear - cheap} / {a_day} = {number(days)} days",
+            f"Ahead for the first time after {answer} days",
+        ),
+        check=f"After {whole - 1} days it has saved {number(saved * (whole - 1))} euros, after {answer} days "
+        f"{number(saved * whole)}; the extra price is {dear - cheap}.",
+        risk="rounding down to a day on which it is not yet ahead",
+        slips=differing(
+            answer,
+            [
                 Slip(
-                    number(total[ranked[1]]),
-                    (*working[:2], f"Offer {ranked[1]} comes out at {number(total[ranked[1]])} euros"),
+                    str(whole - 1),
+                    (f"{dear - cheap} / {a_day} = {number(days)} days", f"That is {whole - 1} whole days"),
                 ),
-                Slip(tempting, (f"Offer {without_setup} by its monthly price: {tempting} euros",)),
                 Slip(
-                    number(Fraction(month_c * months)), (f"Offer C: {months} × {month_c} = {month_c * months} euros",)
+                    number(round(Fraction(dear * 100, use_b * cents)) if use_b else whole + 7),
+                    (
+                        f"Running cost of B: {use_b} × {cents} cents = {running} euros a day",
+                        f"{dear} euros divided by that",
+                    ),
+                ),
+                Slip(
+                    str(whole + 10),
+                    (f"Extra price: {dear - cheap + 10 * int(saved)} euros", f"Divided by {a_day} a day"),
                 ),
             ],
         ),
@@ -178,7 +230,7 @@ FORMS = (
     ),
     Form(
         "comparison",
-        "hard",
+        "medium",
         (
             "Compare three hosting offers for {months:int} months at {gigabytes:int} GB a month. Offer A: "
             "{setup_a:int} euros set-up, then "
@@ -202,5 +254,25 @@ FORMS = (
             "free_c": rng.randrange(2, 6),
         },
         _offers,
+    ),
+    Form(
+        "comparison",
+        "hard",
+        (
+            "Machine A costs {price_a:int} euros and uses {use_a:int} kWh a day, machine B costs {price_b:int} euros "
+            "and uses {use_b:int} kWh a day. "
+            "A kWh costs {cents:int} cents. After how many whole days has B become the cheaper choice?",
+            "With electricity at {cents:int} cents per kWh, compare two machines: A at {price_a:int} euros with "
+            "{use_a:int} kWh a day, B at {price_b:int} "
+            "euros with {use_b:int} kWh a day. After how many whole days is the total cost of B below that of A?",
+        ),
+        lambda rng: {
+            "price_a": (price := rng.randrange(400, 1200, 10)),
+            "price_b": price + rng.randrange(150, 900, 10),
+            "use_a": (use := rng.randrange(9, 20)),
+            "use_b": use - rng.randrange(3, 7),
+            "cents": rng.randrange(24, 39),
+        },
+        _break_even,
     ),
 )

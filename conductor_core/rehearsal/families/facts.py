@@ -9,7 +9,8 @@ ELEMENTS: dict[str, tuple[str, int]] = {
     "oxygen": ("O", 8), "fluorine": ("F", 9), "neon": ("Ne", 10), "sodium": ("Na", 11), "magnesium": ("Mg", 12),
     "aluminium": ("Al", 13), "silicon": ("Si", 14), "phosphorus": ("P", 15), "sulfur": ("S", 16),
     "chlorine": ("Cl", 17), "argon": ("Ar", 18), "potassium": ("K", 19), "calcium": ("Ca", 20), "titanium": ("Ti", 22),
-    "chromium": ("Cr", 24), "manganese": ("Mn", 25), "iron": ("Fe", 26), "cobalt": ("Co", 27), "nickel": ("Ni", 28), "copper": ("Cu", 29),
+    "chromium": ("Cr", 24), "manganese": ("Mn", 25), "iron": ("Fe", 26), "cobalt": ("Co", 27),
+    "nickel": ("Ni", 28), "copper": ("Cu", 29),
     "zinc": ("Zn", 30), "arsenic": ("As", 33), "bromine": ("Br", 35), "krypton": ("Kr", 36), "silver": ("Ag", 47),
     "cadmium": ("Cd", 48), "tin": ("Sn", 50), "antimony": ("Sb", 51), "iodine": ("I", 53), "xenon": ("Xe", 54),
     "barium": ("Ba", 56), "tungsten": ("W", 74), "platinum": ("Pt", 78), "gold": ("Au", 79), "mercury": ("Hg", 80),
@@ -19,7 +20,8 @@ ELEMENTS: dict[str, tuple[str, int]] = {
 
 CAPITALS: dict[str, str] = {
     "Argentina": "Buenos Aires", "Australia": "Canberra", "Austria": "Vienna", "Belgium": "Brussels",
-    "Brazil": "Brasilia", "Canada": "Ottawa", "Chile": "Santiago", "Colombia": "Bogota", "Croatia": "Zagreb", "Denmark": "Copenhagen",
+    "Brazil": "Brasilia", "Canada": "Ottawa", "Chile": "Santiago", "Colombia": "Bogota", "Croatia": "Zagreb",
+    "Denmark": "Copenhagen",
     "Egypt": "Cairo", "Finland": "Helsinki", "France": "Paris", "Germany": "Berlin", "Ghana": "Accra",
     "Greece": "Athens", "Hungary": "Budapest", "India": "New Delhi", "Ireland": "Dublin", "Italy": "Rome",
     "Japan": "Tokyo", "Kenya": "Nairobi", "Latvia": "Riga", "Mexico": "Mexico City", "Morocco": "Rabat",
@@ -53,7 +55,7 @@ def _symbol(slots: Slots) -> Solution | None:
                 Slip(first_letters, (f"The symbol of {element} comes from its name: {first_letters}.",)),
                 Slip(
                     ELEMENTS[neighbour][0],
-                    (f"{element.capitalize()} stands beside {neighbour}; {ELEMENTS[neighbour][0]}.",),
+                    (f"{element.capitalize()} is listed beside {neighbour}, under {ELEMENTS[neighbour][0]}.",),
                 ),
             ],
         ),
@@ -71,7 +73,6 @@ def _capital(slots: Slots) -> Solution | None:
     well_known = {
         "Australia": "Sydney",
         "Brazil": "Rio de Janeiro",
-        "Brazil": "Brasilia",
         "Canada": "Toronto",
         "Turkey": "Istanbul",
         "Morocco": "Casablanca",

@@ -8,7 +8,7 @@ from conductor_core.rehearsal.families.form import AnswerKind
 
 _MARKED = re.compile(r"\*\*Answer:\s*(?P<answer>[^\n]{1,400}?)\s*\*\*(?!\*)")
 _PLAIN = re.compile(
-    r"^\W{0,4}(?:final )?answer(?: is)?\s*[:=]\s*(?P<answer>[^\n]{1,400})$", re.IGNORECASE | re.MULTILINE
+    r"^\W{0,4}(?:the )?(?:final )?answer(?: is)?\s*[:=]\s*(?P<answer>[^\n]{1,400})$", re.IGNORECASE | re.MULTILINE
 )
 _BOLD = re.compile(r"\*\*(?P<answer>[^*\n]{1,200})\*\*")
 _FENCE = re.compile(r"^ {0,3}(?P<ticks>`{3,})(?P<language>[^`\n]*)$")

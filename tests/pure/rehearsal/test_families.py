@@ -1,0 +1,177 @@
+"""The task families: a question is recognised by its text alone, and its answer is right."""
+
+import ast
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_core.errors import BadInput
+from conductor_core.rehearsal.families import DIFFICULTIES, FAMILIES, FORMS, Difficulty, generate, grade, recognise
+from conductor_core.rehearsal.families.form import TAILS
+from conductor_core.rehearsal.families.reading import same_answer
+
+_families, _difficulties, _seeds = st.sampled_from(FAMILIES), st.sampled_from(DIFFICULTIES), st.integers(0, 10**9)
+
+
+@given(_families, _difficulties, _seeds, st.sampled_from(("", *TAILS)))
+def test_a_question_is_found_again_inside_other_text_with_the_same_answer(
+    family: str, difficulty: Difficulty, seed: int, tail: str
+) -> None:
+    task = generate(family, difficulty, seed)
+    found = recognise(f"Dear colleague,\nplease look at this. {task.question} {tail}\n\nThanks, and no rush.")
+    assert found is not None
+    assert (found.family, found.difficulty, found.solution) == (task.family, task.difficulty, task.solution)
+    assert found.question == f"{task.question} {tail}".strip()
+
+
+@given(_families, _difficulties, _seeds)
+def test_every_slip_is_wrong_and_the_right_answer_is_right(family: str, difficulty: Difficulty, seed: int) -> None:
+    task = generate(family, difficulty, seed)
+    assert task.solution.slips
+    for slip in task.solution.slips:
+        assert not same_answer(slip.answer, task.answer, task.solution.kind), slip
+
+
+def test_every_family_has_all_difficulties_and_several_wordings() -> None:
+    assert len(FAMILIES) >= 8
+    for family in FAMILIES:
+        for difficulty in DIFFICULTIES:
+            forms = [form for form in FORMS if (form.family, form.difficulty) == (family, difficulty)]
+            assert forms
+            assert all(len(set(form.wordings)) >= 2 for form in forms)
+
+
+def test_the_same_seed_makes_the_same_question_and_seeds_differ() -> None:
+    assert generate("journey", "hard", 7) == generate("journey", "hard", 7)
+    assert len({generate("journey", "hard", seed).question for seed in range(50)}) > 45
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("A train leaves at 09:40 and covers 210 km at 84 km/h, waits 12 minutes, then covers 95 km at 76 km/h. When "
+         "does it arrive?", "13:37"),
+        ("A train leaves at 23:00 and covers 100 km at 50 km/h, waits 5 minutes, then covers 10 km at 60 km/h. When "
+         "does it arrive?", "01:15"),
+        ("what is the chemical symbol of tungsten", "W"),
+        ("What is the capital of Australia?", "Canberra"),
+        ("What is 17 x 24 + 89?", "497"),
+        ("Solve 3x + 7 = 22 for x.", "5"),
+        ("Solve 4x + 9 = 2 for x.", "-1.75"),
+        ("A rectangle has an area of 12 cm² and a perimeter of 14 cm. How long is its longer side, in cm?", "4"),
+        ("Machine A costs 400 euros and uses 12 kWh a day, machine B costs 500 euros and uses 8 kWh a day. A kWh costs "
+         "25 cents. After how many whole days has B become the cheaper choice?", "101"),
+    ],
+)  # fmt: skip
+def test_answers_worked_out_by_hand(text: str, answer: str) -> None:
+    task = recognise(text)
+    assert task is not None
+    assert task.answer == answer
+
+
+def test_the_figures_may_be_changed_by_hand_and_the_answer_follows() -> None:
+    question = generate("arithmetic", "easy", 3).question
+    changed = re.sub(r"\d+", "7", question)
+    found = recognise(changed)
+    assert found is not None
+    assert found.answer == "56"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "What is the capital of Atlantis?",
+        "What is the chemical symbol of kryptonite?",
+        "A bus leaves at 25:10 and covers 10 km at 50 km/h, with a stop of 5 minutes on the way. When does it arrive?",
+        "A bus leaves at 05:10 and covers 10 km at 0 km/h, with a stop of 5 minutes on the way. When does it arrive?",
+        "A rectangle has an area of 900 cm² and a perimeter of 4 cm. How long is its longer side, in cm?",
+        "Prove that there are infinitely many primes.",
+    ],
+)
+def test_what_it_cannot_know_it_does_not_recognise(text: str) -> None:
+    assert recognise(text) is None
+
+
+@given(st.text(max_size=400))
+def test_recognising_never_fails_on_any_text(text: str) -> None:
+    recognise(text)
+
+
+def test_a_table_in_the_text_is_read_and_a_broken_one_is_not() -> None:
+    table = "| Region | Q1 | Q2 |\n|---|---|---|\n| North | 10 | 40 |\n| South | 30 | 50 |"
+    ask = "Which region grew the most from the first to the last quarter, in absolute terms?"
+    question = "Sales by region, in thousand euros:\n\n{}\n\n" + ask
+    found = recognise(question.format(table))
+    assert found is not None
+    assert found.answer == "North"
+    assert recognise(question.format(table.replace("40", "forty"))) is None
+    assert recognise(question.format(table.replace("| 50 |", "|"))) is None
+
+
+def _run_code(code: str, test: str) -> bool:
+    """The family's own programs are ours to run, here and only here."""
+    space: dict[str, Any] = {}
+    exec(compile(ast.parse(code), "answer", "exec"), space)
+    try:
+        exec(compile(ast.parse(test), "test", "exec"), space)
+    except AssertionError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("difficulty", DIFFICULTIES)
+def test_the_programs_pass_the_unit_tests_they_are_given(difficulty: Difficulty) -> None:
+    caught = 0
+    for seed in range(40):
+        task = generate("code", difficulty, seed)
+        test = re.search(r"`(assert .+)`", task.question)
+        assert test is not None
+        assert _run_code(task.answer, test[1])
+        caught += sum(not _run_code(slip.answer, test[1]) for slip in task.solution.slips)
+    assert caught >= 40  # the unit test is worth something: it catches at least one slip a question
+
+
+def test_the_least_time_is_the_longest_chain() -> None:
+    task = recognise(
+        "Plan an event with six tasks. survey: 3 h. design: 5 h, after survey. build: 9 h, after survey. labels: 2 h, "
+        "after design. testing: 4 h, after design and build. launch: 1 h, after labels and testing. With people enough, "
+        "what is the least number of hours?"
+    )
+    assert task is not None
+    assert task.family == "planning"
+    assert task.answer == "17"  # survey, build, testing, launch
+
+
+def test_grading_reads_the_text() -> None:
+    question = (
+        "A train leaves at 09:40 and covers 210 km at 84 km/h, waits 12 minutes, then covers 95 km at 76 km/h. When "
+    )
+    question += "does it arrive?"
+    assert grade(question, "It takes a while. **Answer: 13:37**")
+    assert grade(question, "**Answer: 12:00** was wrong.\n\n**Answer: 13:37**")
+    assert grade(question, "The answer: 13:37")
+    assert not grade(question, "**Answer: 13:37**, no, **Answer: 13:38**")
+    assert not grade(question, "")
+    assert not grade(question, "13:37 is when I had lunch.")
+
+
+def test_grading_of_code_compares_syntax_and_runs_nothing() -> None:
+    task = generate("code", "hard", 1)
+    spaced = task.answer.replace("    merged = []", "    # start empty\n    merged   =   [ ]")
+    assert grade(task, f"Here:\n```python\n{spaced}\n```")
+    assert not grade(task, f"```python\n{task.answer}\nraise SystemExit('executed')\n```")
+    assert not grade(task, task.answer)
+
+
+def test_grading_an_unknown_question_says_so() -> None:
+    with pytest.raises(BadInput, match="not known"):
+        grade("What is love?", "**Answer: 42**")
+
+
+def test_an_unknown_family_is_named() -> None:
+    with pytest.raises(BadInput, match="poetry"):
+        generate("poetry", "easy", 0)
