@@ -28,8 +28,11 @@ from conductor_core.chat import (
     WorkerSpec,
 )
 from conductor_core.engine.pool import Pool
+from conductor_core.engine.request import RunRequest
+from conductor_core.engine.runner import Engine
 from conductor_core.events import Event
 from conductor_core.settings import Settings
+from conductor_core.trace import RunTrace, fold
 from conductor_core.workflow.model import AccessList, Step, Workflow
 
 USAGE = Usage(input_tokens=10, output_tokens=5)
@@ -236,3 +239,19 @@ def quick_settings(**fields: Any) -> Settings:
     """Settings under which nothing waits: no pause before a retry, deltas at once."""
     known: dict[str, Any] = {"retry_initial_s": 0.0, "retry_max_s": 0.0, "delta_interval_ms": 0.0}
     return Settings(**(known | fields))
+
+
+async def run(
+    *workers: ScriptedWorker,
+    workflow: Workflow | None = None,
+    conductor: ScriptedConductor | None = None,
+    sink: MemorySink | None = None,
+    settings: Settings | None = None,
+    **request: Any,
+) -> tuple[RunTrace, MemorySink]:
+    """One run in memory; its trace must be the fold of its events."""
+    sink = MemorySink() if sink is None else sink
+    asked = RunRequest(**({"task": "the task", "workflow": workflow} | request))
+    trace = await Engine(sink, settings or quick_settings()).run(asked, conductor, pool_of(*workers))
+    assert fold(event for event in sink.events if event.run_id == asked.run_id) == trace
+    return trace, sink

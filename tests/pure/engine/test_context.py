@@ -1,0 +1,96 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_core.chat import Message, Usage
+from conductor_core.engine.context import Answer, build, expand
+from conductor_core.engine.identity import digest_text
+from conductor_core.workflow.model import AccessList, Step, Workflow
+from tests.support.fakes import workflow_of
+
+
+def answers_of(workflow: Workflow, task: str, *outputs: str) -> dict[int, Answer]:
+    return {
+        index: Answer.of((index,), workflow.steps[index], task, output, digest_text(output), Usage(output_tokens=3))
+        for index, output in enumerate(outputs)
+    }
+
+
+def test_accessed_steps_are_past_turns_and_the_own_instruction_comes_last() -> None:
+    workflow = workflow_of(("a", "plan {question}", ()), ("b", "try", ()), ("c", "check {question}", (0, 1)))
+    context = build("2+2?", workflow, 2, answers_of(workflow, "2+2?", "a plan", "4"))
+    assert context.messages == (
+        Message(role="user", content="plan 2+2?"),
+        Message(role="assistant", content="a plan"),
+        Message(role="user", content="try"),
+        Message(role="assistant", content="4"),
+        Message(role="user", content="check 2+2?"),
+    )
+    assert [shared.path for shared in context.granted] == [(0,), (1,)]
+    assert context.withheld == ()
+
+
+def test_what_is_not_in_the_list_is_withheld_and_named() -> None:
+    workflow = workflow_of(("a", "x", ()), ("b", "y", ()), ("c", "z", (1,)))
+    context = build("t", workflow, 2, answers_of(workflow, "t", "secret", "shown"), round_path=(4,))
+    (withheld,) = context.withheld
+    assert (withheld.path, withheld.agent, withheld.sha256) == ((0,), "a", digest_text("secret"))
+    assert (withheld.characters, withheld.tokens) == (6, 3)
+    assert [shared.sha256 for shared in context.granted] == [digest_text("shown")]
+
+
+def test_a_withheld_step_without_an_output_has_no_digest() -> None:
+    workflow = workflow_of(("a", "x", ()), ("b", "y", ()))
+    (withheld,) = build("t", workflow, 1, {}, round_path=(2,)).withheld
+    assert (withheld.path, withheld.sha256, withheld.characters) == ((2, 0), "", 0)
+
+
+def test_an_unanswered_read_is_refused() -> None:
+    workflow = workflow_of(("a", "x", ()), ("b", "y", (0,)))
+    with pytest.raises(KeyError):
+        build("t", workflow, 1, {})
+
+
+def test_the_macro_is_filled_in_once() -> None:
+    assert expand("{question} and {question}", "what is {question}?") == "what is {question}? and what is {question}?"
+
+
+def test_a_macro_in_an_output_stays_as_it_is() -> None:
+    workflow = workflow_of(("a", "x", ()), ("b", "y", (0,)))
+    context = build("the task", workflow, 1, answers_of(workflow, "the task", "say {question}"))
+    assert context.messages[1].content == "say {question}"
+
+
+def test_tokens_are_the_providers_count_and_estimated_without_one() -> None:
+    step = Step(instruction="x", agent="a")
+    counted = Answer.of((0,), step, "t", "12345678", "d", Usage(output_tokens=9))
+    estimated = Answer.of((0,), step, "t", "12345678", "d", Usage(output_tokens=9, estimated=True))
+    assert (counted.tokens, estimated.tokens) == (9, 2)
+
+
+@st.composite
+def workflows(draw: st.DrawFn) -> Workflow:
+    steps = []
+    for index in range(draw(st.integers(1, 7))):
+        reads = st.lists(st.integers(0, max(0, index - 1)), max_size=4).map(tuple) if index else st.just(())
+        access = draw(st.one_of(st.just("all"), reads))
+        steps.append(Step(instruction=f"do {index}", agent="a", access_list=access))
+    return Workflow(steps=tuple(steps))
+
+
+@given(workflows())
+def test_no_text_outside_the_access_list_is_ever_in_the_messages(workflow: Workflow) -> None:
+    outputs = [f"<<output-{index}>>" for index in range(len(workflow.steps))]
+    for index in range(len(workflow.steps)):
+        context = build("t", workflow, index, answers_of(workflow, "t", *outputs))
+        text = "\n".join(message.content for message in context.messages)
+        shown = {earlier for earlier, output in enumerate(outputs) if output in text}
+        assert shown == set(workflow.reads(index))
+        assert {shared.path[0] for shared in context.granted} == shown
+        assert {shared.path[0] for shared in context.withheld} == set(range(index)) - shown
+
+
+def test_an_access_list_of_all_reads_every_earlier_step() -> None:
+    access: AccessList = "all"
+    workflow = workflow_of(("a", "x", ()), ("a", "y", ()), ("a", "z", access))
+    assert len(build("t", workflow, 2, answers_of(workflow, "t", "1", "2")).granted) == 2

@@ -1,0 +1,215 @@
+"""One step against scripted workers: attempts, time limits, usage, cost, what is kept of what fails."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from conductor_core.chat import Usage
+from conductor_core.engine.step import wait_before_retry_s
+from conductor_core.errors import WorkerError, WorkerFailed, WorkerRateLimited, WorkerRefused, WorkerUnreachable
+from conductor_core.events import StepCompleted, StepDelta, StepFailed, StepRetried, StepStarted
+from conductor_core.trace import RunTrace, StepTrace
+from tests.support.fakes import MemorySink, Reply, ScriptedWorker, quick_settings, run, workflow_of
+
+ONE = workflow_of(("a", "do it", ()))
+
+
+async def one_step(worker: ScriptedWorker, **fields: Any) -> tuple[StepTrace, RunTrace, MemorySink]:
+    trace, sink = await run(worker, workflow=ONE, **fields)
+    return trace.steps[0], trace, sink
+
+
+async def test_a_step_is_recorded_before_it_is_called() -> None:
+    sink = MemorySink(delay_s=0.005)
+    seen: list[list[str]] = []
+
+    def answer(_: object) -> str:
+        seen.append(sink.kinds())
+        return "done"
+
+    step, _, _ = await one_step(ScriptedWorker("a", answer), sink=sink)
+    assert seen == [["run.created", "plan.completed", "step.started"]]
+    assert step.status == "completed"
+
+
+async def test_the_providers_own_figures_are_kept() -> None:
+    usage = Usage(input_tokens=100, output_tokens=7)
+    worker = ScriptedWorker("a").then(Reply(text="x", usage=usage, cost_usd=0.5))
+    step, trace, _ = await one_step(worker)
+    assert (step.usage, step.cost_usd, step.cost_estimated, step.model) == (usage, 0.5, False, "a-model")
+    assert (trace.usage, trace.cost_usd) == (usage, 0.5)
+
+
+async def test_without_figures_usage_is_estimated_and_says_so() -> None:
+    step, _, _ = await one_step(ScriptedWorker("a").then(Reply(text="x" * 40, reasoning="y" * 8, usage=None)))
+    assert step.usage == Usage(input_tokens=6, output_tokens=12, estimated=True)
+    assert step.cost_usd == pytest.approx((6 * 1.0 + 12 * 10.0) / 1e6)
+    assert step.cost_estimated
+
+
+async def test_without_a_price_the_cost_is_unknown_not_zero() -> None:
+    step, trace, _ = await one_step(ScriptedWorker("a", usd_per_mtok=None))
+    assert (step.cost_usd, trace.cost_usd) == (None, None)
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter", "other"])
+async def test_an_answer_that_ended_for_another_reason_is_marked_incomplete(reason: Any) -> None:
+    step, trace, _ = await one_step(ScriptedWorker("a").then(Reply(text="half", finish_reason=reason)))
+    assert (step.status, step.incomplete, step.finish_reason, trace.answer) == ("completed", True, reason, "half")
+
+
+async def test_a_failed_attempt_is_retried_and_keeps_its_partial_text() -> None:
+    worker = ScriptedWorker("a").then(Reply(text="half an ans", error=WorkerFailed("500")), "whole")
+    step, trace, sink = await one_step(worker)
+    (retried,) = (event for event in sink.events if isinstance(event, StepRetried))
+    assert (retried.attempt, retried.error_code, retried.error, retried.partial) == (1, "WorkerFailed", "500", "half an ans")
+    assert (step.output, trace.answer, len(worker.calls)) == ("whole", "whole", 2)
+    # What the provider had begun to answer is counted, by estimate.
+    assert step.attempts[0].usage == Usage(input_tokens=6, output_tokens=3, estimated=True)
+    assert trace.usage == Usage(input_tokens=16, output_tokens=8, estimated=True)
+
+
+async def test_an_attempt_that_brought_nothing_costs_nothing() -> None:
+    step, trace, _ = await one_step(ScriptedWorker("a").then(WorkerUnreachable("no route"), "whole"))
+    assert step.attempts[0].usage == Usage()
+    assert trace.cost_usd == pytest.approx(10 / 1e6 + 50 / 1e6)
+
+
+async def test_a_stream_without_a_finish_reason_was_cut() -> None:
+    step, _, _ = await one_step(ScriptedWorker("a").then(Reply(text="cut of", finish_reason=None), "whole"))
+    assert [attempt.error_code for attempt in step.attempts] == ["WorkerStreamCut"]
+    assert step.output == "whole"
+
+
+async def test_attempts_are_bounded_and_the_partial_text_of_the_last_is_kept() -> None:
+    worker = ScriptedWorker("a", lambda _: Reply(text="partial", error=WorkerFailed("still 500")))
+    step, trace, sink = await one_step(worker)
+    assert len(worker.calls) == 3
+    assert (step.status, step.output, step.error_code, step.error) == ("failed", "partial", "WorkerFailed", "still 500")
+    (failed,) = (event for event in sink.events if isinstance(event, StepFailed))
+    assert failed.attempts == 3
+    assert (trace.status, trace.error_code) == ("failed", "WorkerFailed")
+    assert trace.error == "step 0 (a) failed: still 500"
+
+
+async def test_what_asking_again_cannot_help_is_not_asked_again() -> None:
+    worker = ScriptedWorker("a").then(WorkerRefused("401: key refused"))
+    step, _, _ = await one_step(worker)
+    assert (len(worker.calls), step.status, step.attempts) == (1, "failed", [])
+
+
+async def test_a_worker_that_breaks_fails_its_step_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        step, trace, _ = await one_step(ScriptedWorker("a").then(ZeroDivisionError("division by zero")))
+    assert (step.error_code, trace.status) == ("ZeroDivisionError", "failed")
+    assert step.error == "worker a broke unexpectedly, see the log: ZeroDivisionError: division by zero"
+    assert caplog.records[0].exc_info is not None
+
+
+async def test_the_time_limit_holds_for_each_attempt() -> None:
+    worker = ScriptedWorker("a", timeout_s=0.02).then(Reply(text="slow", hang=True), "in time")
+    step, _, _ = await one_step(worker)
+    assert [attempt.error_code for attempt in step.attempts] == ["WorkerTimedOut"]
+    assert step.attempts[0].error == "worker a gave no complete answer within 0.02 s"
+    assert step.attempts[0].partial == "slow"
+    assert (step.output, worker.closed) == ("in time", 1)
+
+
+async def test_a_timeout_of_the_workers_own_is_not_taken_for_the_time_limit(caplog: pytest.LogCaptureFixture) -> None:
+    step, _, _ = await one_step(ScriptedWorker("a").then(TimeoutError("inside")))
+    assert step.error_code == "TimeoutError"
+    assert "inside" in caplog.text
+
+
+async def test_reasoning_is_logged_and_not_passed_on() -> None:
+    workflow = workflow_of(("a", "think", ()), ("b", "use it", (0,)))
+    reader = ScriptedWorker("b")
+    trace, _ = await run(ScriptedWorker("a").then(Reply(text="out", reasoning="secret thought")), reader, workflow=workflow)
+    assert (trace.steps[0].reasoning, trace.steps[0].output) == ("secret thought", "out")
+    assert "secret thought" not in str(reader.calls)
+
+
+async def test_streamed_text_is_logged_whole() -> None:
+    worker = ScriptedWorker("a").then(Reply(text="abcdefgh", reasoning="hm"))
+    _, _, sink = await one_step(worker, settings=quick_settings(delta_interval_ms=75))
+    deltas = [event for event in sink.events if isinstance(event, StepDelta)]
+    assert "".join(delta.text for delta in deltas if not delta.reasoning) == "abcdefgh"
+    assert "".join(delta.text for delta in deltas if delta.reasoning) == "hm"
+    assert [delta.output_tokens for delta in deltas] == sorted(delta.output_tokens for delta in deltas)
+
+
+async def test_a_slow_log_does_not_hold_up_the_stream() -> None:
+    read: list[int] = []
+
+    class Counting(MemorySink):
+        async def append(self, *events: Any) -> None:
+            if isinstance(events[0], StepDelta):
+                await asyncio.sleep(0.05)
+                read.append(len(worker_texts))
+            await super().append(*events)
+
+    worker_texts: list[str] = []
+
+    class Talking(ScriptedWorker):
+        async def answer(self, messages: Any) -> Any:
+            async for chunk in super().answer(messages):
+                worker_texts.append("x")
+                yield chunk
+
+    step, _, _ = await one_step(Talking("a").then("abcd"), sink=Counting())
+    assert step.output == "abcd"
+    # While the first piece was being written, the whole stream was read.
+    assert read[0] == 3
+
+
+async def test_figures_of_time_are_in_order() -> None:
+    _, _, sink = await one_step(ScriptedWorker("a").then(Reply(text="x", wait_s=0.01)))
+    started = next(event for event in sink.events if isinstance(event, StepStarted))
+    completed = next(event for event in sink.events if isinstance(event, StepCompleted))
+    assert completed.first_token_ms is not None
+    assert 0 < completed.first_token_ms <= completed.duration_ms
+    assert completed.at_ms == pytest.approx(started.at_ms + completed.duration_ms)
+
+
+def test_waits_double_with_jitter_and_are_bounded() -> None:
+    settings = quick_settings(retry_initial_s=1.0, retry_max_s=6.0)
+    error = WorkerError("x")
+    for attempt, least in ((1, 1.0), (2, 2.0), (3, 4.0)):
+        waits = {wait_before_retry_s(error, attempt, settings) for _ in range(20)}
+        assert all(least <= wait <= min(least + 1.0, 6.0) for wait in waits)
+        assert len(waits) > 1
+    assert wait_before_retry_s(error, 9, settings) == 6.0
+
+
+@pytest.mark.parametrize(("asked", "waits"), [(3.0, 3.0), (0.0, 0.0), (3600.0, 6.0), (-1.0, 0.0)])
+def test_retry_after_is_honoured_within_bounds(asked: float, waits: float) -> None:
+    settings = quick_settings(retry_initial_s=1.0, retry_max_s=6.0)
+    assert wait_before_retry_s(WorkerRateLimited("429", retry_after_s=asked), 1, settings) == waits
+
+
+async def test_a_worker_answers_no_more_calls_at_once_than_it_may() -> None:
+    worker = ScriptedWorker("a", lambda _: Reply(text="x", wait_s=0.01), max_concurrency=2)
+    workflow = workflow_of(*(("a", f"part {index}", ()) for index in range(5)))
+    trace, _ = await run(worker, workflow=workflow)
+    assert (worker.most_at_once, trace.status) == (2, "completed")
+
+
+async def test_a_step_that_waits_for_its_turn_has_not_started() -> None:
+    worker = ScriptedWorker("a", lambda _: Reply(text="x", wait_s=0.01), max_concurrency=1)
+    _, sink = await run(worker, workflow=workflow_of(("a", "x", ()), ("a", "y", ())))
+    assert [kind for kind in sink.kinds() if kind in ("step.started", "step.completed")] == [
+        "step.started",
+        "step.completed",
+    ] * 2
+
+
+async def test_a_step_that_waits_before_a_retry_lets_others_call() -> None:
+    worker = ScriptedWorker("a", max_concurrency=1).then(WorkerRateLimited("429", retry_after_s=0.05), "second", "first")
+    trace, sink = await run(
+        worker, workflow=workflow_of(("a", "x", ()), ("a", "y", ())), settings=quick_settings(retry_max_s=1.0)
+    )
+    ends = [event.path for event in sink.events if isinstance(event, StepCompleted)]
+    assert ends == [(1,), (0,)]
+    assert trace.status == "completed"
