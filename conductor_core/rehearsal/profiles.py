@@ -99,13 +99,13 @@ PROFILES: tuple[Profile, ...] = (
 """The published table. Every figure that decides a simulated answer is here or in the constants below."""
 
 DIFFICULTY_LOGITS: Mapping[Difficulty, float] = MappingProxyType({"easy": 1.5, "medium": 0.0, "hard": -1.7})
-GOOD_PLAN_LOGITS, POOR_PLAN_LOGITS = 2.2, -0.4
+GOOD_PLAN_LOGITS, POOR_PLAN_LOGITS = 1.8, -0.4
 """What a plan in view adds to a solver's chance: one that leaves nothing out, one that does."""
 ANCHOR_RIGHT_LOGITS, ANCHOR_WRONG_LOGITS = 1.2, -0.6
 """What earlier answers in view add to a solver's chance, when most of them are right, and when not."""
 CLEAR_LOGITS, VAGUE_LOGITS = 0.4, -0.4
 """An instruction that says what to do in at least five words of its own; one of hardly any."""
-CHECK_LOGITS: Mapping[Difficulty, float] = MappingProxyType({"easy": 0.8, "medium": 0.2, "hard": -0.5})
+CHECK_LOGITS: Mapping[Difficulty, float] = MappingProxyType({"easy": 0.8, "medium": 0.2, "hard": -0.9})
 FALSE_ALARM = 0.02
 """How far a check falls short of certainty on a right solution, as a share of what it falls short on a wrong one."""
 

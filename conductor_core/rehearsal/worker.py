@@ -153,7 +153,7 @@ class _Answerer:
             return writing.unchecked_text(view.given)
         task, worker = view.task, self._profile
         right = answer_key(task.answer, task.solution.kind)
-        subject = view.given[-1]
+        subject = _prevailing(view.given)
         # Another answer that is right makes a mistake easier to see.
         other_is_right = any(each.key == right for each in view.given)
         if subject.key == right:
@@ -162,11 +162,10 @@ class _Answerer:
                 return writing.check_text(task, view.given, "confirmed", task.answer, task.solution.working)
             answer, working = self._slip(task)
             return writing.check_text(task, view.given, "corrected", answer, working)
-        help_logits = profiles.ANCHOR_RIGHT_LOGITS if other_is_right else 0.0
-        mends = self._succeeds(
-            "mend", profiles.mend_chance(worker, task.family, task.difficulty, help_logits=help_logits)
+        chance = profiles.mend_chance(
+            worker, task.family, task.difficulty, help_logits=profiles.ANCHOR_RIGHT_LOGITS if other_is_right else 0.0
         )
-        if mends:
+        if self._succeeds("mend", chance):
             return writing.check_text(task, view.given, "corrected", task.answer, task.solution.working)
         working = next(
             (slip.working for slip in task.solution.slips if slip.answer == subject.answer), ("The working holds.",)
@@ -204,6 +203,12 @@ class _Answerer:
             answer, _ = self._slip(task)
             return writing.final_text(task, answer, last.checked, self._voice)
         return writing.final_text(task, last.answer, last.checked, self._voice)
+
+
+def _prevailing(given: Sequence[Given]) -> Given:
+    """The answer that a check is about: the most frequent one, the last of those where several are."""
+    counts = Counter(each.key for each in given)
+    return max(reversed(given), key=lambda each: counts[each.key])
 
 
 def help_logits(view: View) -> float:

@@ -14,11 +14,11 @@ from conductor_core.rehearsal.profiles import Role, Style
 from conductor_core.rehearsal.view import CHECK_HEADING, PLAN_HEADING, Given, View
 
 _RESULT_FORM: dict[AnswerKind, str] = {
-    "number": "a single number, in the unit that is asked for",
-    "time": "a time of day, HH:MM",
-    "text": "a name, without further words",
+    "number": "as a single number, in the unit that is asked for",
+    "time": "as a time of day, HH:MM",
+    "text": "as a name, without further words",
     "exact": "exactly in the form that is asked for",
-    "code": "one complete function, nothing around it",
+    "code": "as one complete function, nothing around it",
 }
 
 _OPENINGS: dict[str, tuple[str, ...]] = {
@@ -38,7 +38,7 @@ _OPENINGS: dict[str, tuple[str, ...]] = {
 _CLOSINGS = (
     "Only what the question states was used.",
     "Nothing beyond the question was assumed.",
-    "The figures are those of the question, in its order.",
+    "The wording of the question was followed closely.",
     "Each line follows from the one before it.",
 )
 
@@ -80,8 +80,8 @@ def plan_text(task: RehearsalTask, lines: Sequence[str], complete: bool, rng: Ra
         if complete
         else rng.choice(("No particular risk.", "It should be straightforward."))
     )
-    goal = f"The result is wanted as {_RESULT_FORM[task.solution.kind]}."
-    return f"{PLAN_HEADING} {goal}\n\n{steps}\n\n{risk} I leave the figures to the steps that follow."
+    goal = f"The result is wanted {_RESULT_FORM[task.solution.kind]}."
+    return f"{PLAN_HEADING} {goal}\n\n{steps}\n\n{risk} The work itself is left to the steps that follow."
 
 
 def check_text(task: RehearsalTask, given: Sequence[Given], verdict: str, answer: str, working: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from fractions import Fraction
 from random import Random
 
-from conductor_core.rehearsal.families.form import Form, Slip, Slots, Solution, differing, number
+from conductor_core.rehearsal.families.form import Form, Slip, Slots, Solution, differing, money, number
 
 
 def _arithmetic_easy(slots: Slots) -> Solution:
@@ -32,9 +32,9 @@ def _arithmetic_easy(slots: Slots) -> Solution:
 def _arithmetic_medium(slots: Slots) -> Solution:
     trays, rolls, cents, loaves, price = (int(slots[name]) for name in ("trays", "rolls", "cents", "loaves", "price"))
     from_rolls, from_loaves = Fraction(trays * rolls * cents, 100), Fraction(loaves * price, 100)
-    answer = number(from_rolls + from_loaves)
-    last = f"{number(from_rolls)} + {number(from_loaves)} = {answer} euros"
-    without = number(Fraction(trays * cents, 100) + from_loaves)
+    answer = money(from_rolls + from_loaves)
+    last = f"{money(from_rolls)} + {money(from_loaves)} = {answer} euros"
+    without = money(Fraction(trays * cents, 100) + from_loaves)
     return Solution(
         answer,
         "number",
@@ -45,8 +45,8 @@ def _arithmetic_medium(slots: Slots) -> Solution:
         ),
         working=(
             f"Rolls: {trays} × {rolls} = {trays * rolls}",
-            f"From rolls: {trays * rolls} × {cents} cents = {number(from_rolls)} euros",
-            f"From loaves: {loaves} × {price} cents = {number(from_loaves)} euros",
+            f"From rolls: {trays * rolls} × {cents} cents = {money(from_rolls)} euros",
+            f"From loaves: {loaves} × {price} cents = {money(from_loaves)} euros",
             last,
         ),
         check=f"In cents: {trays * rolls * cents} + {loaves * price} = {trays * rolls * cents + loaves * price}.",
@@ -57,19 +57,19 @@ def _arithmetic_medium(slots: Slots) -> Solution:
                 Slip(
                     without,
                     (
-                        f"From rolls: {trays} × {cents} cents = {number(Fraction(trays * cents, 100))} euros",
-                        f"From loaves: {loaves} × {price} cents = {number(from_loaves)} euros",
+                        f"From rolls: {trays} × {cents} cents = {money(Fraction(trays * cents, 100))} euros",
+                        f"From loaves: {loaves} × {price} cents = {money(from_loaves)} euros",
                         f"Together: {without} euros",
                     ),
                 ),
                 Slip(
-                    number(from_rolls),
+                    money(from_rolls),
                     (
                         f"{trays} × {rolls} = {trays * rolls} rolls",
-                        f"{trays * rolls} × {cents} cents = {number(from_rolls)} euros",
+                        f"{trays * rolls} × {cents} cents = {money(from_rolls)} euros",
                     ),
                 ),
-                Slip(number(from_rolls + from_loaves + 1), (f"{number(from_rolls)} + {number(from_loaves + 1)}",)),
+                Slip(money(from_rolls + from_loaves + 1), (f"{money(from_rolls)} + {money(from_loaves + 1)}",)),
             ],
         ),
     )

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from conductor_core.rehearsal.families.form import Form, Slip, Slots, Solution, differing, number
+from conductor_core.rehearsal.families.form import Form, Slip, Slots, Solution, differing, money, number
 
 
 def _cheaper_printer(slots: Slots) -> Solution | None:
@@ -25,10 +25,10 @@ def _cheaper_printer(slots: Slots) -> Solution | None:
         ),
         working=tuple(
             f"Printer {name.upper()}: {slots[f'price_{name}']} + {pages} × {slots[f'cents_{name}']} cents"
-            f" = {number(cost[name])} euros"
+            f" = {money(cost[name])} euros"
             for name in ("a", "b")
         ),
-        check=f"The difference is {number(cost[other] - cost[best])} euros in favour of {best.upper()}.",
+        check=f"The difference is {money(cost[other] - cost[best])} euros in favour of {best.upper()}.",
         risk="comparing purchase prices only",
         slips=(
             Slip(
@@ -49,9 +49,9 @@ def _saving(slots: Slots) -> Solution | None:
     )
     metered = Fraction(basic) + Fraction(per_gb * gigabytes, 100)
     difference = abs(metered - flat) * months
-    answer = number(difference)
-    once = number(abs(metered - flat))
-    gross = number(metered * months)
+    answer = money(difference)
+    once = money(abs(metered - flat))
+    gross = money(metered * months)
     return Solution(
         answer,
         "number",
@@ -61,8 +61,8 @@ def _saving(slots: Slots) -> Solution | None:
             f"Multiply by {months} months.",
         ),
         working=(
-            f"Metered: {basic} + {gigabytes} × {per_gb} cents = {number(metered)} euros a month",
-            f"Difference: |{number(metered)} − {flat}| = {once} euros a month",
+            f"Metered: {basic} + {gigabytes} × {per_gb} cents = {money(metered)} euros a month",
+            f"Difference: |{money(metered)} − {flat}| = {once} euros a month",
             f"{once} × {months} = {answer} euros",
         ),
         check=f"Totals: {gross} against {flat * months} euros.",
@@ -70,11 +70,11 @@ def _saving(slots: Slots) -> Solution | None:
         slips=differing(
             answer,
             [
-                Slip(once, (f"Metered: {number(metered)} euros", f"Difference: {once} euros")),
-                Slip(gross, (f"{number(metered)} × {months} = {gross}",)),
+                Slip(once, (f"Metered: {money(metered)} euros", f"Difference: {once} euros")),
+                Slip(gross, (f"{money(metered)} × {months} = {gross}",)),
                 Slip(
-                    number(difference + months),
-                    (f"{number(abs(metered - flat) + 1)} × {months} = {number(difference + months)}",),
+                    money(difference + months),
+                    (f"{money(abs(metered - flat) + 1)} × {months} = {money(difference + months)}",),
                 ),
             ],
         ),
@@ -97,12 +97,12 @@ def _offers(slots: Slots) -> Solution | None:
     ranked = sorted(total, key=lambda name: total[name])
     if total[ranked[0]] == total[ranked[1]]:
         return None
-    answer = number(total[ranked[0]])
+    answer = money(total[ranked[0]])
     working = (
-        f"Offer A: {setup_a} + {months} × {month_a} = {number(total['A'])} euros",
-        f"Offer B: {months} × ({month_b} + {gigabytes} × {cents_b} cents) = {months} × {number(metered)} = "
-        f"{number(total['B'])} euros",
-        f"Offer C: ({months} − {free_c}) × {month_c} = {number(total['C'])} euros",
+        f"Offer A: {setup_a} + {months} × {month_a} = {money(total['A'])} euros",
+        f"Offer B: {months} × ({month_b} + {gigabytes} × {cents_b} cents) = {months} × {money(metered)} = "
+        f"{money(total['B'])} euros",
+        f"Offer C: ({months} − {free_c}) × {month_c} = {money(total['C'])} euros",
     )
     no_fee = {**total, "A": Fraction(month_a * months)}
     no_gift = {**total, "C": Fraction(month_c * months)}
@@ -116,8 +116,8 @@ def _offers(slots: Slots) -> Solution | None:
             "Take the lowest total.",
         ),
         working=(*working, f"Cheapest: offer {ranked[0]} at {answer} euros"),
-        check=f"The next best, offer {ranked[1]}, costs {number(total[ranked[1]])} euros, "
-        f"{number(total[ranked[1]] - total[ranked[0]])} more.",
+        check=f"The next best, offer {ranked[1]}, costs {money(total[ranked[1]])} euros, "
+        f"{money(total[ranked[1]] - total[ranked[0]])} more.",
         risk="forgetting a fee that is paid once",
         slips=differing(
             answer,
@@ -132,7 +132,7 @@ def _offers(slots: Slots) -> Solution | None:
 
 def _cheapest(total: dict[str, Fraction], lines: tuple[str, ...]) -> Slip:
     best = min(total, key=lambda name: total[name])
-    return Slip(number(total[best]), (*lines, f"Cheapest: offer {best} at {number(total[best])} euros"))
+    return Slip(money(total[best]), (*lines, f"Cheapest: offer {best} at {money(total[best])} euros"))
 
 
 def _break_even(slots: Slots) -> Solution | None:
@@ -145,8 +145,8 @@ def _break_even(slots: Slots) -> Solution | None:
     days = (dear - cheap) / saved
     # Strictly ahead: on an exact tie the next day decides.
     whole = int(days) + 1
-    answer, a_day = str(whole), number(saved)
-    running = number(Fraction(use_b * cents, 100))
+    answer, a_day = str(whole), money(saved)
+    running = money(Fraction(use_b * cents, 100))
     return Solution(
         answer,
         "number",
@@ -161,8 +161,8 @@ def _break_even(slots: Slots) -> Solution | None:
             f"{dear - cheap} / {a_day} = {number(days)} days",
             f"Ahead for the first time after {answer} days",
         ),
-        check=f"After {whole - 1} days it has saved {number(saved * (whole - 1))} euros, after {answer} days "
-        f"{number(saved * whole)}; the extra price is {dear - cheap}.",
+        check=f"After {whole - 1} days it has saved {money(saved * (whole - 1))} euros, after {answer} days "
+        f"{money(saved * whole)}; the extra price is {dear - cheap}.",
         risk="rounding down to a day on which it is not yet ahead",
         slips=differing(
             answer,

@@ -172,6 +172,11 @@ def number(value: Fraction | int | float) -> str:
     return f"{float(rounded):.2f}".rstrip("0").rstrip(".")
 
 
+def money(value: Fraction | int) -> str:
+    """An amount with its two decimals, none where it is whole."""
+    return number(value) if Fraction(value).denominator == 1 else f"{float(value):.2f}"
+
+
 def clock(minutes: int) -> str:
     """Minutes after midnight as HH:MM; after midnight it starts again."""
     return f"{minutes // 60 % 24:02d}:{minutes % 60:02d}"

@@ -138,8 +138,8 @@ def test_the_programs_pass_the_unit_tests_they_are_given(difficulty: Difficulty)
 def test_the_least_time_is_the_longest_chain() -> None:
     task = recognise(
         "Plan an event with six tasks. survey: 3 h. design: 5 h, after survey. build: 9 h, after survey. labels: 2 h, "
-        "after design. testing: 4 h, after design and build. launch: 1 h, after labels and testing. With people enough, "
-        "what is the least number of hours?"
+        "after design. testing: 4 h, after design and build. launch: 1 h, after labels and testing. With people "
+        "enough, what is the least number of hours?"
     )
     assert task is not None
     assert task.family == "planning"
