@@ -63,11 +63,12 @@ async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan
             allow_recursion=request.allow_recursion,
             allow_stop=parent is not None,
         )
+        streamed = writing.deltas.take()
         now_ms = recorder.now_ms()
         duration_ms = now_ms - writing.started_ms
         if checked.workflow is not None:
             await recorder.emit(
-                *writing.deltas.take(),
+                *streamed,
                 ev.PlanCompleted(
                     run_id=recorder.run_id,
                     at_ms=now_ms,
@@ -85,7 +86,7 @@ async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan
             )
             return checked.workflow
         await recorder.emit(
-            *writing.deltas.take(),
+            *streamed,
             ev.PlanRejected(
                 run_id=recorder.run_id,
                 at_ms=now_ms,

@@ -197,9 +197,10 @@ class StepCall:
         await asyncio.sleep(wait_s)
 
     async def _fail(self, code: str, message: str, attempt: int, usage: Usage) -> None:
+        streamed = self._deltas.take()
         now_ms = self._recorder.now_ms()
         await self._recorder.emit(
-            *self._deltas.take(),
+            *streamed,
             ev.StepFailed(
                 run_id=self._run_id,
                 at_ms=now_ms,
@@ -215,11 +216,12 @@ class StepCall:
         )
 
     async def _complete(self, finished: Finished, attempt: int) -> Answer:
-        output, now_ms = "".join(self._text), self._recorder.now_ms()
+        output, streamed = "".join(self._text), self._deltas.take()
         usage = finished.usage or self._estimate()
         digest = digest_text(output)
+        now_ms = self._recorder.now_ms()
         await self._recorder.emit(
-            *self._deltas.take(),
+            *streamed,
             ev.StepCompleted(
                 run_id=self._run_id,
                 at_ms=now_ms,
