@@ -72,7 +72,7 @@ def open_conductor(ref: str, settings: Settings) -> Conductor:
         base_url, model = _server_and_model(ref)
         return RemoteConductor(ref, base_url, model, settings)
     folder = Path(ref).expanduser()
-    if folder.is_dir():
+    if ref and folder.is_dir():
         try:
             inspect_folder(folder)
         except ModelUnavailable as error:

@@ -50,11 +50,11 @@ def plan_grammar(shape: PlanShape) -> str:
     rules = [
         f'root ::= reasoning "{MODEL_ID}" ({" | ".join(lists)})',
         rf'reasoning ::= "" | thought{thoughts} "\n"',
-        r'thought ::= [^_`\x00-\x08\x0b-\x1f\x7f] | "_" [^_i`\x00-\x1f\x7f]',
+        r'thought ::= [^_`\x00-\x08\x0b-\x1f\x7f\ud800-\udfff] | "_" [^_i`\x00-\x1f\x7f\ud800-\udfff]',
         f"worker ::= {_any_of(range(shape.choices))}",
         rf'instruction ::= "\"" visible character{characters} "\""',
-        r'visible ::= [^ "\\\x00-\x1f\x7f\u00a0\u2000-\u200f\u2028-\u202f\u3000] | "\\" ["\\]',
-        r'character ::= [^"\\\x00-\x1f\x7f\u2028\u2029] | "\\" ["\\n]',
+        r'visible ::= [^ "\\\x00-\x1f\x7f\u00a0\u2000-\u200f\u2028-\u202f\u3000\ud800-\udfff] | "\\" ["\\]',
+        r'character ::= [^"\\\x00-\x1f\x7f\u2028\u2029\ud800-\udfff] | "\\" ["\\n]',
     ]
     for index in range(shape.max_steps):
         rules += _access_rules(index)

@@ -70,7 +70,7 @@ class LocalWorker:
                     allowed -= len(piece.encode())
                     if allowed < 0:
                         raise WorkerOutputTooLarge(
-                            f"worker {self._spec.name}: wrote more than the {self._spec.max_output_bytes:,} bytes it may"
+                            f"worker {self._spec.name}: wrote over the {self._spec.max_output_bytes:,} bytes it may"
                         )
                     for chunk in thoughts.feed(piece):
                         yield chunk

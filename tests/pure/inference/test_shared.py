@@ -10,6 +10,7 @@ from conductor_core.inference import model as model_module
 from conductor_core.inference.errors import InferenceError, ModelUnavailable
 from conductor_core.inference.generation import Done, Generation
 from conductor_core.inference.shared import shared_model
+from conductor_core.inference.source import ModelFiles
 from tests.support.tiny_models import random_model
 
 
@@ -25,7 +26,7 @@ async def test_one_model_for_all_who_name_it(tmp_path: Path, monkeypatch: pytest
     loads: list[Path] = []
     original = model_module.LoadedModel.__init__
 
-    def counting(self: model_module.LoadedModel, files: model_module.ModelFiles) -> None:
+    def counting(self: model_module.LoadedModel, files: ModelFiles) -> None:
         loads.append(files.folder)
         original(self, files)
 

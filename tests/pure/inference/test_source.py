@@ -47,9 +47,10 @@ def test_says_that_weights_are_missing(model: Path) -> None:
         source.inspect_folder(model)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\xff" * 40, b"\x02\x00\x00\x00\x00\x00\x00\x00{}x"[:9], b"\x02" + b"\0" * 7 + b"[]"]
-)
+LENGTH_2 = b"\x02" + b"\0" * 7
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 40, LENGTH_2 + b"{", LENGTH_2 + b"[]", LENGTH_2 + b"\xff\xff"])
 def test_refuses_broken_safetensors(model: Path, content: bytes) -> None:
     (model / "model.safetensors").write_bytes(content)
     with pytest.raises(ModelUnavailable, match="not a whole safetensors file"):
@@ -75,9 +76,7 @@ def test_a_name_that_can_be_no_model_is_refused_at_once() -> None:
         source.fetch("no such thing")
 
 
-def test_a_hub_model_that_cannot_be_downloaded_is_one_clear_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_failed_download_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ModelUnavailable) as caught:

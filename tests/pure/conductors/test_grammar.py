@@ -1,0 +1,143 @@
+import itertools
+from functools import cache
+
+import pytest
+import xgrammar
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conductor_core.conductors.grammar import STOP, PlanBudget, PlanShape, least_tokens, plan_grammar, plan_schema
+from conductor_core.workflow.parser import parse_completion
+from conductor_core.workflow.validation import validate
+
+BYTES = [bytes([value]) for value in range(256)]
+
+
+@cache
+def _compiled(shape: PlanShape) -> xgrammar.CompiledGrammar:
+    info = xgrammar.TokenizerInfo([*BYTES, b""], vocab_type=xgrammar.VocabType.RAW, stop_token_ids=[256])
+    return xgrammar.GrammarCompiler(info).compile_grammar(plan_grammar(shape))
+
+
+def accepts(shape: PlanShape, text: str) -> bool:
+    matcher = xgrammar.GrammarMatcher(_compiled(shape), terminate_without_stop_token=True)
+    return matcher.accept_string(text) and matcher.is_terminated()
+
+
+def plan(ids: str, subtasks: str, access: str, before: str = "") -> str:
+    return f"{before}model_id = [{ids}]\nsubtasks = [{subtasks}]\naccess_list = [{access}]"
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_accepts_every_form_of_a_legal_plan(bounded: bool) -> None:
+    shape = PlanShape(choices=3, max_steps=4, bounded=bounded)
+    assert accepts(shape, plan("2", '"x"', "[]"))
+    assert accepts(shape, plan("0, 1", '"Ask \\"why\\"", "a\\nb \\\\ ä 😀 {question}"', '[], "all"'))
+    assert accepts(
+        shape, plan("0, 1, 2, 0", '"a", "b", "c", "d"', "[], [0], [0, 1], [1, 2]", "Use max_sum.\n\n")
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        plan("3", '"x"', "[]"),  # unknown agent
+        plan("0, 1", '"x"', "[]"),  # unequal lengths
+        plan("0", '"x"', "[0]"),  # self reference
+        plan("0, 1", '"x", "y"', "[], [1]"),
+        plan("0, 1", '"x", "y"', "[], [2]"),  # forward
+        plan("0, 1, 2", '"x", "y", "z"', "[], [], [1, 0]"),  # descending
+        plan("0, 1, 2", '"x", "y", "z"', "[], [], [0, 0]"),  # twice
+        plan("0", '""', "[]"),  # empty instruction
+        plan("0", '"  "', "[]"),
+        plan("0, 0, 0, 0, 0", '"a", "b", "c", "d", "e"', "[], [], [], [], []"),  # too many steps
+        plan("0", '"a\nb"', "[]"),  # newline in a string
+        plan("0", '"x"', "[]") + "\nand more",
+        plan("0", '"x"', "[]", "```\n"),
+        plan("0", '"x"', "[]", "model_id = [9]\n"),
+        plan("0", '"x"', "[]", "So: "),  # lists begin a line of their own
+        STOP,
+    ],
+)
+def test_refuses_every_other(text: str) -> None:
+    assert not accepts(PlanShape(choices=3, max_steps=4), text)
+
+
+def test_the_stop_is_offered_only_in_a_recursion() -> None:
+    assert accepts(PlanShape(choices=3, max_steps=4, may_stop=True), "Done.\n" + STOP)
+    assert parse_completion(STOP).is_stop
+
+
+def test_access_lists_are_all_subsets() -> None:
+    shape = PlanShape(choices=1, max_steps=5)
+    for size in range(4):
+        for subset in itertools.combinations(range(4), size):
+            listed = ", ".join(map(str, subset))
+            assert accepts(shape, plan("0, 0, 0, 0, 0", '"a", "b", "c", "d", "e"', f"[], [], [], [], [{listed}]"))
+
+
+def test_two_digit_ordinals_and_steps() -> None:
+    shape = PlanShape(choices=12, max_steps=12)
+    subtasks = ", ".join(f'"{i}"' for i in range(12))
+    access = ", ".join(["[]"] * 11 + ["[2, 10]"])
+    assert accepts(shape, plan(", ".join(["11"] * 12), subtasks, access))
+
+
+class RandomWriter:
+    """Draws one allowed byte after the other, as a model that knows nothing would, under the budget's forcing."""
+
+    def __init__(self, shape: PlanShape, limit: int, seed: st.DataObject) -> None:
+        self.shape, self.limit, self.seed = shape, limit, seed
+
+    def write(self) -> tuple[str, int]:
+        matcher = xgrammar.GrammarMatcher(_compiled(self.shape), terminate_without_stop_token=True)
+        mask = xgrammar.allocate_token_bitmask(1, 257)
+        budget = PlanBudget(self.shape.max_steps)
+        random = self.seed.draw(st.randoms(use_true_random=False))
+        text, used = b"", 0
+        while not matcher.is_terminated() and used < self.limit + 50:
+            forced = budget(text.decode("utf-8", "ignore"), used, self.limit)
+            if forced is not None and matcher.accept_string(forced):
+                text, used = text + forced.encode(), used + len(forced)
+                continue
+            matcher.fill_next_token_bitmask(mask)
+            words = mask[0].tolist()
+            allowed = [byte for byte in range(256) if words[byte // 32] >> byte % 32 & 1]
+            byte = random.choice(allowed)
+            assert matcher.accept_token(byte)
+            text, used = text + bytes([byte]), used + 1
+        return text.decode(), used
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    data=st.data(),
+    choices=st.integers(1, 12),
+    max_steps=st.integers(1, 7),
+    spare=st.sampled_from([0, 1, 37, 300]),
+    may_stop=st.booleans(),
+)
+def test_even_a_byte_at_a_time_plans_are_whole_within_the_limit(
+    data: st.DataObject, choices: int, max_steps: int, spare: int, may_stop: bool
+) -> None:
+    shape = PlanShape(choices=choices, max_steps=max_steps, may_stop=may_stop)
+    limit = least_tokens(max_steps) + spare
+    text, used = RandomWriter(shape, limit, data).write()
+    assert used <= limit
+    parsed = parse_completion(text)
+    assert not parsed.faults
+    if not (may_stop and parsed.is_stop):
+        assert not validate(parsed, [f"w{i}" for i in range(choices)], max_steps=max_steps).faults
+
+
+def test_the_schema_says_the_same_of_agents_and_lengths() -> None:
+    schema = plan_schema(PlanShape(choices=3, max_steps=4))
+    steps = schema["properties"]["steps"]
+    assert (steps["minItems"], steps["maxItems"]) == (1, 4)
+    assert steps["items"]["properties"]["agent"]["enum"] == [0, 1, 2]
+    assert plan_schema(PlanShape(choices=3, max_steps=4, may_stop=True))["properties"]["steps"]["minItems"] == 0
+
+
+def test_a_plan_in_the_schema_is_read() -> None:
+    parsed = parse_completion('{"steps": [{"instruction": "a", "agent": 1, "access_list": "all"}]}')
+    assert not validate(parsed, ["x", "y"], max_steps=2).faults

@@ -1,0 +1,58 @@
+import re
+
+from conductor_core.chat import ParentPlan, PlanRequest, WorkerSpec
+from conductor_core.conductors.prompt import STATIC_MESSAGES, full_prompt
+from conductor_core.workflow.parser import parse_completion
+from conductor_core.workflow.topology import topology
+from conductor_core.workflow.validation import validate
+
+AGENTS = tuple(
+    WorkerSpec(name=name, provider="openai", model=name, description=description)
+    for name, description in (("gpt-9", "proofs and\nhard sums"), ("claude-x", "code"), ("nobody", ""))
+)
+
+
+def test_workers_are_ordinals_with_a_description_and_never_a_name() -> None:
+    system, _ = full_prompt(PlanRequest(task="t", agents=AGENTS, max_steps=4))
+    assert "Model 0: proofs and hard sums\nModel 1: code\nModel 2\n" in system.content
+    assert "at most 4 steps" in system.content
+    assert not any(agent.name in system.content for agent in AGENTS)
+
+
+def test_what_does_not_depend_on_the_task_comes_first() -> None:
+    one, other = (
+        full_prompt(PlanRequest(task=task, agents=AGENTS, parent=parent, seed=seed))
+        for task, parent, seed in (("one", None, 0), ("other", ParentPlan(plan="p", last_response="r"), 1))
+    )
+    assert one[:STATIC_MESSAGES] == other[:STATIC_MESSAGES]
+    assert "one" in one[-1].content
+
+
+def test_the_examples_obey_the_rules_they_teach() -> None:
+    system, _ = full_prompt(PlanRequest(task="t", agents=AGENTS))
+    examples = system.content.split("EXAMPLES")[1].split("YOUR WORKERS")[0].split("\n\nTask: ")[1:]
+    assert len(examples) == 4
+    shapes = []
+    for example in examples:
+        parsed = parse_completion(example)
+        assert not parsed.faults
+        assert not parsed.repairs
+        checked = validate(parsed, ["a", "b", "c", "d"], max_steps=5)
+        assert not checked.faults
+        assert not checked.warnings
+        assert checked.workflow is not None
+        shapes.append(topology(checked.workflow))
+        assert all("{question}" in step.instruction for step in checked.workflow.steps[:1])
+    assert len(set(shapes)) >= 3
+
+
+def test_recursion_offers_the_conductor_and_the_stop() -> None:
+    parent = ParentPlan(plan="model_id = [0]", last_response="It is 408.")
+    system, user = full_prompt(PlanRequest(task="t", agents=AGENTS, allow_recursion=True, parent=parent))
+    assert "Model 3: you yourself" in system.content
+    assert re.search(r"Task: t.*model_id = \[0\].*It is 408\..*three empty lists", user.content, re.DOTALL)
+
+
+def test_faults_of_the_last_attempt_are_told() -> None:
+    _, user = full_prompt(PlanRequest(task="t", agents=AGENTS, rejected=("Step 1 reads step 4.",)))
+    assert "- Step 1 reads step 4." in user.content
