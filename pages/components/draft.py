@@ -1,0 +1,127 @@
+"""A plan under a person's hands: the workflow as edited, with undo and redo. Pure; the editor draws it.
+
+Each step keeps an *id* through every change of structure, so that a field on the page stays with its step when the
+step's number changes.
+"""
+
+from dataclasses import dataclass, replace
+
+from conductor_core.workflow.edit import Reference, add_step, move_step, remove_step, replace_step
+from conductor_core.workflow.model import Step, Workflow
+
+
+@dataclass(frozen=True)
+class Version:
+    """The workflow at one moment, and the ids of its steps."""
+
+    workflow: Workflow
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What is edited, where it began, and the way back.
+
+    Attributes:
+        note: what the last change took along, in one sentence; empty: nothing.
+        generation: grows whenever fields must show other text than a person typed (undo, redo, reset).
+    """
+
+    original: Workflow
+    now: Version
+    past: tuple[Version, ...] = ()
+    future: tuple[Version, ...] = ()
+    next_id: int = 0
+    note: str = ""
+    generation: int = 0
+
+    @property
+    def workflow(self) -> Workflow:
+        return self.now.workflow
+
+    @property
+    def changed(self) -> bool:
+        return self.workflow != self.original
+
+
+def begin(workflow: Workflow) -> Draft:
+    count = len(workflow.steps)
+    return Draft(workflow, Version(workflow, tuple(range(count))), next_id=count)
+
+
+def _step_on(draft: Draft, now: Version, note: str = "", next_id: int | None = None) -> Draft:
+    if now == draft.now:
+        return draft
+    return replace(
+        draft,
+        now=now,
+        past=(*draft.past, draft.now),
+        future=(),
+        note=note,
+        next_id=draft.next_id if next_id is None else next_id,
+    )
+
+
+def change(draft: Draft, index: int, step: Step) -> Draft:
+    """Puts ``step`` in the place of step ``index``."""
+    return _step_on(draft, Version(replace_step(draft.workflow, index, step), draft.now.ids))
+
+
+def insert(draft: Draft, index: int, step: Step) -> Draft:
+    """A new step ``index``."""
+    ids = (*draft.now.ids[:index], draft.next_id, *draft.now.ids[index:])
+    return _step_on(draft, Version(add_step(draft.workflow, index, step), ids), next_id=draft.next_id + 1)
+
+
+def remove(draft: Draft, index: int) -> Draft:
+    """Takes step ``index`` out; the note says which references went with it."""
+    workflow, lost = remove_step(draft.workflow, index)
+    ids = (*draft.now.ids[:index], *draft.now.ids[index + 1 :])
+    return _step_on(draft, Version(workflow, ids), f"Step {index} is removed{_in_words(lost)}.")
+
+
+def move(draft: Draft, index: int, to_index: int) -> Draft:
+    """Moves step ``index``; the note says which references no longer point back and were dropped."""
+    workflow, lost = move_step(draft.workflow, index, to_index)
+    ids = list(draft.now.ids)
+    ids.insert(to_index, ids.pop(index))
+    return _step_on(draft, Version(workflow, tuple(ids)), f"Step {index} is now step {to_index}{_in_words(lost)}.")
+
+
+def undo(draft: Draft) -> Draft:
+    if not draft.past:
+        return draft
+    return replace(
+        draft,
+        now=draft.past[-1],
+        past=draft.past[:-1],
+        future=(draft.now, *draft.future),
+        note="",
+        generation=draft.generation + 1,
+    )
+
+
+def redo(draft: Draft) -> Draft:
+    if not draft.future:
+        return draft
+    return replace(
+        draft,
+        now=draft.future[0],
+        past=(*draft.past, draft.now),
+        future=draft.future[1:],
+        note="",
+        generation=draft.generation + 1,
+    )
+
+
+def reset(draft: Draft) -> Draft:
+    """Back to the original, as one more change that can be undone."""
+    start = begin(draft.original)
+    return replace(_step_on(draft, start.now, "All changes are taken back."), generation=draft.generation + 1)
+
+
+def _in_words(lost: tuple[Reference, ...]) -> str:
+    if not lost:
+        return ""
+    named = ", ".join(f"step {reference.reader} reading step {reference.read}" for reference in lost)
+    return f"; with it went: {named} (numbered as before)"
