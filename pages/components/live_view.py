@@ -38,12 +38,17 @@ class Numbered(Protocol):
 
 @dataclass(frozen=True)
 class Draft:
-    """A step that can already be read in an unfinished completion."""
+    """A step that can already be read in an unfinished completion. ``access_list``: None: not written yet."""
 
     instruction: str
     agent: str
-    access_list: AccessList
-    reads: tuple[int, ...]
+    access_list: AccessList | None
+
+    def reads(self, index: int) -> tuple[int, ...] | None:
+        """The earlier steps it may see, being step ``index``."""
+        if self.access_list is None or self.access_list == "all":
+            return None if self.access_list is None else tuple(range(index))
+        return tuple(sorted({earlier for earlier in self.access_list if 0 <= earlier < index}))
 
 
 class LiveView:
@@ -111,7 +116,7 @@ class LiveView:
             return {**message, "draft": None}
         self._drafts[path] = draft
         changed = {"draft": self._draft_json(path)}
-        if [step.reads for step in draft] != [step.reads for step in known]:
+        if [step.access_list for step in draft] != [step.access_list for step in known]:
             changed["layout"] = self._layout()
         return {**message, **changed}
 
@@ -150,7 +155,9 @@ class LiveView:
     def _layout(self) -> MessageJson:
         rounds = []
         for each in _rounds(self._trace):
-            reads = tuple(step.reads for step in each.steps or self._drafts.get(each.path, ()))
+            drafts = self._drafts.get(each.path, ())
+            reads: tuple[tuple[int, ...] | None, ...] = tuple(step.reads for step in each.steps)
+            reads = reads or tuple(step.reads(index) for index, step in enumerate(drafts))
             if reads or not each.path:
                 rounds.append(Round(each.path, reads))
         return network_data(lay_out(rounds))
@@ -160,10 +167,10 @@ class LiveView:
             {
                 "instruction": step.instruction,
                 "agent": step.agent,
-                "access_list": step.access_list if step.access_list == "all" else list(step.access_list),
-                "reads": list(step.reads),
+                "access_list": step.access_list,
+                "reads": step.reads(index) or (),
             }
-            for step in self._drafts[path]
+            for index, step in enumerate(self._drafts[path])
         ]
         return {"round": list(path), "steps": steps}
 
@@ -177,14 +184,11 @@ def draft_steps(raw: str, trace: RunTrace) -> tuple[Draft, ...]:
     """The steps that can already be read in ``raw``, their agents named by the pool of ``trace``."""
     names = [spec.name for spec in trace.pool.workers]
     drafts = []
-    for index, step in enumerate(partial_steps(raw)):
+    for step in partial_steps(raw):
         agent = step.agent
         if isinstance(agent, int):
             agent = names[agent] if 0 <= agent < len(names) else f"agent {agent}"
-        access_list: AccessList = () if step.access_list is None else step.access_list
-        wanted = range(index) if access_list == "all" else access_list
-        reads = tuple(sorted({earlier for earlier in wanted if 0 <= earlier < index}))
-        drafts.append(Draft(step.instruction or "", agent or "", access_list, reads))
+        drafts.append(Draft(step.instruction or "", agent or "", step.access_list))
     return tuple(drafts)
 
 

@@ -59,8 +59,8 @@ class SameOrigin:
     """Refuses calls of our own routes (HTTP and WebSocket) that a page of another origin makes.
 
     A browser names the page's origin; it must be the host that was called. That host must itself be one that a foreign
-    page cannot claim (DNS rebinding): an IP address, ``localhost``, or the name in Streamlit's ``browser.serverAddress``.
-    A caller that is no browser sends no Origin and is let through.
+    page cannot claim (DNS rebinding): an IP address, ``localhost``, or the name in Streamlit's option
+    ``browser.serverAddress``. A caller that is no browser sends no Origin and is let through.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -30,10 +30,10 @@ NOMINAL_PITCH_PX = 260
 
 @dataclass(frozen=True)
 class Round:
-    """The shape of one plan: for each step, the earlier steps it reads."""
+    """The shape of one plan: for each step, the earlier steps it reads; None: not written yet, drawn in a row."""
 
     path: Path
-    reads: tuple[tuple[int, ...], ...]
+    reads: tuple[tuple[int, ...] | None, ...]
 
 
 @dataclass(frozen=True)
@@ -169,15 +169,19 @@ class _Block:
 def _lay_out_round(each: Round) -> _Block:
     if not each.reads:
         return _Block((), (), 0, -CARD_HEIGHT_PX / 2, CARD_HEIGHT_PX / 2)
-    columns = _columns(each.reads)
+    # A step whose access list is not written yet stands after the one before it, without an edge.
+    columns = _columns(
+        [((index - 1,) if index else ()) if reads is None else reads for index, reads in enumerate(each.reads)]
+    )
+    known = tuple(reads or () for reads in each.reads)
     layer = {index: number for number, column in enumerate(columns) for index in column}
     y = {
         index: (place - (len(column) - 1) / 2) * ROW_PITCH_PX
         for column in columns
         for place, index in enumerate(column)
     }
-    lanes = _lanes(each.reads, layer, columns, y)
-    edges = _edges(each, layer, y, lanes)
+    lanes = _lanes(known, layer, columns, y)
+    edges = _edges(each.path, known, layer, y, lanes)
     card_top, card_bottom = min(y.values()) - CARD_HEIGHT_PX / 2, max(y.values()) + CARD_HEIGHT_PX / 2
     lane_ys = [lane.y for lane in lanes.values()]
     nodes = tuple(Node((*each.path, index), layer[index], y[index]) for index in range(len(each.reads)))
@@ -243,9 +247,13 @@ def _free_y(
 
 
 def _edges(
-    each: Round, layer: Mapping[int, int], y: Mapping[int, float], lanes: Mapping[int, Lane]
+    path: Path,
+    reads: Sequence[Sequence[int]],
+    layer: Mapping[int, int],
+    y: Mapping[int, float],
+    lanes: Mapping[int, Lane],
 ) -> tuple[Edge, ...]:
-    pairs = [(source, target) for target, sources in enumerate(each.reads) for source in sources]
+    pairs = [(source, target) for target, sources in enumerate(reads) for source in sources]
     lane_of: dict[tuple[int, int], Lane] = {}
     for source, target in pairs:
         if layer[target] > layer[source] + 1:
@@ -258,8 +266,9 @@ def _edges(
     def arriving(pair: tuple[int, int]) -> float:
         return lane_of[pair].y if pair in lane_of else y[pair[0]]
 
-    source_dy, target_dy = {}, {}
-    for index in range(len(each.reads)):
+    source_dy: dict[tuple[int, int], float] = {}
+    target_dy: dict[tuple[int, int], float] = {}
+    for index in range(len(reads)):
         # All edges of one lane leave as one line.
         heights = sorted({leaving(pair) for pair in pairs if pair[0] == index})
         ports = dict(zip(heights, _ports(len(heights)), strict=True))
@@ -268,8 +277,8 @@ def _edges(
         target_dy |= dict(zip(incoming, _ports(len(incoming)), strict=True))
     return tuple(
         Edge(
-            (*each.path, source),
-            (*each.path, target),
+            (*path, source),
+            (*path, target),
             source_dy[source, target],
             target_dy[source, target],
             lane_of.get((source, target)),

@@ -120,7 +120,8 @@ function footer(step, status, model) {
       return step.reads.length ? `waits for ${unfinished(step, model).join(", ") || "its turn"}` : "ready to start"
     case "running": {
       const rate = speed(step, model)
-      return `${seconds(ms)} · ${tokens(model.stepTokens(step))}${rate ? ` · ${rate} tok/s` : ""}`
+      const count = model.stepTokens(step)
+      return `${seconds(ms)}${count ? ` · ${tokens(count)}` : ""}${rate ? ` · ${rate} tok/s` : ""}`
     }
     case "retrying":
       return `attempt ${step.attempts.length + 1} · ${seconds(ms)}`

@@ -25,6 +25,7 @@ export function usd(value) {
 export const shortHash = (hash) => (hash ? `${hash.slice(0, 4)}…${hash.slice(-4)}` : "–")
 
 export function accessList(list) {
+  if (list === null || list === undefined) return "…"
   return list === "all" ? '"all"' : `[${list.join(", ")}]`
 }
 

@@ -11,8 +11,8 @@ const NARROWEST_CARD = 166
 const NARROWEST_GAP = 46
 const WIDEST_GAP = 130
 const MARGIN = 26
-const LEAST_HEIGHT = 284
-const MOST_HEIGHT = 620
+const LEAST_HEIGHT = 292
+const MOST_HEIGHT = 456
 
 export class Graph {
   constructor({ onSelect }) {

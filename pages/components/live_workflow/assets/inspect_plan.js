@@ -1,11 +1,15 @@
 // The tabs about the Conductor's work: what it wrote, what it was asked, what that took.
 
 import { copyButton, el, setText } from "./dom.js"
-import { plural, seconds, tokens } from "./format.js"
+import { pathKey, plural, seconds, tokens } from "./format.js"
 import { messageList, once } from "./inspect_step.js"
 import { visible } from "./text.js"
 
 export const planTabs = { Plan: plan, Prompt: prompt, Cost: cost }
+export const innerPlanTabs = { Plan: plan, Prompt: prompt }
+
+// The round shown: the one that the selected step opened, else the first.
+const roundOf = (model, step) => model.rounds.get(step ? pathKey(step.path) : "")
 
 function plan(body) {
   let raw = ""
@@ -16,15 +20,15 @@ function plan(body) {
   const bar = el("div", { class: "bar" }, el("b", {}, "As written"), el("span", { class: "spring" }), copyButton("Copy what the Conductor wrote", () => raw))
   const rejected = el("div", {})
   body.append(state, bar, reasoning, lists, rejected)
-  return (model) => {
-    const round = model.rounds.get("")
+  return (model, step) => {
+    const round = roundOf(model, step)
     raw = round?.raw ?? ""
     const parts = splitReasoning(raw)
     reasoning.hidden = !parts.reasoning
     setText(reasoningText, visible(parts.reasoning))
     setText(lists, visible(parts.lists))
     lists.hidden = bar.hidden = !raw
-    lists.classList.toggle("streaming", model.planning && round?.status === "planning")
+    lists.classList.toggle("streaming", !model.ended && round?.status === "planning")
     once(state, JSON.stringify([round?.status, round?.source, round?.duration_ms, round?.rejected.length, model.run?.status, raw === ""]), () => planState(model, round))
     once(rejected, round?.rejected.length ?? 0, () => (round?.rejected ?? []).map(rejectedAttempt))
   }
@@ -33,7 +37,7 @@ function plan(body) {
 function planState(model, round) {
   if (!round) return [el("p", { class: "muted" }, "The Conductor's writing appears here as it happens.")]
   const lines = []
-  if (model.planning) lines.push(el("p", { class: "muted" }, round.raw ? "Writing the plan; steps appear in the graph as they can be read." : "Reading the task…"))
+  if (!model.ended && round.status === "planning") lines.push(el("p", { class: "muted" }, round.raw ? "Writing the plan; steps appear in the graph as they can be read." : "Reading the task…"))
   if (round.source === "conductor") lines.push(el("p", {}, `✓ ${plural(round.workflow?.steps.length ?? 0, "step")} · ${round.topology} · written in ${seconds(round.duration_ms)}`))
   if (round.source === "file") lines.push(el("p", {}, "This plan was given, not written by a Conductor."))
   if (round.source === "parent") lines.push(el("p", {}, "This plan comes from an earlier run."))
@@ -64,9 +68,9 @@ export function splitReasoning(raw) {
 function prompt(body) {
   const list = el("div", { class: "messages" })
   body.append(list)
-  return (model) => {
-    const sent = model.rounds.get("")?.messages ?? []
-    once(list, `${model.run?.run_id}|${sent.length}`, () =>
+  return (model, step) => {
+    const sent = roundOf(model, step)?.messages ?? []
+    once(list, `${model.run?.run_id}|${step?.path}|${sent.length}`, () =>
       sent.length ? messageList(sent) : [el("p", { class: "muted" }, "No Conductor was asked.")],
     )
   }
@@ -75,8 +79,8 @@ function prompt(body) {
 function cost(body) {
   const table = el("dl", { class: "figures-list" })
   body.append(table)
-  return (model) => {
-    const round = model.rounds.get("")
+  return (model, step) => {
+    const round = roundOf(model, step)
     const conductor = model.run?.conductor
     const rows = [
       ["Model", conductor?.model ?? "–"],

@@ -60,7 +60,7 @@ function sawParts(model, step, begun, onSelect) {
   const sum = (parts) => parts.reduce((total, part) => total + part.tokens, 0)
   const ratio = `${count(sum(step.granted))} of ${count(sum(all))} earlier tokens granted.`
   const names = step.withheld.map((part) =>
-    el("div", { class: "withheld-part" }, `✕ ${pathKey(part.path)} · ${visible(part.agent)}`, el("span", { class: "muted" }, ` ${tokens(part.tokens)} · `), hash(part.sha256)),
+    el("div", { class: "withheld-part" }, `✕ ${pathKey(part.path)} · ${visible(part.agent)} `, size(part)),
   )
   const head = step.withheld.length ? `Withheld: ${plural(step.withheld.length, "output")}. ${ratio}` : `Withheld: nothing. ${all.length ? ratio : "No step came before."}`
   const seen = granted.length ? granted : [el("p", { class: "muted" }, "This step saw its instruction and no earlier output.")]
@@ -82,11 +82,15 @@ function sharedCard(model, part, onSelect) {
   const key = pathKey(part.path)
   const index = model.agentIndex(part.agent)
   const title = el("div", {}, el("b", {}, `from ${key} · ${visible(part.agent)} `))
-  if (part.tokens !== null) title.append(el("span", { class: "muted number" }, `${tokens(part.tokens)} · `), hash(part.sha256))
+  if (part.tokens !== null) title.append(size(part))
   const line = el("div", { class: "preview" }, firstLine(model, part.path))
   const card = el("button", { type: "button", class: "shared", title: `Open step ${key}`, onclick: () => onSelect(key) }, title, line)
   card.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
   return card
+}
+
+function size({ tokens: length, sha256 }) {
+  return el("span", { class: "muted number" }, ...(sha256 ? [`${tokens(length)} · `, hash(sha256)] : ["no output at that time"]))
 }
 
 function firstLine(model, path) {

@@ -2,7 +2,7 @@
 
 import { el, setText } from "./dom.js"
 import { pathKey } from "./format.js"
-import { planTabs } from "./inspect_plan.js"
+import { innerPlanTabs, planTabs } from "./inspect_plan.js"
 import { stepTabs } from "./inspect_step.js"
 import { visible } from "./text.js"
 
@@ -31,12 +31,14 @@ export class Inspector {
     this.editable = editable
     const step = selected === null ? null : model.step(selected)
     this.kind = step ? "step" : "plan"
-    const tabs = step ? stepTabs : planTabs
-    if (!(this.wanted[this.kind] in tabs)) this.wanted[this.kind] = Object.keys(tabs)[0]
+    const opened = step && model.rounds.has(pathKey(step.path))
+    const tabs = step ? { ...stepTabs, ...(opened ? innerPlanTabs : {}) } : planTabs
+    // A tab that this step does not have is kept in mind for the next that does.
+    const tab = this.wanted[this.kind] in tabs ? this.wanted[this.kind] : Object.keys(tabs)[0]
+    this.tab = tab
     this.follow.hidden = following || model.ended || model.run === null
     this.showTabs(Object.keys(tabs))
     this.showHead(model, step)
-    const tab = this.wanted[this.kind]
     const identity = `${model.run?.run_id}/${selected}/${tab}`
     if (identity !== this.shown) {
       this.shown = identity
@@ -70,7 +72,7 @@ export class Inspector {
       )
     }
     for (const button of this.tabs.children) {
-      const chosen = button.textContent === this.wanted[this.kind]
+      const chosen = button.textContent === this.tab
       button.setAttribute("aria-selected", chosen ? "true" : "false")
       button.tabIndex = chosen ? 0 : -1
     }
@@ -86,7 +88,7 @@ export class Inspector {
     if (!step) return
     event.preventDefault()
     const names = this.tabNames
-    const next = names[(names.indexOf(this.wanted[this.kind]) + step + names.length) % names.length]
+    const next = names[(names.indexOf(this.tab) + step + names.length) % names.length]
     this.choose(next)
     ;[...this.tabs.children].find((button) => button.textContent === next).focus()
   }

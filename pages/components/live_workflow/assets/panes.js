@@ -103,7 +103,7 @@ class Pane {
     } else {
       this.markdown.reset()
       this.body.classList.add("placeholder")
-      this.body.replaceChildren(el("p", { class: "muted" }, placeholder(step)))
+      this.body.replaceChildren(el("p", { class: "muted" }, placeholder(step, model.rounds.has(this.key))))
     }
     this.body.classList.toggle("streaming", running && step.output !== "")
   }
@@ -133,10 +133,10 @@ function recent(text) {
   return text.slice(text.indexOf("\n", from) + 1)
 }
 
-function placeholder(step) {
+function placeholder(step, inner) {
   switch (step.status) {
     case "running":
-      return "Waiting for the first token…"
+      return inner ? "The steps of its round stand below." : "Waiting for the first token…"
     case "skipped":
       return "Not run."
     case "failed":

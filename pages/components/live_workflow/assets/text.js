@@ -83,7 +83,8 @@ export class StreamedMarkdown {
   // Shows `text`; `done`: no more will come, so that lists and tables spanning blocks are joined.
   show(text, done) {
     if (text === this.text && done === this.done) return
-    if (!text.startsWith(this.text) || this.done) this.reset()
+    // The first text may follow a placeholder that stood in the element.
+    if (this.text === "" || this.done || !text.startsWith(this.text)) this.reset()
     this.text = text
     this.done = done
     if (done) {
