@@ -115,7 +115,7 @@ def _access_items(node: Node, notes: Notes, step: int) -> AccessList | None:
         if item.kind == "number" and _whole_number(item) is not None and item.text.lstrip("+-").isdigit():
             indices.append(_whole_number(item) or 0)
             continue
-        inner = None if item.kind == "object" else _inner_access(item, notes, step)
+        inner = _inner_access(item, notes, step)
         if inner is None:
             readable = readable and not item.closed
         elif inner == "all":
@@ -156,7 +156,7 @@ def _indices_in(text: str) -> tuple[int, ...] | None:
 def _whole_number(node: Node) -> int | None:
     """The number if it is whole; one too large for any index is cut to a large one, which is out of range too."""
     whole, _, fraction = node.text.partition(".")
-    if fraction.strip("0"):
+    if fraction.strip("0") or "e" in node.text.lower():
         return None
     sign = -1 if whole.startswith("-") else 1
     digits = whole.lstrip("+-")

@@ -18,6 +18,7 @@ _ESCAPE = re.compile(
 _SIMPLE = {
     "n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "\\": "\\", "'": "'", '"': '"',
 }  # fmt: skip
+_COMMAND = re.compile(r"\\[A-Za-z]{1,30}")
 _LINE_END = re.compile(r"\r\n?")
 _DANGLING = re.compile(r"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-fA-F]{0,3}|x[0-9a-fA-F]?|U[0-9a-fA-F]{0,7})?)\Z")
 _MUST_ESCAPE = re.compile('[\x00-\x1f"\\\\\x7f-\x9f\u2028\u2029]')
@@ -37,7 +38,8 @@ def decode(body: str, *, raw: bool = False, json: bool = False, latex: bool = Fa
 
     def replace(match: re.Match[str]) -> str:
         if latex and LATEX.match(body, match.start()):
-            kept.append(body[match.start() : match.start() + 12])
+            command = _COMMAND.match(body, match.start())
+            kept.append(command.group() if command else match.group())
             return match.group()
         return _character(match, json=json)
 

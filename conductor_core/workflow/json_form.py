@@ -4,40 +4,50 @@ The extra step keys ``step`` and ``result`` of the first open proof of concept a
 """
 
 import difflib
+import re
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from conductor_core.workflow.entries import read_access, read_agent, read_instruction
 from conductor_core.workflow.literals import Node, NotLiteral, Reader, Reading
 from conductor_core.workflow.parsed import Parsed, RawStep
-from conductor_core.workflow.source import Notes, Source
+from conductor_core.workflow.scan import CANONICAL
+from conductor_core.workflow.source import Notes, Source, shorten
 
-_STEP_KEYS = ("instruction", "agent", "access_list")
+_STEP_KEYS: tuple[Literal["instruction", "agent", "access_list"], ...] = ("instruction", "agent", "access_list")
 _IGNORED_STEP_KEYS = ("step", "result")
 _TOP_KEYS = ("task", "steps")
+_NAMES_STEPS = re.compile(r'"(?:steps|task)"\s*:')
 
 
-def looks_like_json(text: str) -> bool:
-    """Whether ``text`` is meant as JSON with steps, rather than as an object or a text with the three lists."""
-    stripped = text.lstrip()
-    if stripped[:1] == "[":
-        return True
-    return stripped[:1] == "{" and not any(f'"{name}"' in stripped for name in ("model_id", "subtasks"))
+def read_json(text: str) -> Parsed | None:
+    """The workflow in JSON ``text``; None if the text is no JSON, or JSON of the three lists instead of steps.
 
-
-def read_json(text: str) -> Parsed:
-    """The workflow in JSON ``text``. JSON that is not valid is a fault; what can be read of it is there for display."""
+    Broken JSON that names steps is read as JSON: the break is a fault, and what can be read is there for display.
+    """
+    start = len(text) - len(text.lstrip())
+    if text[start : start + 1] not in ("{", "["):
+        return None
     source = Source(text)
     notes = Notes(source)
     reader = Reader(source, json=True)
-    start = len(source.text) - len(source.text.lstrip())
     try:
         reading = reader.strict(start)
         rest = source.text[reading.node.end :]
         if rest.strip():
             raise NotLiteral(len(source.text) - len(rest.lstrip()), "something follows the end of the JSON")
     except NotLiteral as error:
-        notes.fault("bad_json", f"This is not valid JSON: {error.reason}.", error.offset)
+        if not (text[start] == "{" and _NAMES_STEPS.search(text)):
+            return None
+        sentence = (
+            f"This is not valid JSON: {error.reason}." if error.code == "bad_json" else f"Too much: {error.reason}."
+        )
+        notes.fault(error.code, sentence, error.offset)
         reading = reader.lenient(start)
+    else:
+        keys = {key.text for key in reading.node.items[::2]} if reading.node.kind == "object" else set()
+        if "steps" not in keys and keys & set(CANONICAL.values()):
+            return None
     return _read_root(reading, notes)
 
 
@@ -81,11 +91,13 @@ def _read_step(node: Node, notes: Notes, index: int, *, in_file: bool) -> RawSte
     for key, value in _pairs(node, notes, index):
         if key.text in _STEP_KEYS:
             values[key.text] = value
-        elif key.text not in _IGNORED_STEP_KEYS:
+        elif key.text not in _IGNORED_STEP_KEYS and in_file:
             _unknown(key, _STEP_KEYS, notes, index)
-    missing = [key for key in _STEP_KEYS if key not in values]
-    if missing and node.closed:
-        notes.fault("missing_key", f"Step {index} lacks {' and '.join(missing)}.", node.start, step=index)
+        elif key.text not in _IGNORED_STEP_KEYS:
+            notes.repair(key.start, f"left out the unknown key {shorten(key.text)} of step {index}")
+    for field in _STEP_KEYS:
+        if field not in values and node.closed:
+            notes.fault("missing_key", f"Step {index} has no {field}.", node.start, step=index, field=field)
     instruction, agent, access = (values.get(key) for key in _STEP_KEYS)
     position = notes.source.position
     return RawStep(

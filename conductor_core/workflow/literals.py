@@ -15,12 +15,12 @@ from typing import Literal
 from conductor_core.workflow.escapes import decode, without_dangling_escape
 from conductor_core.workflow.source import Source, shorten
 
-MAX_DEPTH = 8
-MAX_ITEMS = 1000
+MAX_DEPTH = 32
+MAX_ITEMS = 10_000
 
 _SPACE = re.compile(r"(?:[\s\ufeff]+|#[^\r\n]*|\\(?=[\r\n]))*")
 _LENIENT_SPACE = re.compile(r"(?:[\s\ufeff]+|#[^\r\n]*|//[^\r\n]*|\\(?=[\r\n]))*")
-_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?![\w.])")
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![\w.])")
 _KEYWORD = re.compile(r"(?:None|True|False|null|true|false)(?!\w)")
 _WORD = re.compile(r"[^,\[\](){}'\"#\r\n:=]*")
 _OPEN_QUOTE = re.compile(r"(?P<prefix>[rRbBuUfF]{0,2})(?P<quote>'''|\"\"\"|['\"])")
@@ -41,8 +41,7 @@ class Node:
     """A literal and where it stands: ``text[start:end]``.
 
     Attributes:
-        text: of a string, what it stands for; of a word, the word.
-        number: of a number.
+        text: of a string, what it stands for; of a word or a number, as written.
         items: of a list, its entries; of an object, keys and values in turn.
         closed: False if it has no end of its own.
     """
@@ -51,7 +50,6 @@ class Node:
     start: int
     end: int
     text: str = ""
-    number: float = 0
     items: tuple["Node", ...] = ()
     closed: bool = True
 
@@ -68,8 +66,9 @@ class Reading:
 class NotLiteral(Exception):
     """Strict reading failed at ``offset``."""
 
-    def __init__(self, offset: int, reason: str) -> None:
+    def __init__(self, offset: int, reason: str, code: str = "bad_json") -> None:
         super().__init__(reason)
+        self.code = code
         self.offset = offset
         self.reason = reason
 
@@ -92,6 +91,7 @@ class Reader:
         self._stops = stops
         self._json = json
         self._strict = True
+        self._short_strings = False
         self._limit = len(self.text)
         self._at = 0
         self._repairs: list[tuple[int, str]] = []
@@ -101,8 +101,13 @@ class Reader:
         """Reads the literal at ``start``. Raises: NotLiteral."""
         return self._read(start, len(self.text), strict=True)
 
-    def lenient(self, start: int, limit: int | None = None) -> Reading:
-        """Reads what can be read of the literal at ``start``, no further than ``limit``. Never raises."""
+    def lenient(self, start: int, limit: int | None = None, *, short_strings: bool = False) -> Reading:
+        """Reads what can be read of the literal at ``start``, no further than ``limit``. Never raises.
+
+        Args:
+            short_strings: strings are names and indices, not prose: a quote before a comma always closes.
+        """
+        self._short_strings = short_strings
         return self._read(start, len(self.text) if limit is None else limit, strict=False)
 
     def _read(self, start: int, limit: int, *, strict: bool) -> Reading:
@@ -142,7 +147,7 @@ class Reader:
 
     def _stop(self, code: str, offset: int, sentence: str) -> None:
         if self._strict:
-            raise NotLiteral(offset, sentence)
+            raise NotLiteral(offset, sentence, code if code in ("too_deep", "too_large") else "bad_json")
         if self._problem is None:
             self._problem = (code, offset, sentence)
 
@@ -162,7 +167,7 @@ class Reader:
         number = _NUMBER.match(self.text, start, self._limit)
         if number:
             self._at = number.end()
-            return Node("number", start, self._at, text=number.group(), number=float(number.group()[:19]))
+            return Node("number", start, self._at, text=number.group())
         keyword = _KEYWORD.match(self.text, start, self._limit)
         if keyword:
             self._at = keyword.end()
@@ -299,24 +304,24 @@ class Reader:
             raise NotLiteral(start, "expected a plain string")
         if "f" in prefix or "b" in prefix:
             self._repairs.append((start, f"read {prefix}{quote}…{quote} as a plain string"))
-        body_end = self._find_close(quote)
+        body_end = self._find_close(quote, start)
         body = self.text[opening.end() : body_end]
         closed = self._at > body_end
         if not closed:
             body = without_dangling_escape(body)
         text, latex = decode(body, raw="r" in prefix, json=self._json, latex=not self._json)
         for command in latex:
-            self._repairs.append((start, f"kept {shorten(command, 12)} as written: it is LaTeX, no control character"))
-        if closed and quote in _CLOSERS:
-            self._repairs.append((start, "read typographic quotes as plain ones"))
+            self._repairs.append((start, f"kept {command} as written: it is LaTeX, no control character"))
+        if closed and quote[0] not in "'\"":
+            self._repairs.append((start, f"read {'backticks' if quote == '`' else 'typographic quotes'} as quotes"))
         return text, closed
 
-    def _find_close(self, quote: str) -> int:
+    def _find_close(self, quote: str, opened: int) -> int:
         """The offset where the string's inside ends; ``_at`` then stands after the quote, or at the limit if none."""
         triple = len(quote) == 3
         closers = _CLOSERS.get(quote, quote[0])
         special = re.compile(f"[\\\\\r\n{re.escape(closers)}]")
-        opened, noted = self._at, set[str]()
+        noted: set[str] = set()
         while True:
             match = special.search(self.text, self._at, self._limit)
             if match is None:
@@ -359,6 +364,8 @@ class Reader:
         self.work += match.end() - after
         here, char = match.end(), self.text[match.end()]
         ended_line = any(end in match.group() for end in "\r\n")
+        if char == "," and self._short_strings:
+            return True
         if char == ",":
             ahead = _VALUE_AHEAD.match(self.text, here + 1, self._limit)
             self.work += ahead.end() - here if ahead else 1

@@ -7,7 +7,7 @@ read otherwise than written in ``Parsed.repairs``. The codes of all faults are i
 """
 
 from conductor_core.workflow.entries import read_access, read_agent, read_instruction
-from conductor_core.workflow.json_form import looks_like_json, read_json, read_steps
+from conductor_core.workflow.json_form import read_json, read_steps
 from conductor_core.workflow.literals import Node
 from conductor_core.workflow.model import Place
 from conductor_core.workflow.parsed import Parsed, PartialStep, Position, RawStep
@@ -54,7 +54,7 @@ def parse_workflow_file(text: str) -> Parsed:
     if len(text) > MAX_CHARACTERS:
         return _too_large(text)
     text = text.removeprefix("\ufeff")
-    return read_json(text) if looks_like_json(text) else parse_completion(text)
+    return read_json(text) or parse_completion(text)
 
 
 def partial_steps(text: str) -> tuple[PartialStep, ...]:

@@ -6,6 +6,7 @@ than dots. The last whole one counts.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -30,7 +31,7 @@ _HEAD = re.compile(
     r"|(?P<steps>steps))"
     r"[\"'`*”’]{0,3}"
     r"(?:\s*:\s*[A-Za-z][\w.]{0,20}(?:\[[\w\[\], .|]{0,60}\])?\s*=|\s*[=:])[*]{0,2}"
-    r"\s*(?:```\w{0,12}\s*)?(?=[\[(])",
+    r"\s*(?:```\w{0,12}\s*)?(?(steps)(?=\[\s*[{\]])|(?=[\[(]))",
     re.IGNORECASE,
 )
 _REASONING_END = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
@@ -104,36 +105,40 @@ def _assignments(source: Source) -> tuple[list[Assignment], int]:
     """All assignments in order, none inside another."""
     text = source.text
     heads = list(_HEAD.finditer(text))
-    stops = [head.start() for head in heads]
-    barriers = sorted(
-        [head.start() for head in heads if _begins_line(text, head.start())]
-        + [match.start() for match in _REASONING_END.finditer(text)]
-    )
-    reader = Reader(source, stops=stops)
-    json_reader = Reader(source, stops=stops, json=True)
+    reasoning_ends = [match.start() for match in _REASONING_END.finditer(text)]
+    line_starts = [head.start() for head in heads if _begins_line(text, head.start())]
+    barriers = sorted([*reasoning_ends, *line_starts])
+    reader = Reader(source, stops=[head.start() for head in heads])
+    json_reader = Reader(source, json=True)
     found: list[Assignment] = []
-    position, barrier = 0, 0
+    position = 0
     for head in heads:
         if head.start() < position:
             continue
-        while barrier < len(barriers) and barriers[barrier] < head.end():
-            barrier += 1
-        limit = barriers[barrier] if barrier < len(barriers) else len(text)
         field: Field = next(name for name in CANONICAL if head[name])
-        reading = _read(json_reader if field == "steps" else reader, head.end(), limit)
+        if field == "steps":
+            reading = _read(json_reader, head.end(), _next(reasoning_ends, head.end(), len(text)))
+        else:
+            reading = _read(reader, head.end(), _next(barriers, head.end(), len(text)), short=field != "instruction")
         found.append(Assignment(field, head[field], head.start(), reading))
         position = max(reading.node.end, head.end())
     return found, reader.work + json_reader.work
 
 
-def _read(reader: Reader, start: int, limit: int) -> Reading:
+def _next(offsets: Sequence[int], offset: int, end: int) -> int:
+    """The first of the ascending ``offsets`` that is not before ``offset``, else ``end``."""
+    at = bisect_left(offsets, offset)
+    return offsets[at] if at < len(offsets) else end
+
+
+def _read(reader: Reader, start: int, limit: int, *, short: bool = False) -> Reading:
     """Strictly where that succeeds, else leniently. Strict reading may run far before it fails, so it is rationed."""
     if reader.work <= _STRICT_WORK_PER_CHARACTER * len(reader.text):
         try:
             return reader.strict(start)
         except NotLiteral:
             pass
-    return reader.lenient(start, limit)
+    return reader.lenient(start, limit, short_strings=short)
 
 
 def _begins_line(text: str, offset: int) -> bool:

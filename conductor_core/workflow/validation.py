@@ -136,7 +136,10 @@ class _Check:
 
 
 def _earlier(index: int) -> str:
-    return "" if index == 0 else f", 0 to {index - 1}" if index > 1 else ", that is step 0"
+    """Which steps step ``index`` may read."""
+    if index == 0:
+        return ", and there is none before step 0"
+    return ", that is step 0" if index == 1 else f", that is steps 0 to {index - 1}"
 
 
 def _warnings(steps: Sequence[RawStep], names: Sequence[str | None]) -> list[Fault]:

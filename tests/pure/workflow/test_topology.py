@@ -1,0 +1,150 @@
+import itertools
+
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_core.workflow.model import AccessList, Step, Workflow
+from conductor_core.workflow.topology import ancestors, critical_path, descendants, layers, to_digraph, topology
+
+
+def plan(*access_lists: AccessList, agents: str = "", same: bool = False) -> Workflow:
+    """A workflow of these access lists; agents by letter, else all different."""
+    return Workflow(
+        steps=tuple(
+            Step(
+                instruction="solve" if same else f"instruction {index}",
+                agent=agents[index] if agents else f"agent {index}",
+                access_list=access_list,
+            )
+            for index, access_list in enumerate(access_lists)
+        )
+    )
+
+
+@st.composite
+def workflows(draw: st.DrawFn) -> Workflow:
+    access_lists: list[AccessList] = []
+    for index in range(draw(st.integers(0, 8))):
+        reads = draw(st.lists(st.integers(0, index - 1), max_size=4)) if index else []
+        access_lists.append("all" if draw(st.booleans()) else tuple(reads))
+    return plan(*access_lists)
+
+
+@pytest.mark.parametrize(
+    ("workflow", "name"),
+    [
+        (plan(), "stop"),
+        (plan(()), "one shot"),
+        (plan("all"), "one shot"),
+        (plan((), (0,)), "chain"),
+        (plan((), (0,), (1,)), "chain"),
+        (plan((), "all", "all"), "chain"),
+        (plan((), (0,), (0, 1), (2,)), "chain"),
+        (plan((), (), (0, 1)), "fan-out"),
+        (plan((), (), (), "all"), "fan-out"),
+        (plan((), (0,), (0,), (1, 2)), "fan-out"),
+        (plan((), (0,), (0,), "all"), "fan-out"),
+        (plan((), (), (0, 1), same=True), "best-of-n"),
+        (plan((), (), (), "all", same=True), "best-of-n"),
+        (plan((), (), (0, 1), (0, 1), agents="abab"), "debate"),
+        (plan((), (), "all", "all", agents="abab"), "debate"),
+        (plan((), (), (0, 1), (0, 1), "all", agents="ababc"), "debate"),
+        (plan((), (), (0, 1), (), (2, 3)), "tree"),
+        (plan((), (), (0, 1), (2,)), "tree"),
+        (plan((), (), "all", "all"), "tree"),
+        (plan((), (0,), (), (1, 2)), "tree"),
+        (plan((), (), (0,), (1,), (2, 3)), "tree"),
+        (plan((), ()), "mixed"),
+        (plan((), (0,), (0,)), "mixed"),
+        (plan((), (), (0,)), "mixed"),
+        (plan((), (), (0, 1), (0,), (2, 3)), "mixed"),
+    ],
+)
+def test_shapes(workflow: Workflow, name: str) -> None:
+    assert topology(workflow) == name
+
+
+def test_the_same_instruction_is_recognised_across_white_space_and_case() -> None:
+    steps = [("Solve  it.", ()), ("solve\nit.", ()), ("Choose.", (0, 1))]
+    workflow = Workflow(steps=tuple(Step(instruction=text, agent="a", access_list=reads) for text, reads in steps))
+    assert topology(workflow) == "best-of-n"
+
+
+def test_a_selector_that_misses_an_attempt_is_no_best_of_n() -> None:
+    assert topology(plan((), (), (), (0, 2), same=True)) == "mixed"
+
+
+def test_layers_of_a_plan_whose_edges_skip_layers() -> None:
+    assert layers(plan((), (), (0,), (0, 2), "all")) == ((0, 1), (2,), (3,), (4,))
+    assert layers(plan()) == ()
+
+
+def test_references_that_are_no_earlier_steps_are_no_edges() -> None:
+    workflow = plan((0,), (5, -1, 1, 0), (1,))
+    assert list(to_digraph(workflow).edges) == [(0, 1), (1, 2)]
+    assert topology(workflow) == "chain"
+
+
+def test_the_graph_carries_agent_and_instruction() -> None:
+    graph = to_digraph(plan((), (0,)))
+    assert graph.nodes[1] == {"agent": "agent 1", "instruction": "instruction 1"}
+
+
+def test_ancestors_and_descendants() -> None:
+    diamond = plan((), (0,), (0,), (1, 2), ())
+    assert ancestors(diamond, 3) == {0, 1, 2}
+    assert descendants(diamond, 0) == {1, 2, 3}
+    assert ancestors(diamond, 4) == descendants(diamond, 4) == frozenset()
+    with pytest.raises(IndexError, match="no step 5"):
+        ancestors(diamond, 5)
+    with pytest.raises(IndexError, match="no step -1"):
+        descendants(diamond, -1)
+
+
+def test_critical_path_of_a_diamond_follows_the_slower_branch() -> None:
+    diamond = plan((), (0,), (0,), (1, 2))
+    assert critical_path(diamond, [10, 50, 20, 10]) == (0, 1, 3)
+    assert critical_path(diamond, [10, 20, 50, 10]) == (0, 2, 3)
+
+
+def test_critical_path_may_end_before_the_answer() -> None:
+    assert critical_path(plan((), ()), [30.0, 5.0]) == (0,)
+    assert critical_path(plan(), []) == ()
+
+
+def test_critical_path_wants_one_sound_duration_a_step() -> None:
+    with pytest.raises(ValueError, match="2 steps need as many durations, not 1"):
+        critical_path(plan((), ()), [1.0])
+    for bad in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="finite and not negative"):
+            critical_path(plan(()), [bad])
+
+
+@given(workflows())
+def test_layers_hold_every_step_once_and_lead_forwards(workflow: Workflow) -> None:
+    level = {index: depth for depth, layer in enumerate(layers(workflow)) for index in layer}
+    assert sorted(level) == list(range(len(workflow.steps)))
+    for index in level:
+        reads = workflow.reads(index)
+        assert level[index] == 1 + max((level[earlier] for earlier in reads), default=-1)
+
+
+@given(st.data(), workflows())
+def test_the_critical_path_is_as_long_as_the_longest_path(data: st.DataObject, workflow: Workflow) -> None:
+    count = len(workflow.steps)
+    durations_ms = data.draw(st.lists(st.integers(0, 1000), min_size=count, max_size=count))
+    path = critical_path(workflow, durations_ms)
+    graph = to_digraph(workflow)
+    assert all(graph.has_edge(*edge) for edge in itertools.pairwise(path))
+    for earlier, later in graph.edges:
+        graph.edges[earlier, later]["weight"] = durations_ms[later]
+    graph.add_weighted_edges_from(("start", index, durations_ms[index]) for index in range(count))
+    longest = nx.dag_longest_path_length(graph) if count else 0
+    assert sum(durations_ms[index] for index in path) == longest
+
+
+@given(workflows())
+def test_every_workflow_has_a_shape(workflow: Workflow) -> None:
+    assert topology(workflow) in {"stop", "one shot", "chain", "fan-out", "tree", "debate", "best-of-n", "mixed"}
