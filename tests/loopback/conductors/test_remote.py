@@ -1,0 +1,222 @@
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from conductor_core.chat import Conductor, PlanFinished, PlanRequest, PlanText, WorkerSpec
+from conductor_core.conductors import open_conductor, remote
+from conductor_core.errors import ConductorUnavailable
+from conductor_core.settings import Settings
+from conductor_core.workflow.parser import parse_completion
+from conductor_core.workflow.validation import validate
+from tests.support.provider import Answer, Call, Cut, Reply, ScriptedProvider, cut_after, delta, error, hang_after, sse
+
+PLAN = 'One worker will do.\nmodel_id = [1]\nsubtasks = ["Answer: {question}"]\naccess_list = [[]]'
+AGENTS = tuple(WorkerSpec(name=name, provider="rehearsal", model="m", description="sums") for name in ("a", "b"))
+REQUEST = PlanRequest(task="What is 17 * 24?", agents=AGENTS, max_steps=3)
+
+
+class KnownServer(ScriptedProvider):
+    """A scripted provider that says what kind of server it is, by model owner and further addresses."""
+
+    def __init__(self, owner: str | None = "scripted", **documents: Any) -> None:
+        super().__init__()
+        self._documents = {f"/{name.replace('__', '/')}": document for name, document in documents.items()}
+        if owner is not None:
+            self._documents["/v1/models"] = {"data": [{"id": "scripted", "owned_by": owner}]}
+
+    def _script(self, call: Call) -> Reply:
+        if call.is_completion:
+            return super()._script(call)
+        document = self._documents.get(call.path)
+        if document is None:
+            return error(404)
+        return Reply([json.dumps(document).encode()], content_type="application/json")
+
+
+def conductor(server: ScriptedProvider, **settings: Any) -> Conductor:
+    return open_conductor(f"{server.url}#scripted", Settings(**settings))
+
+
+async def write(writer: Conductor, request: PlanRequest = REQUEST) -> tuple[str, PlanFinished]:
+    try:
+        pieces = [piece async for piece in writer.write(request)]
+    finally:
+        await writer.aclose()
+    assert isinstance(pieces[-1], PlanFinished)
+    return "".join(piece.text for piece in pieces if isinstance(piece, PlanText)), pieces[-1]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[KnownServer]:
+    with KnownServer() as running:
+        yield running
+
+
+async def test_writes_a_plan(server: KnownServer) -> None:
+    server.always(Answer(PLAN, usage=(1200, 40), pieces=9))
+    writer = conductor(server, plan_max_tokens=300)
+    text, finished = await write(writer)
+    assert text == PLAN
+    assert finished.finish_reason == "stop"
+    assert (finished.usage.input_tokens, finished.usage.output_tokens) == (1200, 40)
+    assert not finished.usage.estimated
+    (call,) = server.completions
+    assert [message["content"] for message in call.messages] == [m.content for m in writer.messages(REQUEST)]
+    assert call.body["max_tokens"] == 300
+    assert call.headers["accept-encoding"] == "identity"
+    assert "authorization" not in call.headers
+
+
+async def test_a_key_comes_from_the_environment(server: KnownServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONDUCTOR_API_KEY", "k-123")
+    server.always(Answer(PLAN))
+    await write(conductor(server))
+    assert {call.headers.get("authorization") for call in server.calls} == {"Bearer k-123"}
+
+
+@pytest.mark.parametrize(
+    ("owner", "documents", "parameter"),
+    [
+        ("vllm", {"version": {"version": "0.12.1"}}, "structured_outputs"),
+        ("vllm", {"version": {"version": "0.8.5.post1"}}, "guided_grammar"),
+        ("vllm", {}, "structured_outputs"),
+        ("llamacpp", {}, "grammar"),
+        ("me", {}, "grammar"),
+        ("sglang", {}, "ebnf"),
+        ("library", {}, "response_format"),
+        ("organization_owner", {}, "response_format"),
+        (None, {"props": {"default_generation_settings": {}}}, "grammar"),
+        (None, {"api__version": {"version": "0.5.1"}}, "response_format"),
+        (None, {}, "response_format"),
+    ],
+)
+async def test_each_kind_of_server_is_asked_in_its_own_way(
+    owner: str | None, documents: dict[str, Any], parameter: str
+) -> None:
+    with KnownServer(owner, **documents) as server:
+        server.always(Answer(PLAN))
+        writer = conductor(server)
+        await write(writer)
+        body = server.completions[0].body
+        known = {"structured_outputs", "guided_grammar", "grammar", "ebnf", "response_format"}
+        assert known & body.keys() == {parameter}
+        assert writer.info.constrained
+        await write(writer)
+        assert len([call for call in server.calls if call.path == "/v1/models"]) == 1
+
+
+async def test_a_plan_in_the_schemas_form_is_a_plan(server: KnownServer) -> None:
+    server.always(Answer('{"steps": [{"instruction": "Answer", "agent": 1, "access_list": []}]}'))
+    text, _ = await write(conductor(server))
+    assert not validate(parse_completion(text), ["a", "b"], max_steps=3).faults
+
+
+async def test_unconstrained_asks_for_no_form(server: KnownServer) -> None:
+    server.always(Answer(PLAN))
+    writer = conductor(server, constrained=False)
+    await write(writer)
+    assert not writer.info.constrained
+    assert [call.path for call in server.calls] == ["/v1/chat/completions"]
+    assert "response_format" not in server.completions[0].body
+
+
+@pytest.mark.parametrize("status", [400, 422])
+async def test_a_refused_form_is_given_up_and_on_the_record(server: KnownServer, status: int) -> None:
+    server.then(error(status, {"error": {"message": "response_format is not supported"}}))
+    server.always(Answer(PLAN))
+    writer = conductor(server)
+    assert (await write(writer))[0] == PLAN
+    assert not writer.info.constrained
+    await write(writer)
+    assert ["response_format" in call.body for call in server.completions] == [True, False, False]
+
+
+async def test_a_server_without_usage_reports_gets_none_asked(server: KnownServer) -> None:
+    server.then(error(400, {"error": {"message": "unknown field stream_options"}}))
+    server.always(Answer(PLAN))
+    writer = conductor(server)
+    _, finished = await write(writer)
+    assert finished.usage.estimated
+    assert finished.usage.output_tokens > 0
+    assert writer.info.constrained
+
+
+async def test_a_request_refused_in_every_form_is_an_error(server: KnownServer) -> None:
+    server.always(error(400, {"error": {"message": "context length exceeded"}}))
+    with pytest.raises(ConductorUnavailable, match="refuses the request: context length exceeded"):
+        await write(conductor(server))
+    assert len(server.completions) == 3
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        (error(401), "refuses access .*CONDUCTOR_API_KEY"),
+        (error(403, "<html>no</html>"), "refuses access"),
+        (error(404, {"error": {"message": "model 'scripted' not found"}}), "model 'scripted' not found"),
+        (error(429), "too many requests"),
+        (error(500, {"detail": [{"msg": "out of memory"}]}), r"failed \(500\).*out of memory"),
+        (error(503, "<html>" * 1000), r"failed \(503\)"),
+        (cut_after("model_id = [0"), "broke off|finish_reason"),
+        (Reply([sse(delta("model_id"))]), "without a finish_reason"),
+        (Reply([sse(delta("model_id"), "[DONE]")]), "without a finish_reason"),
+        (Reply([]), "without a finish_reason"),
+        (Reply([Cut()]), "broke off"),
+        (Reply([sse({"error": {"message": "overloaded", "code": 500}})]), "reports an error: overloaded"),
+        (Reply([sse("not json")]), "not a JSON object"),
+        (Reply([sse("[" * 100_000)]), "not a JSON object"),
+        (Reply([b'data: {"choices": [{"delta": {"content": "\xff\xfe"}}]}\n\n']), "not UTF-8"),
+        (Reply([b"<html>"], content_type="text/html"), "text/html, no event stream"),
+        (Reply([b"x"], headers={"content-encoding": "gzip"}), "compresses"),
+    ],
+)
+async def test_every_fault_is_one_clear_line(server: KnownServer, reply: Reply, says: str) -> None:
+    server.always(reply)
+    with pytest.raises(ConductorUnavailable, match=says) as caught:
+        await write(conductor(server))
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
+
+
+async def test_a_key_is_never_quoted(server: KnownServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONDUCTOR_API_KEY", "sk-very-secret")
+    server.always(error(500, {"error": {"message": "bad key sk-very-secret\x1b[2J given"}}))
+    with pytest.raises(ConductorUnavailable) as caught:
+        await write(conductor(server))
+    assert "very-secret" not in str(caught.value)
+
+
+async def test_a_dead_server_is_one_clear_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        dead = open_conductor(f"http://127.0.0.1:{taken.getsockname()[1]}/v1#m", Settings())
+        with pytest.raises(ConductorUnavailable, match="nothing answers at http://127"):
+            await write(dead)
+
+
+async def test_an_endless_answer_is_bounded(server: KnownServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "MAX_ANSWER_BYTES", 100_000)
+    server.always(Reply([sse(delta("x" * 1000))] * 200))
+    with pytest.raises(ConductorUnavailable, match="100,000 bytes"):
+        await write(conductor(server))
+
+
+async def test_a_plan_cut_by_the_token_limit_says_so(server: KnownServer) -> None:
+    server.always(Answer("model_id = [0", finish_reason="length"))
+    _, finished = await write(conductor(server))
+    assert finished.finish_reason == "length"
+
+
+async def test_cancelling_closes_the_connection(server: KnownServer) -> None:
+    server.always(hang_after("model_id"))
+    writer = conductor(server)
+    async with aclosing(writer.write(REQUEST)) as pieces:  # type: ignore[type-var]
+        async for _ in pieces:
+            break
+    assert await asyncio.to_thread(server.wait_until, lambda seen: seen.disconnects == 1)
+    await writer.aclose()
