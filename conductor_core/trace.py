@@ -362,6 +362,9 @@ def _apply_step(
 
 
 def _apply_end(trace: RunTrace, event: ev.RunCompleted | ev.RunFailed | ev.RunCancelled | ev.RunInterrupted) -> None:
+    if not isinstance(event, ev.RunInterrupted) and event.usage.total_tokens > trace.usage.total_tokens:
+        # The calls that were broken off have no event of their own: their cost, by estimate, is in the totals alone.
+        trace.usage, trace.cost_usd = event.usage, event.cost_usd
     match event:
         case ev.RunCompleted():
             trace.status = "planned" if trace.plan_only else "completed"
