@@ -138,7 +138,7 @@ def _inner_access(item: Node, notes: Notes, step: int) -> AccessList | None:
     found = read_access(item, quiet, step)
     notes.faults += quiet.faults
     if item.kind == "list":
-        notes.repairs += quiet.repairs
+        notes.adopt_repairs(quiet)
     elif found is not None and found != "all":
         shown = ", ".join(map(str, found)) or "nothing"
         notes.repair(item.start, f"read {shorten(repr(item.text))} as {shown} in the access list of step {step}")

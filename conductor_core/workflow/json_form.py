@@ -57,7 +57,7 @@ def _read_root(reading: Reading, notes: Notes) -> Parsed:
     steps_node, task = None, None
     if root.kind != "object":
         notes.fault("not_a_workflow", 'A workflow file is an object {"task", "steps"}, not a list.', root.start)
-        return Parsed(steps=None, faults=tuple(notes.faults), at=at)
+        return Parsed(steps=None, faults=tuple(notes.faults), repairs=notes.repairs(), at=at)
     for key, value in _pairs(root, notes, None):
         if key.text == "steps":
             steps_node = value
@@ -69,9 +69,9 @@ def _read_root(reading: Reading, notes: Notes) -> Parsed:
             _unknown(key, _TOP_KEYS, notes, None)
     if steps_node is None or steps_node.kind != "list":
         notes.fault("not_a_workflow", 'The file has no "steps" list.', steps_node.start if steps_node else root.start)
-        return Parsed(steps=None, task=task, faults=tuple(notes.faults), at=at)
+        return Parsed(steps=None, task=task, faults=tuple(notes.faults), repairs=notes.repairs(), at=at)
     steps = read_steps(steps_node, notes, in_file=True)
-    return Parsed(steps=steps, task=task, faults=tuple(notes.faults), repairs=tuple(notes.repairs), at=at)
+    return Parsed(steps=steps, task=task, faults=tuple(notes.faults), repairs=notes.repairs(), at=at)
 
 
 def read_steps(node: Node, notes: Notes, *, in_file: bool) -> tuple[RawStep, ...]:

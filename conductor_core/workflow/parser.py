@@ -25,8 +25,6 @@ def parse_completion(text: str) -> Parsed:
         return _too_large(text)
     source = Source(text)
     notes = Notes(source)
-    if len(source.text) and source.text != text:
-        notes.repairs.append("Replaced half characters (lone surrogates), which no text can hold.")
     found = scan(source)
     if not found.chosen:
         notes.fault(
@@ -34,7 +32,7 @@ def parse_completion(text: str) -> Parsed:
             "The text holds no workflow: model_id, subtasks and access_list lists were not found.",
             0,
         )
-        return Parsed(steps=None, faults=tuple(notes.faults), repairs=tuple(notes.repairs))
+        return Parsed(steps=None, faults=tuple(notes.faults), repairs=notes.repairs())
     _note_choice(found, notes)
     if found.chosen[0].field == "steps":
         _note_reading(found.chosen, notes)
@@ -44,7 +42,7 @@ def parse_completion(text: str) -> Parsed:
     return Parsed(
         steps=steps,
         faults=tuple(notes.faults),
-        repairs=tuple(notes.repairs),
+        repairs=notes.repairs(),
         at=source.position(found.chosen[0].start),
     )
 
@@ -146,8 +144,9 @@ def _read_lists(attempt: Attempt, notes: Notes) -> tuple[RawStep, ...]:
     cut = any(fault.code == "cut_off" for fault in notes.faults)
     missing = [field for field in _LISTS if field not in lengths]
     if missing and not cut:
-        names = " and ".join(CANONICAL[field] for field in _LISTS if field in missing)
-        notes.fault("missing_list", f"There is no list {names}.", attempt[-1].node.end)
+        names = " and ".join(CANONICAL[field] for field in missing)
+        are = "The lists {} are" if len(missing) > 1 else "The list {} is"
+        notes.fault("missing_list", f"{are.format(names)} not there.", attempt[-1].node.end)
     ended = all(found.node.closed for found in attempt)
     if ended and not missing and len(set(lengths.values())) > 1:
         counts = ", ".join(f"{CANONICAL[found.field]} has {len(found.node.items)}" for found in attempt)

@@ -31,7 +31,7 @@ _HEAD = re.compile(
     r"|(?P<steps>steps))"
     r"[\"'`*”’]{0,3}"
     r"(?:\s*:\s*[A-Za-z][\w.]{0,20}(?:\[[\w\[\], .|]{0,60}\])?\s*=|\s*[=:])[*]{0,2}"
-    r"\s*(?:```\w{0,12}\s*)?(?(steps)(?=\[\s*[{\]])|(?=[\[(]))",
+    r"\s*(?:```\w{0,12}\s*|`)?(?(steps)(?=\[\s*[{\]])|(?=[\[(]))",
     re.IGNORECASE,
 )
 _REASONING_END = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)

@@ -11,6 +11,8 @@ from conductor_core.workflow.parsed import Parsed, Position, RawStep
 from conductor_core.workflow.source import shorten
 
 _MOST_NAMES = 12
+_MOST_STEPS_WARNED = 200
+"""Far more than any limit allows: a longer plan has a fault anyway, and who reads whom is quadratic."""
 
 
 class Checked(Frozen):
@@ -145,7 +147,7 @@ def _earlier(index: int) -> str:
 def _warnings(steps: Sequence[RawStep], names: Sequence[str | None]) -> list[Fault]:
     """What is doubtful, as far as the steps are readable: no access list may be missing, or all would be guesses."""
     found: list[Fault] = []
-    if len(steps) < 2 or any(raw.access_list is None for raw in steps):
+    if not 2 <= len(steps) <= _MOST_STEPS_WARNED or any(raw.access_list is None for raw in steps):
         return found
     reads = [_reads(raw, index) for index, raw in enumerate(steps)]
     last = len(steps) - 1

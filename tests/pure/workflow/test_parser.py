@@ -72,6 +72,7 @@ def test_each_part_of_a_step_knows_its_place() -> None:
         '{"model_id": [0, 1], "subtasks": ["Plan it.", "Do it."], "access_list": [[], [0]]}',
         '```json\n{\n  "model_id": [0, 1],\n  "subtasks": ["Plan it.", "Do it."],\n  "access_list": [[], [0]]\n}\n```',
         "{'model_id': [0, 1], 'subtasks': ['Plan it.', 'Do it.'], 'access_list': [[], [0]]}",
+        "- `model_id` = `[0, 1]`\n- `subtasks` = `['Plan it.', 'Do it.']`\n- `access_list` = `[[], [0]]`",
         "subtasks = ['Plan it.', 'Do it.']\naccess_list = [[], [0]]\nmodel_id = [0, 1]",
         "access_list = [[], [0]]\nmodel_id = [0, 1]\nsubtasks = ['''Plan it.''', \"\"\"Do it.\"\"\"]",
         "plan = {'access_list': [[], [0]], 'subtasks': ['Plan it.', r'Do it.'], 'model_id': [0, 1]}",

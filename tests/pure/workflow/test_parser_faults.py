@@ -106,7 +106,7 @@ def test_half_characters_are_replaced() -> None:
     parsed = parse_completion("model_id = [0]\nsubtasks = ['a\ud800b', '\\ud800']\naccess_list = [[], []]")
     assert parsed.steps is not None
     assert [step.instruction for step in parsed.steps] == ["a\ufffdb", "\ufffd"]
-    assert "half characters" in parsed.repairs[0]
+    assert parsed.repairs[0].startswith("Line 2, column 15: replaced half a character")
 
 
 def test_every_code_is_documented() -> None:

@@ -42,7 +42,7 @@ def workflows(draw: st.DrawFn) -> Workflow:
     return Workflow(steps=tuple(steps))
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(workflows(), storable.map(lambda text: text.replace("[", "").replace("(", "").replace("{", "")))
 def test_printed_lists_are_read_back_unchanged(workflow: Workflow, prose: str) -> None:
     text = to_lists(workflow, AGENTS)
@@ -52,7 +52,7 @@ def test_printed_lists_are_read_back_unchanged(workflow: Workflow, prose: str) -
         assert (checked.workflow, checked.faults, parsed.repairs) == (workflow, (), ())
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(workflows(), storable)
 def test_a_printed_file_is_read_back_unchanged(workflow: Workflow, task: str) -> None:
     parsed = parse_workflow_file(to_json(workflow, task))
@@ -72,7 +72,7 @@ def test_printed_lists_are_python_and_a_printed_file_is_json(workflow: Workflow)
     assert [step["agent"] for step in json.loads(to_json(workflow))["steps"]] == [step.agent for step in workflow.steps]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.recursive(storable, lambda inner: st.lists(inner, max_size=4), max_leaves=8))
 def test_strict_reading_agrees_with_python(value: object) -> None:
     def plain(node: object) -> object:
@@ -85,7 +85,7 @@ def test_strict_reading_agrees_with_python(value: object) -> None:
     assert plain(Reader(Source(written)).strict(0).node) == value
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.recursive(storable, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(storable, inner, max_size=3)))
 def test_strict_json_agrees_with_json(value: object) -> None:
     def plain(node: object) -> object:
@@ -102,7 +102,7 @@ def test_strict_json_agrees_with_json(value: object) -> None:
         assert plain(Reader(Source(written), json=True).strict(0).node) == value
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(hostile)
 @example("model_id=['''" * 20 + 'subtasks=["""' * 20)
 @example("access_list = " + "[" * 100)
@@ -139,7 +139,7 @@ PATTERNS = (
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("opening", ["", "subtasks = ['", 'model_id = ["""', 'x {"steps": [{"instruction": "'])
 def test_work_is_linear_in_the_length(opening: str, pattern: str) -> None:
-    text = opening + pattern * (20_000 // len(pattern))
+    text = opening + pattern * (6_000 // len(pattern))
     assert scan(Source(text)).work <= 20 * len(text) + 100
 
 

@@ -190,5 +190,13 @@ def test_no_warning_is_guessed_where_an_access_list_is_missing() -> None:
     assert check(lists("[0, 1, 2]", "['a', 'b', 'c']", "[[], []]")).warnings == ()
 
 
+def test_a_plan_beyond_all_limits_is_not_searched_for_warnings() -> None:
+    count = 10_000
+    entries = (f"[{entry * count}]" for entry in ("0, ", "'a', ", "'all', "))
+    checked = check(lists(*entries))
+    assert [fault.code for fault in checked.faults] == ["too_many_steps"]
+    assert checked.warnings == ()
+
+
 def test_every_code_has_one_meaning() -> None:
     assert not FAULTS.keys() & WARNINGS.keys()
