@@ -1,0 +1,87 @@
+"""The diamonds of ``engine_overhead`` in LangGraph with its SQLite checkpointer. Needs requirements-bench.txt, not us.
+
+    python benchmarks/langgraph_diamond.py BASE_URL RUNS SECONDS CHUNKS DATABASE
+
+Prints one JSON object. A node is one call to the provider by aiohttp, the fastest client that was measured. The
+checkpointer keeps its defaults (WAL) but for ``synchronous``, which is FULL on both sides. LangGraph checkpoints after
+each superstep, not each token: what streams in between is not on its record, in ours it is.
+"""
+
+import asyncio
+import importlib.metadata
+import json
+import operator
+import sys
+import time
+from typing import Annotated, Any, TypedDict
+
+import aiohttp
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import END, START, StateGraph
+
+
+class State(TypedDict):
+    outputs: Annotated[list[str], operator.add]
+
+
+def node(session: aiohttp.ClientSession, url: str, model: str) -> Any:
+    async def call(state: State) -> State:
+        messages = [{"role": "user", "content": text} for text in [*state["outputs"], "Solve the next part."]]
+        text = []
+        body = {"model": model, "messages": messages, "stream": True}
+        async with session.post(f"{url}/chat/completions", json=body) as response:
+            async for line in response.content:
+                if line.startswith(b"data: {"):
+                    for choice in json.loads(line[6:])["choices"]:
+                        text.append(choice["delta"].get("content") or "")
+        return {"outputs": ["".join(text)]}
+
+    return call
+
+
+async def main(url: str, runs: int, seconds: float, chunks: int, database: str) -> None:
+    connector = aiohttp.TCPConnector(limit=0)
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        AsyncSqliteSaver.from_conn_string(database) as saver,
+    ):
+        await saver.setup()
+        await saver.conn.execute("PRAGMA synchronous=FULL")
+
+        def diamond(model: str) -> Any:
+            graph = StateGraph(State)
+            for name in "abcde":
+                graph.add_node(name, node(session, url, model))
+            graph.add_edge(START, "a")
+            for middle in "bcd":
+                graph.add_edge("a", middle)
+            graph.add_edge(["b", "c", "d"], "e")
+            graph.add_edge("e", END)
+            return graph.compile(checkpointer=saver)
+
+        async def run(graph: Any, name: str) -> float:
+            started = time.perf_counter()
+            result = await graph.ainvoke({"outputs": []}, {"configurable": {"thread_id": name}})
+            if len(result["outputs"]) != 5 or not all(result["outputs"]):
+                raise RuntimeError(f"run {name} is not whole: {result}")
+            return time.perf_counter() - started
+
+        await run(diamond("paced/0.05/2"), "warm-up")
+        graph = diamond(f"paced/{seconds}/{chunks}")
+        started, cpu = time.perf_counter(), time.process_time()
+        walls_s = await asyncio.gather(*(run(graph, f"run {index}") for index in range(runs)))
+        result = {
+            "wall_s": time.perf_counter() - started,
+            "run_s": sorted(walls_s)[len(walls_s) // 2],
+            "cpu_s": time.process_time() - cpu,
+            "versions": {
+                name: importlib.metadata.version(name)
+                for name in ("langgraph", "langgraph-checkpoint-sqlite", "aiohttp")
+            },
+        }
+        print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    _, base_url, runs_, seconds_, chunks_, database_ = sys.argv
+    asyncio.run(main(base_url, int(runs_), float(seconds_), int(chunks_), database_))
