@@ -1,0 +1,162 @@
+"""The JSON documents that ``--json`` prints. Scripts rely on their keys: add some, never change or remove one."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from conductor_core.chat import Usage
+from conductor_core.engine.rerun import RerunPreview
+from conductor_core.trace import RoundTrace, RunTrace, StepTrace
+from conductor_core.workflow.model import Fault, Workflow
+from conductor_core.workflow.topology import topology
+from conductor_core.workflow.validation import Checked
+
+Document = dict[str, Any]
+
+
+def run_document(trace: RunTrace, *, whole: bool = False) -> Document:
+    """A run. ``whole``: also the exact messages of each call, and which outputs they held or did not."""
+    return {
+        "run_id": trace.run_id,
+        "parent_run_id": trace.parent_run_id,
+        "resumed": trace.resumed,
+        "status": trace.status,
+        "simulated": trace.simulated,
+        "created_at_utc": trace.created_at_utc.isoformat(),
+        "by": trace.by,
+        "seed": trace.seed,
+        "task": trace.task,
+        "pool": trace.pool.name,
+        "conductor": {"name": None if trace.conductor is None else trace.conductor.name, **_writing(trace.root, whole)},
+        **_plan(trace.root),
+        "steps": [_step(step, whole) for step in trace.steps],
+        "answer": trace.answer,
+        "error": _error(trace.error_code, trace.error),
+        "ended_by": trace.ended_by,
+        "usage": _usage(trace.usage),
+        "cost_usd": trace.cost_usd,
+        "duration_ms": trace.duration_ms,
+    }
+
+
+def plan_document(trace: RunTrace) -> Document:
+    """A run that was only to plan; without a usable plan, the last attempt's text and faults."""
+    root = trace.root
+    rejected = root.rejected[-1] if root.workflow is None and root.rejected else None
+    return {
+        "task": trace.task,
+        "steps": _workflow_steps(root.workflow),
+        "faults": _faults(rejected.faults if rejected else ()),
+        "warnings": _faults(root.warnings),
+        "repairs": list(rejected.repairs if rejected else root.repairs),
+        "topology": root.topology,
+        "raw": rejected.raw if rejected else root.raw,
+        "duration_ms": root.duration_ms,
+        "run_id": trace.run_id,
+        "status": trace.status,
+        "error": _error(trace.error_code, trace.error),
+    }
+
+
+def check_document(checked: Checked, repairs: Iterable[str] = ()) -> Document:
+    return {
+        "steps": _workflow_steps(checked.workflow),
+        "faults": _faults(checked.faults),
+        "warnings": _faults(checked.warnings),
+        "repairs": list(repairs),
+        "topology": None if checked.workflow is None else topology(checked.workflow),
+    }
+
+
+def preview_document(preview: RerunPreview) -> Document:
+    return preview.model_dump(mode="json")
+
+
+def error_document(code: str, message: str) -> Document:
+    """What takes the place of any other document when the input cannot be used."""
+    return {"error": _error(code, message)}
+
+
+def _writing(round_: RoundTrace, whole: bool) -> Document:
+    """What the Conductor wrote in a round, and what that took."""
+    document: Document = {
+        "raw": round_.raw or (round_.rejected[-1].raw if round_.rejected else ""),
+        "usage": _usage(round_.usage),
+        "duration_ms": round_.duration_ms or 0.0,
+        "first_token_ms": round_.first_token_ms,
+        "rejected": [{"raw": plan.raw, "faults": _faults(plan.faults)} for plan in round_.rejected],
+    }
+    return document | {"messages": _dump(round_.messages)} if whole else document
+
+
+def _plan(round_: RoundTrace) -> Document:
+    return {
+        "plan_source": round_.source,
+        "topology": round_.topology,
+        "repairs": list(round_.repairs),
+        "warnings": _faults(round_.warnings),
+        "edited_by": round_.edited_by,
+    }
+
+
+def _step(step: StepTrace, whole: bool) -> Document:
+    document: Document = {
+        "index": step.index,
+        "path": list(step.path),
+        "instruction": step.instruction,
+        "agent": step.agent,
+        "access_list": step.access_list if step.access_list == "all" else list(step.access_list),
+        "reads": list(step.reads),
+        "status": step.status,
+        "simulated": step.simulated,
+        "output": step.output,
+        "reasoning": step.reasoning,
+        "incomplete": step.incomplete,
+        "finish_reason": step.finish_reason,
+        "model": step.model,
+        "usage": _usage(step.usage),
+        "cost_usd": step.cost_usd,
+        "started_ms": step.started_ms,
+        "first_token_ms": step.first_token_ms,
+        "duration_ms": step.duration_ms,
+        "reused_from": None if step.reused_from is None else step.reused_from.run_id,
+        "reused_path": None if step.reused_from is None else list(step.reused_from.path),
+        "error": _error(step.error_code, step.error),
+        "skipped_because": [list(path) for path in step.because],
+        "retries": _dump(step.attempts),
+        "round": None if step.round is None else _round(step.round, whole),
+    }
+    if whole:
+        document |= {
+            "identity": step.identity,
+            "output_sha256": step.output_sha256,
+            "messages": _dump(step.messages),
+            "granted": _dump(step.granted),
+            "withheld": _dump(step.withheld),
+        }
+    return document
+
+
+def _round(round_: RoundTrace, whole: bool) -> Document:
+    steps = [_step(step, whole) for step in round_.steps]
+    return {"conductor": _writing(round_, whole), **_plan(round_), "steps": steps}
+
+
+def _workflow_steps(workflow: Workflow | None) -> list[Document]:
+    """As in a workflow file, so that what was printed can be given back."""
+    return [] if workflow is None else _dump(workflow.steps)
+
+
+def _faults(faults: Iterable[Fault]) -> list[Document]:
+    return _dump(faults)
+
+
+def _usage(usage: Usage) -> Document:
+    return usage.model_dump(mode="json")
+
+
+def _error(code: str | None, message: str | None) -> Document | None:
+    return None if code is None else {"code": code, "message": message}
+
+
+def _dump(models: Iterable[Any]) -> list[Document]:
+    return [model.model_dump(mode="json") for model in models]

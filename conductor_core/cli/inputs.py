@@ -1,0 +1,128 @@
+"""What the user gave, read and checked. Everything here raises BadInput with one clear line."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from conductor_core.cli.text import one_line
+from conductor_core.errors import BadInput, WorkflowInvalid
+from conductor_core.events import Limits
+from conductor_core.settings import Settings
+from conductor_core.workflow.model import AccessList, Fault, Workflow
+from conductor_core.workflow.parsed import Parsed
+from conductor_core.workflow.parser import parse_workflow_file
+from conductor_core.workflow.validation import Checked, validate
+
+_MOST_BYTES = 32 << 20
+_TASK_KEYS = ("task", "prompt", "question", "problem", "instruction")
+
+
+def read_settings() -> Settings:
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else "a setting"
+        variable = name if name.isupper() else f"CONDUCTOR_{name.upper()}"
+        raise BadInput(f"the environment variable {variable} cannot be used: {first['msg']}") from error
+
+
+def given_text(text: str, what: str) -> str:
+    """``text`` from the command line, which may hold bytes that are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"the {what} is not valid UTF-8 text") from None
+    if not text.strip():
+        raise BadInput(f"the {what} is empty")
+    return text
+
+
+def read_file(path: Path, what: str) -> str:
+    """The text of a file. ``what`` names it in messages, e.g. ``workflow file``."""
+    name = f"{what} {one_line(str(path))}"
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise BadInput(f"{name}: there is no such file") from None
+    except IsADirectoryError:
+        raise BadInput(f"{name}: it is a folder") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BadInput(f"{name}: it cannot be read: {why}") from error
+    if len(raw) > _MOST_BYTES:
+        raise BadInput(f"{name}: it has more than {_MOST_BYTES >> 20} MiB")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        column = error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1
+        raise BadInput(f"{name}: line {line}, byte {column}: it is not UTF-8 text") from error
+
+
+def read_tasks(path: Path) -> list[str]:
+    """The tasks of a JSONL file: each line a JSON string, or an object with ``task`` (or ``prompt``, ...)."""
+    tasks = []
+    # Not splitlines: a JSON string may hold other line separators as they are.
+    for number, line in enumerate(read_file(path, "task file").split("\n"), start=1):
+        if not line.strip():
+            continue
+        place = f"task file {one_line(str(path))}: line {number}"
+        try:
+            value: Any = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise BadInput(f"{place}, column {error.colno}: not JSON: {error.msg}") from error
+        except (RecursionError, ValueError) as error:
+            raise BadInput(f"{place}: not JSON that can be read: too deeply nested, or a number too long") from error
+        if isinstance(value, dict):
+            value = next((value[key] for key in _TASK_KEYS if key in value), None)
+        if not isinstance(value, str):
+            raise BadInput(f'{place}: no task: write {{"task": "..."}} or a JSON string')
+        tasks.append(given_text(value, f"task in line {number}"))
+    if not tasks:
+        raise BadInput(f"task file {one_line(str(path))}: it holds no task")
+    return tasks
+
+
+def read_workflow(path: Path) -> Parsed:
+    """A workflow file as parsed, faults and all."""
+    return parse_workflow_file(read_file(path, "workflow file"))
+
+
+def valid_workflow(subject: Parsed | Workflow, agents: Sequence[str], limits: Limits, what: str) -> Workflow:
+    """Raises: WorkflowInvalid, whose line holds the first fault and its place."""
+    checked = check(subject, agents, limits)
+    if checked.workflow is None:
+        first, *more = checked.faults
+        rest = f" ({len(more)} more fault{'s' if len(more) > 1 else ''})" if more else ""
+        raise WorkflowInvalid(f"{what}: {fault_line(first)}{rest}", checked.faults)
+    return checked.workflow
+
+
+def check(subject: Parsed | Workflow, agents: Sequence[str], limits: Limits) -> Checked:
+    return validate(subject, agents, max_steps=limits.max_steps, allow_recursion=limits.max_depth > 0, allow_stop=False)
+
+
+def fault_line(fault: Fault) -> str:
+    """A fault and its place, on one line."""
+    place = "" if fault.line is None else f"line {fault.line}, column {fault.column}: "
+    return f"{place}{one_line(fault.message, 400)}"
+
+
+def parse_access(text: str) -> AccessList:
+    """An access list as given on the command line: ``all``, ``none`` or ``0,2``."""
+    match text.strip().lower():
+        case "all":
+            return "all"
+        case "none" | "":
+            return ()
+    parts = [part.strip() for part in text.strip().strip("[]").split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) < 6 for part in parts):
+        raise BadInput(
+            f"--access {one_line(text, 60)!r}: write all, none, or the numbers of earlier steps with commas, as in 0,2"
+        )
+    return tuple(int(part) for part in parts)

@@ -1,0 +1,217 @@
+"""A run as it happens: what is going on to stderr, the answer to stdout."""
+
+import asyncio
+import signal
+import sys
+from contextlib import aclosing
+from typing import Any
+
+from conductor_core import events as ev
+from conductor_core.cli.text import duration, label, labels, money, one_line, plain
+from conductor_core.engine.host import EngineHost
+from conductor_core.trace import RunTrace, StepTrace, apply, begin
+from conductor_core.workflow.model import Workflow
+from storage import Store
+
+_SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+class LiveView:
+    """Prints the events of one run.
+
+    Args:
+        quiet: print nothing at all.
+        answer: stream the answer to stdout, if that is a terminal.
+    """
+
+    def __init__(self, *, quiet: bool, answer: bool) -> None:
+        self._quiet = quiet
+        self._stream = answer and sys.stdout.isatty()
+        self._trace: RunTrace | None = None
+        self._writing_plan = False
+        self._answer_shown = ""
+
+    def show(self, event: ev.Event) -> None:
+        if self._trace is None:
+            self._trace = begin(event)
+        else:
+            apply(self._trace, event)
+        if self._answer_shown and event.kind in ev.FINAL_KINDS:
+            print(flush=True)
+        if not self._quiet:
+            self._print(event, self._trace)
+        if self._stream:
+            self._print_answer(event, self._trace)
+
+    @property
+    def answer_shown(self) -> str:
+        """What of the answer stdout has seen."""
+        return self._answer_shown
+
+    def _say(self, line: str) -> None:
+        if self._writing_plan:
+            self._writing_plan = False
+            line = f"\n{line}"
+        print(line, file=sys.stderr, flush=True)
+
+    def _print(self, event: ev.Event, trace: RunTrace) -> None:
+        match event:
+            case ev.RunCreated():
+                self._say(_created(event))
+            case ev.PlanStarted() | ev.PlanDelta() | ev.PlanCompleted() | ev.PlanRejected() | ev.PlanEdited():
+                self._print_plan(event, trace)
+            case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() | ev.RunInterrupted():
+                self._say(summary(trace))
+            case _:
+                line = _step_line(event, trace.step_at(event.path))
+                if line:
+                    self._say(line)
+
+    def _print_plan(
+        self, event: ev.PlanStarted | ev.PlanDelta | ev.PlanCompleted | ev.PlanRejected | ev.PlanEdited, trace: RunTrace
+    ) -> None:
+        of_step = f" of step {label(event.round)}" if event.round else ""
+        match event:
+            case ev.PlanStarted():
+                again = f", attempt {event.attempt}" if event.attempt > 1 else ""
+                self._say(f"plan{of_step} · the Conductor writes{again}")
+            case ev.PlanDelta():
+                if not event.round:  # the plans of inner rounds may be written at once, and are shown when whole
+                    self._writing_plan = True
+                    print(plain(event.text), end="", file=sys.stderr, flush=True)
+            case ev.PlanCompleted():
+                took = f" in {duration(event.duration_ms)}" if event.source == "conductor" else f" ({event.source})"
+                self._say(f"plan{of_step} · {event.topology}{took}")
+                for repair in event.repairs:
+                    self._say(f"  repaired: {one_line(repair, 400)}")
+                self._print_workflow(event.workflow)
+                for warning in event.warnings:
+                    self._say(f"  warning: {one_line(warning.message, 400)}")
+            case ev.PlanRejected():
+                self._say(f"plan{of_step} · rejected{', the Conductor is asked again' if event.will_retry else ''}")
+                for fault in event.faults:
+                    self._say(f"  {one_line(fault.message, 400)}")
+            case ev.PlanEdited():
+                self._say(f"plan{of_step} · edited by {event.by}: {event.topology or trace.root.topology}")
+                self._print_workflow(event.after)
+
+    def _print_workflow(self, workflow: Workflow) -> None:
+        for line in workflow_lines(workflow):
+            self._say(line)
+
+    def _print_answer(self, event: ev.Event, trace: RunTrace) -> None:
+        """Streams the last step's text once nothing else can print in between."""
+        steps = trace.steps
+        if not steps or any(step.status in ("waiting", "running") for step in steps[:-1]):
+            return
+        last = steps[-1]
+        if isinstance(event, ev.StepRetried) and event.path == last.path:
+            print("\n", file=sys.stderr)
+            self._answer_shown = ""
+        elif last.output.startswith(self._answer_shown):
+            print(plain(last.output[len(self._answer_shown) :]), end="", flush=True)
+            self._answer_shown = last.output
+
+
+def workflow_lines(workflow: Workflow) -> list[str]:
+    """A plan, one step a line."""
+    width = max((len(one_line(step.agent, 40)) for step in workflow.steps), default=0)
+    return [
+        f"  {index}  {one_line(step.agent, 40):<{width}}  reads {labels(tuple((i,) for i in workflow.reads(index))):<8}"
+        f"  {one_line(step.instruction)}"
+        for index, step in enumerate(workflow.steps)
+    ]
+
+
+def summary(trace: RunTrace) -> str:
+    """How a run ended, on one line."""
+    spent = f"{trace.usage.total_tokens} tokens · {money(trace.cost_usd)}"
+    simulated = " · simulated" if trace.simulated else ""
+    why = ""
+    if trace.error is not None:
+        why = f": {one_line(trace.error, 1000)}"
+    elif trace.status == "cancelled" and trace.ended_by:
+        why = f" by {one_line(trace.ended_by, 80)}"
+    return f"run {trace.run_id} · {trace.status}{why} · {duration(trace.duration_ms)} · {spent}{simulated}"
+
+
+def _created(event: ev.RunCreated) -> str:
+    conductor = "" if event.conductor is None else f" · Conductor {one_line(event.conductor.name)}"
+    simulated = " · simulated workers" if event.simulated else ""
+    parent = (
+        "" if event.parent_run_id is None else f" · {'resumes' if event.resumed else 're-run of'} {event.parent_run_id}"
+    )
+    return f"run {event.run_id}{conductor} · pool {one_line(event.pool.name)}{simulated}{parent}"
+
+
+def _step_line(event: ev.Event, step: StepTrace) -> str | None:
+    head = f"step {label(step.path)} · {one_line(step.agent, 40)} ·"
+    match event:
+        case ev.StepStarted():
+            withheld = f", {labels(tuple(shared.path for shared in event.withheld))} withheld" if event.withheld else ""
+            return f"{head} started, reads {labels(tuple(shared.path for shared in event.granted))}{withheld}"
+        case ev.StepRetried():
+            why = one_line(event.error, 400)
+            return f"{head} attempt {event.attempt} failed: {why}; again in {duration(event.wait_ms)}"
+        case ev.StepCompleted():
+            cut = f" · incomplete ({event.finish_reason})" if event.incomplete else ""
+            took, tokens = duration(event.duration_ms), event.usage.output_tokens
+            return f"{head} done in {took} · {tokens} tokens out · {money(event.cost_usd)}{cut}"
+        case ev.StepFailed():
+            return f"{head} failed: {one_line(event.error, 1000)}"
+        case ev.StepSkipped():
+            because = f": needs step {labels(event.because)}" if event.because else ""
+            return f"{head} skipped{because}"
+        case ev.StepReused():
+            return f"{head} reused from step {label(event.source_path)} of run {event.source_run_id}"
+        case ev.RecursionEntered():
+            return f"{head} asks the Conductor, round {event.depth} below"
+        case ev.RecursionLeft():
+            return f"{head} round below {event.how}"
+    return None
+
+
+def watch(store: Store, host: EngineHost, run_id: str, view: LiveView) -> tuple[RunTrace, int]:
+    """Shows a run of ``host`` until it has ended. Ctrl-C or SIGTERM cancels it, a second one ends the program.
+
+    Returns the trace and the exit code. Raises: StoreError if the log failed and the run stopped for that.
+    """
+    return asyncio.run(_watch(store, host, run_id, view))
+
+
+async def _watch(store: Store, host: EngineHost, run_id: str, view: LiveView) -> tuple[RunTrace, int]:
+    loop = asyncio.get_running_loop()
+    stopped_by: list[int] = []
+
+    def stop(number: int) -> None:
+        if stopped_by:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        stopped_by.append(_SIGNALS[signal.Signals(number)])
+        host.cancel(run_id, "cli")
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop, number)
+    ended = loop.run_in_executor(None, host.wait, run_id)
+    showing = asyncio.create_task(_show(store, run_id, view))
+    try:
+        first_to_end: set[asyncio.Future[Any]] = {ended, showing}
+        await asyncio.wait(first_to_end, return_when=asyncio.FIRST_COMPLETED)
+        if showing.done() and showing.exception() is not None:
+            host.cancel(run_id, "cli")  # nobody can see it any more
+        trace = await ended
+        await showing
+    finally:
+        showing.cancel()
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+    if stopped_by and trace.status == "cancelled":
+        return trace, stopped_by[0]
+    return trace, 0 if trace.status in ("completed", "planned") else 1
+
+
+async def _show(store: Store, run_id: str, view: LiveView) -> None:
+    async with aclosing(store.follow(run_id)) as groups:
+        async for group in groups:
+            for stored in group:
+                view.show(stored.event)

@@ -1,0 +1,74 @@
+"""From arguments to an exit code: every error a user can meet becomes one line on stderr."""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from typer.main import get_command
+
+from conductor_core.cli.commands import app
+from conductor_core.cli.documents import error_document
+from conductor_core.cli.text import one_line
+from conductor_core.errors import BadInput, InspectorError, StoreError
+
+_BAD_INPUT = 2
+
+
+@app.callback()
+def _common(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the program's log on stderr.")] = False,
+) -> None:
+    # Without a handler Python would print the log's warnings, with tracebacks, between the lines of progress.
+    logging.basicConfig(
+        force=True,
+        level=logging.INFO,
+        handlers=[logging.StreamHandler() if verbose else logging.NullHandler()],
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command: 0 done, 1 the run failed, 2 bad input, 130 or 143 stopped by a signal."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has left; the interpreter would complain once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    try:
+        result = get_command(app).main(args=arguments, prog_name="python -m conductor_core", standalone_mode=False)
+    except typer.TyperException as error:
+        return _fail(arguments, "BadInput", _usage_message(error), _BAD_INPUT)
+    except InspectorError as error:
+        return _fail(arguments, error.code, str(error), _BAD_INPUT if isinstance(error, BadInput | StoreError) else 1)
+    except KeyboardInterrupt:
+        return 130
+    return result if isinstance(result, int) else 0
+
+
+def _fail(arguments: Sequence[str], code: str, message: str, exit_code: int) -> int:
+    line = one_line(message, 2000)
+    if "--json" in arguments:
+        print(json.dumps(error_document(code, line), indent=2))
+    print(f"error: {line}", file=sys.stderr)
+    return exit_code
+
+
+def _usage_message(error: typer.TyperException) -> str:
+    format_message = getattr(error, "format_message", None)
+    message = str(error) if format_message is None else str(format_message())
+    return f"{message.rstrip('.')}; see --help"

@@ -1,0 +1,59 @@
+"""The options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from conductor_core.engine.request import limits_from
+from conductor_core.events import Limits
+from conductor_core.settings import Settings
+
+Conductor = Annotated[
+    str | None,
+    typer.Option("--conductor", metavar="NAME", help="tiny (default), a model folder, a hub id, or URL#MODEL."),
+]
+Pool = Annotated[
+    str | None, typer.Option("--pool", metavar="NAME", help="rehearsal (default), paper, or a pool file (TOML).")
+]
+Db = Annotated[
+    str | None,
+    typer.Option("--db", metavar="URL", help="Database; else DATABASE_URL, else a file in your data folder."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout, all else to stderr.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress on stderr.")]
+Exclude = Annotated[
+    list[str] | None, typer.Option("--exclude", metavar="AGENT", help="A worker to leave out; may be repeated.")
+]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of simulated workers and of sampled decoding.")]
+MaxSteps = Annotated[int | None, typer.Option("--max-steps", min=1, max=32, help="Steps a workflow may have.")]
+MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="Token budget of the run.")]
+MaxUsd = Annotated[float | None, typer.Option("--max-usd", min=0, help="Cost budget of the run in USD.")]
+MaxSeconds = Annotated[float | None, typer.Option("--max-seconds", min=0.001, help="Wall time budget of the run.")]
+MaxDepth = Annotated[
+    int | None, typer.Option("--max-depth", min=0, max=8, help="Rounds below the first that a recursion may open.")
+]
+WorkflowFile = Annotated[
+    Path | None, typer.Option("--workflow", metavar="FILE", help="Carry out this workflow instead of planning one.")
+]
+
+
+def limits(
+    base: Settings | Limits,
+    *,
+    max_steps: int | None,
+    max_tokens: int | None = None,
+    max_usd: float | None = None,
+    max_seconds: float | None = None,
+    max_depth: int | None = None,
+) -> Limits:
+    """The budgets of ``base`` with what was given in their place."""
+    given = {
+        "max_steps": max_steps,
+        "max_tokens": max_tokens,
+        "max_usd": max_usd,
+        "max_seconds": max_seconds,
+        "max_depth": max_depth,
+    }
+    start = limits_from(base) if isinstance(base, Settings) else base
+    return start.model_copy(update={name: value for name, value in given.items() if value is not None})

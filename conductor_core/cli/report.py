@@ -1,0 +1,162 @@
+"""Runs as text for a person."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+
+from conductor_core.chat import Message
+from conductor_core.cli.live import summary, workflow_lines
+from conductor_core.cli.text import duration, indented, label, labels, money, one_line
+from conductor_core.events import Shared
+from conductor_core.trace import RoundTrace, RunTrace, StepTrace
+from storage import RunSummary
+
+
+class Status(StrEnum):
+    """What ``runs --status`` takes."""
+
+    RUNNING = "running"
+    PLANNED = "planned"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+
+
+def plan_lines(trace: RunTrace) -> list[str]:
+    """What ``plan`` leaves on stdout."""
+    root = trace.root
+    head = f"{one_line(trace.task)}"
+    if root.workflow is None:
+        return [head, f"  no plan: {one_line(trace.error or trace.status, 1000)}"]
+    warnings = [f"  warning: {one_line(warning.message, 400)}" for warning in root.warnings]
+    return [f"{head} · {root.topology}", *workflow_lines(root.workflow), *warnings]
+
+
+def runs_lines(runs: Sequence[RunSummary]) -> list[str]:
+    """A table, newest first; the task takes what the terminal leaves."""
+    if not runs:
+        return ["no runs"]
+    rows = [("RUN", "CREATED (UTC)", "STATUS", "TOPOLOGY", "STEPS", "COST", "TIME", "POOL")]
+    rows += [
+        (
+            run.run_id,
+            f"{run.created_at_utc:%Y-%m-%d %H:%M}",
+            run.status,
+            run.topology or "-",
+            str(run.steps),
+            money(run.cost_usd),
+            duration(run.duration_ms),
+            one_line(run.pool, 20) + (" (simulated)" if run.simulated and run.pool != "rehearsal" else ""),
+        )
+        for run in runs
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    left = max(30, shutil.get_terminal_size((160, 24)).columns - sum(widths) - 2 * len(widths))
+    tasks = ["TASK", *(one_line(run.task, left) for run in runs)]
+    return [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=True)), task])
+        for row, task in zip(rows, tasks, strict=True)
+    ]
+
+
+def run_lines(trace: RunTrace) -> Iterator[str]:
+    """The whole record of a run."""
+    yield summary(trace)
+    yield f"created {trace.created_at_utc:%Y-%m-%d %H:%M:%S} UTC by {one_line(trace.by, 40)}, seed {trace.seed}"
+    if trace.parent_run_id is not None:
+        yield f"{'resumes' if trace.resumed else 're-run of'} run {trace.parent_run_id}"
+    if trace.conductor is not None:
+        info = trace.conductor
+        where = f" on {info.device} ({info.dtype})" if info.device else ""
+        constrained = ", grammar-constrained" if info.constrained else ""
+        yield f"Conductor {one_line(info.name)}: {info.kind}{where}{constrained}"
+    workers = ", ".join(one_line(spec.name, 40) for spec in trace.pool.workers)
+    simulated = " (simulated)" if trace.simulated else ""
+    yield f"pool {one_line(trace.pool.name)}{simulated}: {workers}"
+    yield f"limits: {_limits(trace)}"
+    yield from ("", "task", indented(trace.task), "")
+    yield from _round_lines(trace.root)
+    if trace.answer is not None:
+        yield from ("answer" + simulated, indented(trace.answer))
+
+
+def _limits(trace: RunTrace) -> str:
+    named = (("steps", "max_steps"), ("tokens", "max_tokens"), ("USD", "max_usd"), ("s", "max_seconds"))
+    set_ones = [f"{value:g} {unit}" for unit, name in named if (value := getattr(trace.limits, name)) is not None]
+    return ", ".join([*set_ones, f"recursion to depth {trace.limits.max_depth}"])
+
+
+def _round_lines(round_: RoundTrace) -> Iterator[str]:
+    of_step = f" of step {label(round_.path)}" if round_.path else ""
+    for plan in round_.rejected:
+        yield f"plan{of_step}, attempt {plan.attempt}, rejected"
+        yield from (f"    {one_line(fault.message, 400)}" for fault in plan.faults)
+        yield indented(plan.raw, "    | ")
+    took = f", {duration(round_.duration_ms)}, {round_.usage.total_tokens} tokens" if round_.duration_ms else ""
+    source = round_.source or "nobody yet"
+    yield f"plan{of_step}: {round_.status}, {round_.topology or 'no topology'}, by {source}{took}"
+    yield from (f"    repaired: {one_line(repair, 400)}" for repair in round_.repairs)
+    yield from (f"    warning: {one_line(warning.message, 400)}" for warning in round_.warnings)
+    if round_.raw:
+        yield indented(round_.raw, "    | ")
+    if round_.before_edit is not None:
+        yield f"    edited by {one_line(round_.edited_by or 'somebody', 40)}; before:"
+        yield from (f"    {line}" for line in workflow_lines(round_.before_edit))
+    yield ""
+    for step in round_.steps:
+        yield from _step_lines(step)
+
+
+def _step_lines(step: StepTrace) -> Iterator[str]:
+    simulated = " (simulated)" if step.simulated else ""
+    yield f"step {label(step.path)} · {one_line(step.agent, 80)}{simulated} · {step.status}{_timing(step)}"
+    access = step.access_list if step.access_list == "all" else str(list(step.access_list))
+    reads = labels(tuple((*step.path[:-1], index) for index in step.reads))
+    yield f"  access list {access}: reads {reads}"
+    yield from ("  instruction", indented(step.instruction))
+    if step.reused_from is not None:
+        yield f"  reused from step {label(step.reused_from.path)} of run {step.reused_from.run_id}"
+    if step.because:
+        yield f"  skipped because of step {labels(step.because)}"
+    if step.messages:
+        yield f"  saw: {_shared(step.granted)}"
+        yield f"  was not shown: {_shared(step.withheld)}"
+        for message in step.messages:
+            yield from _message_lines(message)
+    for attempt in step.attempts:
+        yield f"  attempt {attempt.attempt} failed ({attempt.error_code}): {one_line(attempt.error, 1000)}"
+        if attempt.partial:
+            yield indented(attempt.partial, "    | ")
+    if step.round is not None:
+        yield from _round_lines(step.round)
+    if step.reasoning:
+        yield from ("  reasoning", indented(step.reasoning, "    | "))
+    if step.error is not None:
+        yield f"  failed ({step.error_code}): {one_line(step.error, 1000)}"
+    if step.output:
+        cut = f" (incomplete: {step.finish_reason or step.status})" if step.incomplete else ""
+        yield from (f"  output{cut}", indented(step.output, "    | "))
+    yield ""
+
+
+def _timing(step: StepTrace) -> str:
+    if step.duration_ms is None:
+        return ""
+    estimated = " estimated" if step.cost_estimated or step.usage.estimated else ""
+    tokens = f"{step.usage.input_tokens} tokens in, {step.usage.output_tokens} out"
+    times = f"{duration(step.duration_ms)} from {duration(step.started_ms)}"
+    return f" · {times} · {tokens} · {money(step.cost_usd)}{estimated}"
+
+
+def _shared(outputs: Sequence[Shared]) -> str:
+    if not outputs:
+        return "no earlier output"
+    return ", ".join(
+        f"step {label(output.path)} of {one_line(output.agent, 40)} ({output.characters} characters)"
+        for output in outputs
+    )
+
+
+def _message_lines(message: Message) -> tuple[str, str]:
+    return f"  message, {message.role}", indented(message.content, "    > ")

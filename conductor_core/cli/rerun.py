@@ -1,0 +1,179 @@
+"""``rerun``: one step changed, or a whole workflow; what is unchanged is reused. Without a change: resume, or again."""
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from conductor_core.chat import ConductorInfo
+from conductor_core.cli import documents, inputs, options
+from conductor_core.cli.live import LiveView, watch
+from conductor_core.cli.output import print_json, print_outcome
+from conductor_core.cli.text import money, one_line
+from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
+from conductor_core.engine.request import RunRequest
+from conductor_core.engine.rerun import RerunPreview, edit_step, preview
+from conductor_core.errors import BadInput
+from conductor_core.events import Limits, PoolInfo
+from conductor_core.settings import Settings
+from conductor_core.trace import RunTrace
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
+
+
+def rerun_command(
+    run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, or its beginning.")],
+    step: Annotated[int | None, typer.Option("--step", metavar="N", help="The step to change; the first is 0.")] = None,
+    instruction: Annotated[
+        str | None, typer.Option("--instruction", metavar="TEXT", help="Its new instruction.")
+    ] = None,
+    agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Its new agent.")] = None,
+    access: Annotated[
+        str | None, typer.Option("--access", metavar="LIST", help="What it may see: all, none, or steps as in 0,2.")
+    ] = None,
+    workflow: options.WorkflowFile = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would run and what be reused; do nothing.")
+    ] = False,
+    conductor: options.Conductor = None,
+    pool: options.Pool = None,
+    db: options.Db = None,
+    exclude: options.Exclude = None,
+    seed: options.Seed = None,
+    max_steps: options.MaxSteps = None,
+    max_tokens: options.MaxTokens = None,
+    max_usd: options.MaxUsd = None,
+    max_seconds: options.MaxSeconds = None,
+    max_depth: options.MaxDepth = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> int:
+    """Run RUN_ID again as a new run, with one step or the workflow changed; unchanged steps are reused.
+
+    An interrupted run is taken up where it stopped. By default with the pool and budgets of RUN_ID.
+    """
+    settings = inputs.read_settings()
+    excluded = tuple(exclude or ())
+    with opened_store(db, settings) as store:
+        source, _ = store.trace(store.resolve(run_id))
+        if not source.ended:
+            raise BadInput(f"run {source.run_id} is still going on: wait for its end, or cancel it")
+        budget = options.limits(
+            source.limits,
+            max_steps=max_steps,
+            max_tokens=max_tokens,
+            max_usd=max_usd,
+            max_seconds=max_seconds,
+            max_depth=max_depth,
+        )
+        pool_ref: str | PoolInfo = source.pool if pool is None else pool
+        with opened_pool(pool_ref, settings, source.seed if seed is None else seed, excluded) as there:
+            agents = list(there.workers)
+            changed = changed_workflow(source, agents, budget, step, instruction, agent, access, workflow)
+            resume = source.status == "interrupted" and changed is None
+            plan = changed or source.root.workflow
+            if plan is None and not resume:
+                raise BadInput(
+                    f"run {source.run_id} has no workflow to run again: give one with --workflow, or use run"
+                )
+            needed = plan is None or any(each.agent == CONDUCTOR_AGENT for each in plan.steps)
+            conductor_ref = (conductor or _conductor_of(source, settings)) if needed else None
+            forecast = None
+            if plan is not None:
+                plan = inputs.valid_workflow(plan, agents, budget, f"run {source.run_id} cannot be run again so")
+                info = _info(conductor, settings) if needed else None
+                forecast = preview(source, plan, there, settings, conductor=info)
+        if dry_run:
+            return print_preview(forecast, as_json=as_json)
+        if forecast is not None and not quiet:
+            _say_preview(forecast)
+        request = RunRequest.resume(source, by="cli") if resume else RunRequest.rerun(source, plan, by="cli")
+        request = dataclasses.replace(
+            request, limits=budget, seed=source.seed if seed is None else seed, excluded=excluded
+        )
+        with opened_engine(store, settings) as host:
+            new_id = host.start(request, conductor_ref, pool_ref)
+            view = LiveView(quiet=quiet, answer=not as_json)
+            trace, code = watch(store, host, new_id, view)
+    print_outcome(trace, view, as_json=as_json)
+    return code
+
+
+def changed_workflow(
+    source: RunTrace,
+    agents: list[str],
+    budget: Limits,
+    step: int | None,
+    instruction: str | None,
+    agent: str | None,
+    access: str | None,
+    file: Path | None,
+) -> Workflow | None:
+    """The workflow that the arguments ask for; None: that of ``source``, unchanged. Raises: BadInput."""
+    edits = instruction is not None or agent is not None or access is not None
+    if file is not None:
+        if edits or step is not None:
+            raise BadInput("give --workflow, or --step with what to change, not both")
+        return inputs.valid_workflow(inputs.read_workflow(file), agents, budget, f"workflow file {one_line(str(file))}")
+    if step is None and not edits:
+        return None
+    if step is None:
+        raise BadInput("which step? Give --step N with --instruction, --agent or --access")
+    if not edits:
+        raise BadInput(f"what of step {step}? Give --instruction, --agent or --access")
+    workflow = source.root.workflow
+    if workflow is None:
+        raise BadInput(f"run {source.run_id} has no workflow, so no step {step}")
+    if not 0 <= step < len(workflow.steps):
+        raise BadInput(f"--step {step}: the steps of run {source.run_id} are 0 to {len(workflow.steps) - 1}")
+    edited = edit_step(
+        workflow,
+        step,
+        instruction=None if instruction is None else inputs.given_text(instruction, "instruction"),
+        agent=agent,
+        access=None if access is None else inputs.parse_access(access),
+    )
+    return inputs.valid_workflow(edited, agents, budget, f"--step {step}")
+
+
+def print_preview(forecast: RerunPreview | None, *, as_json: bool) -> int:
+    """What ``--dry-run`` prints. ``None``: the run stopped before it had a plan, so all of it would run."""
+    if forecast is None:
+        forecast = RerunPreview(will_run=(), will_reuse=(), estimated_tokens=0, estimated_usd=None)
+        print("the run stopped before it had a plan: the Conductor will write one", file=sys.stderr)
+    if as_json:
+        print_json(documents.preview_document(forecast))
+    else:
+        for line in preview_lines(forecast):
+            print(line)
+    return 0
+
+
+def preview_lines(forecast: RerunPreview) -> list[str]:
+    """Which steps will run and which be reused, each with its reason."""
+    steps = [(step, "run") for step in forecast.will_run] + [(step, "reuse") for step in forecast.will_reuse]
+    lines = [
+        f"  {step.index}  {what:<5}  {one_line(step.agent, 40)}  {one_line(step.reason, 300)}"
+        for step, what in sorted(steps, key=lambda pair: pair[0].index)
+    ]
+    total = f"about {forecast.estimated_tokens} tokens, {money(forecast.estimated_usd)}"
+    return [*lines, f"{len(forecast.will_run)} to run, {len(forecast.will_reuse)} reused: {total}"]
+
+
+def _say_preview(forecast: RerunPreview) -> None:
+    print("\n".join(preview_lines(forecast)), file=sys.stderr, flush=True)
+
+
+def _conductor_of(source: RunTrace, settings: Settings) -> str:
+    return settings.conductor if source.conductor is None else source.conductor.name
+
+
+def _info(conductor: str | None, settings: Settings) -> ConductorInfo | None:
+    """Of another Conductor than the source's, if one was named: its answers are not the source's."""
+    if conductor is None:
+        return None
+    # Imported when used: naming one is rare here.
+    from conductor_core.conductors import open_conductor
+
+    return open_conductor(conductor, settings).info

@@ -1,0 +1,54 @@
+"""Text for a terminal: nothing a model wrote may move the cursor, colour or hide anything."""
+
+import re
+
+from conductor_core.events import Path
+
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters but tab and line feed, marks that reorder text, and halves of characters."""
+
+
+def plain(text: str) -> str:
+    r"""``text`` with every character that a terminal would obey written out, as in ``\x1b``; lines and tabs stay."""
+    return _UNSAFE.sub(_written_out, text.replace("\r\n", "\n"))
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """``plain`` text on one line, at most ``limit`` characters."""
+    line = " ".join(plain(text[: 4 * limit + 100]).split())
+    return line if len(line) <= limit and len(text) <= 4 * limit + 100 else f"{line[: limit - 3]}..."
+
+
+def indented(text: str, by: str = "    ") -> str:
+    """``plain`` text, each line after ``by``."""
+    return "\n".join(f"{by}{line}".rstrip() for line in plain(text).split("\n"))
+
+
+def label(path: Path) -> str:
+    """A step's name: ``2``, or ``2.0`` for step 0 of the round that step 2 opened."""
+    return ".".join(map(str, path))
+
+
+def labels(paths: "tuple[Path, ...]") -> str:
+    return ", ".join(map(label, paths)) or "none"
+
+
+def duration(ms: float | None) -> str:
+    if ms is None:
+        return "-"
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.1f} s"
+    return f"{ms // 60_000:.0f} min {ms % 60_000 / 1000:.0f} s"
+
+
+def money(cost_usd: float | None) -> str:
+    if cost_usd is None:
+        return "price unknown"
+    return "$0" if cost_usd == 0 else f"${cost_usd:.6f}" if cost_usd < 0.01 else f"${cost_usd:.4f}"
+
+
+def _written_out(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -1,0 +1,42 @@
+"""Opens what a command needs, and closes it whatever happens."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from conductor_core.engine.host import EngineHost
+from conductor_core.engine.pool import Pool, open_pool, reopen_pool
+from conductor_core.events import PoolInfo
+from conductor_core.settings import Settings
+from storage import Store, open_store
+
+
+@contextmanager
+def opened_store(url: str | None, settings: Settings) -> Iterator[Store]:
+    """The database at ``url``, by default the settings'; runs of dead processes are marked. Raises: StoreError."""
+    store = open_store(url or settings.resolved_database_url)
+    try:
+        store.mark_interrupted()
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def opened_engine(store: Store, settings: Settings) -> Iterator[EngineHost]:
+    """The engine, writing to ``store``. What still runs when it is closed is cancelled."""
+    host = EngineHost(store.log, settings)
+    try:
+        yield host
+    finally:
+        host.close()
+
+
+@contextmanager
+def opened_pool(ref: str | PoolInfo, settings: Settings, seed: int, excluded: tuple[str, ...]) -> Iterator[Pool]:
+    """A pool to look at, connected to nothing. Raises: PoolInvalid, BadInput for an unknown worker in ``excluded``."""
+    pool = reopen_pool(ref, settings, seed=seed) if isinstance(ref, PoolInfo) else open_pool(ref, settings, seed=seed)
+    try:
+        yield pool.without(excluded)
+    finally:
+        asyncio.run(pool.aclose())
