@@ -69,14 +69,7 @@ class Recorder:
         if self._closed:
             # A straggler of a run whose end is written: the record of a run stops there.
             raise asyncio.CancelledError
-        for event in events:
-            tr.apply(self.trace, event)
-        try:
-            await self._sink.append(*events)
-        except Exception as error:
-            if not self.broken.done():
-                self.broken.set_result(error)
-            raise
+        await self._append(events)
 
     def defer(self, events: Sequence[Event]) -> None:
         """Keeps ``events`` for the batch of the final event: what a cancelled step had still to say."""
@@ -86,10 +79,18 @@ class Recorder:
         """Writes the final event; what comes after it is refused. Raises: StoreError."""
         events = [*self._deferred, event]
         self._deferred.clear()
-        for each in events:
-            tr.apply(self.trace, each)
         self._closed = True
-        await self._sink.append(*events)
+        await self._append(events)
+
+    async def _append(self, events: Sequence[Event]) -> None:
+        for event in events:
+            tr.apply(self.trace, event)
+        try:
+            await self._sink.append(*events)
+        except Exception as error:
+            if not self.broken.done():
+                self.broken.set_result(error)
+            raise
 
 
 class DeltaBuffer:

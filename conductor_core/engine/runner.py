@@ -178,13 +178,15 @@ class Execution:
         if body.done() and not body.cancelled():
             body.exception()  # Heard: an error that came after the run was stopped is of no more interest.
         if not broken.done():
-            await recorder.end(outcome)
-            return
+            try:
+                return await recorder.end(outcome)
+            except StoreError as error:
+                outcome = self._failed(error)
         with contextlib.suppress(StoreError):
             # The log may take one small event again; if not, the run stays without an end, and the caller is told.
             await recorder.end(outcome)
-        error = broken.result()
-        raise error if isinstance(error, InspectorError) else StoreError(f"the log broke: {error}") from error
+        cause = broken.result()
+        raise cause if isinstance(cause, InspectorError) else StoreError(f"the log broke: {cause}") from cause
 
     def _ended(self, body: "asyncio.Task[str | Failure | None]") -> ev.Event:
         if body.cancelled():

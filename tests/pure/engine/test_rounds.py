@@ -136,7 +136,9 @@ async def test_the_partial_text_of_a_failed_step_reaches_no_one() -> None:
 
 
 def recursive(*access: int) -> Workflow:
-    return workflow_of(("a", "solve {question}", ()), ("b", "secret side step", ()), (CONDUCTOR_AGENT, "improve it", access))
+    return workflow_of(
+        ("a", "solve {question}", ()), ("b", "secret side step", ()), (CONDUCTOR_AGENT, "improve it", access)
+    )
 
 
 async def test_a_recursion_runs_an_inner_round() -> None:

@@ -64,7 +64,12 @@ async def test_a_failed_attempt_is_retried_and_keeps_its_partial_text() -> None:
     worker = ScriptedWorker("a").then(Reply(text="half an ans", error=WorkerFailed("500")), "whole")
     step, trace, sink = await one_step(worker)
     (retried,) = (event for event in sink.events if isinstance(event, StepRetried))
-    assert (retried.attempt, retried.error_code, retried.error, retried.partial) == (1, "WorkerFailed", "500", "half an ans")
+    assert (retried.attempt, retried.error_code, retried.error, retried.partial) == (
+        1,
+        "WorkerFailed",
+        "500",
+        "half an ans",
+    )
     assert (step.output, trace.answer, len(worker.calls)) == ("whole", "whole", 2)
     # What the provider had begun to answer is counted, by estimate.
     assert step.attempts[0].usage == Usage(input_tokens=6, output_tokens=3, estimated=True)
@@ -126,7 +131,9 @@ async def test_a_timeout_of_the_workers_own_is_not_taken_for_the_time_limit(capl
 async def test_reasoning_is_logged_and_not_passed_on() -> None:
     workflow = workflow_of(("a", "think", ()), ("b", "use it", (0,)))
     reader = ScriptedWorker("b")
-    trace, _ = await run(ScriptedWorker("a").then(Reply(text="out", reasoning="secret thought")), reader, workflow=workflow)
+    trace, _ = await run(
+        ScriptedWorker("a").then(Reply(text="out", reasoning="secret thought")), reader, workflow=workflow
+    )
     assert (trace.steps[0].reasoning, trace.steps[0].output) == ("secret thought", "out")
     assert "secret thought" not in str(reader.calls)
 
@@ -206,7 +213,9 @@ async def test_a_step_that_waits_for_its_turn_has_not_started() -> None:
 
 
 async def test_a_step_that_waits_before_a_retry_lets_others_call() -> None:
-    worker = ScriptedWorker("a", max_concurrency=1).then(WorkerRateLimited("429", retry_after_s=0.05), "second", "first")
+    worker = ScriptedWorker("a", max_concurrency=1).then(
+        WorkerRateLimited("429", retry_after_s=0.05), "second", "first"
+    )
     trace, sink = await run(
         worker, workflow=workflow_of(("a", "x", ()), ("a", "y", ())), settings=quick_settings(retry_max_s=1.0)
     )

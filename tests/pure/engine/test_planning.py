@@ -1,0 +1,177 @@
+"""How a round gets its plan: asked of the Conductor, with its attempts on the record, or given."""
+
+import logging
+
+import pytest
+
+from conductor_core.errors import BadInput, ConductorUnavailable, WorkflowInvalid
+from conductor_core.events import Limits, PlanCompleted, PlanDelta, PlanEdited, PlanRejected, PlanStarted, RunCreated
+from conductor_core.workflow.model import CONDUCTOR_AGENT
+from tests.support.fakes import (
+    MemorySink,
+    ScriptedConductor,
+    ScriptedWorker,
+    lists_of,
+    quick_settings,
+    run,
+    workflow_of,
+)
+
+PLAN = workflow_of(("a", "plan {question}", ()), ("a", "solve", (0,)))
+LISTS = lists_of(PLAN, ("a",))
+
+
+async def test_the_conductor_writes_the_plan_and_every_part_is_recorded() -> None:
+    conductor = ScriptedConductor(LISTS)
+    trace, sink = await run(ScriptedWorker("a"), conductor=conductor, seed=3)
+    (request,) = conductor.requests
+    assert (request.task, request.max_steps, request.seed, request.allow_recursion) == ("the task", 5, 3, True)
+    assert [spec.name for spec in request.agents] == ["a"]
+    started = next(event for event in sink.events if isinstance(event, PlanStarted))
+    assert started.messages == conductor.messages(request)
+    assert "".join(event.text for event in sink.events if isinstance(event, PlanDelta)) == LISTS
+    completed = next(event for event in sink.events if isinstance(event, PlanCompleted))
+    assert (completed.source, completed.raw, completed.workflow, completed.topology) == (
+        "conductor",
+        LISTS,
+        PLAN,
+        "chain",
+    )
+    assert completed.usage.output_tokens == len(LISTS) // 4
+    assert completed.first_token_ms is not None
+    assert 0 <= completed.first_token_ms <= completed.duration_ms
+    assert trace.status == "completed"
+
+
+async def test_repairs_and_warnings_are_on_the_record() -> None:
+    sloppy = "model_id = [0, 0,]\nsubtasks = ['x', 'y',]\naccess_list = [None, None]"
+    trace, _ = await run(ScriptedWorker("a"), conductor=ScriptedConductor(sloppy))
+    assert trace.status == "completed"
+    assert trace.root.repairs
+    assert "unread_output" in [fault.code for fault in trace.root.warnings]
+
+
+async def test_a_rejected_plan_is_kept_and_the_next_attempt_is_told_why() -> None:
+    conductor = ScriptedConductor('model_id = [7]\nsubtasks = ["x"]\naccess_list = [[]]', LISTS)
+    trace, sink = await run(ScriptedWorker("a"), conductor=conductor)
+    (rejected,) = (event for event in sink.events if isinstance(event, PlanRejected))
+    assert rejected.will_retry
+    assert [fault.code for fault in rejected.faults] == ["unknown_agent"]
+    assert conductor.requests[1].rejected == tuple(fault.message for fault in rejected.faults)
+    assert trace.status == "completed"
+    assert trace.root.rejected[0].raw == rejected.raw
+
+
+async def test_after_all_attempts_the_run_fails_and_nothing_is_lost() -> None:
+    worker = ScriptedWorker("a")
+    trace, sink = await run(
+        worker, conductor=ScriptedConductor("no lists here"), settings=quick_settings(plan_attempts=3)
+    )
+    assert [event.will_retry for event in sink.events if isinstance(event, PlanRejected)] == [True, True, False]
+    assert (trace.status, trace.error_code, worker.calls) == ("failed", "PlanRejected", [])
+    assert trace.error is not None
+    assert trace.error.startswith("scripted was asked 3 times and wrote no usable workflow: ")
+    assert trace.usage.total_tokens == 3 * (20 + len("no lists here") // 4)
+    assert len(trace.root.rejected) == 3
+
+
+@pytest.mark.parametrize("raw", ["model_id = []\nsubtasks = []\naccess_list = []"])
+async def test_the_first_round_cannot_be_stopped(raw: str) -> None:
+    trace, _ = await run(ScriptedWorker("a"), conductor=ScriptedConductor(raw))
+    assert (trace.status, trace.error_code) == ("failed", "PlanRejected")
+    assert [fault.code for fault in trace.root.rejected[0].faults] == ["empty_workflow"]
+
+
+async def test_an_unavailable_conductor_fails_the_run_with_its_own_words() -> None:
+    trace, _ = await run(ScriptedWorker("a"), conductor=ScriptedConductor(ConductorUnavailable("no such folder")))
+    assert (trace.status, trace.error_code, trace.error) == ("failed", "ConductorUnavailable", "no such folder")
+
+
+async def test_a_conductor_that_breaks_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        trace, _ = await run(ScriptedWorker("a"), conductor=ScriptedConductor(ZeroDivisionError("oops")))
+    assert trace.error == "conductor scripted broke unexpectedly, see the log: ZeroDivisionError: oops"
+    assert caplog.records[0].exc_info is not None
+
+
+async def test_plan_only_ends_after_the_plan() -> None:
+    worker = ScriptedWorker("a")
+    trace, sink = await run(worker, conductor=ScriptedConductor(LISTS), plan_only=True)
+    assert (trace.status, trace.answer, worker.calls) == ("planned", None, [])
+    assert sink.kinds()[-1] == "run.completed"
+    assert [step.status for step in trace.steps] == ["waiting", "waiting"]
+
+
+async def test_a_given_workflow_is_carried_out_as_given() -> None:
+    trace, sink = await run(ScriptedWorker("a"), workflow=PLAN)
+    (completed,) = (event for event in sink.events if isinstance(event, PlanCompleted))
+    assert (completed.source, completed.raw, completed.workflow) == ("file", "", PLAN)
+    assert trace.status == "completed"
+
+
+async def test_an_edited_workflow_says_what_it_was() -> None:
+    edited = workflow_of(("a", "plan {question}", ()), ("a", "solve differently", ()))
+    trace, sink = await run(ScriptedWorker("a"), workflow=edited, before_edit=PLAN, by="page")
+    (event,) = (event for event in sink.events if isinstance(event, PlanEdited))
+    assert (event.by, event.before, event.after, event.topology) == ("page", PLAN, edited, "mixed")
+    assert (trace.root.edited_by, trace.root.before_edit, trace.root.workflow) == ("page", PLAN, edited)
+    assert trace.root.topology == "mixed"
+    assert [fault.code for fault in trace.root.warnings] == ["unread_output", "answer_reads_nothing"]
+
+
+async def test_an_unchanged_workflow_is_not_called_edited() -> None:
+    _, sink = await run(ScriptedWorker("a"), workflow=PLAN, before_edit=PLAN)
+    assert "plan.edited" not in sink.kinds()
+
+
+async def test_a_rerun_is_an_edit_of_its_parents_plan() -> None:
+    first, _ = await run(ScriptedWorker("a"), workflow=PLAN)
+    edited = workflow_of(("a", "other", ()))
+    second, sink = await run(ScriptedWorker("a"), workflow=edited, reuse_from=first)
+    assert second.root.source == "parent"
+    assert second.root.before_edit == PLAN
+    created = sink.events[0]
+    assert isinstance(created, RunCreated)
+    assert created.parent_run_id == first.run_id
+
+
+@pytest.mark.parametrize(
+    ("workflow", "limits", "code"),
+    [
+        (workflow_of(("nobody", "x", ())), Limits(), "unknown_agent"),
+        (workflow_of(("a", "x", (0,))), Limits(), "self_reference"),
+        (workflow_of(("a", "x", ()), ("a", "y", ())), Limits(max_steps=1), "too_many_steps"),
+        (workflow_of(), Limits(), "empty_workflow"),
+        (workflow_of((CONDUCTOR_AGENT, "x", ())), Limits(max_depth=0), "unknown_agent"),
+    ],
+)
+async def test_a_given_workflow_with_faults_makes_no_run(workflow: object, limits: Limits, code: str) -> None:
+    sink = MemorySink()
+    with pytest.raises(WorkflowInvalid) as caught:
+        await run(ScriptedWorker("a"), workflow=workflow, limits=limits, sink=sink, conductor=ScriptedConductor(LISTS))  # type: ignore[arg-type]
+    assert [fault.code for fault in caught.value.faults] == [code]
+    assert str(caught.value).startswith("the workflow cannot be run: ")
+    assert sink.events == []
+
+
+async def test_recursion_without_a_conductor_is_a_fault_that_says_so() -> None:
+    with pytest.raises(WorkflowInvalid, match="recursion is off"):
+        await run(ScriptedWorker("a"), workflow=workflow_of((CONDUCTOR_AGENT, "x", ())))
+
+
+async def test_neither_workflow_nor_conductor_is_bad_input() -> None:
+    with pytest.raises(BadInput, match="a run needs a workflow, or a Conductor"):
+        await run(ScriptedWorker("a"))
+
+
+async def test_an_empty_task_is_bad_input() -> None:
+    with pytest.raises(BadInput, match="the task is empty"):
+        await run(ScriptedWorker("a"), task="  \n", conductor=ScriptedConductor(LISTS))
+
+
+async def test_excluded_workers_are_offered_to_no_one() -> None:
+    conductor = ScriptedConductor(lists_of(workflow_of(("b", "x", ())), ("b",)))
+    trace, _ = await run(ScriptedWorker("a"), ScriptedWorker("b"), conductor=conductor, excluded=("a",))
+    assert [spec.name for spec in conductor.requests[0].agents] == ["b"]
+    assert [spec.name for spec in trace.pool.workers] == ["b"]
+    assert trace.steps[0].agent == "b"
