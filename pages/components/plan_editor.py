@@ -12,6 +12,7 @@ from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked, validate
 from pages.components import draft as drafts
 from pages.components.draft import Draft
+from pages.components.words import inert
 
 ALL, CHOSEN = "All earlier steps", "Only these"
 NEW_INSTRUCTION = "Answer this task, using what the earlier steps found: {question}"
@@ -66,70 +67,114 @@ def plan_editor(
     """
     editing = Editing(trace)
     checked = editing.check()
+    forecast = None if checked.workflow is None else preview(checked.workflow)
     with st.container(border=True, key="plan-editor"):
-        _toolbar(editing, close)
+        if _toolbar(editing, checked, forecast, close) and checked.workflow is not None:
+            start(checked.workflow)
         for index in range(len(editing.draft.workflow.steps)):
-            _step_card(editing, index, checked)
-        _whole_plan_faults(checked)
-        _foot(editing, checked, preview, start)
+            _step_card(editing, index, checked, forecast)
+        if not editing.draft.workflow.steps:
+            st.button(
+                "Add a step",
+                icon=":material/add:",
+                on_click=lambda: editing.keep(drafts.insert(editing.draft, 0, _new_step(editing, -1))),
+            )
 
 
-def _toolbar(editing: Editing, close: Callable[[], None]) -> None:
+def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, close: Callable[[], None]) -> bool:
+    """Whether the person asked to run the plan as it now is."""
     draft = editing.draft
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown("**Edit the plan**")
+        st.markdown("**Edit the plan**", width="content")
         st.caption(topology(draft.workflow) if draft.workflow.steps else "no steps", width="stretch")
-        st.button(
-            "Undo",
-            icon=":material/undo:",
-            disabled=not draft.past,
-            on_click=lambda: editing.keep(drafts.undo(editing.draft)),
-            shortcut="Mod+Alt+Z",
-        )
-        st.button(
-            "Redo",
-            icon=":material/redo:",
-            disabled=not draft.future,
-            on_click=lambda: editing.keep(drafts.redo(editing.draft)),
-        )
-        st.button(
-            "Reset",
-            icon=":material/restart_alt:",
-            disabled=not draft.changed,
-            on_click=lambda: editing.keep(drafts.reset(editing.draft)),
-        )
+        changes: list[tuple[str, str, bool, Callable[[Draft], Draft]]] = [
+            ("Undo", "undo", not draft.past, drafts.undo),
+            ("Redo", "redo", not draft.future, drafts.redo),
+            ("Reset", "restart_alt", not draft.changed, drafts.reset),
+        ]
+        for label, icon, disabled, act in changes:
+            st.button(
+                label,
+                icon=f":material/{icon}:",
+                type="tertiary",
+                disabled=disabled,
+                on_click=lambda act=act: editing.keep(act(editing.draft)),
+                shortcut="Mod+Alt+Z" if label == "Undo" else None,
+            )
         if st.button("Close", icon=":material/close:", help="Your changes are kept until you leave this run."):
             close()
+        asked = st.button(
+            _start_label(forecast),
+            type="primary",
+            icon=":material/play_arrow:",
+            key="start-edited",
+            disabled=forecast is None,
+        )
+    st.caption(_cost_in_words(forecast))
+    for fault in checked.faults:
+        if fault.step is None:
+            _say(fault, "red", "error")
     if draft.note:
         st.info(draft.note, icon=":material/link_off:")
+    return asked
 
 
-def _step_card(editing: Editing, index: int, checked: Checked) -> None:
+def _start_label(forecast: RerunPreview | None) -> str:
+    if forecast is None:
+        return "Re-run"
+    runs, reused = len(forecast.will_run), len(forecast.will_reuse)
+    return f"Re-run {runs} of {runs + reused} steps" if reused else f"Run {runs} step{'s' if runs != 1 else ''}"
+
+
+def _cost_in_words(forecast: RerunPreview | None) -> str:
+    if forecast is None:
+        return "There is a fault to mend before this plan can run."
+    cost = "cost unknown" if forecast.estimated_usd is None else f"\\${forecast.estimated_usd:.4f}"
+    reused = len(forecast.will_reuse)
+    kept = f"{reused} answer{'s' if reused != 1 else ''} reused" if reused else "nothing reused"
+    return f"{kept}, about {forecast.estimated_tokens:,} tokens and {cost} to pay. A new run: this one stays as it is."
+
+
+def _step_card(editing: Editing, index: int, checked: Checked, forecast: RerunPreview | None) -> None:
     draft = editing.draft
     step, step_id = draft.workflow.steps[index], draft.now.ids[index]
     with st.container(border=True, key=f"edit-step-{index}"):
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(f"**Step {index}**", width="stretch")
+            st.markdown(f"**Step {index}**", width="content")
+            st.markdown(_fate(index, forecast), width="stretch")
             _structure_buttons(editing, index, step_id)
-        left, right = st.columns([3, 2], gap="medium")
-        with left:
+        told, who, sees = st.columns([5, 2, 3], gap="medium")
+        with told:
             st.text_area(
                 f"Instruction of step {index}",
                 value=step.instruction,
                 key=editing.field_key(step_id, "instruction"),
-                height=110,
-                label_visibility="collapsed",
+                height=92,
                 placeholder="What this agent is told. {question} stands for the task.",
                 on_change=_take_instruction,
                 args=(editing, step_id),
             )
             _faults_at(checked, index, "instruction")
-        with right:
+        with who:
             _agent_field(editing, index, step_id)
             _faults_at(checked, index, "agent")
+        with sees:
             _access_field(editing, index, step_id)
             _faults_at(checked, index, "access_list")
         _faults_at(checked, index, "workflow")
+
+
+def _fate(index: int, forecast: RerunPreview | None) -> str:
+    """What a run of the edited plan would do with this step, and why."""
+    if forecast is None:
+        return ""
+    for each in forecast.will_reuse:
+        if each.index == index:
+            return f":gray-badge[↺ reused] :small[{inert(each.reason)}]"
+    for each in forecast.will_run:
+        if each.index == index:
+            return f":blue-badge[▶ runs] :small[{inert(each.reason)}]"
+    return ""
 
 
 def _structure_buttons(editing: Editing, index: int, step_id: int) -> None:
@@ -242,62 +287,6 @@ def _faults_at(checked: Checked, index: int, field: str) -> None:
             _say(warning, "orange", "warning")
 
 
-def _whole_plan_faults(checked: Checked) -> None:
-    for fault in checked.faults:
-        if fault.step is None:
-            _say(fault, "red", "error")
-
-
 def _say(fault: Fault, colour: str, icon: str) -> None:
     # Faults quote what was typed: the text must not act as markdown.
-    words = "".join(
-        f"\\{character}" if character in r"\`*_{}[]<>#+-.!|:$~" else character for character in fault.message
-    )
-    st.markdown(f":{colour}[:material/{icon}: {words}]")
-
-
-def _foot(
-    editing: Editing,
-    checked: Checked,
-    preview: Callable[[Workflow], RerunPreview],
-    start: Callable[[Workflow], None],
-) -> None:
-    if not editing.draft.workflow.steps:
-        st.button(
-            "Add a step",
-            icon=":material/add:",
-            on_click=lambda: editing.keep(drafts.insert(editing.draft, 0, _new_step(editing, -1))),
-        )
-    if checked.workflow is None:
-        count = len(checked.faults)
-        st.button(f"{count} fault{'s' if count > 1 else ''} to mend before it can run", disabled=True, type="primary")
-        return
-    forecast = preview(checked.workflow)
-    _forecast_table(forecast)
-    runs, reused = len(forecast.will_run), len(forecast.will_reuse)
-    label = f"Re-run {runs} of {runs + reused} steps" if reused else f"Run {runs} step{'s' if runs != 1 else ''}"
-    with st.container(horizontal=True, vertical_alignment="center"):
-        if st.button(label, type="primary", icon=":material/play_arrow:", key="start-edited"):
-            start(checked.workflow)
-        cost = "cost unknown" if forecast.estimated_usd is None else f"${forecast.estimated_usd:.4f}"
-        st.caption(f"A new run; this one stays as it is. About {forecast.estimated_tokens:,} tokens, {cost}.")
-
-
-def _forecast_table(forecast: RerunPreview) -> None:
-    rows = [(each.index, "▶ runs", each.agent, each.reason) for each in forecast.will_run]
-    rows += [(each.index, "↺ reused", each.agent, each.reason) for each in forecast.will_reuse]
-    rows.sort()
-    st.dataframe(
-        {
-            "Step": [row[0] for row in rows],
-            "What happens": [row[1] for row in rows],
-            "Agent": [row[2] for row in rows],
-            "Why": [row[3] for row in rows],
-        },
-        hide_index=True,
-        height="content",
-        column_config={
-            "Step": st.column_config.NumberColumn(width=60),
-            "Why": st.column_config.TextColumn(width="large"),
-        },
-    )
+    st.markdown(f":{colour}[:material/{icon}: {inert(fault.message)}]")

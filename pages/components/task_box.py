@@ -38,7 +38,7 @@ def task_box() -> None:
         st.text_area(
             "Task",
             key=TASK,
-            height=88,
+            height=68,
             label_visibility="collapsed",
             placeholder="Type a task, or take an example. The Conductor writes a workflow for it.",
         )
@@ -119,7 +119,8 @@ def _settings_expander(settings: Settings) -> Choices | None:
         names, fault = [], str(error)
     steps = st.session_state.get("max-steps", settings.max_steps)
     wall_s = st.session_state.get("max-seconds", settings.max_seconds)
-    label = f"Conductor: {conductor} · Pool: {pool}, {len(names)} workers · Limits: {steps} steps, {wall_s or '∞'} s"
+    duration = f"{wall_s:g} s" if wall_s else "no time limit"
+    label = f"Conductor: {conductor} · Pool: {pool}, {len(names)} workers · Limits: {steps} steps, {duration}"
     with st.expander(label, icon=":material/tune:", expanded=bool(fault), key="settings"):
         left, middle, right = st.columns(3, gap="large")
         with left:

@@ -23,12 +23,14 @@ function plan(body) {
   return (model, step) => {
     const round = roundOf(model, step)
     raw = round?.raw ?? ""
-    const parts = splitReasoning(raw)
+    const writing = !model.ended && round?.status === "planning"
+    const parts = splitReasoning(raw, writing)
     reasoning.hidden = !parts.reasoning
     setText(reasoningText, visible(parts.reasoning))
     setText(lists, visible(parts.lists))
-    lists.hidden = bar.hidden = !raw
-    lists.classList.toggle("streaming", !model.ended && round?.status === "planning")
+    bar.hidden = !raw
+    lists.hidden = !parts.lists
+    lists.classList.toggle("streaming", writing)
     once(state, JSON.stringify([round?.status, round?.source, round?.duration_ms, round?.rejected.length, model.run?.status, raw === ""]), () => planState(model, round))
     once(rejected, round?.rejected.length ?? 0, () => (round?.rejected ?? []).map(rejectedAttempt))
   }
@@ -59,9 +61,9 @@ function rejectedAttempt({ attempt, raw, faults }) {
 }
 
 // The lists begin where the first of their names does; before them the model thinks.
-export function splitReasoning(raw) {
+function splitReasoning(raw, writing) {
   const match = /(^|\n)[ \t]*(```[a-z]*\s*\n)?[ \t]*model_id\s*=/.exec(raw)
-  if (!match) return /^\s*(<think|[A-Z])/.test(raw) && !raw.includes("[") ? { reasoning: raw, lists: "" } : { reasoning: "", lists: raw }
+  if (!match) return writing ? { reasoning: raw, lists: "" } : { reasoning: "", lists: raw }
   return { reasoning: raw.slice(0, match.index).trim(), lists: raw.slice(match.index).trim() }
 }
 

@@ -58,7 +58,8 @@ function sawParts(model, step, begun, onSelect) {
   const granted = step.granted.map((part) => sharedCard(model, part, onSelect))
   const all = [...step.granted, ...step.withheld]
   const sum = (parts) => parts.reduce((total, part) => total + part.tokens, 0)
-  const ratio = `${count(sum(step.granted))} of ${count(sum(all))} earlier tokens granted.`
+  const earlier = sum(all)
+  const ratio = earlier ? `${count(sum(step.granted))} of ${count(earlier)} earlier tokens granted.` : ""
   const names = step.withheld.map((part) =>
     el("div", { class: "withheld-part" }, `✕ ${pathKey(part.path)} · ${visible(part.agent)} `, size(part)),
   )
@@ -70,12 +71,13 @@ function sawParts(model, step, begun, onSelect) {
 // Before it starts, what it will be shown follows from the plan.
 function planned(model, step, onSelect) {
   const prefix = step.path.slice(0, -1)
-  if (!step.reads.length) return [el("p", { class: "muted" }, "Will see its instruction and no earlier output.")]
+  if (!step.reads.length) return [el("p", { class: "muted" }, "Its access list grants no earlier output.")]
   const rows = step.reads.map((index) => {
     const source = model.step(pathKey([...prefix, index]))
     return source && sharedCard(model, { path: source.path, agent: source.agent, tokens: null, sha256: null }, onSelect)
   })
-  return [el("p", { class: "muted" }, "Will see, as soon as they are done:"), ...rows.filter(Boolean)]
+  const when = model.ended ? "Was not run. It would have seen:" : "Will see, as soon as they are done:"
+  return [el("p", { class: "muted" }, when), ...rows.filter(Boolean)]
 }
 
 function sharedCard(model, part, onSelect) {
@@ -183,14 +185,15 @@ function edit(body, { onEdit }) {
       el("dt", {}, "Instruction"), el("dd", {}, visible(step.instruction)),
     ])
     const inner = step.path.length > 1
-    button.disabled = !editable || inner
-    setText(hint, editHint(editable, inner))
+    const possible = editable && model.ended
+    button.disabled = !possible || inner
+    setText(hint, editHint(possible, inner))
   }
 }
 
-function editHint(editable, inner) {
+function editHint(possible, inner) {
   if (inner) return "This step belongs to a plan that the Conductor wrote while the run went on; edit the step that opened it."
-  return editable ? "A re-run is a new run; steps whose input stays the same are reused." : "The plan can be edited when the run is over."
+  return possible ? "A re-run is a new run; steps whose input stays the same are reused." : "The plan can be edited when the run is over."
 }
 
 export function hash(value) {

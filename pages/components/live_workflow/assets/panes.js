@@ -32,7 +32,7 @@ export class Panes {
       const { element } = this.panes.get(key)
       if (this.element.children[index] !== element) this.element.insertBefore(element, this.element.children[index] ?? null)
     })
-    this.ghosts.forEach((ghost, index) => (ghost.hidden = index < keys.length || (model.ended && keys.length > 0)))
+    this.ghosts.forEach((ghost, index) => (ghost.hidden = index < keys.length || model.ended))
   }
 
   show(model, keys, selected) {

@@ -18,17 +18,10 @@ const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g
 const TRICKS = /[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]|[\u{e0000}-\u{e007f}]/gu
 
 export function visible(text) {
-  return text
-    .replace(/\r\n?/g, "\n")
-    .replace(CONTROLS, (character) => {
-      const code = character.charCodeAt(0)
-      if (code < 0x20) return String.fromCharCode(0x2400 + code)
-      return code === 0x7f ? "\u2421" : named(code)
-    })
-    .replace(TRICKS, (character) => named(character.codePointAt(0)))
+  return text.replace(/\r\n?/g, "\n").replace(CONTROLS, named).replace(TRICKS, named)
 }
 
-const named = (code) => `⟨U+${code.toString(16).toUpperCase().padStart(4, "0")}⟩`
+const named = (character) => `⟨U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`
 
 export function renderMarkdown(text) {
   const shown = visible(text)

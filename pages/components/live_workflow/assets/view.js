@@ -217,7 +217,8 @@ function planText(model) {
   const round = model.rounds.get("")
   const name = model.run.conductor?.name
   if (model.planning) return `${name ?? "plan"} · writing…`
-  if (!name || round?.source !== "conductor") return "given plan · view"
+  if (round?.status === "rejected") return `${name} wrote no usable plan · view`
+  if (!name || round?.source !== "conductor") return round?.source === "parent" ? "plan of an earlier run · view" : "given plan · view"
   return `plan by ${name} · view`
 }
 
