@@ -56,7 +56,7 @@ class Fault(Frozen):
     """One thing wrong with a workflow (a fault) or doubtful about it (a warning), and where.
 
     Attributes:
-        code: stable name, e.g. ``unknown_agent``; see ``validation`` and ``parser`` for all of them.
+        code: stable name, e.g. ``unknown_agent``; all of them are in ``faults``.
         message: one sentence for a person, naming the fault and what would be right.
         step: index of the step it is about, None if about the whole.
         field: which part of the step, so that an editor can show the fault at the field.
