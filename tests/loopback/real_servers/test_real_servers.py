@@ -1,0 +1,143 @@
+"""Workers and whole runs against servers that no one here wrote: LiteLLM's proxy and ``transformers serve``."""
+
+from pathlib import Path
+
+import pytest
+
+from conductor_core.chat import Chunk, Finished, Message, TextDelta, WorkerSpec
+from conductor_core.engine.host import EngineHost
+from conductor_core.engine.request import RunRequest
+from conductor_core.errors import WorkerError, WorkerFailed, WorkerRateLimited, WorkerRefused
+from conductor_core.settings import Settings
+from conductor_core.workers.pool import check_health, discover_local_servers, open_worker
+from conductor_core.workflow.model import Step, Workflow
+from storage import open_store
+from tests.loopback.real_servers.conftest import KEY, Servers
+
+pytestmark = pytest.mark.timeout(300)  # on a busy machine the servers take a minute to start
+
+QUESTION = (Message(role="system", content="Be brief."), Message(role="user", content="What is 6 times 7?"))
+
+
+async def ask(spec: WorkerSpec) -> list[Chunk]:
+    worker = open_worker(spec, Settings())
+    try:
+        return [chunk async for chunk in worker.answer(QUESTION)]
+    finally:
+        await worker.aclose()
+
+
+def text_of(chunks: list[Chunk]) -> str:
+    return "".join(chunk.text for chunk in chunks if isinstance(chunk, TextDelta))
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+async def test_litellms_proxy_in_both_dialects(servers: Servers, provider: str) -> None:
+    chunks = await ask(servers.mock("solver", provider=provider))
+    assert text_of(chunks) == "The answer is 42."
+    assert isinstance(chunks[-1], Finished)
+    assert chunks[-1].finish_reason == "stop"
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.output_tokens > 0
+    assert text_of(await ask(servers.mock("critic", provider=provider))) == "Größe geprüft: 42 ✓"
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"), [("busy", WorkerRateLimited), ("broken", WorkerFailed), ("absent", WorkerRefused)]
+)
+async def test_litellms_errors(servers: Servers, model: str, kind: type[WorkerError]) -> None:
+    with pytest.raises(kind) as caught:
+        await ask(servers.mock(model))
+    assert type(caught.value) is kind
+    assert str(caught.value).startswith(f"worker {model}: ")
+    assert "\n" not in str(caught.value)
+
+
+async def test_litellm_refuses_a_wrong_key(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = "sk-wrong-0123456789abcdef"
+    monkeypatch.setenv("LITELLM_KEY", wrong)
+    # Without a database it answers 400, not 401.
+    with pytest.raises(WorkerRefused, match="rejected the request with 400") as caught:
+        await ask(servers.mock("solver"))
+    assert wrong not in str(caught.value)
+
+
+async def test_transformers_serve(servers: Servers) -> None:
+    chunks = await ask(servers.random())
+    assert len(chunks) > 3
+    finished = chunks[-1]
+    assert isinstance(finished, Finished)
+    assert finished.finish_reason == "length"
+    assert finished.usage is not None
+    assert finished.usage.output_tokens == 12
+    assert text_of(await ask(servers.random())) == text_of(chunks)
+
+
+async def test_transformers_serves_complaint_about_a_parameter(servers: Servers) -> None:
+    with pytest.raises(WorkerRefused, match="422") as caught:
+        await ask(servers.random(params={"no_such_parameter": 1}))
+    assert "no_such_parameter" in str(caught.value)
+
+
+async def test_health_of_both(servers: Servers) -> None:
+    worker = open_worker(servers.mock("solver"), Settings())
+    health = await check_health(worker)
+    assert (health.ok, health.detail, health.key) == (True, "reached; it lists the model", "LITELLM_KEY: present")
+    assert KEY not in health.model_dump_json()
+    assert not (await check_health(open_worker(servers.mock("absent"), Settings()))).ok
+    assert (await check_health(open_worker(servers.random(), Settings()), complete=True)).ok
+
+
+async def test_a_server_that_wants_a_key_is_not_offered(servers: Servers) -> None:
+    found = await discover_local_servers({servers.litellm_port: "LiteLLM"}, timeout_s=10)
+    assert found == ()
+
+
+def test_a_whole_run_over_both_servers_is_kept(servers: Servers, tmp_path: Path) -> None:
+    pool = tmp_path / "pool.toml"
+    specs = [servers.mock("solver"), servers.mock("critic"), servers.random()]
+    pool.write_text("\n".join(_table(spec) for spec in specs))
+    workflow = Workflow(
+        steps=(
+            Step(instruction="Work out {question}", agent="solver"),
+            Step(instruction="Guess at {question}", agent="random"),
+            Step(instruction="Compare both answers", agent="critic", access_list="all"),
+        )
+    )
+    settings = Settings()
+    store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
+    host = EngineHost(store.log, settings)
+    try:
+        run_id = host.start(RunRequest(task="6 times 7", workflow=workflow), None, str(pool))
+        trace = host.wait(run_id, timeout_s=90)
+    finally:
+        host.close()
+        kept, _ = store.trace(run_id)
+        store.close()
+    assert trace.status == "completed"
+    assert kept == trace
+    assert kept.answer == "Größe geprüft: 42 ✓"
+    assert not kept.simulated
+    solved, guessed, compared = kept.root.steps
+    assert solved.output == "The answer is 42."
+    assert guessed.usage.output_tokens == 12
+    assert [message.content for message in compared.messages if message.role == "assistant"] == [
+        solved.output,
+        guessed.output,
+    ]
+    assert not any(step.usage.estimated for step in kept.root.steps)
+    assert compared.cost_usd is not None
+    assert compared.cost_usd > 0
+    assert guessed.cost_usd is None
+
+
+def _table(spec: WorkerSpec) -> str:
+    lines = ["[[worker]]", f'name = "{spec.name}"', f'provider = "{spec.provider}"', f'model = "{spec.model}"']
+    lines.append(f'base_url = "{spec.base_url}"')
+    if spec.api_key_env is not None:
+        lines.append(f'api_key_env = "{spec.api_key_env}"')
+    if spec.usd_per_mtok is not None:
+        lines.append("usd_per_mtok = { input = 1, output = 10 }")
+    if spec.params:
+        lines.append("params = { max_tokens = 12, temperature = 0 }")
+    return "\n".join([*lines, ""])
