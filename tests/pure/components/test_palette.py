@@ -1,0 +1,19 @@
+import re
+from pathlib import Path
+
+from pages.components import palette
+
+STYLE = Path(palette.__file__).parent / "live_workflow" / "assets" / "style.css"
+
+
+def test_charts_and_the_live_component_give_an_agent_the_same_colour() -> None:
+    found: dict[str, list[str]] = {}
+    for name, colour in re.findall(r"--agent-(\w+):\s*(#[0-9a-f]{6})", STYLE.read_text()):
+        found.setdefault(name, []).append(colour)
+    for number, (light, dark) in enumerate(zip(palette.LIGHT, palette.DARK, strict=True)):
+        assert found[str(number)] == [light, dark]
+    assert found["none"] == [palette.NO_AGENT_LIGHT, palette.NO_AGENT_DARK]
+
+
+def test_an_agent_that_is_not_in_the_pool_is_grey() -> None:
+    assert palette.agent_colour("conductor", ["solver"], dark=False) == palette.NO_AGENT_LIGHT

@@ -1,0 +1,40 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pages.components.words import ago, inert, seconds, usd
+
+NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("passed", "words"),
+    [
+        (timedelta(seconds=59), "just now"),
+        (timedelta(minutes=5), "5 min ago"),
+        (timedelta(hours=3, minutes=59), "3 h ago"),
+        (timedelta(days=2), "2 d ago"),
+    ],
+)
+def test_ago_takes_the_largest_whole_unit(passed: timedelta, words: str) -> None:
+    assert ago(NOW - passed, NOW) == words
+
+
+def test_an_unknown_cost_is_never_shown_as_nothing() -> None:
+    assert usd(None) == "unknown"
+    assert usd(0.0) == "$0.0000"
+
+
+def test_a_duration_that_is_not_there_yet_has_its_place() -> None:
+    assert seconds(None) == "—"
+    assert seconds(1250) == "1.2 s"
+
+
+@pytest.mark.parametrize(
+    "hostile", ["**bold**", "![x](http://example.com/x.png)", "<script>", ":red[x]", "$x$", "`code`"]
+)
+def test_hostile_text_keeps_its_letters_and_loses_its_power(hostile: str) -> None:
+    shown = inert(hostile)
+    assert shown.replace("\\", "") == hostile
+    marks = set("*![]()<>:$`")
+    assert all(shown[at - 1] == "\\" for at, character in enumerate(shown) if character in marks)
