@@ -35,6 +35,7 @@ _HEAD = re.compile(
     re.IGNORECASE,
 )
 _REASONING_END = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
+_COMMENT_AFTER = re.compile(r"[ \t;,]*#[^\r\n]*")
 _NOT_PROSE = re.compile(r"#[^\r\n]*|//[^\r\n]*|```\w{0,12}")
 _PROSE = re.compile(r"[^\W_]{2}")
 _STRICT_WORK_PER_CHARACTER = 4
@@ -122,6 +123,8 @@ def _assignments(source: Source) -> tuple[list[Assignment], int]:
             reading = _read(reader, head.end(), _next(barriers, head.end(), len(text)), short=field != "instruction")
         found.append(Assignment(field, head[field], head.start(), reading))
         position = max(reading.node.end, head.end())
+        comment = _COMMENT_AFTER.match(text, position)
+        position = comment.end() if comment else position
     return found, reader.work + json_reader.work
 
 

@@ -258,6 +258,13 @@ def test_a_list_that_the_code_block_ends_before_its_bracket() -> None:
     assert "put in the missing bracket" in parsed.repairs[0]
 
 
+def test_a_list_in_a_comment_after_a_list_is_no_list() -> None:
+    text = PLAIN.replace("[0, 1]", "[0, 1]  # not model_id = [2, 3]").replace(
+        "[[], [0]]", "[[], [0]],  # access_list = []"
+    )
+    assert read(f"# The plan\n{text}") == TWO
+
+
 def test_steps_as_objects_inside_a_completion() -> None:
     text = (
         'Here:\n```json\n{"steps": [{"id": 0, "instruction": "Plan it.", "agent": "0", "access_list": []},'
