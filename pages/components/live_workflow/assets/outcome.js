@@ -13,7 +13,8 @@ export class Outcome {
     this.more = el("button", { type: "button", class: "quiet more", onclick: () => this.toggle() }, "Show all")
     this.body = el("div", { class: "prose outcome-body" })
     this.markdown = new StreamedMarkdown(this.body)
-    const head = el("div", { class: "outcome-head" }, this.title, this.source, el("span", { class: "spring" }), this.more, this.copy)
+    const actions = el("div", { class: "outcome-actions" }, this.more, this.copy)
+    const head = el("div", { class: "outcome-head" }, this.title, this.source, el("span", { class: "spring" }), actions)
     this.element = el("section", { class: "card outcome", "aria-label": "Answer" }, head, this.body)
     this.resizing = new ResizeObserver(() => this.measure())
     this.resizing.observe(this.body)
@@ -29,7 +30,10 @@ export class Outcome {
   }
 
   measure() {
-    this.more.hidden = !this.element.classList.contains("all") && this.body.scrollHeight <= this.body.clientHeight + 2
+    // Text that does not fit flows into columns that stand outside the body, to its right.
+    const { scrollWidth, clientWidth, scrollHeight, clientHeight } = this.body
+    const fits = scrollWidth <= clientWidth + 2 && scrollHeight <= clientHeight + 2
+    this.more.hidden = fits && !this.element.classList.contains("all")
   }
 
   show(model) {

@@ -40,6 +40,7 @@ export class LiveWorkflow {
     const map = el("section", { class: "card map", "aria-label": "Workflow graph" }, this.planButton, this.graph.element, this.empty, footer)
     const work = el("div", { class: "work" }, this.panes.element, this.inspector.element)
     this.root = el("div", { class: "live-workflow" }, this.strip.element, this.notice, this.outcome.element, map, work)
+    parent.querySelector(".reserved")?.remove()
     parent.append(this.root)
     this.reset()
     this.timer = setInterval(() => this.tick(), TICK_MS)
