@@ -148,7 +148,7 @@ def run(
         task = parsed.task if task is None else task
         with opened_pool(pool_ref, settings, settings.seed, excluded) as there:
             agents = list(there.workers)
-        given = inputs.valid_workflow(parsed, agents, budget, f"workflow file {one_line(str(workflow))}")
+        given = inputs.valid_workflow(parsed, agents, budget, f"workflow file {one_line(str(workflow))}: ")
     if task is None:
         raise BadInput("give a TASK" + (": the workflow file holds none" if workflow is not None else ""))
     request = RunRequest(

@@ -94,12 +94,12 @@ def read_workflow(path: Path) -> Parsed:
 
 
 def valid_workflow(subject: Parsed | Workflow, agents: Sequence[str], limits: Limits, what: str) -> Workflow:
-    """Raises: WorkflowInvalid, whose line holds the first fault and its place."""
+    """Raises: WorkflowInvalid, whose line is ``what``, then the first fault and its place."""
     checked = check(subject, agents, limits)
     if checked.workflow is None:
         first, *more = checked.faults
         rest = f" ({len(more)} more fault{'s' if len(more) > 1 else ''})" if more else ""
-        raise WorkflowInvalid(f"{what}: {fault_line(first)}{rest}", checked.faults)
+        raise WorkflowInvalid(f"{what}{fault_line(first)}{rest}", checked.faults)
     return checked.workflow
 
 

@@ -24,7 +24,6 @@ def _common(
 ) -> None:
     # Without a handler Python would print the log's warnings, with tracebacks, between the lines of progress.
     logging.basicConfig(
-        force=True,
         level=logging.INFO,
         handlers=[logging.StreamHandler() if verbose else logging.NullHandler()],
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",

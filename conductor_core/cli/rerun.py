@@ -81,7 +81,7 @@ def rerun_command(
             conductor_ref = (conductor or _conductor_of(source, settings)) if needed else None
             forecast = None
             if plan is not None:
-                plan = inputs.valid_workflow(plan, agents, budget, f"run {source.run_id} cannot be run again so")
+                plan = inputs.valid_workflow(plan, agents, budget, f"run {source.run_id} cannot be run again: ")
                 info = _info(conductor, settings) if needed else None
                 forecast = preview(source, plan, there, settings, conductor=info)
         if dry_run:
@@ -115,7 +115,9 @@ def changed_workflow(
     if file is not None:
         if edits or step is not None:
             raise BadInput("give --workflow, or --step with what to change, not both")
-        return inputs.valid_workflow(inputs.read_workflow(file), agents, budget, f"workflow file {one_line(str(file))}")
+        return inputs.valid_workflow(
+            inputs.read_workflow(file), agents, budget, f"workflow file {one_line(str(file))}: "
+        )
     if step is None and not edits:
         return None
     if step is None:
@@ -134,7 +136,7 @@ def changed_workflow(
         agent=agent,
         access=None if access is None else inputs.parse_access(access),
     )
-    return inputs.valid_workflow(edited, agents, budget, f"--step {step}")
+    return inputs.valid_workflow(edited, agents, budget, "")
 
 
 def print_preview(forecast: RerunPreview | None, *, as_json: bool) -> int:

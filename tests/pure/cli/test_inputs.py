@@ -1,0 +1,87 @@
+"""Every bad argument gives one clear line."""
+
+from pathlib import Path
+
+import pytest
+
+from conductor_core.cli import inputs
+from conductor_core.errors import BadInput
+from conductor_core.workflow.model import AccessList
+
+
+@pytest.mark.parametrize(
+    ("text", "access"),
+    [("all", "all"), (" ALL ", "all"), ("none", ()), ("", ()), ("0,2", (0, 2)), ("[0, 2]", (0, 2)), ("3", (3,))],
+)
+def test_an_access_list(text: str, access: AccessList) -> None:
+    assert inputs.parse_access(text) == access
+
+
+@pytest.mark.parametrize("text", ["x", "0,", "0;1", "-1", "1.5", "0 1", "²", "9" * 10, "all,1", "\x1b[2J"])
+def test_no_access_list(text: str) -> None:
+    with pytest.raises(BadInput, match="write all, none, or the numbers of earlier steps") as caught:
+        inputs.parse_access(text)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_a_task_file(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_text(
+        '{"task": "one\u2028line"}\n\n"two"\n{"question": "three", "answer": "4"}\r\n{"prompt": "five"}', "utf-8"
+    )
+    assert inputs.read_tasks(file) == ["one\u2028line", "two", "three", "five"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"task": "one"}\n{"task": ', r"line 2, column \d+: not JSON"),
+        (b'{"task": "one"}\n[1]', r'line 2: no task: write \{"task": "..."\} or a JSON string'),
+        (b'{"task": 5}', "line 1: no task"),
+        (b'{"task": " "}', "the task in line 1 is empty"),
+        (b'{"task": "\\ud800"}', "the task in line 1 is not valid UTF-8"),
+        (b"\n\n", "it holds no task"),
+        (b'"ok"\n  "\xff"', "line 2, byte 4: it is not UTF-8 text"),
+        (b"[" * 100_000, "line 1"),
+        (b"1" * 10_000, "line 1"),
+    ],
+)
+def test_a_bad_task_file(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(BadInput, match=message):
+        inputs.read_tasks(file)
+
+
+def test_a_file_that_is_not_there_or_no_file(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="there is no such file"):
+        inputs.read_file(tmp_path / "none", "workflow file")
+    with pytest.raises(BadInput, match="it is a folder"):
+        inputs.read_file(tmp_path, "workflow file")
+    with pytest.raises(BadInput, match="cannot be read"):
+        inputs.read_file(Path("a\x00b"), "workflow file")
+
+
+def test_a_file_that_is_far_too_large(tmp_path: Path) -> None:
+    file = tmp_path / "large"
+    with file.open("wb") as sparse:
+        sparse.truncate(40 << 20)
+    with pytest.raises(BadInput, match="more than 32 MiB"):
+        inputs.read_file(file, "workflow file")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("CONDUCTOR_MAX_STEPS", "many"), ("CONDUCTOR_MAX_USD", "-1"), ("CONDUCTOR_MAX_DEPTH", "99")]
+)
+def test_a_bad_setting_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(BadInput, match=f"environment variable {variable} cannot be used"):
+        inputs.read_settings()
+
+
+def test_text_from_the_command_line() -> None:
+    assert inputs.given_text("Grüße", "task") == "Grüße"
+    with pytest.raises(BadInput, match="the task is not valid UTF-8 text"):
+        inputs.given_text("caf\udce9", "task")
+    with pytest.raises(BadInput, match="the instruction is empty"):
+        inputs.given_text(" \n", "instruction")

@@ -1,0 +1,41 @@
+"""The command line called in this process."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from conductor_core.cli.main import main
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """Stdout, which must be exactly one JSON document."""
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> str:
+        """The one line of stderr that a bad input leaves."""
+        *progress, line = self.err.splitlines()
+        assert not progress, f"one clear line, not: {self.err}"
+        assert line.startswith("error: ")
+        return line.removeprefix("error: ")
+
+
+class CommandLine:
+    """``cli("run", "the task", "--json")``."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: object) -> Outcome:
+        self._capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        return Outcome(code, *self._capsys.readouterr())
