@@ -1,0 +1,47 @@
+"""Documentation that cannot drift: links lead somewhere, commands exist, tables are as generated."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.settings_table import table
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)")
+COMMAND = re.compile(r"python -m (conductor_core) (\w+)")
+
+
+def test_the_settings_page_is_as_generated() -> None:
+    assert (ROOT / "docs" / "settings.md").read_text(encoding="utf-8") == table()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    missing = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
+    assert missing == []
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    named = {command for _, command in COMMAND.findall((ROOT / "README.md").read_text(encoding="utf-8"))}
+    offered = subprocess.run(
+        [sys.executable, "-m", "conductor_core", "--help"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    assert named
+    assert {command for command in named if not re.search(rf"^\s+{command}\b", offered, re.MULTILINE)} == set()
+
+
+def test_every_make_target_of_the_readme_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = set(re.findall(r"`make (\w+)`", (ROOT / "README.md").read_text(encoding="utf-8")))
+    assert named >= {"run", "test", "check"}
+    assert {target for target in named if not re.search(rf"^{target}:", makefile, re.MULTILINE)} == set()
+
+
+def test_every_decision_has_its_three_parts() -> None:
+    for note in (ROOT / "docs" / "decisions").glob("*.md"):
+        text = note.read_text(encoding="utf-8")
+        assert all(part in text for part in ("**Goal", "**Design", "**Acceptance")), note.name

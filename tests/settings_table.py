@@ -1,0 +1,26 @@
+"""The table of docs/settings.md, made from the Settings class: `python -m tests.settings_table > docs/settings.md`."""
+
+from conductor_core.settings import Settings
+
+HEAD = """# Settings
+
+Made from `conductor_core/settings.py` by `python -m tests.settings_table`; a test keeps it in step. The command line's options and the
+Run page's fields take precedence over these.
+
+| variable | default | meaning |
+|---|---|---|
+"""
+
+
+def table() -> str:
+    """The whole page."""
+    rows = []
+    for name, field in Settings.model_fields.items():
+        variable = "`DATABASE_URL`" if name == "database_url" else f"`CONDUCTOR_{name.upper()}`"
+        default = "the user's data folder" if name == "data_folder" else f"`{field.default}`"
+        rows.append(f"| {variable} | {default} | {field.description} |")
+    return HEAD + "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    print(table(), end="")
