@@ -6,6 +6,7 @@ shared_model(ref) -> SharedModel.stream(generation) -> its own thread: load, the
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -40,11 +41,17 @@ def _key(ref: str) -> str:
 
 
 class SharedModel:
-    """A model and the one thread in which it lives: calls wait for each other in order of arrival."""
+    """A model and the one thread in which it lives: calls wait for each other in order of arrival.
+
+    Attributes:
+        loaded: None until the first call, and after it has made room for another model.
+        load_s: seconds that loading took.
+    """
 
     def __init__(self, ref: str) -> None:
         self.ref = ref
         self.loaded: LoadedModel | None = None
+        self.load_s: float | None = None
         self._waiting = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="model")
 
@@ -125,7 +132,9 @@ class SharedModel:
             # The one import that brings in torch: an inspector with remote models never pays for it.
             from conductor_core.inference.model import LoadedModel
 
+            start = time.perf_counter()
             self.loaded = LoadedModel(files)
+            self.load_s = time.perf_counter() - start
             return self.loaded
 
     def _unload_idle_others(self) -> None:

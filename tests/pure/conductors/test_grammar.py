@@ -33,9 +33,7 @@ def test_accepts_every_form_of_a_legal_plan(bounded: bool) -> None:
     shape = PlanShape(choices=3, max_steps=4, bounded=bounded)
     assert accepts(shape, plan("2", '"x"', "[]"))
     assert accepts(shape, plan("0, 1", '"Ask \\"why\\"", "a\\nb \\\\ ä 😀 {question}"', '[], "all"'))
-    assert accepts(
-        shape, plan("0, 1, 2, 0", '"a", "b", "c", "d"', "[], [0], [0, 1], [1, 2]", "Use max_sum.\n\n")
-    )
+    assert accepts(shape, plan("0, 1, 2, 0", '"a", "b", "c", "d"', "[], [0], [0, 1], [1, 2]", "Use max_sum.\n\n"))
 
 
 @pytest.mark.parametrize(
