@@ -37,7 +37,7 @@ async def begin(
 
 async def until(condition: Any) -> None:
     async with asyncio.timeout(5):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for happens in a fake without an event to wait on
             await asyncio.sleep(0.001)
 
 
@@ -130,9 +130,9 @@ async def test_a_connection_that_does_not_close_does_not_hold_up_the_end(caplog:
 
 async def test_the_time_limit_ends_the_run_and_keeps_what_is_finished() -> None:
     worker = ScriptedWorker("a").then("first", HANGING)
-    trace, sink = await run(worker, workflow=CHAIN, limits=Limits(max_seconds=0.1))
+    trace, sink = await run(worker, workflow=CHAIN, limits=Limits(max_seconds=0.5))
     assert (trace.status, trace.error_code) == ("failed", "LimitReached")
-    assert trace.error == "the time limit of this run is reached: 0.1 s, planning included"
+    assert trace.error == "the time limit of this run is reached: 0.5 s, planning included"
     assert [(step.status, step.output) for step in trace.steps] == [
         ("completed", "first"),
         ("cancelled", "half a word"),
@@ -267,8 +267,7 @@ async def test_a_log_that_breaks_is_reported_as_such(caplog: pytest.LogCaptureFi
 
 
 async def test_a_simulated_worker_makes_the_run_simulated() -> None:
-    spec = {"provider": "rehearsal", "base_url": None}
-    simulated, _ = await run(ScriptedWorker("a", **spec), workflow=CHAIN)
+    simulated, _ = await run(ScriptedWorker("a", provider="rehearsal", base_url=None), workflow=CHAIN)
     real, _ = await run(ScriptedWorker("a"), workflow=CHAIN)
     assert (simulated.simulated, simulated.steps[0].simulated) == (True, True)
     assert (real.simulated, real.steps[0].simulated) == (False, False)

@@ -1,0 +1,221 @@
+"""The engine on a thread of its own, as pages and the command line use it."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conductor_core import conductors
+from conductor_core.engine import host as host_module
+from conductor_core.engine.host import EngineHost
+from conductor_core.engine.request import RunRequest
+from conductor_core.errors import (
+    BadInput,
+    PoolInvalid,
+    StoreError,
+    StoreFull,
+    UnknownConductor,
+    UnknownRun,
+    WorkflowInvalid,
+)
+from conductor_core.rehearsal import rehearsal_specs
+from conductor_core.settings import Settings
+from tests.support.fakes import MemorySink, Reply, ScriptedConductor, ScriptedWorker, lists_of, pool_of, workflow_of
+
+TASK = "What is the chemical symbol of tungsten?"
+
+
+@pytest.fixture
+def sink() -> MemorySink:
+    return MemorySink()
+
+
+@pytest.fixture
+def host(sink: MemorySink) -> Iterator[EngineHost]:
+    host = EngineHost(sink, Settings())
+    yield host
+    host.close()
+
+
+def agent() -> str:
+    return rehearsal_specs()[0].name
+
+
+PLAN = workflow_of((agent(), "Answer: {question}", ()), (agent(), "Check it: {question}", (0,)))
+
+
+def use_pool(monkeypatch: pytest.MonkeyPatch, *workers: ScriptedWorker) -> None:
+    monkeypatch.setattr(host_module, "open_pool", lambda ref, settings, *, seed: pool_of(*workers, name=ref, seed=seed))
+
+
+def test_a_run_begins_when_start_returns_and_wait_gives_its_trace(host: EngineHost, sink: MemorySink) -> None:
+    run_id = host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+    assert sink.events[0].kind == "run.created"
+    assert sink.events[0].run_id == run_id
+    trace = host.wait(run_id, 10)
+    assert (trace.run_id, trace.status, trace.simulated) == (run_id, "completed", True)
+    assert host.active() == set()
+    assert host.error(run_id) is None
+
+
+def test_any_number_of_runs_go_on_at_once(host: EngineHost) -> None:
+    ids = [host.start(RunRequest(task=f"{TASK} ({n})", workflow=PLAN), None, "rehearsal") for n in range(30)]
+    assert {host.wait(run_id, 10).status for run_id in ids} == {"completed"}
+    assert len(set(ids)) == 30
+
+
+def test_a_run_can_be_started_from_many_threads(host: EngineHost) -> None:
+    statuses: list[str] = []
+
+    def one() -> None:
+        run_id = host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+        statuses.append(host.wait(run_id, 10).status)
+
+    threads = [threading.Thread(target=one) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert statuses == ["completed"] * 8
+
+
+def test_cancelling_from_another_thread(host: EngineHost, sink: MemorySink, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = ScriptedWorker("a", lambda _: Reply(text="half", hang=True))
+    use_pool(monkeypatch, worker)
+    run_id = host.start(RunRequest(task=TASK, workflow=workflow_of(("a", "x", ()))), None, "rehearsal")
+    assert host.active() == {run_id}
+    assert host.cancel(run_id, "page")
+    trace = host.wait(run_id, 10)
+    assert (trace.status, trace.ended_by) == ("cancelled", "page")
+    assert sink.kinds()[-1] == "run.cancelled"
+    assert not host.cancel(run_id, "page")
+    assert not host.cancel("no such run", "page")
+
+
+def test_waiting_has_a_time_limit(host: EngineHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_pool(monkeypatch, ScriptedWorker("a", lambda _: Reply(hang=True)))
+    run_id = host.start(RunRequest(task=TASK, workflow=workflow_of(("a", "x", ()))), None, "rehearsal")
+    with pytest.raises(TimeoutError):
+        host.wait(run_id, 0.01)
+    assert host.error(run_id) is None
+
+
+def test_closing_cancels_what_runs_and_releases_the_workers(sink: MemorySink, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = ScriptedWorker("a", lambda _: Reply(text="half", hang=True))
+    use_pool(monkeypatch, worker)
+    host = EngineHost(sink, Settings())
+    host.start(RunRequest(task=TASK, workflow=workflow_of(("a", "x", ()))), None, "rehearsal")
+    host.close()
+    assert sink.kinds()[-1] == "run.cancelled"
+    assert worker.released
+    host.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+    assert "engine" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_bad_input_makes_no_run(host: EngineHost, sink: MemorySink) -> None:
+    with pytest.raises(WorkflowInvalid):
+        host.start(RunRequest(task=TASK, workflow=workflow_of(("nobody", "x", ()))), None, "rehearsal")
+    with pytest.raises(PoolInvalid):
+        host.start(RunRequest(task=TASK, workflow=PLAN), None, "no-such-file.toml")
+    with pytest.raises(BadInput):
+        host.start(RunRequest(task=TASK), None, "rehearsal")
+    with pytest.raises(BadInput):
+        host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal", excluded=("nobody",))
+    with pytest.raises(UnknownConductor):
+        host.start(RunRequest(task=TASK), "./no/such/folder", "rehearsal")
+    assert (sink.events, host.active()) == ([], set())
+
+
+def test_a_run_of_another_process_is_not_known(host: EngineHost) -> None:
+    with pytest.raises(UnknownRun):
+        host.wait("another")
+    with pytest.raises(UnknownRun):
+        host.error("another")
+
+
+def test_a_log_that_fails_is_told_to_whoever_waits(
+    host: EngineHost, sink: MemorySink, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink.error, sink.failing = StoreFull("the disk is full"), frozenset({"step.completed"})
+    run_id = host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+    with pytest.raises(StoreError, match="the disk is full"):
+        host.wait(run_id, 10)
+    assert str(host.error(run_id)) == "the disk is full"
+    assert "the disk is full" in caplog.text
+    sink.error = None
+    assert host.wait(host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal"), 10).status == "completed"
+
+
+def test_conductors_and_pools_are_opened_once(host: EngineHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    conductor = ScriptedConductor(lists_of(PLAN, [agent()]))
+
+    def open_conductor(ref: str, settings: Settings) -> ScriptedConductor:
+        opened.append(ref)
+        return conductor
+
+    monkeypatch.setattr(conductors, "open_conductor", open_conductor)
+    ids = [host.start(RunRequest(task=TASK), "mine", "rehearsal") for _ in range(3)]
+    assert {host.wait(run_id, 10).status for run_id in ids} == {"completed"}
+    assert opened == ["mine"]
+    host.close()
+    assert conductor.released
+
+
+def test_a_conductor_that_could_not_be_opened_is_tried_again(host: EngineHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[str] = []
+
+    def open_conductor(ref: str, settings: Settings) -> ScriptedConductor:
+        tries.append(ref)
+        if len(tries) == 1:
+            raise UnknownConductor("not yet there")
+        return ScriptedConductor(lists_of(PLAN, [agent()]))
+
+    monkeypatch.setattr(conductors, "open_conductor", open_conductor)
+    with pytest.raises(UnknownConductor):
+        host.start(RunRequest(task=TASK), "mine", "rehearsal")
+    assert host.wait(host.start(RunRequest(task=TASK), "mine", "rehearsal"), 10).status == "completed"
+
+
+def test_a_changed_pool_file_is_read_again(host: EngineHost, sink: MemorySink, tmp_path: Path) -> None:
+    file = tmp_path / "pool.toml"
+    written = '[[worker]]\nname = "{}"\nprovider = "openai"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\n'
+    seen = []
+    for number, name in enumerate(("one", "two")):
+        file.write_text(written.format(name))
+        os.utime(file, ns=(number, number))
+        request = RunRequest(task=TASK, workflow=workflow_of((name, "x", ())), plan_only=True)
+        seen += [spec.name for spec in host.wait(host.start(request, None, str(file)), 10).pool.workers]
+    assert seen == ["one", "two"]
+
+
+def test_a_rerun_takes_the_pool_as_recorded(host: EngineHost) -> None:
+    first = host.wait(host.start(RunRequest(task=TASK, workflow=PLAN, seed=5), None, "rehearsal"), 10)
+    again = host.wait(host.start(RunRequest.rerun(first, by="page"), None, first.pool), 10)
+    assert (again.status, again.seed, again.pool) == ("completed", 5, first.pool)
+    assert {step.status for step in again.steps} == {"reused"}
+    assert again.answer == first.answer
+
+
+def test_only_so_many_ended_runs_are_remembered(host: EngineHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_module, "REMEMBERED_RUNS", 2)
+    ids = []
+    for _ in range(4):
+        ids.append(host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal"))
+        host.wait(ids[-1], 10)
+    with pytest.raises(UnknownRun):
+        host.wait(ids[0])
+    assert host.wait(ids[-1], 1).status == "completed"
+
+
+async def test_a_log_that_is_slow_holds_up_no_other_thread() -> None:
+    sink = MemorySink(delay_s=0.02)
+    host = EngineHost(sink, Settings())
+    run_id = await asyncio.to_thread(host.start, RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+    assert (await asyncio.to_thread(host.wait, run_id, 10)).status == "completed"
+    await asyncio.to_thread(host.close)

@@ -1,0 +1,105 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conductor_core.engine.catalogue import check_worker, discover_local_servers, pool_file_text
+from conductor_core.engine.pool import open_pool, read_specs, reopen_pool
+from conductor_core.errors import BadInput, PoolInvalid
+from conductor_core.settings import Settings
+from tests.support.fakes import ScriptedWorker, pool_of
+
+FILE = """
+[[worker]]
+name = "one"
+provider = "openai"
+model = "m"
+base_url = "http://127.0.0.1:9/v1"
+usd_per_mtok = { input = 1.25, output = 10.0 }
+params = { temperature = 0.2, stop = ["a", "b"] }
+
+[[worker]]
+name = "two \\"quoted\\""
+provider = "anthropic"
+model = "n"
+api_key_env = "SOME_KEY"
+"""
+
+
+def test_the_rehearsal_pool_is_simulated() -> None:
+    pool = open_pool("rehearsal", Settings(), seed=4)
+    assert (pool.name, pool.simulated, pool.seed) == ("rehearsal", True, 4)
+    assert len(pool.specs) == 7
+    assert pool.info.workers == pool.specs
+
+
+async def test_the_papers_pool_is_ready() -> None:
+    pool = open_pool("paper", Settings())
+    assert (pool.name, pool.simulated, len(pool.specs)) == ("paper", False, 7)
+    await pool.aclose()
+
+
+async def test_a_pool_file_is_read_in_its_order(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(FILE)
+    pool = open_pool(str(file), Settings())
+    assert (pool.name, list(pool.workers)) == ("mine", ["one", 'two "quoted"'])
+    await pool.aclose()
+
+
+def test_a_pool_file_that_is_not_there_is_bad_input() -> None:
+    with pytest.raises(PoolInvalid, match=r"nowhere\.toml"):
+        read_specs("nowhere.toml")
+
+
+def test_the_seed_is_the_settings_unless_given() -> None:
+    assert open_pool("rehearsal", Settings(seed=9)).seed == 9
+
+
+async def test_the_pool_of_an_earlier_run_is_opened_as_recorded() -> None:
+    info = open_pool("rehearsal", Settings()).info
+    again = reopen_pool(info, Settings(), seed=2)
+    assert (again.info, again.seed) == (info, 2)
+
+
+def test_workers_can_be_left_out() -> None:
+    pool = pool_of(ScriptedWorker("a"), ScriptedWorker("b"), seed=3)
+    left = pool.without(("a",))
+    assert (list(left.workers), left.seed) == (["b"], 3)
+    assert list(pool.workers) == ["a", "b"]
+    with pytest.raises(BadInput, match="the pool scripted has no worker c; it has a, b"):
+        pool.without(("c",))
+    with pytest.raises(BadInput, match="no worker of the pool scripted is left"):
+        pool.without(("a", "b"))
+
+
+def test_a_pool_file_made_of_workers_reads_back_as_the_same_workers(tmp_path: Path) -> None:
+    original = tmp_path / "original.toml"
+    original.write_text(FILE)
+    for specs in (read_specs(str(original)), read_specs("paper")):
+        copy = tmp_path / "copy.toml"
+        copy.write_text(pool_file_text(specs))
+        assert read_specs(str(copy)) == specs
+
+
+def test_a_simulated_worker_is_always_healthy() -> None:
+    assert check_worker(read_specs("rehearsal")[0], Settings()).ok
+
+
+def test_a_worker_that_is_not_there_is_not(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(FILE)
+    health = check_worker(read_specs(str(file))[0], Settings())
+    assert not health.ok
+    assert "one" in health.detail
+
+
+def test_looking_for_servers_needs_no_event_loop() -> None:
+    assert isinstance(discover_local_servers(), tuple)
+
+
+def test_none_of_this_loads_torch() -> None:
+    asked = "import sys, conductor_core.engine.catalogue, conductor_core.engine.host; print('torch' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "False"

@@ -1,0 +1,318 @@
+"""Edit and re-run: exactly what changed is asked again, the rest is reused byte for byte, and the preview says so."""
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conductor_core.chat import Message, Price
+from conductor_core.engine.request import RunRequest
+from conductor_core.engine.rerun import edit_step, preview
+from conductor_core.errors import WorkerRefused
+from conductor_core.events import Limits, StepReused
+from conductor_core.trace import RunTrace
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
+from tests.support.fakes import (
+    MemorySink,
+    Reply,
+    ScriptedConductor,
+    ScriptedWorker,
+    lists_of,
+    pool_of,
+    pure_answer,
+    quick_settings,
+    run,
+    workflow_of,
+)
+from tests.support.workflows import AGENTS, Question, edits, questions, workflows
+
+TASK = "what is {question}?"
+SETTINGS = quick_settings()
+
+
+def workers_of(answer: Any) -> list[ScriptedWorker]:
+    return [ScriptedWorker(name, partial(answer, name)) for name in AGENTS]
+
+
+def unlike(name: str, messages: Sequence[Message]) -> str:
+    """Different for every question."""
+    return pure_answer(name)(messages)
+
+
+def alike(name: str, messages: Sequence[Message]) -> str:
+    """One of three, so that a changed question often brings the same answer."""
+    return ["yes", "no", "perhaps"][hashlib.sha256(unlike(name, messages).encode()).digest()[0] % 3]
+
+
+def called(workers: Sequence[ScriptedWorker]) -> Counter[Question]:
+    return Counter(
+        (worker.spec.name, tuple((message.role, message.content) for message in messages))
+        for worker in workers
+        for messages in worker.calls
+    )
+
+
+async def run_and_rerun(
+    before: Workflow, after: Workflow, answer: Any
+) -> tuple[RunTrace, RunTrace, list[ScriptedWorker], MemorySink]:
+    limits = Limits(max_steps=12)
+    first, _ = await run(*workers_of(answer), workflow=before, task=TASK, limits=limits)
+    workers, sink = workers_of(answer), MemorySink()
+    second, _ = await run(*workers, workflow=after, task=TASK, limits=limits, reuse_from=first, sink=sink)
+    return first, second, workers, sink
+
+
+@pytest.mark.parametrize("answer", [unlike, alike])
+@settings(max_examples=120, deadline=None)
+@given(data=st.data())
+def test_exactly_what_changed_is_called_and_the_rest_is_reused(answer: Any, data: st.DataObject) -> None:
+    before = data.draw(workflows())
+    after = data.draw(edits(before))
+    first, second, workers, sink = asyncio.run(run_and_rerun(before, after, answer))
+
+    asked_before, _ = questions(before, TASK, answer)
+    asked, outputs = questions(after, TASK, answer)
+    known = set(asked_before)
+    assert called(workers) == Counter(question for question in asked if question not in known)
+
+    assert second.status == "completed"
+    assert second.answer == outputs[-1]
+    assert [step.output for step in second.steps] == outputs
+    for step, question in zip(second.steps, asked, strict=True):
+        assert step.status == ("reused" if question in known else "completed")
+        assert tuple((message.role, message.content) for message in step.messages) == question[1]
+    for event in sink.events:
+        if isinstance(event, StepReused):
+            source = first.step_at(event.source_path)
+            assert (event.source_run_id, event.output, event.identity) == (first.run_id, source.output, source.identity)
+            assert event.output_sha256 == source.output_sha256
+    assert second.usage.total_tokens == 15 * sum(called(workers).values())
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_the_preview_says_what_then_happens(data: st.DataObject) -> None:
+    before = data.draw(workflows())
+    after = data.draw(edits(before))
+    first, second, _, _ = asyncio.run(run_and_rerun(before, after, unlike))
+    told = preview(first, after, pool_of(*workers_of(unlike)), SETTINGS)
+    assert [each.index for each in told.will_run] == [s.index for s in second.steps if s.status == "completed"]
+    assert [each.index for each in told.will_reuse] == [s.index for s in second.steps if s.status == "reused"]
+    assert all(each.reason for each in (*told.will_run, *told.will_reuse))
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_where_answers_may_come_out_the_same_the_preview_never_promises_too_much(data: st.DataObject) -> None:
+    before = data.draw(workflows())
+    after = data.draw(edits(before))
+    first, second, _, _ = asyncio.run(run_and_rerun(before, after, alike))
+    told = preview(first, after, pool_of(*workers_of(alike)), SETTINGS)
+    reused = {step.index for step in second.steps if step.status == "reused"}
+    assert {each.index for each in told.will_reuse} <= reused
+    for each in told.will_run:
+        assert each.index not in reused or "if it comes out the same, this is reused" in each.reason
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_run_taken_up_again_pays_for_no_finished_step_twice(data: st.DataObject) -> None:
+    workflow = data.draw(workflows())
+    broken = data.draw(st.sampled_from(INSTRUCTION_ENDS))
+
+    def failing(name: str, messages: Sequence[Message]) -> Any:
+        return WorkerRefused("401") if messages[-1].content.startswith(broken) else unlike(name, messages)
+
+    async def twice() -> tuple[RunTrace, RunTrace, Counter[Question], Counter[Question]]:
+        limits = Limits(max_steps=12)
+        early, late = workers_of(failing), workers_of(unlike)
+        first, _ = await run(*early, workflow=workflow, task=TASK, limits=limits)
+        request = RunRequest.resume(first, by="page")
+        second, _ = await run(
+            *late, workflow=request.workflow, task=TASK, limits=limits, reuse_from=first, resumed=request.resumed
+        )
+        return first, second, called(early), called(late)
+
+    first, second, early, late = asyncio.run(twice())
+    assert second.resumed
+    assert second.parent_run_id == first.run_id
+    assert second.answer == questions(workflow, TASK, unlike)[1][-1]
+    answered = {step.identity for step in first.steps if step.answered}
+    for step in second.steps:
+        assert (step.status == "reused") == (step.identity in answered)
+    refused = {question for question in early if question[1][-1][1].startswith(broken)}
+    assert not (set(early) - refused) & set(late)
+
+
+INSTRUCTION_ENDS = ["plan", "solve", "check"]
+
+DIAMOND = workflow_of(
+    ("a", "plan", ()), ("b", "one", (0,)), ("b", "two", (0,)), ("c", "three", ()), ("a", "join", (1, 2, 3))
+)
+
+
+async def rerun_of(
+    after: Workflow, before: Workflow = DIAMOND, **changed: Any
+) -> tuple[RunTrace, RunTrace, list[ScriptedWorker]]:
+    first, _ = await run(*workers_of(unlike), workflow=before)
+    workers = workers_of(unlike)
+    second, _ = await run(*workers, workflow=after, reuse_from=first, **changed)
+    return first, second, workers
+
+
+async def test_two_of_five_steps_run_again() -> None:
+    first, second, _ = await rerun_of(edit_step(DIAMOND, 1, instruction="one, but briefly"))
+    assert [step.status for step in second.steps] == ["reused", "completed", "reused", "reused", "completed"]
+    assert first.answer != second.answer
+    reused = second.steps[0]
+    assert reused.reused_from is not None
+    assert (reused.reused_from.run_id, reused.reused_from.path) == (first.run_id, (0,))
+    # Nothing is paid for what is reused; what it cost where it ran is still shown.
+    assert reused.usage.total_tokens == 15
+    assert second.usage.total_tokens == 30
+    assert second.cost_usd == pytest.approx(2 * 6e-5)
+
+
+async def test_the_source_run_is_never_touched() -> None:
+    first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
+    before = first.model_dump_json()
+    await run(*workers_of(unlike), workflow=edit_step(DIAMOND, 0, agent="b"), reuse_from=first)
+    assert first.model_dump_json() == before
+
+
+async def test_a_reused_step_names_where_it_ran_not_where_it_was_reused() -> None:
+    first, second, _ = await rerun_of(DIAMOND)
+    third, _ = await run(*workers_of(unlike), workflow=DIAMOND, reuse_from=second)
+    assert {step.reused_from.run_id for step in third.steps if step.reused_from} == {first.run_id}
+    assert third.answer == first.answer
+    assert third.usage.total_tokens == 0
+
+
+async def test_changed_parameters_of_a_worker_make_its_steps_run_again() -> None:
+    first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
+    hotter = ScriptedWorker("c", params={"temperature": 1.0})
+    a, b, _ = workers_of(unlike)
+    told = preview(first, DIAMOND, pool_of(a, b, hotter), SETTINGS)
+    assert [(each.index, each.reason) for each in told.will_run] == [
+        (3, "its agent's model or parameters changed"),
+        (4, "reads step 3, whose output will change (if it comes out the same, this is reused)"),
+    ]
+    second, _ = await run(a, b, hotter, workflow=DIAMOND, reuse_from=first)
+    # This worker answers as before all the same, so its reader is not asked again.
+    assert [step.status for step in second.steps] == ["reused", "reused", "reused", "completed", "reused"]
+
+
+async def test_another_price_or_time_limit_does_not() -> None:
+    first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
+    dearer = [ScriptedWorker(name, timeout_s=1.0, usd_per_mtok=Price(input=9, output=9)) for name in AGENTS]
+    second, _ = await run(*dearer, workflow=DIAMOND, reuse_from=first)
+    assert {step.status for step in second.steps} == {"reused"}
+
+
+async def test_another_task_runs_only_the_steps_that_say_it() -> None:
+    workflow = workflow_of(("a", "solve {question}", ()), ("b", "say hello", ()))
+    first, _ = await run(*workers_of(unlike), workflow=workflow)
+    second, _ = await run(*workers_of(unlike), workflow=workflow, task="another task", reuse_from=first)
+    assert [step.status for step in second.steps] == ["completed", "reused"]
+
+
+async def test_independent_attempts_stay_independent_when_moved() -> None:
+    """Two samples of one question are two answers; moved up by one, each is reused once."""
+    samples = iter(["first sample", "second sample"])
+    judged = workflow_of(("a", "try", ()), ("a", "try", ()), ("b", "judge", (0, 1)))
+    worker = ScriptedWorker("a", lambda _: next(samples))
+    first, _ = await run(worker, ScriptedWorker("b"), workflow=judged)
+    moved = Workflow(
+        steps=(
+            Step(instruction="new", agent="b"),
+            *judged.steps[:2],
+            Step(instruction="judge", agent="b", access_list=(1, 2)),
+        )
+    )
+    second, _ = await run(worker, ScriptedWorker("b"), workflow=moved, reuse_from=first)
+    assert sorted(step.output for step in second.steps[1:3]) == ["first sample", "second sample"]
+
+
+async def test_an_incomplete_answer_is_reused_as_incomplete() -> None:
+    worker = ScriptedWorker("a").then(Reply(text="cut by its limit", finish_reason="length"))
+    first, _ = await run(worker, workflow=workflow_of(("a", "x", ())))
+    second, _ = await run(worker, workflow=workflow_of(("a", "x", ())), reuse_from=first)
+    step = second.steps[0]
+    assert (step.status, step.incomplete, step.finish_reason) == ("reused", True, "length")
+
+
+@pytest.mark.parametrize(
+    ("after", "reasons"),
+    [
+        (edit_step(DIAMOND, 3, instruction="x"), {3: "instruction changed"}),
+        (edit_step(DIAMOND, 3, agent="b"), {3: "agent changed"}),
+        (edit_step(DIAMOND, 3, access=(0,)), {3: "access list changed"}),
+        (edit_step(DIAMOND, 3, agent="b", instruction="x"), {3: "agent and instruction changed"}),
+        (Workflow(steps=(*DIAMOND.steps, Step(instruction="x", agent="a"))), {5: "new step"}),
+        (edit_step(DIAMOND, 1, access=()), {1: "access list changed"}),
+    ],
+)
+async def test_each_step_that_runs_has_its_reason(after: Workflow, reasons: dict[int, str]) -> None:
+    first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
+    told = preview(first, after, pool_of(*workers_of(unlike)), SETTINGS)
+    own = {each.index: each.reason for each in told.will_run if not each.reason.startswith("reads step")}
+    assert own == reasons
+    assert all(
+        each.reason == f"unchanged: reuses the answer of step {each.index} of run {first.run_id}"
+        for each in told.will_reuse
+    )
+
+
+async def test_the_preview_names_steps_without_an_answer() -> None:
+    bad = ScriptedWorker("c", lambda _: WorkerRefused("401"))
+    a, b, _ = workers_of(unlike)
+    first, _ = await run(a, b, bad, workflow=DIAMOND)
+    told = preview(first, DIAMOND, pool_of(*workers_of(unlike)), SETTINGS)
+    assert told.will_run[0].reason == f"has no answer in run {first.run_id}: it is failed there"
+
+
+async def test_the_preview_estimates_from_the_source() -> None:
+    first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
+    pool = pool_of(*workers_of(unlike))
+    told = preview(first, edit_step(DIAMOND, 1, instruction="x"), pool, SETTINGS)
+    assert told.estimated_tokens == 30
+    assert told.estimated_usd == pytest.approx(2 * 6e-5)
+    unpriced = pool_of(ScriptedWorker("a", usd_per_mtok=None), *workers_of(unlike)[1:])
+    told = preview(first, edit_step(DIAMOND, 3, agent="a"), unpriced, SETTINGS)
+    assert told.estimated_usd is None
+    assert preview(first, DIAMOND, pool, SETTINGS).estimated_usd == 0
+
+
+async def test_the_preview_knows_recursions() -> None:
+    workflow = workflow_of(("a", "x", ()), ("b", "y", ()), (CONDUCTOR_AGENT, "again", (0,)))
+    conductor = ScriptedConductor(lists_of(workflow_of(("c", "inner", ())), AGENTS))
+    first, _ = await run(*workers_of(unlike), workflow=workflow, conductor=conductor)
+    pool = pool_of(*workers_of(unlike))
+    assert preview(first, workflow, pool, SETTINGS).will_run == ()
+    told = preview(first, edit_step(workflow, 1, instruction="z"), pool, SETTINGS)
+    assert [(each.index, each.reason) for each in told.will_run] == [
+        (1, "instruction changed"),
+        (2, "the plan around it changed, which the Conductor sees"),
+    ]
+    inner = first.steps[2].round
+    assert inner is not None
+    assert told.estimated_tokens == 15 + 15 + inner.usage.total_tokens
+
+
+@pytest.mark.parametrize("index", [-1, 5])
+def test_there_is_no_such_step_to_edit(index: int) -> None:
+    with pytest.raises(IndexError, match="there is no step"):
+        edit_step(DIAMOND, index, instruction="x")
+
+
+def test_an_edit_changes_what_it_names_and_nothing_else() -> None:
+    edited = edit_step(DIAMOND, 4, access="all")
+    assert edited.steps[:4] == DIAMOND.steps[:4]
+    assert edited.steps[4] == Step(instruction="join", agent="a", access_list="all")
+    assert edit_step(DIAMOND, 4, access=()).steps[4].access_list == ()
