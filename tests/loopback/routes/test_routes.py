@@ -1,0 +1,123 @@
+import asyncio
+import json
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from conductor_core import events as ev
+from conductor_core.engine.request import RunRequest
+from conductor_core.workflow.model import Step, Workflow
+from pages.components.routes import CLOSE_DONE, CLOSE_UNKNOWN_RUN
+from tests.loopback.routes.conftest import Served
+from tests.support.run_events import answered, created, planned, run_completed, step_started, whole_run
+
+RUN = "run-1"
+
+
+async def _message(socket: ClientConnection) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(await socket.recv())
+    return message
+
+
+async def _rest(socket: ClientConnection) -> list[dict[str, Any]]:
+    return [json.loads(message) async for message in socket]
+
+
+async def test_a_run_in_flight_is_a_snapshot_and_then_what_changes(served: Served) -> None:
+    await served.store.log.append(created(RUN), *planned(RUN), step_started(RUN, 0, 30))
+    async with connect(served.live(RUN)) as socket:
+        snapshot = await _message(socket)
+        assert snapshot["type"] == "snapshot"
+        assert [step["status"] for step in snapshot["run"]["root"]["steps"]] == ["running", "waiting"]
+        await served.store.log.append(ev.StepDelta(run_id=RUN, path=(0,), text="4", output_tokens=1))
+        delta = await _message(socket)
+        assert (delta["type"], delta["path"], delta["text"]) == ("delta", [0], "4")
+        assert delta["sequence"] > snapshot["sequence"]
+        await served.store.log.append(*answered(RUN, 0)[1:], *answered(RUN, 1), run_completed(RUN))
+        rest = await _rest(socket)
+    assert rest[-1]["run"]["status"] == "completed"
+    assert socket.close_code == CLOSE_DONE
+
+
+async def test_two_readers_are_sent_the_same(served: Served) -> None:
+    await served.store.log.append(created(RUN))
+    async with connect(served.live(RUN)) as first, connect(served.live(RUN)) as second:
+        assert (await _message(first))["sequence"] == (await _message(second))["sequence"]
+        await served.store.log.append(*whole_run(RUN)[1:])
+        assert await _rest(first) == await _rest(second)
+
+
+async def test_an_ended_run_is_one_snapshot(served: Served) -> None:
+    await served.store.log.append(*whole_run(RUN))
+    async with connect(served.live(RUN)) as socket:
+        snapshot, *rest = await _rest(socket)
+    assert snapshot["run"]["answer"] == "42, checked"
+    assert rest == []
+
+
+async def test_a_reader_that_returns_finds_all_and_is_sent_nothing_twice(served: Served) -> None:
+    await served.store.log.append(created(RUN), *planned(RUN), step_started(RUN, 0, 30))
+    async with connect(served.live(RUN)) as socket:
+        await _message(socket)
+    await served.store.log.append(ev.StepDelta(run_id=RUN, path=(0,), text="while away", output_tokens=2))
+    async with connect(served.live(RUN)) as socket:
+        snapshot = await _message(socket)
+        assert snapshot["run"]["root"]["steps"][0]["output"] == "while away"
+        await served.store.log.append(ev.StepDelta(run_id=RUN, path=(0,), text=", and back", output_tokens=4))
+        assert (await _message(socket))["text"] == ", and back"
+
+
+async def test_an_unknown_run_says_so(served: Served) -> None:
+    async with connect(served.live("nowhere")) as socket:
+        message = await _message(socket)
+        with pytest.raises(ConnectionClosed):
+            await socket.recv()
+    assert message["type"] == "unknown"
+    assert "nowhere" in message["message"]
+    assert socket.close_code == CLOSE_UNKNOWN_RUN
+
+
+async def test_a_page_of_another_origin_is_refused(served: Served) -> None:
+    await served.store.log.append(*whole_run(RUN))
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(served.live(RUN), origin="http://evil.example")  # type: ignore[arg-type]
+    assert refused.value.response.status_code == 403
+    async with httpx.AsyncClient(base_url=served.origin) as client:
+        answer = await client.post(f"/api/runs/{RUN}/cancel", headers={"origin": "http://evil.example"})
+    assert answer.status_code == 403
+
+
+async def test_a_reader_that_leaves_takes_its_follower_along(served: Served) -> None:
+    await served.store.log.append(created(RUN))
+    before = len(asyncio.all_tasks())
+    for _ in range(5):
+        async with connect(served.live(RUN)) as socket:
+            await _message(socket)
+    while len(asyncio.all_tasks()) > before:  # noqa: ASYNC110 - tasks that end are told to nobody
+        await asyncio.sleep(0.01)
+
+
+async def test_cancelling_stops_a_run_that_streams(served: Served) -> None:
+    workflow = Workflow(steps=(Step(instruction="{question}", agent="writer"),))
+    run_id = await asyncio.to_thread(
+        served.engine.start, RunRequest(task="Anything", workflow=workflow), None, "rehearsal"
+    )
+    async with connect(served.live(run_id)) as socket, httpx.AsyncClient(base_url=served.origin) as client:
+        while (message := await _message(socket))["type"] != "delta":
+            pass
+        answer = await client.post(f"/api/runs/{run_id}/cancel", headers={"origin": served.origin})
+        assert answer.status_code == 202
+        rest = await _rest(socket)
+    assert message["text"]
+    assert (rest[-1]["run"]["status"], rest[-1]["run"]["ended_by"]) == ("cancelled", "page")
+
+
+async def test_cancelling_what_does_not_run_says_so(served: Served) -> None:
+    await served.store.log.append(*whole_run(RUN))
+    async with httpx.AsyncClient(base_url=served.origin) as client:
+        answer = await client.post(f"/api/runs/{RUN}/cancel")
+    assert answer.status_code == 404
+    assert RUN in answer.json()["error"]
