@@ -9,11 +9,24 @@ from typing import Any
 from conductor_core import events as ev
 from conductor_core.cli.text import duration, label, labels, money, one_line, plain
 from conductor_core.engine.host import EngineHost
+from conductor_core.errors import InspectorError, StoreError
 from conductor_core.trace import RunTrace, StepTrace, apply, begin
 from conductor_core.workflow.model import Workflow
 from storage import Store
 
 _SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+class RunStopped(InspectorError):
+    """The log failed under a run, which therefore stopped; what was logged before is kept."""
+
+    def __init__(self, cause: InspectorError) -> None:
+        super().__init__(f"the run stopped: {cause}")
+        self._code = cause.code
+
+    @property
+    def code(self) -> str:
+        return self._code
 
 
 class LiveView:
@@ -174,9 +187,12 @@ def _step_line(event: ev.Event, step: StepTrace) -> str | None:
 def watch(store: Store, host: EngineHost, run_id: str, view: LiveView) -> tuple[RunTrace, int]:
     """Shows a run of ``host`` until it has ended. Ctrl-C or SIGTERM cancels it, a second one ends the program.
 
-    Returns the trace and the exit code. Raises: StoreError if the log failed and the run stopped for that.
+    Returns the trace and the exit code. Raises: RunStopped.
     """
-    return asyncio.run(_watch(store, host, run_id, view))
+    try:
+        return asyncio.run(_watch(store, host, run_id, view))
+    except StoreError as error:
+        raise RunStopped(error) from error
 
 
 async def _watch(store: Store, host: EngineHost, run_id: str, view: LiveView) -> tuple[RunTrace, int]:

@@ -1,4 +1,4 @@
-"""The command line called in this process."""
+"""The command line called in this process, and what a scripted provider answers it."""
 
 import json
 from dataclasses import dataclass
@@ -7,6 +7,19 @@ from typing import Any
 import pytest
 
 from conductor_core.cli.main import main
+from tests.support.provider import Answer, Call, Reply, deterministic_answer
+
+AGENTS = ("alpha", "beta", "gamma")
+PLAN = """The task has two parts.
+model_id = [0, 1, 2]
+subtasks = ["Do the first part of: {question}", "Do the second part.", "Combine both."]
+access_list = [[], [], [0, 1]]
+"""
+
+
+def conductor_and_workers(call: Call) -> Answer | Reply:
+    """The model ``planner`` writes the plan; all others answer."""
+    return Answer(PLAN, pieces=8) if call.model == "planner" else deterministic_answer(call)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,96 @@
+"""The command line as users start it: exit codes, signals, closed pipes, what is loaded."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from storage import open_store
+from tests.support.command_line import conductor_and_workers
+from tests.support.provider import Answer, Call, Reply, ScriptedProvider, hang_after
+
+ROOT = Path(__file__).parents[3]
+
+
+def start(*arguments: str, environment: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "conductor_core", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def gamma_hangs(call: Call) -> Answer | Reply:
+    return hang_after("so far") if call.model == "gamma" else conductor_and_workers(call)
+
+
+def test_ctrl_c_cancels_the_run_and_leaves_its_record(provider: ScriptedProvider, where: list[str]) -> None:
+    provider.always(gamma_hangs)
+    process = start("run", "Two things.", "--json", *where)
+    assert provider.wait_until(lambda it: any(call.model == "gamma" for call in it.completions), timeout_s=60)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    document = json.loads(out)
+    assert (process.returncode, document["status"], document["ended_by"]) == (130, "cancelled", "cli")
+    assert [step["status"] for step in document["steps"]] == ["completed", "completed", "cancelled"]
+    assert document["steps"][2]["output"] == "so far"
+    assert "Traceback" not in err
+    assert provider.wait_until(lambda it: it.disconnects == 1), "the provider's connection is closed"
+
+
+def test_a_killed_run_is_taken_up_without_paying_twice(
+    provider: ScriptedProvider, where: list[str], tmp_path: Path
+) -> None:
+    provider.always(gamma_hangs)
+    process = start("run", "Two things.", *where)
+    assert provider.wait_until(lambda it: any(call.model == "gamma" for call in it.completions), timeout_s=60)
+    process.kill()
+    process.communicate(timeout=30)
+
+    store = open_store(f"sqlite:///{tmp_path}/data/conductor-inspector.sqlite3")
+    [run_id] = store.mark_interrupted()
+    store.close()
+    provider.reset()
+    provider.always(conductor_and_workers)
+    process = start("rerun", run_id, "--json")
+    out, _ = process.communicate(timeout=60)
+    document = json.loads(out)
+    assert (process.returncode, document["status"], document["resumed"]) == (0, "completed", True)
+    assert [step["status"] for step in document["steps"]] == ["reused", "reused", "completed"]
+    assert [call.model for call in provider.completions] == ["gamma"]
+
+
+def test_a_reader_that_leaves_early_gets_no_traceback(where: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.run(
+        [sys.executable, "-m", "conductor_core", "runs"], cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writer)
+    assert (process.returncode, process.stderr) == (1, "")
+
+
+def test_a_run_without_a_local_model_loads_no_torch(provider: ScriptedProvider, where: list[str]) -> None:
+    code = (
+        "import sys; from conductor_core.cli.main import main; code = main(sys.argv[1:]); "
+        "heavy = {'torch', 'transformers', 'xgrammar', 'streamlit'} & set(sys.modules); "
+        "print(heavy, file=sys.stderr); sys.exit(code or len(heavy))"
+    )
+    for arguments in (["run", "Two things.", *where], ["runs"]):
+        process = subprocess.run(
+            [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert process.returncode == 0, process.stderr
+
+
+def test_output_that_is_no_utf_8_terminal(where: list[str]) -> None:
+    process = start("run", "Zwei Dinge: ä\U0001f600", *where, environment={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert out.startswith("gamma answers ")

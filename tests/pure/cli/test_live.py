@@ -1,0 +1,169 @@
+"""What a person sees while a run goes on."""
+
+import json
+import sqlite3
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from conductor_core import events as ev
+from conductor_core.cli.live import LiveView
+from conductor_core.events import Event
+from conductor_core.workflow.model import Fault
+from storage.database import Database
+from tests.support.command_line import CommandLine
+from tests.support.run_events import (
+    TWO_STEPS,
+    answered,
+    created,
+    planned,
+    run_completed,
+    step_completed,
+    step_started,
+    whole_run,
+)
+
+
+def shown(
+    capsys: pytest.CaptureFixture[str], *events: Event, quiet: bool = False, terminal: bool = False
+) -> tuple[str, str, str]:
+    """Stdout, stderr, and what of the answer stdout has."""
+    with patch.object(sys.stdout, "isatty", return_value=terminal):
+        view = LiveView(quiet=quiet, answer=True)
+    for event in events:
+        view.show(event)
+    captured = capsys.readouterr()
+    return captured.out, captured.err, view.answer_shown
+
+
+def test_a_whole_run(capsys: pytest.CaptureFixture[str]) -> None:
+    out, err, _ = shown(capsys, *whole_run("r1"))
+    assert out == ""
+    assert err == (
+        "run r1 · Conductor tiny · pool rehearsal · simulated workers\n"
+        "plan · the Conductor writes\n"
+        "model_id = [0, 1]\n"
+        "plan · chain in 15 ms\n"
+        "  0  solver   reads none      Solve it.\n"
+        "  1  checker  reads 0         Check it.\n"
+        "step 0 · solver · started, reads none\n"
+        "step 0 · solver · done in 10 ms · 3 tokens out · $0.5000\n"
+        "step 1 · checker · started, reads none\n"
+        "step 1 · checker · done in 10 ms · 3 tokens out · $0.5000\n"
+        "run r1 · completed · 100 ms · 35 tokens · $1.0000 · simulated\n"
+    )
+
+
+def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, *whole_run("r1"), quiet=True) == ("", "", "")
+
+
+def test_all_that_can_go_wrong_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    fault = Fault(code="x", message="no agent 9\x1b[2J")
+    _, err, _ = shown(
+        capsys,
+        created("r1", parent_run_id="r0"),
+        ev.PlanStarted(run_id="r1", messages=()),
+        ev.PlanRejected(run_id="r1", raw="x", faults=(fault,), will_retry=True),
+        ev.PlanStarted(run_id="r1", attempt=2, messages=()),
+        planned("r1")[-1].model_copy(update={"repairs": ("closed a bracket",), "warnings": (fault,)}),
+        ev.PlanEdited(run_id="r1", by="cli", before=TWO_STEPS, after=TWO_STEPS, topology="chain"),
+        step_started("r1", 0, 30),
+        ev.StepRetried(run_id="r1", path=(0,), attempt=1, error_code="WorkerFailed", error="500\x07", wait_ms=1500),
+        step_completed("r1", 0, "4", 40).model_copy(update={"incomplete": True, "finish_reason": "length"}),
+        ev.StepFailed(run_id="r1", path=(1,), error_code="WorkerRefused", error="401"),
+        ev.StepSkipped(run_id="r1", path=(1,), because=((0,),)),
+        ev.RecursionEntered(run_id="r1", path=(1,), depth=1),
+        ev.PlanStarted(run_id="r1", round=(1,), messages=()),
+        ev.PlanDelta(run_id="r1", round=(1,), text="of a round below"),
+        ev.RecursionLeft(run_id="r1", path=(1,), how="stopped"),
+        ev.RunCancelled(run_id="r1", by="page", duration_ms=61_000),
+    )
+    for line in (
+        " · re-run of r0",
+        "plan · rejected, the Conductor is asked again",
+        "  no agent 9\\x1b[2J",
+        "plan · the Conductor writes, attempt 2",
+        "  repaired: closed a bracket",
+        "  warning: no agent 9\\x1b[2J",
+        "plan · edited by cli: chain",
+        "step 0 · solver · attempt 1 failed: 500\\x07; again in 1.5 s",
+        "step 0 · solver · done in 10 ms · 3 tokens out · $0.5000 · incomplete (length)",
+        "step 1 · checker · failed: 401",
+        "step 1 · checker · skipped: needs step 0",
+        "step 1 · checker · asks the Conductor, round 1 below",
+        "plan of step 1 · the Conductor writes",
+        "step 1 · checker · round below stopped",
+        "run r1 · cancelled by page · 1 min 1 s",
+    ):
+        assert line in err
+    assert "of a round below" not in err
+    assert not set(err) & set("\x1b\x07")
+
+
+def test_the_answer_is_streamed_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    *before, last = answered("r1", 1, "4\x1b2\n")
+    out, _, answer = shown(
+        capsys,
+        created("r1"),
+        *planned("r1"),
+        *answered("r1", 0),
+        *before,
+        last,
+        run_completed("r1", "4\x1b2\n"),
+        terminal=True,
+    )
+    assert (out, answer) == ("4\\x1b2\n\n", "4\x1b2\n")
+
+
+def test_the_answer_waits_for_what_else_would_be_printed_between(capsys: pytest.CaptureFixture[str]) -> None:
+    streaming = [
+        created("r1"),
+        *planned("r1"),
+        step_started("r1", 0, 30),
+        step_started("r1", 1, 30),
+        ev.StepDelta(run_id="r1", path=(1,), text="forty-"),
+    ]
+    assert shown(capsys, *streaming, terminal=True)[0] == ""
+    whole = [*streaming, step_completed("r1", 0, "x", 40), ev.StepDelta(run_id="r1", path=(1,), text="two")]
+    assert shown(capsys, *whole, terminal=True)[0] == "forty-two"
+
+
+def test_an_answer_that_is_begun_again_is_printed_again(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _, answer = shown(
+        capsys,
+        created("r1"),
+        *planned("r1"),
+        *answered("r1", 0),
+        step_started("r1", 1, 30),
+        ev.StepDelta(run_id="r1", path=(1,), text="forty"),
+        ev.StepRetried(run_id="r1", path=(1,), attempt=1, error_code="WorkerStreamCut", error="cut", wait_ms=0),
+        ev.StepDelta(run_id="r1", path=(1,), text="42"),
+        step_completed("r1", 1, "42", 50),
+        run_completed("r1"),
+        terminal=True,
+    )
+    assert (out, answer) == ("forty42\n", "42")
+
+
+def test_a_disk_that_fills_up_stops_the_run_with_one_line(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = Database._connect_writer
+
+    def small(self: Database) -> sqlite3.Connection:
+        connection = connect(self)
+        connection.execute("PRAGMA max_page_count=30")
+        return connection
+
+    file = tmp_path / "workflow.json"
+    steps = [{"instruction": "x" * 300_000, "agent": "planner", "access_list": []}]
+    file.write_text(json.dumps({"task": "a task", "steps": steps}))
+    with monkeypatch.context() as patched:
+        patched.setattr(Database, "_connect_writer", small)
+        outcome = cli("run", "--workflow", file, "--json", "-q")
+    assert (outcome.code, outcome.document["error"]["code"]) == (1, "StoreFull")
+    assert outcome.error.startswith("the run stopped: no space left")
+    assert cli("runs", "--json").document["runs"][0]["status"] in ("failed", "interrupted")
