@@ -39,16 +39,21 @@ class LoadedModel:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(
                 files.folder, trust_remote_code=False, local_files_only=True
             )
-            model: Any = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
                 files.folder,
                 dtype=getattr(torch, self.placement.dtype),
                 use_safetensors=True,
                 trust_remote_code=False,
                 local_files_only=True,
+                output_loading_info=True,
             )
+            model, report = loaded
             self.model: Any = model.to(self.placement.device).eval()
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError) as error:
+        except Exception as error:  # files from elsewhere make the libraries' parsers raise anything
             raise ModelUnavailable(f"{files.folder} could not be loaded: {_first_line(error)}") from error
+        if report["missing_keys"]:
+            # transformers would fill them with random numbers.
+            raise ModelUnavailable(f"{files.folder} lacks weights, among them {sorted(report['missing_keys'])[0]}")
         text_config = self.model.config.get_text_config()
         self.vocabulary: int = text_config.vocab_size
         self.context_tokens: int = getattr(text_config, "max_position_embeddings", None) or 2**31

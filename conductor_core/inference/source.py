@@ -6,7 +6,6 @@ Weights are read from safetensors alone, and no code that comes with a model is 
 import json
 import re
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -51,6 +50,8 @@ def inspect_folder(folder: Path) -> ModelFiles:
                 f"{folder} has pickled weights only, which can run code when loaded: convert them to safetensors"
             )
         raise ModelUnavailable(f"{folder} has no *.safetensors file: the weights are missing")
+    if not _weights_complete(folder):
+        raise ModelUnavailable(f"{folder} lacks some of the files that model.safetensors.index.json names")
     architectures = config.get("architectures") or []
     if not any(str(name).endswith(("ForCausalLM", "ForConditionalGeneration")) for name in architectures):
         raise ModelUnavailable(
@@ -79,7 +80,7 @@ def _count_parameters(path: Path) -> int:
     return sum(prod(shape) for shape in _tensor_shapes(path))
 
 
-def _tensor_shapes(path: Path) -> Iterator[list[int]]:
+def _tensor_shapes(path: Path) -> list[list[int]]:
     """Shapes of all tensors of a safetensors file: 8 bytes of length (little endian), then a JSON header."""
     try:
         with path.open("rb") as file:
@@ -87,10 +88,12 @@ def _tensor_shapes(path: Path) -> Iterator[list[int]]:
             if length > _MAX_HEADER_BYTES:
                 raise ValueError(f"a header of {length} bytes")
             header = json.loads(file.read(length))
-        for name, entry in header.items():
-            if name != "__metadata__":
-                yield [int(size) for size in entry["shape"]]
-    except (OSError, ValueError, struct.error, KeyError, TypeError, AttributeError) as error:
+        entries = [entry for name, entry in header.items() if name != "__metadata__"]
+        end = max((int(entry["data_offsets"][1]) for entry in entries), default=0)
+        if path.stat().st_size != 8 + length + end:
+            raise ValueError(f"{path.stat().st_size:,} bytes instead of {8 + length + end:,}")
+        return [[int(size) for size in entry["shape"]] for entry in entries]
+    except (OSError, ValueError, struct.error, KeyError, TypeError, AttributeError, IndexError) as error:
         raise ModelUnavailable(f"{path} is not a whole safetensors file: {error}") from error
 
 
@@ -110,8 +113,11 @@ def cached_folder(hub_id: str) -> Path | None:
 def _weights_complete(folder: Path) -> bool:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        names = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
-        return all((folder / name).is_file() for name in names)
+        try:
+            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return False
+        return all((folder / str(name)).is_file() for name in names)
     return any(folder.glob("*.safetensors"))
 
 

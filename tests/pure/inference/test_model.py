@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from conductor_core.chat import Message
 from conductor_core.inference.errors import InferenceError, ModelUnavailable, PromptTooLong
@@ -152,6 +153,22 @@ def test_a_failing_chat_template_is_named(tmp_path: Path) -> None:
     (folder / "chat_template.jinja").write_text("{{ raise_exception('no system role') }}")
     with pytest.raises(InferenceError, match="no system role"):
         write(LoadedModel(inspect_folder(folder)), chat("task"))
+
+
+def test_a_model_that_lacks_weights_is_refused(tmp_path: Path) -> None:
+    folder = random_model(tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelUnavailable, match=r"lacks weights, among them model\.layers\.1\.mlp\.up_proj\.weight"):
+        LoadedModel(inspect_folder(folder))
+
+
+def test_a_broken_tokenizer_is_one_clear_line(tmp_path: Path) -> None:
+    folder = random_model(tmp_path)
+    (folder / "tokenizer.json").write_text('{"version": "1.0", "model": 3}')
+    with pytest.raises(ModelUnavailable, match="could not be loaded"):
+        LoadedModel(inspect_folder(folder))
 
 
 def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:

@@ -57,6 +57,20 @@ def test_refuses_broken_safetensors(model: Path, content: bytes) -> None:
         source.inspect_folder(model)
 
 
+def test_refuses_a_cut_off_download(model: Path) -> None:
+    weights = (model / "model.safetensors").read_bytes()
+    (model / "model.safetensors").write_bytes(weights[:-1])
+    with pytest.raises(ModelUnavailable, match="bytes instead of"):
+        source.inspect_folder(model)
+
+
+@pytest.mark.parametrize("index", ["{", "[]", '{"weight_map": {"a": "other.safetensors"}}'])
+def test_refuses_a_model_of_which_files_are_missing(model: Path, index: str) -> None:
+    (model / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(ModelUnavailable, match="lacks some of the files"):
+        source.inspect_folder(model)
+
+
 def test_refuses_what_is_no_language_model(model: Path) -> None:
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"architectures": ["BertForMaskedLM"]}))
