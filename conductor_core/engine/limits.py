@@ -10,7 +10,9 @@ is never failed for what that answer cost.
 - Seconds: the whole run, planning included.
 """
 
-from conductor_core.chat import Message, Usage
+from dataclasses import dataclass
+
+from conductor_core.chat import Message, Price, Usage
 from conductor_core.errors import LimitReached
 from conductor_core.events import Limits, Path
 from conductor_core.trace import RunTrace
@@ -18,12 +20,34 @@ from conductor_core.trace import RunTrace
 
 def estimate_tokens(text: str) -> int:
     """Tokens of ``text``, by the rule of thumb of four characters a token; 0 only for no text."""
-    return -(-len(text) // 4)
+    return tokens_of(len(text))
 
 
 def estimate_input_tokens(messages: tuple[Message, ...]) -> int:
     """Tokens of a prompt; four more for each message, for its role and separators."""
     return sum(estimate_tokens(message.content) + 4 for message in messages)
+
+
+def tokens_of(characters: int) -> int:
+    """Tokens of a text of so many characters, by the same rule."""
+    return -(-characters // 4)
+
+
+@dataclass(slots=True)
+class LiveCall:
+    """A call that is on, by estimate. Price None: unknown."""
+
+    price: Price | None
+    input_tokens: int
+    output_tokens: int = 0
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(input_tokens=self.input_tokens, output_tokens=self.output_tokens, estimated=True)
+
+    @property
+    def cost_usd(self) -> float | None:
+        return None if self.price is None else self.price.cost_usd(self.usage)
 
 
 class Budget:
@@ -34,11 +58,9 @@ class Budget:
         self._trace = trace
         self._calls = 0
         self._known_usd = 0.0
-        self._live: dict[Path, tuple[int, int, float | None]] = {}
-        self._live_tokens = 0
-        self._live_usd = 0.0
+        self._live: dict[Path, LiveCall] = {}
 
-    def start_call(self) -> None:
+    def start_step(self) -> None:
         """Counts a step that is about to call its worker. Raises: LimitReached."""
         self.check()
         allowed = self.limits.max_steps * (self.limits.max_depth + 1)
@@ -50,40 +72,43 @@ class Budget:
             )
         self._calls += 1
 
-    def streaming(self, path: Path, input_tokens: int, output_tokens: int, cost_usd: float | None) -> None:
-        """Sets the estimate for a call that is on. Raises: LimitReached."""
-        self.settle(path)
-        self._live[path] = (input_tokens, output_tokens, cost_usd)
-        self._live_tokens += input_tokens + output_tokens
-        self._live_usd += cost_usd or 0.0
+    def begin_call(self, path: Path, input_tokens: int, price: Price | None) -> LiveCall:
+        """A call (of a step, or of the Conductor for a round) whose estimate counts until it is settled.
+
+        The caller raises its ``output_tokens`` as the answer streams, and checks. Raises: LimitReached.
+        """
+        call = self._live[path] = LiveCall(price, input_tokens)
         self.check()
+        return call
 
     def settle(self, path: Path, cost_usd: float | None = None) -> None:
         """Drops the estimate for a call that has ended; its known cost counts from now on."""
-        input_tokens, output_tokens, live_usd = self._live.pop(path, (0, 0, None))
-        self._live_tokens -= input_tokens + output_tokens
-        self._live_usd -= live_usd or 0.0
+        self._live.pop(path, None)
         self._known_usd += cost_usd or 0.0
 
     def check(self) -> None:
-        """Raises: LimitReached if tokens or USD are spent."""
-        tokens = self._trace.usage.total_tokens + self._live_tokens
-        if self.limits.max_tokens is not None and tokens >= self.limits.max_tokens:
-            raise LimitReached(
-                f"the token limit of this run is reached: {tokens} of {self.limits.max_tokens} tokens", limit="tokens"
-            )
-        usd = self._known_usd + self._live_usd
-        if self.limits.max_usd is not None and usd > 0 and usd >= self.limits.max_usd:
-            raise LimitReached(
-                f"the cost limit of this run is reached: {usd:.4f} of {self.limits.max_usd:.4f} USD", limit="usd"
-            )
+        """Raises: LimitReached if tokens or USD are spent. Cheap: called for each piece of an answer."""
+        max_tokens, max_usd = self.limits.max_tokens, self.limits.max_usd
+        if max_tokens is not None:
+            tokens = self._trace.usage.total_tokens
+            tokens += sum(call.input_tokens + call.output_tokens for call in self._live.values())
+            if tokens >= max_tokens:
+                raise LimitReached(
+                    f"the token limit of this run is reached: {tokens} of {max_tokens} tokens", limit="tokens"
+                )
+        if max_usd is not None:
+            usd = self._known_usd + sum(call.cost_usd or 0.0 for call in self._live.values())
+            if 0 < usd >= max_usd:
+                raise LimitReached(
+                    f"the cost limit of this run is reached: {usd:.4f} of {max_usd:.4f} USD", limit="usd"
+                )
 
     def total(self) -> tuple[Usage, float | None]:
         """Usage and USD so far; calls that were broken off count by estimate. USD is None if any part is unknown."""
         usage, cost_usd = self._trace.usage, self._trace.cost_usd
-        for input_tokens, output_tokens, live_usd in self._live.values():
-            usage += Usage(input_tokens=input_tokens, output_tokens=output_tokens, estimated=True)
-            cost_usd = None if cost_usd is None or live_usd is None else cost_usd + live_usd
+        for call in self._live.values():
+            usage += call.usage
+            cost_usd = None if cost_usd is None or call.cost_usd is None else cost_usd + call.cost_usd
         return usage, cost_usd
 
     def out_of_time(self) -> LimitReached:

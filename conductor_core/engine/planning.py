@@ -4,8 +4,8 @@ import logging
 from collections.abc import Sequence
 
 from conductor_core import events as ev
-from conductor_core.chat import Conductor, ParentPlan, PlanFinished, PlanRequest, Usage
-from conductor_core.engine.limits import estimate_input_tokens
+from conductor_core.chat import Conductor, ParentPlan, PlanFinished, PlanRequest, Price, Usage
+from conductor_core.engine.limits import estimate_input_tokens, tokens_of
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
 from conductor_core.engine.state import RunState
 from conductor_core.errors import ConductorError, ConductorUnavailable, InspectorError, PlanRejected, WorkflowInvalid
@@ -13,6 +13,9 @@ from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked, validate
+
+PLANS_ARE_FREE = Price(input=0, output=0)
+"""Conductors have no price yet: a plan counts against the token budget alone."""
 
 log = logging.getLogger(__name__)
 
@@ -161,15 +164,15 @@ class _Writing:
         """The raw completion and what it took. Raises: ConductorError, LimitReached, StoreError."""
         recorder, budget = self._state.recorder, self._state.budget
         messages = self._conductor.messages(self._request)
-        input_tokens = estimate_input_tokens(messages)
         self.started_ms = recorder.now_ms()
         await recorder.emit(
             ev.PlanStarted(
                 run_id=recorder.run_id, at_ms=self.started_ms, round=self._round, attempt=attempt, messages=messages
             )
         )
+        # Counted under the path of the step that opened the round, which makes no other call.
+        call = budget.begin_call(self._round, estimate_input_tokens(messages), PLANS_ARE_FREE)
         ended = False
-        # Paths of steps and of rounds are of one kind; a round is planned before its opener's call could be counted.
         try:
             async with closing(self._conductor.write(self._request)) as stream:
                 async for item in stream:
@@ -178,7 +181,8 @@ class _Writing:
                         ended = True
                         return "".join(self._text), item.usage
                     self._receive(item.text)
-                    budget.streaming(self._round, input_tokens, -(-self._output_characters // 4), 0.0)
+                    call.output_tokens = tokens_of(self._output_characters)
+                    budget.check()
         except InspectorError:
             raise
         except Exception as error:

@@ -10,7 +10,7 @@ from conductor_core import events as ev
 from conductor_core.chat import Finished, ReasoningDelta, Usage, WorkerSpec
 from conductor_core.engine.context import Answer
 from conductor_core.engine.identity import digest_text
-from conductor_core.engine.limits import estimate_input_tokens
+from conductor_core.engine.limits import LiveCall, estimate_input_tokens, tokens_of
 from conductor_core.engine.question import Question
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
 from conductor_core.engine.state import RunState
@@ -50,6 +50,7 @@ class StepCall:
         self._spec = self._worker.spec
         self._gate = state.gates.of(self._spec)
         self._input_tokens = estimate_input_tokens(question.context.messages)
+        self._live = LiveCall(self._spec.usd_per_mtok, self._input_tokens)
         self._deltas = DeltaBuffer(state.recorder, state.settings.delta_interval_ms, self._delta_events)
         self._started_ms = 0.0
         self._begin_attempt()
@@ -95,7 +96,7 @@ class StepCall:
             if attempt == 1:
                 await self._start()
             self._begin_attempt()
-            self._follow_spending()
+            self._live = self._budget.begin_call(self._path, self._input_tokens, self._spec.usd_per_mtok)
             answer = self._worker.answer(self._question.context.messages)
             try:
                 async with asyncio.timeout(self._spec.timeout_s) as limit, closing(answer) as stream:
@@ -114,7 +115,7 @@ class StepCall:
         )
 
     async def _start(self) -> None:
-        self._budget.start_call()
+        self._budget.start_step()
         self._started_ms = self._recorder.now_ms()
         await self._recorder.emit(
             ev.StepStarted(
@@ -138,18 +139,11 @@ class StepCall:
             self._text.append(text)
         self._output_characters += len(text)
         self._deltas.add(text, reasoning=reasoning)
-        self._follow_spending()
-
-    def _follow_spending(self) -> None:
-        usage = self._estimate()
-        self._budget.streaming(self._path, usage.input_tokens, usage.output_tokens, cost_of(self._spec, usage))
-
-    def _estimate(self) -> Usage:
-        output_tokens = -(-self._output_characters // 4)
-        return Usage(input_tokens=self._input_tokens, output_tokens=output_tokens, estimated=True)
+        self._live.output_tokens = tokens_of(self._output_characters)
+        self._budget.check()
 
     def _delta_events(self, pieces: Sequence[Piece]) -> list[ev.Event]:
-        output_tokens, at_ms = self._estimate().output_tokens, self._recorder.now_ms()
+        output_tokens, at_ms = self._live.output_tokens, self._recorder.now_ms()
         return [
             ev.StepDelta(
                 run_id=self._run_id,
@@ -165,7 +159,7 @@ class StepCall:
     def _spent(self, error: WorkerError | None) -> Usage:
         """What a failed attempt cost: by estimate if the provider had begun to answer, or may have; else nothing."""
         began = self._output_characters > 0 or isinstance(error, WorkerTimedOut | WorkerStreamCut)
-        return self._estimate() if began else Usage()
+        return self._live.usage if began else Usage()
 
     def _settle(self, usage: Usage, cost_usd: float | None = None) -> float | None:
         """Moves the attempt's spending from estimate to record; gives its cost in USD, None if unknown."""
@@ -217,7 +211,7 @@ class StepCall:
 
     async def _complete(self, finished: Finished, attempt: int) -> Answer:
         output, streamed = "".join(self._text), self._deltas.take()
-        usage = finished.usage or self._estimate()
+        usage = finished.usage or self._live.usage
         digest = digest_text(output)
         now_ms = self._recorder.now_ms()
         await self._recorder.emit(

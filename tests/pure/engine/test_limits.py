@@ -1,6 +1,6 @@
 import pytest
 
-from conductor_core.chat import Message, Usage
+from conductor_core.chat import Message, Price, Usage
 from conductor_core.engine.limits import Budget, estimate_input_tokens, estimate_tokens
 from conductor_core.errors import LimitReached
 from conductor_core.events import Limits, PoolInfo, now_utc
@@ -31,12 +31,19 @@ def test_each_message_adds_its_frame() -> None:
     assert estimate_input_tokens((Message(role="user", content="abcd"), Message(role="user", content=""))) == 9
 
 
+PRICE = Price(input=1e6, output=1e6)
+"""One USD a token."""
+
+
 def test_live_estimates_count_until_they_are_settled() -> None:
     budget, trace = budget_of(max_tokens=100)
-    budget.streaming((0,), 30, 20, None)
-    budget.streaming((1,), 20, 29, None)
+    budget.begin_call((0,), 30, None).output_tokens = 20
+    second = budget.begin_call((1,), 20, None)
+    second.output_tokens = 29
+    budget.check()
+    second.output_tokens = 30
     with pytest.raises(LimitReached, match="100 of 100 tokens") as caught:
-        budget.streaming((1,), 20, 30, None)
+        budget.check()
     assert caught.value.limit == "tokens"
     budget.settle((1,))
     budget.check()
@@ -51,29 +58,29 @@ def test_totals_hold_what_is_still_streaming_and_say_that_it_is_estimated() -> N
     budget, trace = budget_of()
     trace.usage, trace.cost_usd = Usage(input_tokens=1, output_tokens=2), 0.5
     assert budget.total() == (trace.usage, 0.5)
-    budget.streaming((0,), 10, 20, 0.25)
-    assert budget.total() == (Usage(input_tokens=11, output_tokens=22, estimated=True), 0.75)
-    budget.streaming((1,), 1, 1, None)
+    budget.begin_call((0,), 10, PRICE).output_tokens = 20
+    assert budget.total() == (Usage(input_tokens=11, output_tokens=22, estimated=True), 30.5)
+    budget.begin_call((1,), 1, None)
     assert budget.total()[1] is None
 
 
 def test_settled_costs_add_up() -> None:
-    budget, _ = budget_of(max_usd=1.0)
-    budget.streaming((0,), 1, 1, 0.9)
-    budget.settle((0,), 0.4)
-    budget.streaming((1,), 1, 1, 0.5)
-    budget.settle((1,), 0.5)
+    budget, _ = budget_of(max_usd=10.0)
+    budget.begin_call((0,), 9, PRICE)
+    budget.settle((0,), 4)
+    budget.begin_call((1,), 5, PRICE)
+    budget.settle((1,), 5)
     budget.check()
-    with pytest.raises(LimitReached, match=r"1\.0000 of 1\.0000 USD"):
-        budget.streaming((2,), 1, 1, 0.1)
+    with pytest.raises(LimitReached, match=r"10\.0000 of 10\.0000 USD"):
+        budget.begin_call((2,), 1, PRICE)
 
 
 def test_calls_are_bounded_by_steps_and_depth() -> None:
     budget, _ = budget_of(max_steps=2, max_depth=1)
     for _ in range(4):
-        budget.start_call()
+        budget.start_step()
     with pytest.raises(LimitReached, match="4 of 4 calls") as caught:
-        budget.start_call()
+        budget.start_step()
     assert caught.value.limit == "steps"
 
 
