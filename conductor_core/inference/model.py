@@ -5,6 +5,7 @@ Used from one thread at a time (``shared.SharedModel`` sees to that).
 
 import copy
 import inspect
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ from conductor_core.inference.source import ModelFiles
 
 PREFILL_CHUNK = 512
 """Tokens read in one pass: between two passes a cancellation is seen."""
+THREADS_KEPT_S = 10.0
+"""A machine that was idle may be busy by the next call, and then too many threads cost far more than a trial (25 ms)."""
 KEPT_PREFIXES = 4
 KEPT_GRAMMARS = 32
 
@@ -34,7 +37,8 @@ class LoadedModel:
         self.files = files
         self.placement = _available(place(files.parameters))
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        torch.set_num_threads(choose_threads(files.parameters))
+        self._threads_chosen_at = -THREADS_KEPT_S
+        self._choose_threads()
         try:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(
                 files.folder, trust_remote_code=False, local_files_only=True
@@ -65,6 +69,12 @@ class LoadedModel:
         self._compiler: Any = None
         self._grammars: OrderedDict[str, Any] = OrderedDict()
 
+    def _choose_threads(self) -> None:
+        """torch counts threads per calling thread: this must run where the model is used."""
+        if time.monotonic() - self._threads_chosen_at >= THREADS_KEPT_S:
+            torch.set_num_threads(choose_threads(self.files.parameters))
+            self._threads_chosen_at = time.monotonic()
+
     # -- text and tokens -------------------------------------------------------------------------------------------
 
     def encode(self, generation: Generation) -> tuple[list[int], tuple[int, ...]]:
@@ -80,17 +90,30 @@ class LoadedModel:
         return ids
 
     def _encode_chat(self, messages: Sequence[Message], thinking: bool = False) -> list[int]:
+        turns = [(turn.role, self._inert(turn.content)) for turn in messages]
         if self.tokenizer.chat_template is None:
-            return self.encode_text("".join(f"{turn.content}\n\n" for turn in messages))
-        turns = [{"role": turn.role, "content": self._inert(turn.content)} for turn in messages]
+            return self.encode_text("".join(f"{content}\n\n" for _, content in turns))
         try:
-            # ``enable_thinking`` is known to the templates of hybrid thinkers; others ignore it.
-            text = self.tokenizer.apply_chat_template(
-                turns, tokenize=False, add_generation_prompt=True, enable_thinking=thinking
-            )
+            try:
+                text = self._render(turns, thinking)
+            except Exception:
+                # Some templates know no system role. Its text then begins the first user turn.
+                if [role for role, _ in turns[:2]] != ["system", "user"]:
+                    raise
+                text = self._render([("user", f"{turns[0][1]}\n\n{turns[1][1]}"), *turns[2:]], thinking)
         except Exception as error:  # the template is the model's own program and may raise anything
             raise InferenceError(f"the chat template of {self.files.folder} fails: {_first_line(error)}") from error
         return self.encode_text(text)
+
+    def _render(self, turns: Sequence[tuple[str, str]], thinking: bool) -> str:
+        """``enable_thinking`` is known to the templates of hybrid thinkers; others ignore it."""
+        text: str = self.tokenizer.apply_chat_template(
+            [{"role": role, "content": content} for role, content in turns],
+            tokenize=False,
+            add_generation_prompt=True,
+            enable_thinking=thinking,
+        )
+        return text
 
     def _inert(self, text: str) -> str:
         """``text`` in which no special token is spelled: what a person or a model wrote cannot open a new turn."""
@@ -119,6 +142,7 @@ class LoadedModel:
         Returns finish reason, prompt tokens and completion tokens; None if it was cancelled, which is looked at
         before each pass. Raises: PromptTooLong, InferenceError.
         """
+        self._choose_threads()
         ids, static = self.encode(generation)
         room = self.context_tokens - len(ids)
         if room < 1:
@@ -322,11 +346,12 @@ def choose_threads(parameters: int) -> int:
 
     Small models never gain from a second one.
     """
-    before = torch.get_num_threads()
-    if parameters < SMALL_PARAMETERS or before == 1:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if parameters < SMALL_PARAMETERS or cores == 1:
         return 1
+    before = torch.get_num_threads()
     weight, vector = torch.ones(2048, 2048), torch.ones(8, 2048)
-    candidates = sorted({1, max(1, before // 2), before})
+    candidates = sorted({1, max(1, cores // 2), cores})
     seconds = {threads: _seconds_with(threads, weight, vector) for threads in candidates}
     torch.set_num_threads(before)
     return min(candidates, key=lambda threads: seconds[threads])

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from conductor_core.inference.errors import InferenceError, ModelUnavailable, Pr
 from conductor_core.inference.generation import Generation, Sampling
 from conductor_core.inference.model import LoadedModel, choose_threads
 from conductor_core.inference.source import inspect_folder
-from tests.support.tiny_models import random_model
+from tests.support.tiny_models import CHAT_TEMPLATE, random_model
 
 SYSTEM = Message(role="system", content="You plan the steps. " * 40)
 DIGITS = 'root ::= "[" [0-9]+ ", " [0-9] "]"\n'
@@ -148,6 +149,16 @@ def test_a_model_without_a_chat_template_gets_plain_text(tmp_path: Path) -> None
     assert model.tokenizer.decode(ids).endswith("What now?\n\n")
 
 
+def test_a_template_without_system_role_gets_one_user_turn(tmp_path: Path) -> None:
+    folder = random_model(tmp_path)
+    refuse = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    (folder / "chat_template.jinja").write_text(refuse + CHAT_TEMPLATE)
+    model = LoadedModel(inspect_folder(folder))
+    ids, static = model.encode(chat("What now?", static_messages=1))
+    assert len(static) > 40
+    assert "steps. \n\nWhat now?" in model.tokenizer.decode(ids)
+
+
 def test_a_failing_chat_template_is_named(tmp_path: Path) -> None:
     folder = random_model(tmp_path)
     (folder / "chat_template.jinja").write_text("{{ raise_exception('no system role') }}")
@@ -189,7 +200,9 @@ def test_small_models_run_on_one_thread() -> None:
 
 
 def test_the_threads_chosen_are_some_of_those_there() -> None:
-    assert 1 <= choose_threads(500_000_000) <= max(1, torch.get_num_threads())
+    before = torch.get_num_threads()
+    assert 1 <= choose_threads(500_000_000) <= (os.cpu_count() or 1)
+    assert torch.get_num_threads() == before
 
 
 def test_several_byte_characters_arrive_whole(model: LoadedModel) -> None:
