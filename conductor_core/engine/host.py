@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-REMEMBERED_RUNS = 256
+REMEMBERED_RUNS = 64
 """Ended runs whose result is kept in memory for ``wait`` and ``error``; older ones are in the store."""
 
 
@@ -43,6 +43,7 @@ class EngineHost:
         self._results: OrderedDict[str, Future[RunTrace]] = OrderedDict()
         self._pools: dict[tuple[object, ...], Pool] = {}
         self._conductors: dict[str, asyncio.Task[Conductor]] = {}
+        self._starting: set[asyncio.Task[Any]] = set()
         self._closed = False
         self._thread = threading.Thread(target=self._run_loop, name="engine", daemon=True)
         self._thread.start()
@@ -95,8 +96,9 @@ class EngineHost:
         """Cancels all runs, waits until their ends are written, closes pools and Conductors and ends the thread."""
         if self._closed:
             return
-        self._call(self._close())
+        closing = self._close()
         self._closed = True
+        asyncio.run_coroutine_threadsafe(closing, self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -118,6 +120,10 @@ class EngineHost:
             return self._results[run_id]
 
     async def _start(self, request: RunRequest, conductor_ref: str | None, pool_ref: str | PoolInfo) -> str:
+        task = asyncio.current_task()
+        if task is not None:
+            self._starting.add(task)
+            task.add_done_callback(self._starting.discard)
         pool = self._pool(pool_ref, request.seed)
         conductor = None if conductor_ref is None else await self._conductor(conductor_ref)
         execution = await self._engine.create(request, conductor, pool)
@@ -179,6 +185,8 @@ class EngineHost:
         return open_conductor(ref, self._settings)
 
     async def _close(self) -> None:
+        # A start that is under way in another thread first gets its run, so that this run, too, gets its end.
+        await asyncio.gather(*self._starting, return_exceptions=True)
         with self._lock:
             tasks = list(self._running.values())
         for task in tasks:

@@ -94,6 +94,10 @@ def _given_plan(
 
     Raises: BadInput, WorkflowInvalid.
     """
+    try:
+        request.task.encode()
+    except UnicodeEncodeError:
+        raise BadInput("the task is not text: it holds half a character (a lone surrogate)") from None
     workflow = request.workflow
     if workflow is None:
         if conductor is None:

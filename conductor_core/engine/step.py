@@ -69,7 +69,9 @@ class StepCall:
                     await self._retry(error, attempt)
                 except InspectorError:
                     raise
-                except Exception as error:
+                except (Exception, asyncio.CancelledError) as error:
+                    if isinstance(error, asyncio.CancelledError) and _asked_to_stop():
+                        raise
                     log.exception("worker %s broke in step %s of run %s", self._spec.name, self._path, self._run_id)
                     name = type(error).__name__
                     message = f"worker {self._spec.name} broke unexpectedly, see the log: {name}: {error}"
@@ -212,6 +214,7 @@ class StepCall:
     async def _complete(self, finished: Finished, attempt: int) -> Answer:
         output, streamed = "".join(self._text), self._deltas.take()
         usage = finished.usage or self._live.usage
+        cost_usd = self._settle(usage, finished.cost_usd)
         digest = digest_text(output)
         now_ms = self._recorder.now_ms()
         await self._recorder.emit(
@@ -225,8 +228,8 @@ class StepCall:
                 finish_reason=finished.finish_reason,
                 incomplete=finished.finish_reason != "stop",
                 usage=usage,
-                cost_usd=self._settle(usage, finished.cost_usd),
-                cost_estimated=finished.cost_usd is None,
+                cost_usd=cost_usd,
+                cost_estimated=finished.cost_usd is None and cost_usd is not None,
                 model=finished.model,
                 attempts=attempt,
                 first_token_ms=self._first_token_ms,
@@ -234,3 +237,9 @@ class StepCall:
             ),
         )
         return Answer.of(self._path, self._step, self._state.request.task, output, digest, usage)
+
+
+def _asked_to_stop() -> bool:
+    """Whether this task was cancelled from outside; if not, a ``CancelledError`` is a fault of the worker's."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

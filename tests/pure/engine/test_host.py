@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,6 +116,20 @@ def test_closing_cancels_what_runs_and_releases_the_workers(sink: MemorySink, mo
     with pytest.raises(RuntimeError, match="closed"):
         host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
     assert "engine" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_run_that_is_being_started_while_the_host_closes_gets_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = MemorySink(delay_s=0.1)
+    use_pool(monkeypatch, ScriptedWorker("a", lambda _: Reply(hang=True)))
+    host = EngineHost(sink, Settings())
+    request = RunRequest(task=TASK, workflow=workflow_of(("a", "x", ())))
+    starting = threading.Thread(target=host.start, args=(request, None, "rehearsal"))
+    starting.start()
+    while not sink.events:
+        time.sleep(0.001)
+    host.close()
+    starting.join(10)
+    assert (sink.kinds()[0], sink.kinds()[-1]) == ("run.created", "run.cancelled")
 
 
 def test_bad_input_makes_no_run(host: EngineHost, sink: MemorySink) -> None:

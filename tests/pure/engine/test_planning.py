@@ -169,6 +169,11 @@ async def test_an_empty_task_is_bad_input() -> None:
         await run(ScriptedWorker("a"), task="  \n", conductor=ScriptedConductor(LISTS))
 
 
+async def test_a_task_that_is_no_text_is_bad_input() -> None:
+    with pytest.raises(BadInput, match="half a character"):
+        await run(ScriptedWorker("a"), task="\ud800", workflow=PLAN)
+
+
 async def test_excluded_workers_are_offered_to_no_one() -> None:
     conductor = ScriptedConductor(lists_of(workflow_of(("b", "x", ())), ("b",)))
     trace, _ = await run(ScriptedWorker("a"), ScriptedWorker("b"), conductor=conductor, excluded=("a",))

@@ -128,6 +128,20 @@ async def test_a_timeout_of_the_workers_own_is_not_taken_for_the_time_limit(capl
     assert "inside" in caplog.text
 
 
+async def test_a_worker_that_cancels_itself_fails_its_step_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    class Odd(ScriptedWorker):
+        async def answer(self, messages: Any) -> Any:
+            async for chunk in super().answer(messages):
+                yield chunk
+            raise asyncio.CancelledError
+
+    odd = Odd("odd").then(Reply(text="half", finish_reason=None))
+    trace, _ = await run(odd, ScriptedWorker("a"), workflow=workflow_of(("odd", "x", ()), ("a", "y", ())))
+    assert [step.status for step in trace.steps] == ["failed", "completed"]
+    assert trace.steps[0].error_code == "CancelledError"
+    assert "worker odd broke" in caplog.text
+
+
 async def test_reasoning_is_logged_and_not_passed_on() -> None:
     workflow = workflow_of(("a", "think", ()), ("b", "use it", (0,)))
     reader = ScriptedWorker("b")
