@@ -25,7 +25,7 @@ from conductor_core.inference.source import ModelFiles
 PREFILL_CHUNK = 512
 """Tokens read in one pass: between two passes a cancellation is seen."""
 THREADS_KEPT_S = 10.0
-"""A machine that was idle may be busy by the next call, and then too many threads cost far more than a trial (25 ms)."""
+"""A machine that was idle may be busy by the next call; too many threads then cost far more than a trial (25 ms)."""
 KEPT_PREFIXES = 4
 KEPT_GRAMMARS = 32
 
@@ -347,6 +347,8 @@ def choose_threads(parameters: int) -> int:
     Small models never gain from a second one.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if os.environ.get("OMP_NUM_THREADS", "").isdigit():
+        cores = min(cores, max(1, int(os.environ["OMP_NUM_THREADS"])))
     if parameters < SMALL_PARAMETERS or cores == 1:
         return 1
     before = torch.get_num_threads()
