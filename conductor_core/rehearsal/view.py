@@ -12,57 +12,12 @@ from conductor_core.chat import Message
 from conductor_core.rehearsal.families import RehearsalTask, recognise
 from conductor_core.rehearsal.families.reading import answer_key, marked_answer
 from conductor_core.rehearsal.profiles import Role
+from conductor_core.rehearsal.roles import read_role
 
 PLAN_HEADING = "**Plan.**"
 CHECK_HEADING = "**Check.**"
 """By these a worker's text is told from a plain solution. They are part of the text, hence of what is granted."""
 
-_OUTPUTS = r"(?:answer|solution|attempt|result|opinion|output|candidate|response|proposal|draft|finding)s?"
-_ROLE_WORDS: tuple[tuple[Role, str], ...] = (
-    (
-        "plan",
-        r"(?:make|write|draft|devise|give|set|propose|produce|create|sketch) (?:\w+ "
-        r"){0,3}(?:plan|subtasks|outline|approach)\b|\bplan\b|"
-        r"\boutline\b|\bbreak\b|\bdecompose|\bstrategy\b|\blist the "
-        r"(?:steps|stages|parts|facts)|\bdivide\b|\bsplit\b|\blay out\b",
-    ),
-    (
-        "code",
-        r"\bimplement\b|\bwrite (?:\w+ ){0,4}(?:function|code|program|script)\b|\bcode (?:it|the|a)\b|\bprogram "
-        r"(?:it|the)\b",
-    ),
-    (
-        "aggregate",
-        rf"\b(?:compare|weigh|read|take|collect|consider)\b[^.]{{0,40}}\b{_OUTPUTS}\b|\bcombine\b|\bmerge\b|\baggregate|\bmajority\b|"
-        r"\breconcile|\bvote\b|\bsynthesi[sz]e|\bconsolidate|\b(?:choose|pick|select|decide)\b[^.]{0,30}\b(?:best|which|right|between|among)\b|"
-        r"\bdebate\b|\bsettle\b",
-    ),
-    (
-        "verify",
-        r"\bverif|\bcheck|\bdouble-check|\bvalidat|\breview\b|\bconfirm|\brecompute|\baudit\b|\bcritique|\btest "
-        r"(?:the|it|this|each)\b|"
-        r"\bfind (?:\w+ ){0,2}(?:mistakes?|errors?|faults?)\b|\binspect\b|\bprove\b",
-    ),
-    ("compute", r"\bcomput|\bcalculat|\bevaluate\b|\bdo the (?:arithmetic|sums|numbers)"),
-    ("format", r"\bformat|\brewrite\b|\bas json\b|\bput\b[^.]{0,30}\binto the (?:form|format)"),
-    (
-        "write",
-        r"\bwrite\b|\bstate\b|\bpresent\b|\bsummari[sz]e|\breport\b|\bphrase\b|\bfinal answer|\bexplain\b|\bword\b",
-    ),
-    (
-        "solve",
-        r"\bsolve|\banswer\b|\bfind\b|\bdetermine|\bwork (?:it |this )?out\b|\bderive|\battempt\b|\blook "
-        r"up\b|\bidentify|\bread off\b",
-    ),
-)
-_ROLES = tuple((role, re.compile(pattern, re.IGNORECASE)) for role, pattern in _ROLE_WORDS)
-# "Using the plan above, compute ..." asks for a computation, not for a plan.
-_MENTIONS = re.compile(
-    r"\b(?:follow(?:ing)?|us(?:e|ing)|per|by|from|with|given|carry(?:ing)? "
-    r"out|execut(?:e|ing)|apply(?:ing)?|against|in|on|of|to)\s+"
-    r"(?:(?:the|this|that|your|a|its|earlier)\s+)?(?:\w+\s+)?(?:plan|outline|approach|strategy)\b",
-    re.IGNORECASE,
-)
 _REPEATED = re.compile(r"\b(\w+)\s+\1\b", re.IGNORECASE)
 
 Wording = Literal["clear", "plain", "vague"]
@@ -136,17 +91,6 @@ def read_messages(messages: Sequence[Message]) -> View:
         plan=_plan(turns, task),
         given=_answers(turns, task),
     )
-
-
-def read_role(own_words: str) -> Role:
-    """The role that an instruction asks for first, the question itself left out; ``solve`` if it names none."""
-    text = _MENTIONS.sub(" ", own_words[:4000])
-    first: list[tuple[int, int, Role]] = []
-    for rank, (role, pattern) in enumerate(_ROLES):
-        match = pattern.search(text)
-        if match is not None:
-            first.append((match.start(), rank, role))
-    return min(first)[2] if first else "solve"
 
 
 def _wording(own_words: str) -> Wording:

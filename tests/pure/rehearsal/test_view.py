@@ -1,45 +1,10 @@
 """What a worker makes of its messages."""
 
-import pytest
-
 from conductor_core.chat import Message
 from conductor_core.rehearsal.examples import EXAMPLES
-from conductor_core.rehearsal.profiles import Role
-from conductor_core.rehearsal.view import PLAN_HEADING, read_messages, read_role
+from conductor_core.rehearsal.view import PLAN_HEADING, read_messages
 
 TRAIN = EXAMPLES[3].task
-
-
-@pytest.mark.parametrize(
-    ("instruction", "role"),
-    [
-        ("Break the journey into legs:", "plan"),
-        ("Write a short plan for this task, with its risks.", "plan"),
-        ("Outline the steps for", "plan"),
-        ("Set the subtasks for the others.", "plan"),
-        ("Following the plan, solve the task.", "solve"),
-        ("Carry out the plan.", "solve"),
-        ("Using the plan above, compute the total.", "compute"),
-        ("Recompute both results from the plan and say which is right.", "verify"),
-        ("Check the solution against the plan.", "verify"),
-        ("Verify the answer and state the final result.", "verify"),
-        ("Review the function and correct mistakes.", "verify"),
-        ("Compare the three answers and take the majority.", "aggregate"),
-        ("Combine the results.", "aggregate"),
-        ("Decide which answer is right.", "aggregate"),
-        ("Implement the function.", "code"),
-        ("Write the Python function as asked.", "code"),
-        ("State the arrival time.", "write"),
-        ("Write the final answer in one sentence.", "write"),
-        ("Give the final answer.", "write"),
-        ("Format the result as asked.", "format"),
-        ("Solve each leg in hours and minutes.", "solve"),
-        ("Look up the fact:", "solve"),
-        ("", "solve"),
-    ],
-)
-def test_the_first_request_decides_the_role(instruction: str, role: Role) -> None:
-    assert read_role(instruction) == role
 
 
 def test_words_of_the_question_itself_do_not_decide_the_role() -> None:
