@@ -4,7 +4,10 @@ import re
 
 from conductor_core.rehearsal.profiles import Role
 
-_OUTPUTS = r"(?:answer|solution|attempt|result|opinion|output|candidate|response|proposal|draft|finding|case|side|derivation)s?"
+_OUTPUTS = (
+    r"(?:answer|solution|attempt|result|opinion|output|candidate|response|proposal|draft|finding|case|side"
+    r"|derivation)s?"
+)
 _MADE = rf"(?:{_OUTPUTS}|calculation|working|proof|code|function|text|item|choice|translation|figure|step)s?"
 """What an earlier step may have made."""
 
