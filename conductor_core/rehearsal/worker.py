@@ -142,7 +142,7 @@ class _Answerer:
         lines = list(task.solution.plan)
         complete = self._succeeds("plan", profiles.plan_chance(self._profile, task.difficulty))
         if not complete:
-            lines[self._voice.randrange(len(lines))] = "Work out what is left."
+            lines[self._voice.randrange(min(1, len(lines) - 1), len(lines))] = "Work out what is left."
         return writing.plan_text(task, lines, complete, self._voice)
 
     def _verify(self) -> str:
