@@ -52,11 +52,9 @@ class Database:
         event.listen(self._writers, "begin", _begin_immediate)
         try:
             with self.writing(), failures.translated(self.path):
-                self.writer = self._writers.connect()
-                with self.writer.begin():
-                    _upgrade(self.writer, self.path)
+                self.writer = self._open_writer()
         except BaseException:
-            self.close()
+            self._lock.close()
             raise
 
     @property
@@ -103,6 +101,16 @@ class Database:
                 self._writers.dispose()
         finally:
             self._lock.close()
+
+    def _open_writer(self) -> Connection:
+        try:
+            writer = self._writers.connect()
+            with writer.begin():
+                _upgrade(writer, self.path)
+        except BaseException:
+            self._writers.dispose()
+            raise
+        return writer
 
     def _connect_writer(self) -> sqlite3.Connection:
         connection = sqlite3.connect(

@@ -15,7 +15,7 @@ from itertools import chain
 
 from sqlalchemy import func, insert, select
 
-from conductor_core.errors import StoreError
+from conductor_core.errors import StoreDamaged, StoreError, StoreLocked, StoreReadOnly
 from conductor_core.events import Event
 from storage import failures
 from storage.database import Database
@@ -156,7 +156,10 @@ class EventLog:
                 return
 
     def _commit(self, batch: Sequence[_Request]) -> None:
-        """Writes ``batch`` in one transaction; if that fails, each request alone, so that one cannot fail another."""
+        """Writes ``batch`` in one transaction; if that fails, each request alone, so that one cannot fail another.
+
+        Not so if the fault is of the database as a whole: then all fail at once, and nobody waits for each other's.
+        """
         try:
             written = self._write(batch)
         except StoreError as error:
@@ -167,8 +170,9 @@ class EventLog:
         else:
             self._announce(written)
             return
-        if len(batch) == 1:
-            batch[0].error = failure
+        if len(batch) == 1 or isinstance(failure, StoreLocked | StoreReadOnly | StoreDamaged):
+            for request in batch:
+                request.error = failure
         else:
             for request in batch:
                 self._commit([request])

@@ -33,7 +33,7 @@ class LiveView:
     """Prints the events of one run.
 
     Args:
-        quiet: print nothing at all.
+        quiet: print nothing but why there is no answer.
         answer: stream the answer to stdout, if that is a terminal.
     """
 
@@ -53,6 +53,8 @@ class LiveView:
             print(flush=True)
         if not self._quiet:
             self._print(event, self._trace)
+        elif event.kind in ev.FINAL_KINDS and self._trace.status not in ("completed", "planned"):
+            self._say(summary(self._trace))
         if self._stream:
             self._print_answer(event, self._trace)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import RerunPreview, edit_step, preview
 from conductor_core.errors import BadInput
-from conductor_core.events import Limits, PoolInfo
+from conductor_core.events import PoolInfo
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
@@ -54,7 +55,7 @@ def rerun_command(
     An interrupted run is taken up where it stopped. By default with the pool and budgets of RUN_ID.
     """
     settings = inputs.read_settings()
-    excluded = tuple(exclude or ())
+    edit = Edit(step=step, instruction=instruction, agent=agent, access=access, file=workflow)
     with opened_store(db, settings) as store:
         source, _ = store.trace(store.resolve(run_id))
         if not source.ended:
@@ -67,57 +68,82 @@ def rerun_command(
             max_seconds=max_seconds,
             max_depth=max_depth,
         )
-        pool_ref: str | PoolInfo = source.pool if pool is None else pool
-        with opened_pool(pool_ref, settings, source.seed if seed is None else seed, excluded) as there:
-            agents = list(there.workers)
-            changed = changed_workflow(source, agents, budget, step, instruction, agent, access, workflow)
-            resume = source.status == "interrupted" and changed is None
-            plan = changed or source.root.workflow
-            if plan is None and not resume:
-                raise BadInput(
-                    f"run {source.run_id} has no workflow to run again: give one with --workflow, or use run"
-                )
-            needed = plan is None or any(each.agent == CONDUCTOR_AGENT for each in plan.steps)
-            conductor_ref = (conductor or _conductor_of(source, settings)) if needed else None
-            forecast = None
-            if plan is not None:
-                plan = inputs.valid_workflow(plan, agents, budget, f"run {source.run_id} cannot be run again: ")
-                info = _info(conductor, settings) if needed else None
-                forecast = preview(source, plan, there, settings, conductor=info)
+        source = source.model_copy(update={"limits": budget, "seed": source.seed if seed is None else seed})
+        rerun = prepare(source, edit, settings, conductor, pool, tuple(exclude or ()))
         if dry_run:
-            return print_preview(forecast, as_json=as_json)
-        if forecast is not None and not quiet:
-            _say_preview(forecast)
-        request = RunRequest.resume(source, by="cli") if resume else RunRequest.rerun(source, plan, by="cli")
-        request = dataclasses.replace(
-            request, limits=budget, seed=source.seed if seed is None else seed, excluded=excluded
-        )
+            return print_preview(rerun.forecast, as_json=as_json)
+        if rerun.forecast is not None and not quiet:
+            print("\n".join(preview_lines(rerun.forecast)), file=sys.stderr, flush=True)
         with opened_engine(store, settings) as host:
-            new_id = host.start(request, conductor_ref, pool_ref)
+            new_id = host.start(rerun.request, rerun.conductor, rerun.pool)
             view = LiveView(quiet=quiet, answer=not as_json)
             trace, code = watch(store, host, new_id, view)
     print_outcome(trace, view, as_json=as_json)
     return code
 
 
-def changed_workflow(
-    source: RunTrace,
-    agents: list[str],
-    budget: Limits,
-    step: int | None,
-    instruction: str | None,
-    agent: str | None,
-    access: str | None,
-    file: Path | None,
-) -> Workflow | None:
-    """The workflow that the arguments ask for; None: that of ``source``, unchanged. Raises: BadInput."""
-    edits = instruction is not None or agent is not None or access is not None
-    if file is not None:
+@dataclass(frozen=True, kw_only=True)
+class Edit:
+    """What the arguments say is to be changed, unread; all None: nothing."""
+
+    step: int | None = None
+    instruction: str | None = None
+    agent: str | None = None
+    access: str | None = None
+    file: Path | None = None
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """A re-run that is ready to start. ``forecast`` is None if the source stopped before it had a plan."""
+
+    request: RunRequest
+    conductor: str | None
+    pool: str | PoolInfo
+    forecast: RerunPreview | None
+
+
+def prepare(
+    source: RunTrace, edit: Edit, settings: Settings, conductor: str | None, pool: str | None, excluded: tuple[str, ...]
+) -> Rerun:
+    """What is to be run, with whom, and what that will take.
+
+    Args:
+        source: with the budgets and the seed of the re-run in place of its own.
+        conductor, pool: None: those of ``source``.
+
+    Raises: BadInput.
+    """
+    pool_ref: str | PoolInfo = source.pool if pool is None else pool
+    with opened_pool(pool_ref, settings, source.seed, excluded) as there:
+        agents = list(there.workers)
+        changed = changed_workflow(source, agents, edit)
+        resume = source.status == "interrupted" and changed is None
+        workflow = changed or source.root.workflow
+        if workflow is None and not resume:
+            raise BadInput(f"run {source.run_id} has no workflow to run again: give one with --workflow, or use run")
+        needed = workflow is None or any(step.agent == CONDUCTOR_AGENT for step in workflow.steps)
+        forecast = None
+        if workflow is not None:
+            workflow = inputs.valid_workflow(
+                workflow, agents, source.limits, f"run {source.run_id} cannot be run again: "
+            )
+            info = _info(conductor, settings) if needed else None
+            forecast = preview(source, workflow, there, settings, conductor=info)
+    request = RunRequest.resume(source, by="cli") if resume else RunRequest.rerun(source, workflow, by="cli")
+    conductor_ref = (conductor or _conductor_of(source, settings)) if needed else None
+    return Rerun(dataclasses.replace(request, excluded=excluded), conductor_ref, pool_ref, forecast)
+
+
+def changed_workflow(source: RunTrace, agents: list[str], edit: Edit) -> Workflow | None:
+    """The workflow that ``edit`` asks for; None: that of ``source``, unchanged. Raises: BadInput."""
+    step = edit.step
+    edits = edit.instruction is not None or edit.agent is not None or edit.access is not None
+    if edit.file is not None:
         if edits or step is not None:
             raise BadInput("give --workflow, or --step with what to change, not both")
-        return inputs.valid_workflow(
-            inputs.read_workflow(file), agents, budget, f"workflow file {one_line(str(file))}: "
-        )
+        what = f"workflow file {one_line(str(edit.file))}: "
+        return inputs.valid_workflow(inputs.read_workflow(edit.file), agents, source.limits, what)
     if step is None and not edits:
         return None
     if step is None:
@@ -132,11 +158,11 @@ def changed_workflow(
     edited = edit_step(
         workflow,
         step,
-        instruction=None if instruction is None else inputs.given_text(instruction, "instruction"),
-        agent=agent,
-        access=None if access is None else inputs.parse_access(access),
+        instruction=None if edit.instruction is None else inputs.given_text(edit.instruction, "instruction"),
+        agent=edit.agent,
+        access=None if edit.access is None else inputs.parse_access(edit.access),
     )
-    return inputs.valid_workflow(edited, agents, budget, "")
+    return inputs.valid_workflow(edited, agents, source.limits, "")
 
 
 def print_preview(forecast: RerunPreview | None, *, as_json: bool) -> int:
@@ -161,10 +187,6 @@ def preview_lines(forecast: RerunPreview) -> list[str]:
     ]
     total = f"about {forecast.estimated_tokens} tokens, {money(forecast.estimated_usd)}"
     return [*lines, f"{len(forecast.will_run)} to run, {len(forecast.will_reuse)} reused: {total}"]
-
-
-def _say_preview(forecast: RerunPreview) -> None:
-    print("\n".join(preview_lines(forecast)), file=sys.stderr, flush=True)
 
 
 def _conductor_of(source: RunTrace, settings: Settings) -> str:

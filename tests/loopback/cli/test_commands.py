@@ -86,7 +86,7 @@ def test_a_failed_run_keeps_what_was_answered(cli: CommandLine, provider: Script
 
 def test_a_dead_conductor_is_one_line(cli: CommandLine, where: list[str]) -> None:
     outcome = cli("run", "Two things.", "--conductor", "http://127.0.0.1:9/v1#none", *where[:2], "-q")
-    assert (outcome.code, outcome.out) == (1, "")
+    assert (outcome.code, outcome.out, len(outcome.err.splitlines())) == (1, "", 1)
     shown = cli("runs", "--json").document["runs"][0]
     assert (shown["status"], shown["steps"]) == ("failed", 0)
     assert "127.0.0.1:9" in shown["error"]

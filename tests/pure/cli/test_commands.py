@@ -335,3 +335,12 @@ def test_a_broken_database_is_one_line(cli: CommandLine, tmp_path: Path) -> None
     outcome = cli("runs", "--db", f"sqlite:///{tmp_path}/bad.sqlite3")
     assert outcome.code == 2
     assert "restore a copy, or move the file away" in outcome.error
+
+
+def test_another_seed_is_another_question(cli: CommandLine, ran: Any) -> None:
+    dry = cli("rerun", ran["run_id"], "--seed", 5, "--dry-run", "--json").document
+    document = cli("rerun", ran["run_id"], "--seed", 5, "--json").document
+    forecast = {step["index"]: "completed" for step in dry["will_run"]}
+    forecast |= {step["index"]: "reused" for step in dry["will_reuse"]}
+    assert [step["status"] for step in document["steps"]] == [forecast[index] for index in range(3)]
+    assert document["seed"] == 5

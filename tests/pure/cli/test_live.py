@@ -60,6 +60,13 @@ def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, *whole_run("r1"), quiet=True) == ("", "", "")
 
 
+def test_quiet_still_says_why_there_is_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = ev.RunFailed(run_id="r1", error_code="LimitReached", error="time is up")
+    _, err, _ = shown(capsys, created("r1"), *planned("r1"), failed, quiet=True)
+    assert err.startswith("run r1 · failed: time is up")
+    assert len(err.splitlines()) == 1
+
+
 def test_all_that_can_go_wrong_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     fault = Fault(code="x", message="no agent 9\x1b[2J")
     _, err, _ = shown(
@@ -165,5 +172,5 @@ def test_a_disk_that_fills_up_stops_the_run_with_one_line(
         patched.setattr(Database, "_connect_writer", small)
         outcome = cli("run", "--workflow", file, "--json", "-q")
     assert (outcome.code, outcome.document["error"]["code"]) == (1, "StoreFull")
-    assert outcome.error.startswith("the run stopped: no space left")
+    assert outcome.err.splitlines()[-1].startswith("error: the run stopped: no space left")
     assert cli("runs", "--json").document["runs"][0]["status"] in ("failed", "interrupted")
