@@ -9,6 +9,7 @@ from conductor_core.engine.limits import estimate_input_tokens, tokens_of
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
 from conductor_core.engine.state import RunState
 from conductor_core.errors import ConductorError, ConductorUnavailable, InspectorError, PlanRejected, WorkflowInvalid
+from conductor_core.workers.text import whole_characters
 from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import topology
@@ -180,7 +181,7 @@ class _Writing:
                         budget.settle(self._round)
                         ended = True
                         return "".join(self._text), item.usage
-                    self._receive(item.text)
+                    self._receive(whole_characters(item.text))
                     call.output_tokens = tokens_of(self._output_characters)
                     budget.check()
         except InspectorError:

@@ -22,6 +22,7 @@ from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.events import EventSink
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
+from conductor_core.workers.text import whole_characters
 from conductor_core.workflow.model import Fault, Workflow
 
 log = logging.getLogger(__name__)
@@ -94,11 +95,11 @@ def _given_plan(
 
     Raises: BadInput, WorkflowInvalid.
     """
-    try:
-        request.task.encode()
-    except UnicodeEncodeError:
-        raise BadInput("the task is not text: it holds half a character (a lone surrogate)") from None
     workflow = request.workflow
+    steps = () if workflow is None else workflow.steps
+    for text in (request.task, *(step.instruction for step in steps)):
+        if whole_characters(text) != text:
+            raise BadInput("the task or an instruction is no text: it holds half a character (a lone surrogate)")
     if workflow is None:
         if conductor is None:
             raise BadInput("a run needs a workflow, or a Conductor to write one")

@@ -16,6 +16,7 @@ from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
 from conductor_core.engine.state import RunState
 from conductor_core.errors import InspectorError, WorkerError, WorkerStreamCut, WorkerTimedOut
 from conductor_core.settings import Settings
+from conductor_core.workers.text import whole_characters
 from conductor_core.workflow.model import Step
 
 log = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ class StepCall:
                     async for chunk in stream:
                         if isinstance(chunk, Finished):
                             return chunk
-                        self._receive(chunk.text, reasoning=isinstance(chunk, ReasoningDelta))
+                        self._receive(whole_characters(chunk.text), reasoning=isinstance(chunk, ReasoningDelta))
             except TimeoutError as error:
                 if not limit.expired():
                     raise

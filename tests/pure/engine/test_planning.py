@@ -43,6 +43,11 @@ async def test_the_conductor_writes_the_plan_and_every_part_is_recorded() -> Non
     assert trace.status == "completed"
 
 
+async def test_half_a_character_of_a_conductor_is_replaced_so_that_it_can_be_kept() -> None:
+    trace, _ = await run(ScriptedWorker("a"), conductor=ScriptedConductor("\ud800" + LISTS))
+    assert (trace.status, trace.root.raw) == ("completed", "\ufffd" + LISTS)
+
+
 async def test_repairs_and_warnings_are_on_the_record() -> None:
     sloppy = "model_id = [0, 0,]\nsubtasks = ['x', 'y',]\naccess_list = [None, None]"
     trace, _ = await run(ScriptedWorker("a"), conductor=ScriptedConductor(sloppy))
@@ -172,6 +177,8 @@ async def test_an_empty_task_is_bad_input() -> None:
 async def test_a_task_that_is_no_text_is_bad_input() -> None:
     with pytest.raises(BadInput, match="half a character"):
         await run(ScriptedWorker("a"), task="\ud800", workflow=PLAN)
+    with pytest.raises(BadInput, match="half a character"):
+        await run(ScriptedWorker("a"), workflow=workflow_of(("a", "x\udfff", ())))
 
 
 async def test_excluded_workers_are_offered_to_no_one() -> None:

@@ -142,6 +142,11 @@ async def test_a_worker_that_cancels_itself_fails_its_step_and_nothing_else(capl
     assert "worker odd broke" in caplog.text
 
 
+async def test_half_a_character_is_replaced_so_that_it_can_be_kept() -> None:
+    step, _, _ = await one_step(ScriptedWorker("a").then("a\ud83d--\U0001f600"))
+    assert step.output == "a\ufffd--\U0001f600"
+
+
 async def test_reasoning_is_logged_and_not_passed_on() -> None:
     workflow = workflow_of(("a", "think", ()), ("b", "use it", (0,)))
     reader = ScriptedWorker("b")
