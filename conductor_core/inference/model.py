@@ -50,6 +50,9 @@ class LoadedModel:
                 trust_remote_code=False,
                 local_files_only=True,
                 output_loading_info=True,
+                # Mapped files make large models load at once and share the page cache; but a small one may be trained
+                # anew in place, and a mapped file that shrinks ends the process.
+                disable_mmap=files.parameters < SMALL_PARAMETERS,
             )
             model, report = loaded
             self.model: Any = model.to(self.placement.device).eval()

@@ -175,6 +175,13 @@ def test_a_model_that_lacks_weights_is_refused(tmp_path: Path) -> None:
         LoadedModel(inspect_folder(folder))
 
 
+def test_a_small_model_outlives_its_files(tmp_path: Path) -> None:
+    model = loaded(tmp_path)
+    before = write(model, chat("task"))
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert write(model, chat("task")) == before
+
+
 def test_a_broken_tokenizer_is_one_clear_line(tmp_path: Path) -> None:
     folder = random_model(tmp_path)
     (folder / "tokenizer.json").write_text('{"version": "1.0", "model": 3}')
