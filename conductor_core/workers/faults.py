@@ -197,13 +197,17 @@ def from_transport(spec: WorkerSpec, url: httpx2.URL, error: Exception, *, answe
     if isinstance(error, httpx2.TimeoutException):
         return WorkerTimedOut(f"{where} sent nothing for {spec.timeout_s:g} s; raise timeout_s or try again")
     if isinstance(error, httpx2.ProxyError):
-        return WorkerUnreachable(f"{where} is not reachable through the proxy; check the proxy variables")
+        return WorkerUnreachable(
+            f"{where} is not reachable through the proxy; check http_proxy, https_proxy and no_proxy"
+        )
     if isinstance(error, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
         return WorkerRefused(f"{where} cannot be asked: the request is not valid HTTP; check base_url and the key")
     if isinstance(error, httpx2.ConnectError):
         return WorkerUnreachable(f"{where} {_why_unreachable(error)}")
     if answering:
         return WorkerStreamCut(f"{where} closed the connection in the middle of its answer; try again")
+    if isinstance(error, httpx2.RemoteProtocolError):
+        return WorkerUnreachable(f"{where} answered with something that is not HTTP; check base_url")
     return WorkerUnreachable(f"{where} closed the connection without an answer; try again")
 
 

@@ -28,9 +28,10 @@ from conductor_core.errors import (
     WorkerStreamCut,
 )
 from conductor_core.workers import faults
+from conductor_core.workers.transport import AiohttpTransport
 
 CONNECT_TIMEOUT_S = 10.0
-WRITE_TIMEOUT_S = 30.0
+KEEPALIVE_S = 60.0
 TAIL_S = 5.0
 """How long after the finish reason the rest (usage figures) is waited for."""
 DRAIN_S = 0.2
@@ -102,19 +103,11 @@ def _tls() -> ssl.SSLContext:
 
 
 def open_client(spec: WorkerSpec) -> httpx2.AsyncClient:
-    """A client that keeps as many connections as the worker may have calls at once, and follows no redirect."""
+    """A client that follows no redirect, asks for plain bytes and keeps its connections for the next call."""
     return httpx2.AsyncClient(
-        verify=_tls(),
+        transport=AiohttpTransport(tls=_tls(), keepalive_s=KEEPALIVE_S),
         headers={"user-agent": f"conductor-inspector/{__version__}", "accept-encoding": "identity"},
-        timeout=httpx2.Timeout(
-            connect=min(CONNECT_TIMEOUT_S, spec.timeout_s),
-            read=spec.timeout_s,
-            write=min(WRITE_TIMEOUT_S, spec.timeout_s),
-            pool=None,
-        ),
-        limits=httpx2.Limits(
-            max_connections=None, max_keepalive_connections=spec.max_concurrency, keepalive_expiry=60.0
-        ),
+        timeout=httpx2.Timeout(spec.timeout_s, connect=min(CONNECT_TIMEOUT_S, spec.timeout_s)),
         follow_redirects=False,
     )
 

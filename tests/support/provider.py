@@ -359,7 +359,8 @@ class ScriptedProvider:
         chunked = headers["transfer-encoding"] == "chunked"
         async for part in _paced(reply.parts):
             if isinstance(part, Cut):
-                writer.transport.abort()
+                # Not abort(): a reset may overtake what was said before.
+                writer.close()
                 return False
             writer.write(b"%x\r\n%b\r\n" % (len(part), part) if chunked else part)
             await writer.drain()

@@ -1,0 +1,95 @@
+"""Streams that depart from the letter and are whole all the same."""
+
+import json
+from typing import Any
+
+import pytest
+
+from conductor_core.chat import Usage
+from conductor_core.errors import (
+    WorkerStreamCut,
+)
+from tests.support.asking import ask, fails, finished, text_of
+from tests.support.provider import Cut, Hang, Pause, Reply, ScriptedProvider, delta, sse
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param([sse(delta("one\u2028two\u2029 \u0085three"))], id="line separators in JSON"),
+        pytest.param(
+            [json.dumps(delta("one\u2028two\u2029 \u0085three"), ensure_ascii=False).join(["data:", "\n\n"]).encode()],
+            id="raw line separators",
+        ),
+    ],
+)
+async def test_line_separators_inside_an_event(provider: ScriptedProvider, parts: list[bytes]) -> None:
+    provider.then(Reply([*parts, sse(delta(finish="stop"))]))
+    assert text_of(await ask(provider.spec())) == "one\u2028two\u2029 \u0085three"
+
+
+async def test_carriage_returns_comments_keep_alives_and_byte_by_byte_delivery(provider: ScriptedProvider) -> None:
+    stream = b": keep-alive\r\n\r\n" + sse(delta("né"), delta("e"), delta(finish="stop"), "[DONE]").replace(
+        b"\n", b"\r\n"
+    )
+    provider.then(Reply([stream[i : i + 1] for i in range(len(stream))]))
+    assert text_of(await ask(provider.spec())) == "née"
+
+
+async def test_a_character_split_between_two_events(provider: ScriptedProvider) -> None:
+    halves = [
+        b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n' % half for half in (b"\\ud83d", b"\\ude00")
+    ]
+    provider.then(Reply([*halves, sse(delta("\ud83d", finish="stop"))]))
+    text = text_of(await ask(provider.spec()))
+    assert text.startswith("\U0001f600")
+    text.encode()
+
+
+async def test_of_two_choices_the_first_counts(provider: ScriptedProvider) -> None:
+    two = delta("mine")
+    two["choices"] += delta("other", index=1)["choices"]
+    stream = [two, delta("also other", index=1), delta(finish="stop", index=1), delta("!"), delta(finish="length")]
+    provider.then(Reply([sse(*stream)]))
+    chunks = await ask(provider.spec())
+    assert (text_of(chunks), finished(chunks).finish_reason) == ("mine!", "length")
+
+
+async def test_done_is_not_needed_but_a_finish_reason_is(provider: ScriptedProvider) -> None:
+    provider.then(Reply([sse(delta("whole"), delta(finish="stop"))]), Reply([sse(delta("not whole"), "[DONE]")]))
+    assert text_of(await ask(provider.spec())) == "whole"
+    _, partial = await fails(provider.spec(), WorkerStreamCut)
+    assert partial == "not whole"
+
+
+async def test_after_the_finish_reason_the_answer_is_whole_whatever_follows(provider: ScriptedProvider) -> None:
+    provider.then(Reply([sse(delta("whole"), delta(finish="stop")), Pause(0.05), Cut()]))
+    assert finished(await ask(provider.spec())).finish_reason == "stop"
+
+
+async def test_a_server_that_keeps_the_stream_open_after_the_end(
+    provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conductor_core.workers.http.TAIL_S", 0.1)
+    provider.then(
+        Reply([sse(delta("a"), delta(finish="stop")), Hang()]),
+        Reply([sse(delta("b", finish="stop"), "[DONE]"), Hang()]),
+    )
+    assert text_of(await ask(provider.spec())) == "a"
+    assert text_of(await ask(provider.spec())) == "b"
+
+
+async def test_a_server_that_does_not_stream_is_read_whole(provider: ScriptedProvider) -> None:
+    whole: dict[str, Any] = {
+        "model": "m",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "42"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 1},
+    }
+    provider.then(Reply([json.dumps(whole).encode()], content_type="application/json; charset=utf-8"))
+    chunks = await ask(provider.spec())
+    assert text_of(chunks) == "42"
+    assert finished(chunks).usage == Usage(input_tokens=9, output_tokens=1)
+
+    message = {"type": "message", "content": [{"type": "text", "text": "43"}], "stop_reason": "end_turn"}
+    provider.then(Reply([json.dumps(message).encode()], content_type="application/json"))
+    assert text_of(await ask(provider.spec(provider="anthropic"))) == "43"

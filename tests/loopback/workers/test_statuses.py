@@ -1,0 +1,125 @@
+"""Error replies: the status, the words and the wait they ask for; never a key, never a page."""
+
+import email.utils
+import json
+import time
+
+import pytest
+
+from conductor_core.errors import (
+    WorkerError,
+    WorkerFailed,
+    WorkerRateLimited,
+    WorkerRefused,
+    WorkerTimedOut,
+)
+from tests.support.asking import KEY, fails
+from tests.support.provider import Cut, Reply, ScriptedProvider, error
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, WorkerRefused),
+        (401, WorkerRefused),
+        (402, WorkerRefused),
+        (403, WorkerRefused),
+        (404, WorkerRefused),
+        (408, WorkerTimedOut),
+        (413, WorkerRefused),
+        (422, WorkerRefused),
+        (429, WorkerRateLimited),
+        (500, WorkerFailed),
+        (502, WorkerFailed),
+        (503, WorkerFailed),
+        (504, WorkerTimedOut),
+        (529, WorkerFailed),
+        (302, WorkerRefused),
+        (202, WorkerRefused),
+    ],
+)
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+async def test_a_status_becomes_an_error(
+    provider: ScriptedProvider, status: int, kind: type[WorkerError], dialect: str
+) -> None:
+    provider.then(error(status, location="http://127.0.0.1:9/elsewhere"))
+    caught, _ = await fails(provider.spec(provider=dialect), kind)
+    assert caught.retryable == (kind is not WorkerRefused)
+    assert str(status) in str(caught) or status == 402
+    assert len(provider.calls) == 1
+
+
+async def test_401_names_the_variable_and_never_the_key(
+    provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "not-of-any-known-form-8888"
+    monkeypatch.setenv("TEST_KEY", secret)
+    echo = {"error": {"message": f"Incorrect API key provided: {secret} or {KEY}.\x1b[31m\nBye", "code": "invalid"}}
+    provider.then(error(401, echo))
+    caught, _ = await fails(provider.spec(api_key_env="TEST_KEY"), WorkerRefused)
+    assert "TEST_KEY" in str(caught)
+    assert secret not in str(caught)
+    assert KEY not in str(caught)
+    assert "\x1b" not in str(caught)
+    assert "Incorrect API key provided: ***" in str(caught)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        ("<!DOCTYPE html><html><head><title>Bad gateway</title></head></html>", "text/html"),
+        ("<html>" + "x" * 100_000, "text/plain"),
+        (json.dumps({"error": "<html><body>nginx</body></html>"}), "application/json"),
+        ('{"error": {"message": "cut', "application/json"),
+        ("\xff" * 5000, "text/plain"),
+        ("", "text/plain"),
+    ],
+)
+async def test_the_body_of_an_error_never_fills_the_message(
+    provider: ScriptedProvider, body: str, content_type: str
+) -> None:
+    provider.then(error(500, body, content_type=content_type))
+    caught, _ = await fails(provider.spec(), WorkerFailed)
+    assert "<" not in str(caught)
+    assert "failed with 500" in str(caught)
+
+
+async def test_a_compressed_or_cut_error_body_is_not_read(provider: ScriptedProvider) -> None:
+    provider.then(error(503, "zipped", content_encoding="gzip"), Reply([b'{"error"', Cut()], status=503))
+    for _ in range(2):
+        caught, _ = await fails(provider.spec(), WorkerFailed)
+        assert "failed with 503; try again later" in str(caught)
+
+
+@pytest.mark.parametrize(
+    ("headers", "low", "high"),
+    [
+        ({"retry-after": "7"}, 7, 7),
+        ({"retry-after": "0"}, 0, 0),
+        ({"retry-after": "1.5"}, 1.5, 1.5),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25, 0.25),
+        ({"retry-after": email.utils.formatdate(time.time() + 3600, usegmt=True)}, 3000, 3601),
+        ({"retry-after": "Fri, 31 Dec 1999 23:59:59 GMT"}, 0, 0),
+    ],
+)
+@pytest.mark.parametrize("status", [429, 503])
+async def test_retry_after_is_read_as_seconds_or_a_date(
+    provider: ScriptedProvider, headers: dict[str, str], low: float, high: float, status: int
+) -> None:
+    provider.then(error(status, **headers))
+    caught, _ = await fails(provider.spec(), WorkerRateLimited if status == 429 else WorkerFailed)
+    assert caught.retry_after_s is not None
+    assert low <= caught.retry_after_s <= high
+
+
+@pytest.mark.parametrize("value", ["soon", "-5", "nan", "inf", "99 Foo 2099", ""])
+async def test_a_senseless_retry_after_is_ignored(provider: ScriptedProvider, value: str) -> None:
+    provider.then(error(429, retry_after=value))
+    caught, _ = await fails(provider.spec(), WorkerRateLimited)
+    assert caught.retry_after_s is None
+
+
+async def test_an_empty_purse_is_not_a_rate_limit(provider: ScriptedProvider) -> None:
+    provider.then(error(429, {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}))
+    caught, _ = await fails(provider.spec(), WorkerRefused)
+    assert "paid" in str(caught)
