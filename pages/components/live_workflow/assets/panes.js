@@ -13,7 +13,7 @@ export class Panes {
   constructor({ onSelect }) {
     this.onSelect = onSelect
     this.panes = new Map()
-    this.ghosts = [0, 1, 2, 3].map(() => el("div", { class: "pane card ghost", "aria-hidden": "true" }))
+    this.ghosts = [0, 1, 2, 3].map(() => el("div", { class: "ghost card", "aria-hidden": "true" }))
     this.element = el("div", { class: "panes" }, this.ghosts)
   }
 

@@ -35,8 +35,8 @@ export class LiveWorkflow {
       ...["✓ done", "◔ running", "○ waiting", "↺ reused"].map((item) => el("span", {}, item)),
       el("span", { class: "granted-key" }, "━ what the selected step may see"),
     )
-    const keys = el("span", { class: "keys", "aria-hidden": "true" }, "←/→ select a step · Enter open")
-    const footer = el("div", { class: "graph-footer" }, legend, this.twin.element, el("span", { class: "spring" }), keys)
+    const keys = el("span", { class: "keys", "aria-hidden": "true" }, "←/→ select · Enter open")
+    const footer = el("div", { class: "graph-footer" }, legend, el("span", { class: "spring" }), this.twin.element, keys)
     const map = el("section", { class: "card map", "aria-label": "Workflow graph" }, this.planButton, this.graph.element, this.empty, footer)
     const work = el("div", { class: "work" }, this.panes.element, this.inspector.element)
     this.root = el("div", { class: "live-workflow" }, this.strip.element, this.notice, this.outcome.element, map, work)

@@ -1,0 +1,143 @@
+"""The real app on a free port, with a data folder of its own, in a real Chromium."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+
+from conductor_core.engine.host import EngineHost
+from conductor_core.settings import Settings
+from storage import Store, open_store
+from tests.browser.find_chromium import ABSENT, FLAGS, find_chromium, may_be_absent
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+START_S = 60.0
+PATIENCE_MS = 30_000
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without Chromium this layer is left out, loudly; in CI it is left in and fails."""
+    if find_chromium() is not None or not may_be_absent():
+        return
+    ours = [item for item in items if item.path.is_relative_to(HERE)]
+    if ours:
+        config.hook.pytest_deselected(items=ours)
+        items[:] = [item for item in items if item not in ours]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if find_chromium() is None:
+        terminalreporter.write(ABSENT, red=True, bold=True)
+
+
+@dataclass(frozen=True)
+class App:
+    """A running app. ``store`` and ``engine`` work on the same database, from this process."""
+
+    url: str
+    process: "subprocess.Popen[bytes]"
+    store: Store
+    engine: EngineHost
+
+    def run_url(self, run_id: str) -> str:
+        return f"{self.url}/run?run={run_id}"
+
+
+@pytest.fixture(scope="session")
+def start_app() -> Callable[..., contextlib.AbstractContextManager[App]]:
+    """Starts the app on a data folder; keywords are settings (``rehearsal_tokens_per_s=30``)."""
+
+    @contextlib.contextmanager
+    def start(data_folder: Path, **settings: object) -> Iterator[App]:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("CONDUCTOR_")}
+        environment |= {f"CONDUCTOR_{name.upper()}": str(value) for name, value in settings.items()}
+        environment |= {"CONDUCTOR_DATA_FOLDER": str(data_folder), "HF_HUB_OFFLINE": "1"}
+        data_folder.mkdir(parents=True, exist_ok=True)
+        log = data_folder / "app.log"
+        command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        url = f"http://127.0.0.1:{port}"
+        try:
+            _wait_until_healthy(url, process, log)
+            own = Settings(data_folder=data_folder, **settings)  # type: ignore[arg-type]
+            store = open_store(own.resolved_database_url)
+            engine = EngineHost(store.log, own)
+            try:
+                yield App(url, process, store, engine)
+            finally:
+                engine.close()
+                store.close()
+        finally:
+            process.terminate()
+            process.wait(timeout=20)
+
+    return start
+
+
+def _wait_until_healthy(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while True:
+        with contextlib.suppress(urllib.error.URLError, ConnectionError):
+            urllib.request.urlopen(f"{url}/_stcore/health", timeout=5).close()
+            return
+        if process.poll() is not None or time.monotonic() > deadline:
+            pytest.fail(f"the app did not start:\n{log.read_text()}")
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def app(
+    start_app: Callable[..., contextlib.AbstractContextManager[App]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[App]:
+    """One app for all tests that do not need a fresh one; its simulated workers write at a readable pace."""
+    with start_app(tmp_path_factory.mktemp("app"), rehearsal_tokens_per_s=60, delta_interval_ms=40) as app:
+        yield app
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One Chromium a module: while Playwright runs, this thread has its event loop, and no asyncio test could run."""
+    chromium = find_chromium()
+    if chromium is None:
+        pytest.fail(ABSENT)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(chromium), args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens pages, each in a browser profile of its own; a script error on any of them fails the test."""
+    contexts = []
+    errors: list[str] = []
+
+    def open_page(url: str, *, dark: bool = False, width: int = 1440, height: int = 1100) -> Page:
+        viewport = ViewportSize(width=width, height=height)
+        context = browser.new_context(viewport=viewport, color_scheme="dark" if dark else "light")
+        contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(url)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert errors == []

@@ -1,0 +1,176 @@
+"""The live component in a real browser, against the real app."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import PATIENCE_MS, App
+
+OpenPage = Callable[..., Page]
+StartRun = Callable[..., str]
+
+CARD_CENTRES = """
+() => {
+  const host = [...document.querySelectorAll("*")].find((each) => each.shadowRoot?.querySelector(".live-workflow"))
+  const canvas = host.shadowRoot.querySelector(".graph-canvas canvas")
+  const box = canvas.getBoundingClientRect()
+  const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
+  let painted = 0
+  for (let at = 3; at < pixels.length; at += 4) painted += pixels[at] > 0
+  return { painted, left: box.left, top: box.top, width: box.width, height: box.height }
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _patience() -> None:
+    expect.set_options(timeout=PATIENCE_MS)
+
+
+def test_a_run_streams_and_ends_with_its_answer(app: App, open_page: OpenPage, start_run: StartRun) -> None:
+    page = open_page(app.run_url(start_run()))
+    expect(page.locator(".pane")).to_have_count(5)
+    expect(page.get_by_text("Simulated workers")).to_be_visible()
+    expect(page.locator('.pane[data-status="running"] .prose.streaming').first).to_be_visible()
+    expect(page.locator(".strip .pill").first).to_contain_text("Completed 5 of 5")
+    expect(page.locator(".outcome")).to_contain_text("13:37")
+    assert page.evaluate(CARD_CENTRES)["painted"] > 10_000
+
+
+def test_a_node_of_the_canvas_opens_its_step(app: App, open_page: OpenPage, start_run: StartRun) -> None:
+    page = open_page(app.run_url(start_run()))
+    expect(page.locator(".strip .pill").first).to_contain_text("Completed")
+    canvas = page.locator(".graph-canvas canvas")
+    box = canvas.bounding_box()
+    assert box is not None
+    # The plan has four columns; step 0 stands alone in the first, in the middle of the drawing's height.
+    canvas.click(position={"x": 120, "y": box["height"] / 2 + 8})
+    expect(page.locator(".inspector h3")).to_have_text("Step 0 · planner")
+    expect(page.locator('.pane[data-step="0"]')).to_have_class(re.compile("selected"))
+
+
+def test_the_keyboard_goes_where_the_mouse_can(app: App, open_page: OpenPage, start_run: StartRun) -> None:
+    page = open_page(app.run_url(start_run()))
+    expect(page.locator(".strip .pill").first).to_contain_text("Completed")
+    page.get_by_label("Step 0, planner, done, reads nothing").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_label("Step 3, verifier, done, reads 0, 1, 2")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(".inspector h3")).to_have_text("Step 3 · verifier")
+    expect(page.locator(".inspector h3")).to_be_focused()
+
+
+def test_the_inspector_says_what_a_step_saw_and_what_was_withheld(
+    app: App, open_page: OpenPage, start_run: StartRun
+) -> None:
+    page = open_page(app.run_url(start_run()))
+    expect(page.locator(".strip .pill").first).to_contain_text("Completed")
+    page.get_by_label(re.compile("Step 4, writer")).click()
+    inspector = page.locator(".inspector")
+    expect(inspector.locator(".shared")).to_have_count(1)
+    expect(inspector.locator(".shared")).to_contain_text("from 3 · verifier")
+    expect(inspector.locator(".withheld")).to_contain_text("Withheld: 3 outputs")
+    inspector.get_by_role("tab", name="Messages").click()
+    trace = app.store.trace(page.url.split("run=")[1])[0]
+    expect(inspector.locator(".message pre").last).to_have_text(trace.steps[4].messages[-1].content)
+    inspector.get_by_role("tab", name="Cost").click()
+    expect(inspector).to_contain_text(f"{trace.steps[4].usage.output_tokens} tok")
+    expect(inspector).to_contain_text("simulated")
+
+
+def test_a_reload_and_a_second_browser_show_the_same_run_in_flight(
+    app: App, open_page: OpenPage, start_run: StartRun
+) -> None:
+    url = app.run_url(start_run())
+    page = open_page(url)
+    expect(page.locator('.pane[data-status="completed"]').first).to_be_visible()
+    page.reload()
+    second = open_page(url)
+    for each in (page, second):
+        expect(each.locator(".pane")).to_have_count(5)
+    trace = app.engine.wait(url.split("run=")[1], 60)
+    for each in (page, second):
+        expect(each.locator(".strip .pill").first).to_contain_text("Completed 5 of 5")
+        for key, step in enumerate(trace.steps):
+            shown = each.locator(f'.pane[data-step="{key}"] .prose')
+            expect(shown).to_contain_text(step.output.splitlines()[-1].replace("**", "").replace("`", "").strip())
+
+
+def test_live_updates_move_nothing(app: App, open_page: OpenPage, start_run: StartRun) -> None:
+    page = open_page(app.run_url(start_run()))
+    expect(page.locator('.pane[data-status="running"]').first).to_be_visible()
+    parts = [".strip", ".outcome", ".map", ".inspector", '.pane[data-step="0"]', '.pane[data-step="4"]']
+    before = [page.locator(part).bounding_box() for part in parts]
+    expect(page.locator(".strip .pill").first).to_contain_text("Completed")
+    assert [page.locator(part).bounding_box() for part in parts] == before
+
+
+def test_the_run_can_be_cancelled_from_another_process_no_more(
+    app: App, open_page: OpenPage, start_run: StartRun
+) -> None:
+    """This run belongs to the test's process: the page says that it could not cancel it, and shows it on."""
+    page = open_page(app.run_url(start_run()))
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    expect(page.locator(".notice-line")).to_contain_text("could not be cancelled")
+    expect(page.locator(".strip .pill").first).to_contain_text("Completed")
+
+
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_nothing_needs_a_sideways_scroll(app: App, open_page: OpenPage, start_run: StartRun, width: int) -> None:
+    page = open_page(app.run_url(start_run()), width=width)
+    expect(page.locator(".pane")).to_have_count(5)
+    assert page.evaluate("document.scrollingElement.scrollWidth <= window.innerWidth")
+    work = page.locator(".live-workflow").bounding_box()
+    assert work is not None
+    assert work["x"] + work["width"] <= width
+
+
+def test_light_and_dark_take_the_pages_colours(app: App, open_page: OpenPage, start_run: StartRun) -> None:
+    url = app.run_url(start_run())
+    app.engine.wait(url.split("run=")[1], 60)
+    for dark in (False, True):
+        page = open_page(url, dark=dark)
+        root = page.locator(".live-workflow")
+        expect(root).to_have_attribute("data-theme", "dark" if dark else "light")
+        expect(page.locator(".strip .pill").first).to_contain_text("Completed")
+        ratio = page.evaluate(CONTRAST)
+        assert min(ratio.values()) >= 4.5, ratio
+
+
+# WCAG 2 contrast of the texts whose colours are ours.
+CONTRAST = """
+() => {
+  const host = [...document.querySelectorAll("*")].find((each) => each.shadowRoot?.querySelector(".live-workflow"))
+  const root = host.shadowRoot.querySelector(".live-workflow")
+  const style = getComputedStyle(root)
+  const pixel = document.createElement("canvas").getContext("2d", { willReadFrequently: true })
+  const light = (colour) => {
+    pixel.fillStyle = colour
+    pixel.fillRect(0, 0, 1, 1)
+    const [r, g, b] = [...pixel.getImageData(0, 0, 1, 1).data].map((value) => {
+      const share = value / 255
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4
+    })
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+  }
+  const colour = (name) => light(style.getPropertyValue(`--${name}`).trim())
+  const contrast = (text, ground) => {
+    const [high, low] = [colour(text), colour(ground)].sort((a, b) => b - a)
+    return (high + 0.05) / (low + 0.05)
+  }
+  const found = {}
+  for (const name of ["done", "running", "reused", "failed", "warn", "simulated"]) {
+    found[name] = contrast(name, `${name}-fill`)
+    found[`muted on ${name}`] = contrast("muted", `${name}-fill`)
+    found[`text on ${name}`] = contrast("text", `${name}-fill`)
+  }
+  for (const ground of ["surface", "quiet"]) {
+    for (const text of ["text", "muted", "accent"]) found[`${text} on ${ground}`] = contrast(text, ground)
+  }
+  return found
+}
+"""
