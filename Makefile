@@ -1,36 +1,49 @@
-# Two commands do everything: `make run` and `make test`. Both set up first, once.
+# Two commands do everything: `make run` and `make test`. Each sets up first what it needs, once.
 PYTHON ?= python3.11
 VENV := .venv
+INTEROP := .venv-interop
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+PIP := -m pip install --quiet --disable-pip-version-check
 
 .PHONY: setup run test check format clean
 
-setup: $(STAMP)
+setup: $(VENV)/.run
 
-$(STAMP): requirements.txt requirements-dev.txt pyproject.toml
+# The program and what it needs to run.
+$(VENV)/.run: requirements.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
-	touch $(STAMP)
+	$(BIN)/python $(PIP) -r requirements.txt
+	$(BIN)/python $(PIP) --no-deps --editable .
+	touch $@
+
+# What tests and checks need beside it.
+$(VENV)/.dev: $(VENV)/.run requirements-dev.txt
+	$(BIN)/python $(PIP) -r requirements-dev.txt
+	touch $@
+
+# A model server that no one here wrote, to test against; its pins are not ours, so it lives apart.
+$(INTEROP)/.installed: requirements-interop.txt
+	test -x $(INTEROP)/bin/python || $(PYTHON) -m venv $(INTEROP)
+	$(INTEROP)/bin/python $(PIP) -r requirements-interop.txt
+	touch $@
 
 run: setup
 	$(BIN)/streamlit run app.py
 
-test: setup
+test: $(VENV)/.dev $(INTEROP)/.installed
 	$(BIN)/python -m tests.browser.find_chromium --install
 	$(BIN)/python -m pytest
 
-check: setup
+check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.size_budget
 
-format: setup
+format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(INTEROP) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
