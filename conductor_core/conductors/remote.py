@@ -68,14 +68,16 @@ class RemoteConductor:
             if self._constrained and self._server is None:
                 self._server = await identify(self._client, self._base_url)
             while True:
+                constrained = self._constrained
+                body = self._body(request)
                 try:
-                    async with aclosing(self._complete(self._client, request)) as pieces:
+                    async with aclosing(self._complete(self._client, body)) as pieces:
                         async for piece in pieces:
                             yield piece
                     return
                 except _Refused as refusal:
                     # Nothing was written yet: ask again without what not every server knows, and remember that.
-                    self._simplify(str(refusal))
+                    self._simplify(str(refusal), constrained, "stream_options" in body)
         except httpx2.TransportError as error:
             raise ConductorUnavailable(self._transport_fault(error)) from error
 
@@ -117,11 +119,14 @@ class RemoteConductor:
             body |= self._server.structured(shape)
         return body
 
-    def _simplify(self, complaint: str) -> None:
-        """Raises: ConductorUnavailable if there is nothing left to leave out."""
-        if self._reports_usage and ("stream_options" in complaint or not self._constrained):
+    def _simplify(self, complaint: str, constrained: bool, asked_usage: bool) -> None:
+        """Leaves out one of what the refused request had (another call may have left out more meanwhile).
+
+        Raises: ConductorUnavailable if there is nothing left to leave out.
+        """
+        if asked_usage and ("stream_options" in complaint or not constrained):
             self._reports_usage = False
-        elif self._constrained:
+        elif constrained:
             self._constrained = False
         else:
             raise ConductorUnavailable(f"{self._where} refuses the request: {complaint}")
@@ -131,10 +136,10 @@ class RemoteConductor:
         return f"the Conductor's server at {self._base_url}"
 
     async def _complete(
-        self, client: httpx2.AsyncClient, request: PlanRequest
+        self, client: httpx2.AsyncClient, body: Mapping[str, Any]
     ) -> AsyncGenerator[PlanText | PlanFinished, None]:
         url = f"{self._base_url}/chat/completions"
-        async with client.sse(url, method="POST", json=self._body(request), max_event_size=MAX_ANSWER_BYTES) as source:
+        async with client.sse(url, method="POST", json=dict(body), max_event_size=MAX_ANSWER_BYTES) as source:
             response = source.response
             if response.status_code != 200:
                 raise await self._status_fault(response)

@@ -136,6 +136,21 @@ async def test_a_refused_form_is_given_up_and_on_the_record(server: KnownServer,
     assert ["response_format" in call.body for call in server.completions] == [True, False, False]
 
 
+async def test_refused_calls_at_the_same_time_do_not_exhaust_the_alternatives(server: KnownServer) -> None:
+    def picky(call: Call) -> Answer | Reply:
+        return error(400, {"error": {"message": "no"}}) if "response_format" in call.body else Answer(PLAN)
+
+    server.always(picky)
+    writer = conductor(server)
+    await asyncio.gather(*(_drain(writer) for _ in range(5)))
+    await writer.aclose()
+    assert "stream_options" in server.completions[-1].body
+
+
+async def _drain(writer: Conductor) -> None:
+    assert [piece async for piece in writer.write(REQUEST)]
+
+
 async def test_a_server_without_usage_reports_gets_none_asked(server: KnownServer) -> None:
     server.then(error(400, {"error": {"message": "unknown field stream_options"}}))
     server.always(Answer(PLAN))
