@@ -1,0 +1,58 @@
+import subprocess
+import sys
+from pathlib import Path
+
+from conductor_core.engine.catalogue import check_worker, discover_local_servers, list_conductors, pool_file_text
+from conductor_core.engine.pool import read_specs
+from conductor_core.settings import Settings
+
+FILE = """
+[[worker]]
+name = "one"
+provider = "openai"
+model = "m"
+base_url = "http://127.0.0.1:9/v1"
+usd_per_mtok = { input = 1.25, output = 10.0 }
+params = { temperature = 0.2, stop = ["a", "b"] }
+
+[[worker]]
+name = "two \\"quoted\\""
+provider = "anthropic"
+model = "n"
+api_key_env = "SOME_KEY"
+"""
+
+
+def test_a_pool_file_made_of_workers_reads_back_as_the_same_workers(tmp_path: Path) -> None:
+    original = tmp_path / "original.toml"
+    original.write_text(FILE)
+    for specs in (read_specs(str(original)), read_specs("paper")):
+        copy = tmp_path / "copy.toml"
+        copy.write_text(pool_file_text(specs))
+        assert read_specs(str(copy)) == specs
+
+
+def test_a_simulated_worker_is_always_healthy() -> None:
+    assert check_worker(read_specs("rehearsal")[0], Settings()).ok
+
+
+def test_a_worker_that_is_not_there_is_not(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(FILE)
+    health = check_worker(read_specs(str(file))[0], Settings())
+    assert not health.ok
+    assert "one" in health.detail
+
+
+def test_looking_for_servers_needs_no_event_loop() -> None:
+    assert isinstance(discover_local_servers(), tuple)
+
+
+def test_none_of_this_loads_torch() -> None:
+    asked = "import sys, conductor_core.engine.catalogue, conductor_core.engine.host; print('torch' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "False"
+
+
+def test_the_tiny_conductor_is_offered_first() -> None:
+    assert list_conductors(Settings())[0].ref == "tiny"

@@ -1,0 +1,31 @@
+from conductor_core.engine.request import RunRequest, limits_from
+from conductor_core.events import Limits
+from conductor_core.settings import Settings
+from tests.support.fakes import ScriptedWorker, run, workflow_of
+
+PLAN = workflow_of(("a", "x", ()))
+
+
+def test_budgets_come_from_the_settings() -> None:
+    settings = Settings(max_steps=3, max_tokens=10, max_usd=0.5, max_seconds=9, max_depth=2)
+    assert limits_from(settings) == Limits(max_steps=3, max_tokens=10, max_usd=0.5, max_seconds=9, max_depth=2)
+
+
+def test_each_request_is_a_run_of_its_own() -> None:
+    assert RunRequest(task="t").run_id != RunRequest(task="t").run_id
+
+
+async def test_a_rerun_keeps_what_it_does_not_change() -> None:
+    source, _ = await run(ScriptedWorker("a"), workflow=PLAN, seed=4, limits=Limits(max_tokens=99))
+    edited = workflow_of(("a", "y", ()))
+    request = RunRequest.rerun(source, edited, by="page", excluded=("b",))
+    assert (request.task, request.seed, request.limits) == (source.task, 4, source.limits)
+    assert (request.workflow, request.reuse_from, request.resumed) == (edited, source, False)
+    assert (request.by, request.excluded, request.run_id != source.run_id) == ("page", ("b",), True)
+    assert RunRequest.rerun(source, by="page").workflow == PLAN
+
+
+async def test_a_resume_is_a_rerun_of_the_unchanged_plan() -> None:
+    source, _ = await run(ScriptedWorker("a"), workflow=PLAN, plan_only=True)
+    request = RunRequest.resume(source, by="cli")
+    assert (request.workflow, request.reuse_from, request.resumed, request.plan_only) == (PLAN, source, True, True)
