@@ -1,0 +1,86 @@
+"""The cold-start corpus: prompts as the tiny Conductor meets them, and the plans it should write. Endless, by seed.
+
+Each example draws a task, a pool described in varied words (k of n, shuffled), a step limit, sometimes the offer of
+recursion or a parent's plan, and a plan that fits them all. The same seed gives the same examples on every machine.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from conductor_core.chat import ParentPlan, PlanRequest
+from conductor_core.conductors.short_prompt import short_prompt
+from conductor_core.training.plans import Plan, draw_plan, draw_repair, draw_stop
+from conductor_core.training.skills import Profile, draw_pool, specs
+from conductor_core.training.tasks import Task, draw_task
+from conductor_core.training.wording import choose
+
+PARENT_SHARE = 0.05
+RECURSION_SHARE = 0.15
+
+
+@dataclass(frozen=True)
+class Example:
+    """One training example: the prompt's request and the plan."""
+
+    task: Task
+    request: PlanRequest
+    plan: Plan
+
+    @property
+    def prompt(self) -> str:
+        return short_prompt(self.request)
+
+    @property
+    def completion(self) -> str:
+        return self.plan.completion()
+
+
+def examples(seed: int) -> Iterator[Example]:
+    """An endless stream of examples."""
+    rng = random.Random(seed)
+    while True:
+        # Each example has a generator of its own, so that a change to one kind of task leaves the others as they were.
+        yield draw_example(random.Random(rng.getrandbits(64)))
+
+
+def draw_example(rng: random.Random) -> Example:
+    """One example."""
+    task, pool, max_steps = draw_task(rng), draw_pool(rng), _draw_max_steps(rng)
+    if rng.random() < PARENT_SHARE:
+        return _inner_example(task, pool, max_steps, rng)
+    recursion = rng.random() < RECURSION_SHARE
+    request = PlanRequest(task=task.text, agents=specs(pool), max_steps=max_steps, allow_recursion=recursion)
+    return Example(task, request, draw_plan(task, pool, max_steps, rng, recursion=recursion))
+
+
+def _draw_max_steps(rng: random.Random) -> int:
+    return rng.choices((1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16), (7, 9, 13, 12, 45, 3, 2, 4, 2, 2, 1))[0]
+
+
+def _inner_example(task: Task, pool: tuple[Profile, ...], max_steps: int, rng: random.Random) -> Example:
+    """A recursive call: the parent's plan and the last response are given, and the Conductor stops or repairs."""
+    parent = draw_plan(task, pool, max(2, max_steps), rng, recursion=True)
+    settled = rng.random() < 0.5
+    response = choose(rng.choice(_SETTLED if settled else _DOUBTFUL), rng).replace("<n>", str(rng.randint(2, 999)))
+    request = PlanRequest(
+        task=task.text,
+        agents=specs(pool),
+        max_steps=max_steps,
+        allow_recursion=rng.random() < 0.6,
+        parent=ParentPlan(plan=parent.completion().partition("\n")[2], last_response=response),
+    )
+    plan = draw_stop(rng) if settled else draw_repair(task, pool, max_steps, rng)
+    return Example(task, request, plan)
+
+
+_SETTLED = (
+    "[The|My] [final |]answer is <n>.[ All checks pass.| I verified each step.|]", "Answer: <n>", "**<n>**", "[Both|All] solutions agree: [the result is |]<n>.",
+    "[I checked the solution above and found no mistake|Verified: everything holds]. The answer is <n>.", "The correct option is [A|B|C|D].", "Final answer: <n> [km|euros|minutes|units|].",
+    "Here is the final version. [It passes all examples.|Every condition is met.]", "It holds, as shown[ above|]. The result <n> is correct[ and complete|].", "The capital is Oslo.", "<n>", "def solve(values): return sum(values)",
+)  # fmt: skip
+_DOUBTFUL = (
+    "I am not sure[ whether this is right|]. [Perhaps <n>, perhaps <n>|It might be <n>|My best guess is <n>].", "The [two|three] [solutions|answers|results] [above |]differ: <n> and <n>. I could not [settle|decide] which is right.",
+    "[The check failed|A test failed|The examples do not pass]: expected <n>, got <n>.", "I could not [solve|finish|answer] this[ task|]. [More work is needed|A step is missing].", "There is a mistake in [step|part] <n>[, and I do not know how to mend it|].",
+    "Error: [no result|out of time|the output was cut].", "[It is unclear|It remains open|There is doubt] which [value|option] is correct[; the reasoning contradicts itself|].", "Sorry, I cannot [do|verify] that.", "",
+)  # fmt: skip

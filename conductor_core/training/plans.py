@@ -1,0 +1,196 @@
+"""Plans of the cold-start corpus: which steps suit a task, who does them, in what words, and who sees what.
+
+Topologies after "Learning to Orchestrate Agents in Natural Language with the Conductor" (arXiv 2512.04388): one shot,
+chain, fan-out with an aggregator, independent attempts with a debate, recursion. Two rules hold for every plan: it keeps
+to the step limit, and every step either holds the task (``{question}``) or reads a step that does.
+"""
+
+import random
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from conductor_core.training.skills import Profile, cast
+from conductor_core.training.tasks import DIFFICULTIES, Task
+from conductor_core.training.wording import choose, table
+from conductor_core.workflow.model import AccessList
+
+QUESTION = "{question}"
+
+_MAIN_ROLE = {
+    "maths": "maths", "word": "maths", "arithmetic": "maths", "olympiad": "maths", "proof": "maths", "parts": "maths", "table": "read",
+    "code": "code", "debug": "code", "choice": "science", "science": "science", "explain": "science", "fact": "fact", "multihop": "fact",
+    "logic": "reason", "decide": "reason", "compare": "item", "foreach": "item", "planning": "plan", "writing": "write", "summary": "write",
+    "translate": "translate", "reading": "read", "extract": "read", "format": "format",
+}  # fmt: skip
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
+_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
+_FAN_ROLES = {"compare": "item", "foreach": "item", "parts": "maths"}
+
+_DOES = {
+    "plan": "plan|plan the work|lay out the steps", "maths": "solve|work it out|calculate", "reason": "reason|solve it independently|try another way",
+    "science": "answer|work on it", "fact": "answer|find the facts", "quick": "reply|answer", "code": "write the code|code",
+    "test": "test it|review the code", "check": "check|verify", "judge": "decide|judge", "debate": "compare the attempts|debate the attempts", "merge": "put it together|combine",
+    "write": "write|compose", "edit": "edit|polish", "format": "put it into form|format", "translate": "translate|answer in the language",
+    "read": "read|pick out what matters", "solve": "solve it|work it out", "item": "take one part each|work side by side",
+    "again": "look again|plan anew if needed",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """A step in the Conductor's own terms: ``ordinal`` instead of an agent's name."""
+
+    instruction: str
+    ordinal: int
+    access_list: AccessList
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a completion says: one line of thought, then the lists."""
+
+    thought: str
+    steps: tuple[PlannedStep, ...]
+
+    def completion(self) -> str:
+        """The text a Conductor writes, ready to be parsed."""
+        model_id = ", ".join(str(step.ordinal) for step in self.steps)
+        subtasks = ", ".join(f'"{step.instruction}"' for step in self.steps)
+        access = ", ".join('"all"' if step.access_list == "all" else str(list(step.access_list)) for step in self.steps)
+        return f"{self.thought}\nmodel_id = [{model_id}]\nsubtasks = [{subtasks}]\naccess_list = [{access}]"
+
+
+def draw_plan(task: Task, pool: Sequence[Profile], max_steps: int, rng: random.Random, *, recursion: bool = False) -> Plan:
+    """A coherent plan for ``task`` of at most ``max_steps`` steps.
+
+    Half of the plans choose their words by kind, subject and length (so that greedy decoding varies with the task instead
+    of repeating one favourite), the other half freely.
+
+    Args:
+        recursion: whether the Conductor itself may be named, as ordinal ``len(pool)``.
+    """
+    if rng.random() < 0.5:
+        rng = random.Random(zlib.crc32(f"{task.kind} {task.noun} {task.difficulty} {len(task.text) // 80}".encode()))
+    steps = _steps(task, max_steps)
+    if recursion and 2 <= len(steps) < max_steps and task.difficulty == "hard" and task.way is None:
+        steps = [*steps, ["again", _AGAIN, [len(steps) - 1]]]
+    return _written(task, steps, pool, rng)
+
+
+def draw_repair(task: Task, pool: Sequence[Profile], max_steps: int, rng: random.Random) -> Plan:
+    """A plan for an inner round whose last response is in doubt."""
+    return _written(task, _fitting(table("plans")["repair"], "hard", max_steps), pool, rng)
+
+
+def draw_stop(rng: random.Random) -> Plan:
+    """Three empty lists: the last response stands."""
+    return Plan(choose("[The last response answers the task|The answer above is complete and checked|The result is settled]; [nothing is left to do|no further step is needed].", rng), ())
+
+
+_AGAIN = "[Look at the answer above once more; where it is in doubt, plan and run a new attempt|If the result above is not certain, organise another round of work], else keep it: {question}"
+
+
+def _steps(task: Task, max_steps: int) -> list[list[Any]]:
+    plans = table("plans")
+    if task.way:
+        steps = _fitting(plans[task.way], task.difficulty, max_steps)
+        role = _MAIN_ROLE[task.kind]
+        return [[step[0].replace("main", role), *step[1:]] for step in steps]
+    if task.parts:
+        return _fan(task, max_steps)
+    return _fitting(plans[task.kind], task.difficulty, max_steps)
+
+
+def _fitting(variants: list[dict[str, Any]], difficulty: str, max_steps: int) -> list[list[Any]]:
+    """The variant made for the difficulty if it is short enough, else the longest of the easier and short ones that is."""
+    steps = [variant["steps"] for variant in variants if difficulty in variant["for"] and len(variant["steps"]) <= max_steps]
+    if steps:
+        return list(max(steps, key=len))
+    easier = {"short", *DIFFICULTIES[: DIFFICULTIES.index(difficulty)]}
+    fits = [variant["steps"] for variant in variants if easier & set(variant["for"]) and len(variant["steps"]) <= max_steps]
+    if not fits:
+        fits = [variant["steps"] for variant in variants if len(variant["steps"]) <= max_steps]
+    return list(max(fits, key=len))
+
+
+def _fan(task: Task, max_steps: int) -> list[list[Any]]:
+    words, role = table("plans")["fan"][task.kind], _FAN_ROLES[task.kind]
+    if max_steps >= task.parts + 1:
+        count = task.parts
+        steps = [[f"{role}!", _numbered(words["item"], index), []] for index in range(count)]
+    elif max_steps >= 3:
+        count = 2
+        steps = [[f"{role}!", words["half"].replace("<half>", half), []] for half in ("first", "second")]
+    elif max_steps == 2:
+        return [[role, words["whole"], []], ["check!", words["check"], [0]]]
+    else:
+        return [[role, words["whole"], []]]
+    steps.append(["merge" if task.kind != "parts" else "check!", words["merge"], list(range(count))])
+    if task.difficulty == "hard" and len(steps) < max_steps:
+        steps.append(["check!", words["check"], [count]])
+    return steps
+
+
+def _numbered(words: str, index: int) -> str:
+    return words.replace("<ordinal>", _ORDINALS[index]).replace("<number>", _NUMBERS[index])
+
+
+def _written(task: Task, steps: list[list[Any]], pool: Sequence[Profile], rng: random.Random) -> Plan:
+    roles = [str(step[0]) for step in steps]
+    agents = list(cast([role for role in roles if role != "again"], pool))
+    if roles[-1] == "again":
+        agents.append(len(pool))
+    wordings = rng.getrandbits(32)
+    written = []
+    for index, (_, words, access) in enumerate(steps):
+        # The same choices for all branches of a fan-out: they differ by what they take, not by their wording.
+        same = bool(task.parts) and not access
+        text = choose(words, random.Random(wordings)) if same else choose(words, rng)
+        written.append(PlannedStep(text.replace("<noun>", task.noun), agents[index], _access(index, access, rng)))
+    return Plan(_thought(task, roles, agents, rng), tuple(written))
+
+
+def _access(index: int, access: Literal["all"] | list[int], rng: random.Random) -> AccessList:
+    """Fine-grained lists as they are; a list of all earlier steps is sometimes written ``"all"``."""
+    if access == "all" or (index > 1 and len(access) == index and rng.random() < 0.35):
+        return "all"
+    return tuple(access)
+
+
+def _thought(task: Task, roles: Sequence[str], agents: Sequence[int], rng: random.Random) -> str:
+    """Kind and difficulty of the task, then who does what, by ordinal: the model reasons before it writes ids."""
+    size = {"easy": "[A simple|An easy|A short]", "medium": "[A|This is a]", "hard": "[A hard|A difficult|A demanding]"}[task.difficulty]
+    head = choose(f"{size} {task.noun}", rng).replace("A a", "An a").replace("A e", "An e").replace(" a algebra", " an algebra")
+    if task.parts:
+        head += f" with {_NUMBERS[task.parts - 1]} parts"
+    if task.way:
+        head += {"staged": ", to be done in stages", "opinions": ", several opinions wanted", "verified": ", to be verified", "brief": ", answer at once"}[task.way]
+    clauses: list[tuple[str, list[int]]] = []
+    for role, agent in zip(roles, agents, strict=True):
+        name = ("debate" if role == "=1" else "judge") if role.startswith("=") else role.rstrip("!")
+        if clauses and clauses[-1][0] == name:
+            clauses[-1][1].append(agent)
+        else:
+            clauses.append((name, [agent]))
+    said = []
+    for name, who in clauses:
+        verb = choose(f"[{_DOES[name]}]", rng)
+        if len(who) == 1:
+            said.append(f"model {who[0]} {_third_person(verb)}")
+        else:
+            said.append(f"models {', '.join(map(str, who[:-1]))} and {who[-1]} {verb}")
+    return f"{head}: {', '.join(said)}."
+
+
+def _third_person(verb: str) -> str:
+    first, _, rest = verb.partition(" ")
+    ending = {"try": "tries", "reply": "replies", "verify": "verifies"}.get(first)
+    if ending is None:
+        ending = first + ("es" if first.endswith(("s", "sh", "ch")) else "s")
+    if first == "take":
+        return "takes the parts"
+    if verb == "work side by side":
+        return "does the work"
+    return f"{ending} {rest}".strip()

@@ -1,0 +1,37 @@
+"""The tiny Conductor's tokenizer: a byte-level BPE trained on its own corpus, so that no text is unknown to it.
+
+Digits stand alone (an ordinal is then one token wherever it occurs), the markers of the short prompt are one special token
+each, and so is the ``{question}`` macro (an ordinary token: it is written, and must survive decoding).
+"""
+
+from collections.abc import Iterable
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from conductor_core.conductors.short_prompt import MARKERS
+from conductor_core.training.plans import QUESTION
+
+END, PAD = "<|end|>", "<|pad|>"
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """A tokenizer of exactly ``vocab_size`` entries (fewer if the texts are too poor for so many)."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    special = [AddedToken(token, special=True, normalized=False) for token in (END, PAD, *MARKERS)]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - 1,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator((text.replace(QUESTION, "") for text in texts), trainer)
+    tokenizer.add_tokens([AddedToken(QUESTION, special=False, normalized=False)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, clean_up_tokenization_spaces=False
+    )
