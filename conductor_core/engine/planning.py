@@ -11,6 +11,7 @@ from conductor_core.engine.state import RunState
 from conductor_core.errors import ConductorError, ConductorUnavailable, InspectorError, PlanRejected, WorkflowInvalid
 from conductor_core.workers.text import whole_characters
 from conductor_core.workflow.model import Fault, Workflow
+from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked, validate
@@ -43,7 +44,7 @@ async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan
 
     Raises: PlanRejected, ConductorError, LimitReached, StoreError.
     """
-    conductor, recorder, attempts = state.conductor, state.recorder, state.settings.plan_attempts
+    conductor, attempts = state.conductor, state.settings.plan_attempts
     if conductor is None:
         raise ConductorUnavailable("this run has no Conductor: give it one, or a workflow")
     request = PlanRequest(
@@ -57,53 +58,9 @@ async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan
     faults: tuple[Fault, ...] = ()
     for attempt in range(1, attempts + 1):
         state.budget.check()
-        writing = _Writing(state, conductor, request, round_path)
-        raw, usage = await writing.run(attempt)
-        parsed = parse_completion(raw)
-        checked = validate(
-            parsed,
-            tuple(state.pool.workers),
-            max_steps=request.max_steps,
-            allow_recursion=request.allow_recursion,
-            allow_stop=parent is not None,
-        )
-        streamed = writing.deltas.take()
-        now_ms = recorder.now_ms()
-        duration_ms = now_ms - writing.started_ms
+        checked = await _Writing(state, conductor, request, round_path, attempt).run()
         if checked.workflow is not None:
-            await recorder.emit(
-                *streamed,
-                ev.PlanCompleted(
-                    run_id=recorder.run_id,
-                    at_ms=now_ms,
-                    round=round_path,
-                    source="conductor",
-                    raw=raw,
-                    workflow=checked.workflow,
-                    topology=topology(checked.workflow),
-                    repairs=parsed.repairs,
-                    warnings=checked.warnings,
-                    usage=usage,
-                    first_token_ms=writing.first_token_ms,
-                    duration_ms=duration_ms,
-                ),
-            )
             return checked.workflow
-        await recorder.emit(
-            *streamed,
-            ev.PlanRejected(
-                run_id=recorder.run_id,
-                at_ms=now_ms,
-                round=round_path,
-                attempt=attempt,
-                raw=raw,
-                faults=checked.faults,
-                repairs=parsed.repairs,
-                usage=usage,
-                duration_ms=duration_ms,
-                will_retry=attempt < attempts,
-            ),
-        )
         faults = checked.faults
         request = request.model_copy(update={"rejected": tuple(fault.message for fault in faults)})
     times = "once" if attempts == 1 else f"{attempts} times"
@@ -151,24 +108,80 @@ async def use_given(
 
 
 class _Writing:
-    """One completion of the Conductor, streamed into the log."""
+    """One attempt of the Conductor: its completion streamed into the log, read, checked and recorded."""
 
-    def __init__(self, state: RunState, conductor: Conductor, request: PlanRequest, round_path: ev.Path) -> None:
-        self._state, self._conductor, self._request, self._round = state, conductor, request, round_path
+    def __init__(
+        self, state: RunState, conductor: Conductor, request: PlanRequest, round_path: ev.Path, attempt: int
+    ) -> None:
+        self._state, self._conductor, self._request = state, conductor, request
+        self._round, self._attempt = round_path, attempt
+        self._recorder = state.recorder
         self._text: list[str] = []
         self._output_characters = 0
-        self.started_ms = 0.0
-        self.first_token_ms: float | None = None
-        self.deltas = DeltaBuffer(state.recorder, state.settings.delta_interval_ms, self._delta_events)
+        self._started_ms = 0.0
+        self._first_token_ms: float | None = None
+        self._deltas = DeltaBuffer(state.recorder, state.settings.delta_interval_ms, self._delta_events)
 
-    async def run(self, attempt: int) -> tuple[str, Usage]:
-        """The raw completion and what it took. Raises: ConductorError, LimitReached, StoreError."""
-        recorder, budget = self._state.recorder, self._state.budget
+    async def run(self) -> Checked:
+        """Raises: ConductorError, LimitReached, StoreError."""
+        usage = await self._stream()
+        raw = "".join(self._text)
+        parsed = parse_completion(raw)
+        checked = validate(
+            parsed,
+            tuple(self._state.pool.workers),
+            max_steps=self._request.max_steps,
+            allow_recursion=self._request.allow_recursion,
+            allow_stop=self._request.parent is not None,
+        )
+        await self._record(raw, parsed, checked, usage)
+        return checked
+
+    async def _record(self, raw: str, parsed: Parsed, checked: Checked, usage: Usage) -> None:
+        streamed = self._deltas.take()
+        now_ms = self._recorder.now_ms()
+        if checked.workflow is not None:
+            event: ev.Event = ev.PlanCompleted(
+                run_id=self._recorder.run_id,
+                at_ms=now_ms,
+                round=self._round,
+                source="conductor",
+                raw=raw,
+                workflow=checked.workflow,
+                topology=topology(checked.workflow),
+                repairs=parsed.repairs,
+                warnings=checked.warnings,
+                usage=usage,
+                first_token_ms=self._first_token_ms,
+                duration_ms=now_ms - self._started_ms,
+            )
+        else:
+            event = ev.PlanRejected(
+                run_id=self._recorder.run_id,
+                at_ms=now_ms,
+                round=self._round,
+                attempt=self._attempt,
+                raw=raw,
+                faults=checked.faults,
+                repairs=parsed.repairs,
+                usage=usage,
+                duration_ms=now_ms - self._started_ms,
+                will_retry=self._attempt < self._state.settings.plan_attempts,
+            )
+        await self._recorder.emit(*streamed, event)
+
+    async def _stream(self) -> Usage:
+        """Streams the completion and gives what it took."""
+        budget, name = self._state.budget, self._conductor.info.name
         messages = self._conductor.messages(self._request)
-        self.started_ms = recorder.now_ms()
-        await recorder.emit(
+        self._started_ms = self._recorder.now_ms()
+        await self._recorder.emit(
             ev.PlanStarted(
-                run_id=recorder.run_id, at_ms=self.started_ms, round=self._round, attempt=attempt, messages=messages
+                run_id=self._recorder.run_id,
+                at_ms=self._started_ms,
+                round=self._round,
+                attempt=self._attempt,
+                messages=messages,
             )
         )
         # Counted under the path of the step that opened the round, which makes no other call.
@@ -180,37 +193,32 @@ class _Writing:
                     if isinstance(item, PlanFinished):
                         budget.settle(self._round)
                         ended = True
-                        return "".join(self._text), item.usage
+                        return item.usage
                     self._receive(whole_characters(item.text))
                     call.output_tokens = tokens_of(self._output_characters)
                     budget.check()
         except InspectorError:
             raise
         except Exception as error:
-            log.exception("conductor %s broke in run %s", self._conductor.info.name, recorder.run_id)
+            log.exception("conductor %s broke in run %s", name, self._recorder.run_id)
             what = f"{type(error).__name__}: {error}"
-            raise ConductorError(
-                f"conductor {self._conductor.info.name} broke unexpectedly, see the log: {what}"
-            ) from error
+            raise ConductorError(f"conductor {name} broke unexpectedly, see the log: {what}") from error
         finally:
             if not ended:
-                recorder.defer(self.deltas.take())
-        raise ConductorError(
-            f"the completion of conductor {self._conductor.info.name} was cut: its stream ended without being finished"
-        )
+                self._recorder.defer(self._deltas.take())
+        raise ConductorError(f"the completion of conductor {name} was cut: its stream ended without being finished")
 
     def _receive(self, text: str) -> None:
-        if self.first_token_ms is None and text:
-            self.first_token_ms = self._state.recorder.now_ms() - self.started_ms
+        if self._first_token_ms is None and text:
+            self._first_token_ms = self._recorder.now_ms() - self._started_ms
         self._text.append(text)
         self._output_characters += len(text)
-        self.deltas.add(text)
+        self._deltas.add(text)
 
     def _delta_events(self, pieces: Sequence[Piece]) -> list[ev.Event]:
-        recorder = self._state.recorder
+        now_ms = self._recorder.now_ms()
         return [
-            ev.PlanDelta(run_id=recorder.run_id, at_ms=recorder.now_ms(), round=self._round, text=text)
-            for _, text in pieces
+            ev.PlanDelta(run_id=self._recorder.run_id, at_ms=now_ms, round=self._round, text=text) for _, text in pieces
         ]
 
 
