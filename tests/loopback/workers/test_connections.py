@@ -2,10 +2,13 @@
 
 import asyncio
 import socket
+import struct
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
+from conductor_core.chat import TextDelta
 from conductor_core.errors import (
     WorkerError,
     WorkerRefused,
@@ -13,11 +16,8 @@ from conductor_core.errors import (
     WorkerTimedOut,
     WorkerUnreachable,
 )
-from tests.support.asking import ask, fails, text_of
-from tests.support.provider import (
-    ScriptedProvider,
-    hang_after,
-)
+from tests.support.asking import QUESTION, ask, fails, opened, text_of
+from tests.support.provider import ScriptedProvider, delta, hang_after, sse
 
 
 async def test_a_dead_server(provider: ScriptedProvider) -> None:
@@ -100,6 +100,29 @@ async def test_what_is_no_whole_http(
     async with server:
         caught, _ = await fails(provider.spec(base_url=f"http://127.0.0.1:{port}/v1"), kind)
     assert told in str(caught)
+
+
+async def test_a_connection_that_is_reset_in_the_middle(provider: ScriptedProvider) -> None:
+    go = asyncio.Event()
+
+    async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"}]")
+        event = sse(delta("half an ans"))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 9999\r\n\r\n" + event)
+        await go.wait()
+        linger_not = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger_not)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(reset, "127.0.0.1", 0)
+    spec = provider.spec(base_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+    worker = opened(spec)
+    async with server, aclosing(worker.answer(QUESTION)) as chunks:
+        assert await anext(chunks) == TextDelta(text="half an ans")
+        go.set()
+        with pytest.raises(WorkerStreamCut, match="in the middle of its answer"):
+            await anext(chunks)
+    await worker.aclose()
 
 
 async def test_the_environments_proxy_is_used_and_its_exceptions_too(
