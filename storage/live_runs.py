@@ -10,7 +10,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from conductor_core import trace as folding
 from conductor_core.errors import EventOutOfOrder, UnknownRun
-from conductor_core.events import Event, RunCreated
+from conductor_core.events import Event, PlanDelta, RunCreated, StepDelta
 from conductor_core.trace import RunTrace
 from storage.encoding import fold_digest
 from storage.owner import Owner
@@ -41,11 +41,16 @@ _UPDATE = (
 
 @dataclass(slots=True)
 class _LiveRun:
-    """A run and what is stored of it. ``sequence``: of the last event folded. Sizes are in characters of JSON."""
+    """A run and what is stored of it. ``sequence``: of the last event folded. Sizes are in characters of JSON.
+
+    Attributes:
+        row_due: whether an event has come that can change the row; streamed text, most of all events, cannot.
+    """
 
     trace: RunTrace
     sequence: int
     is_new: bool = False
+    row_due: bool = True
     tail_size: int = 0
     snapshot_size: int = 0
     created: dict[str, object] = field(default_factory=dict)
@@ -108,17 +113,19 @@ class LiveRuns:
                 ) from error
         live.sequence = sequence
         live.tail_size += size
+        live.row_due |= not isinstance(event, StepDelta | PlanDelta)
 
     def save(self) -> None:
         """Stores the rows and snapshots that the folded events changed."""
         new, changed = [], []
         for live in self._touched.values():
-            row = _row_of(live.trace)
-            if live.is_new:
-                new.append(live.created | row)
-            elif row != live.row:
-                changed.append({f"new_{name}": row[name] for name in _CHANGING} | {"this_run": live.trace.run_id})
-            live.row = row
+            if live.row_due:
+                row = _row_of(live.trace)
+                if live.is_new:
+                    new.append(live.created | row)
+                elif row != live.row:
+                    changed.append({f"new_{name}": row[name] for name in _CHANGING} | {"this_run": live.trace.run_id})
+                live.row, live.row_due = row, False
             if live.snapshot_due:
                 self._store_snapshot(live)
         if new:
