@@ -26,6 +26,8 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         self._tls = tls
         self._keepalive_s = keepalive_s
         self._session: aiohttp.ClientSession | None = None
+        # Read once, as httpx2 does: looking through the environment costs as much as building the request.
+        self._proxies = urllib.request.getproxies()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Raises: httpx2.TransportError, from the error that aiohttp raised."""
@@ -37,7 +39,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
                 headers=request.headers.multi_items(),
                 data=await request.aread() or None,
                 allow_redirects=False,
-                proxy=_proxy_of(request.url),
+                proxy=self._proxy_of(request.url),
                 timeout=aiohttp.ClientTimeout(
                     total=None, sock_connect=timeouts.get("connect"), sock_read=timeouts.get("read")
                 ),
@@ -67,6 +69,15 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             )
         return self._session
 
+    def _proxy_of(self, url: httpx2.URL) -> str | None:
+        """Raises: httpx2.ProxyError for a proxy of another kind than HTTP."""
+        if not self._proxies or urllib.request.proxy_bypass(url.host):
+            return None
+        proxy = self._proxies.get(url.scheme) or self._proxies.get("all")
+        if proxy is not None and not proxy.lower().startswith(("http://", "https://")):
+            raise httpx2.ProxyError("only http and https proxies are supported")
+        return proxy
+
 
 class _Body(httpx2.AsyncByteStream):
     def __init__(self, response: aiohttp.ClientResponse) -> None:
@@ -85,17 +96,6 @@ class _Body(httpx2.AsyncByteStream):
             self._response.release()
         else:
             self._response.close()
-
-
-def _proxy_of(url: httpx2.URL) -> str | None:
-    """Raises: httpx2.ProxyError for a proxy of another kind than HTTP."""
-    proxies = urllib.request.getproxies()
-    if not proxies or urllib.request.proxy_bypass(url.host):
-        return None
-    proxy = proxies.get(url.scheme) or proxies.get("all")
-    if proxy is not None and not proxy.lower().startswith(("http://", "https://")):
-        raise httpx2.ProxyError("only http and https proxies are supported")
-    return proxy
 
 
 def _mapped(error: BaseException) -> httpx2.TransportError:
