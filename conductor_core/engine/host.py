@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from conductor_core.chat import Conductor
+from conductor_core.chat import Conductor, PlanRequest
 from conductor_core.engine.pool import Pool, open_pool, reopen_pool
+from conductor_core.engine.recorder import closing
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine, Execution
 from conductor_core.errors import InspectorError, UnknownRun
@@ -43,6 +44,7 @@ class EngineHost:
         self._results: OrderedDict[str, Future[RunTrace]] = OrderedDict()
         self._pools: dict[tuple[object, ...], Pool] = {}
         self._conductors: dict[str, asyncio.Task[Conductor]] = {}
+        self._warmed: set[str] = set()
         self._starting: set[asyncio.Task[Any]] = set()
         self._closed = False
         self._thread = threading.Thread(target=self._run_loop, name="engine", daemon=True)
@@ -86,6 +88,17 @@ class EngineHost:
         result = self._result(run_id)
         error = result.exception() if result.done() else None
         return error if isinstance(error, InspectorError) else None
+
+    def warm_up(self, conductor_ref: str, pool_ref: str) -> None:
+        """Has a local Conductor load and begin a plan for ``pool_ref``, in the background, so that no run waits for it.
+
+        Returns at once. Does nothing for a remote Conductor. A failure is only logged: a run will meet it and say it.
+        """
+        with self._lock:
+            if conductor_ref in self._warmed:
+                return
+            self._warmed.add(conductor_ref)
+        asyncio.run_coroutine_threadsafe(self._warm_up(conductor_ref, pool_ref), self._loop)
 
     def active(self) -> set[str]:
         """Ids of the runs that are going on."""
@@ -183,6 +196,24 @@ class EngineHost:
         from conductor_core.conductors import open_conductor
 
         return open_conductor(ref, self._settings)
+
+    async def _warm_up(self, conductor_ref: str, pool_ref: str) -> None:
+        try:
+            conductor = await self._conductor(conductor_ref)
+            if conductor.info.kind != "local":
+                return
+            agents = self._pool(pool_ref, self._settings.seed).specs
+            # As a first run with default settings would ask, so that its grammar is compiled too.
+            request = PlanRequest(
+                task="Warm up.",
+                agents=agents,
+                max_steps=self._settings.max_steps,
+                allow_recursion=self._settings.max_depth > 0,
+            )
+            async with closing(conductor.write(request)) as stream:
+                await anext(stream)
+        except InspectorError as error:
+            log.warning("Conductor %s is not warm: %s", conductor_ref, error)
 
     async def _close(self) -> None:
         # A start that is under way in another thread first gets its run, so that this run, too, gets its end.

@@ -4,12 +4,13 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from conductor_core import conductors
+from conductor_core.chat import ConductorInfo
 from conductor_core.engine import host as host_module
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import RunRequest
@@ -234,3 +235,41 @@ async def test_a_log_that_is_slow_holds_up_no_other_thread() -> None:
     run_id = await asyncio.to_thread(host.start, RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
     assert (await asyncio.to_thread(host.wait, run_id, 10)).status == "completed"
     await asyncio.to_thread(host.close)
+
+
+class LocalScriptedConductor(ScriptedConductor):
+    @property
+    def info(self) -> ConductorInfo:
+        return super().info.model_copy(update={"kind": "local"})
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.01)
+
+
+def test_warming_up_begins_one_plan_of_a_local_conductor_and_leaves_it(
+    host: EngineHost, sink: MemorySink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conductor = LocalScriptedConductor("model_id = [0]")
+    monkeypatch.setattr(conductors, "open_conductor", lambda ref, settings: conductor)
+    host.warm_up("some", "rehearsal")
+    host.warm_up("some", "rehearsal")
+    eventually(lambda: conductor.closed == 1)
+    assert len(conductor.requests) == 1
+    assert sink.events == []
+
+
+def test_warming_up_never_asks_a_remote_conductor(host: EngineHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    conductor = ScriptedConductor(lists_of(PLAN, [spec.name for spec in rehearsal_specs()]))
+    monkeypatch.setattr(conductors, "open_conductor", lambda ref, settings: conductor)
+    host.warm_up("some", "rehearsal")
+    host.wait(host.start(RunRequest(task=TASK), "some", "rehearsal"), 10)
+    assert len(conductor.requests) == 1
+
+
+def test_a_conductor_that_cannot_warm_up_says_so_in_the_log(host: EngineHost, caplog: pytest.LogCaptureFixture) -> None:
+    host.warm_up("no/such/folder/or/id", "rehearsal")
+    eventually(lambda: "is not warm" in caplog.text)
