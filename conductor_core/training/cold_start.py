@@ -2,8 +2,8 @@
 
     python -m conductor_core.training.cold_start tiny-cold-start --out FOLDER
 
-A Qwen2-architecture model of a few million parameters learns the corpus' plans by next-token prediction, with the loss on
-the completion only. transformers' Trainer does the training; here is what it is given. It must see coherent, varied
+A Qwen2-architecture model of a few million parameters learns the corpus' plans by next-token prediction, with the loss
+on the completion only. transformers' Trainer does the training; here is what it is given. It must see coherent, varied
 plans: a cold start on random ones collapsed to a single step under later reinforcement learning.
 """
 
@@ -33,7 +33,6 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
@@ -49,12 +48,12 @@ HELD_OUT_SEED = 1_000_003
 
 
 class Encoded(Dataset[dict[str, Any]]):
-    """Examples as token ids: the prompt, the completion and the end token. Batches of ``batch_size`` are of like length,
-    for padding costs as much as text; their order is random by ``seed``.
+    """Examples as token ids: the prompt, the completion and the end token. Batches of ``batch_size`` are of like
+    length, for padding costs as much as text; their order is random by ``seed``.
 
     Args:
-        thought_only: share of examples that end after the line of thought. There the shape of the plan and its agents are
-            decided, in few tokens among many of wording: so they are learned from more tasks and pools at less cost.
+        thought_only: share of examples that end after the line of thought. There the shape of the plan and its agents
+            are decided, in few tokens among many of wording: so they are learned from more tasks at less cost.
     """
 
     def __init__(
@@ -115,7 +114,12 @@ class LeftPadded:
 
 
 def _attention_in_fp32(
-    module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, **options: Any
+    module: torch.nn.Module,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention outside autocast: on a CPU the backward pass in bfloat16 took 1.3 times as long for a whole step."""
     with torch.autocast("cpu", enabled=False):
@@ -137,7 +141,9 @@ class Progress(TrainerCallback):
         self._began = time.monotonic()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-        figures = {name: value for name, value in (logs or {}).items() if name in ("loss", "eval_loss", "learning_rate")}
+        figures = {
+            name: value for name, value in (logs or {}).items() if name in ("loss", "eval_loss", "learning_rate")
+        }
         line = json.dumps({"step": state.global_step, "seconds": round(time.monotonic() - self._began, 1)} | figures)
         print(line, file=sys.stderr, flush=True)
         with self._file.open("a", encoding="utf-8") as file:
@@ -186,14 +192,18 @@ def train(config: ColdStartConfig, out: Path, *, held_out: int = 128) -> Qwen2Fo
     trainer.pop_callback(_printer(trainer))
     trainer.train()
     model.set_attn_implementation("sdpa")
-    model = model.to(torch.bfloat16)
+    model.bfloat16()  # type: ignore[no-untyped-call] - untyped in transformers
     save(model, tokenizer, out)
     return model
 
 
 def _printer(trainer: Trainer) -> Any:
     """The Trainer's own console callback: ``Progress`` takes its place."""
-    return next(each for each in trainer.callback_handler.callbacks if type(each).__name__ in ("PrinterCallback", "ProgressCallback"))
+    return next(
+        each
+        for each in trainer.callback_handler.callbacks
+        if type(each).__name__ in ("PrinterCallback", "ProgressCallback")
+    )
 
 
 def _texts(drawn: Sequence[Example]) -> Iterator[str]:
@@ -232,7 +242,7 @@ def _arguments(config: ColdStartConfig, out: Path) -> TrainingArguments:
 
 def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
     """Writes the folder that the local Conductor loads: weights as safetensors, tokenizer, ``conductor.json``."""
-    model.generation_config = GenerationConfig(
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call] - untyped in transformers
         do_sample=False, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
     )
     model.save_pretrained(out, safe_serialization=True)
@@ -247,7 +257,9 @@ def weights_sha256(folder: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit 0 when the folder is written, 2 when the config cannot be used."""
-    parser = argparse.ArgumentParser(prog="python -m conductor_core.training.cold_start", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="python -m conductor_core.training.cold_start", description=__doc__.splitlines()[0] if __doc__ else None
+    )
     parser.add_argument("config", help="a TOML file, or the name of a checked-in config")
     parser.add_argument("--out", type=Path, required=True, help="folder for the model")
     parser.add_argument("--examples", type=int, help="instead of the config's number, for a trial")

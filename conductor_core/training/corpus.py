@@ -13,7 +13,7 @@ from conductor_core.conductors.short_prompt import short_prompt
 from conductor_core.training.plans import Plan, draw_plan, draw_repair, draw_stop
 from conductor_core.training.skills import Profile, draw_pool, specs
 from conductor_core.training.tasks import Task, draw_task
-from conductor_core.training.wording import choose
+from conductor_core.training.wording import choose, table
 
 PARENT_SHARE = 0.05
 RECURSION_SHARE = 0.15
@@ -62,7 +62,9 @@ def _inner_example(task: Task, pool: tuple[Profile, ...], max_steps: int, rng: r
     """A recursive call: the parent's plan and the last response are given, and the Conductor stops or repairs."""
     parent = draw_plan(task, pool, max(2, max_steps), rng, recursion=True)
     settled = rng.random() < 0.5
-    response = choose(rng.choice(_SETTLED if settled else _DOUBTFUL), rng).replace("<n>", str(rng.randint(2, 999)))
+    response = choose(rng.choice(table("hints")["settled" if settled else "doubtful"]), rng).replace(
+        "<n>", str(rng.randint(2, 999))
+    )
     request = PlanRequest(
         task=task.text,
         agents=specs(pool),
@@ -72,15 +74,3 @@ def _inner_example(task: Task, pool: tuple[Profile, ...], max_steps: int, rng: r
     )
     plan = draw_stop(rng) if settled else draw_repair(task, pool, max_steps, rng)
     return Example(task, request, plan)
-
-
-_SETTLED = (
-    "[The|My] [final |]answer is <n>.[ All checks pass.| I verified each step.|]", "Answer: <n>", "**<n>**", "[Both|All] solutions agree: [the result is |]<n>.",
-    "[I checked the solution above and found no mistake|Verified: everything holds]. The answer is <n>.", "The correct option is [A|B|C|D].", "Final answer: <n> [km|euros|minutes|units|].",
-    "Here is the final version. [It passes all examples.|Every condition is met.]", "It holds, as shown[ above|]. The result <n> is correct[ and complete|].", "The capital is Oslo.", "<n>", "def solve(values): return sum(values)",
-)  # fmt: skip
-_DOUBTFUL = (
-    "I am not sure[ whether this is right|]. [Perhaps <n>, perhaps <n>|It might be <n>|My best guess is <n>].", "The [two|three] [solutions|answers|results] [above |]differ: <n> and <n>. I could not [settle|decide] which is right.",
-    "[The check failed|A test failed|The examples do not pass]: expected <n>, got <n>.", "I could not [solve|finish|answer] this[ task|]. [More work is needed|A step is missing].", "There is a mistake in [step|part] <n>[, and I do not know how to mend it|].",
-    "Error: [no result|out of time|the output was cut].", "[It is unclear|It remains open|There is doubt] which [value|option] is correct[; the reasoning contradicts itself|].", "Sorry, I cannot [do|verify] that.", "",
-)  # fmt: skip

@@ -1,8 +1,8 @@
 """Plans of the cold-start corpus: which steps suit a task, who does them, in what words, and who sees what.
 
 Topologies after "Learning to Orchestrate Agents in Natural Language with the Conductor" (arXiv 2512.04388): one shot,
-chain, fan-out with an aggregator, independent attempts with a debate, recursion. Two rules hold for every plan: it keeps
-to the step limit, and every step either holds the task (``{question}``) or reads a step that does.
+chain, fan-out with an aggregator, independent attempts with a debate, recursion. Two rules hold for every plan: it
+keeps to the step limit, and every step either holds the task (``{question}``) or reads a step that does.
 """
 
 import random
@@ -19,23 +19,35 @@ from conductor_core.workflow.model import AccessList
 QUESTION = "{question}"
 
 _MAIN_ROLE = {
-    "maths": "maths", "word": "maths", "arithmetic": "maths", "olympiad": "maths", "proof": "maths", "parts": "maths", "table": "read",
-    "code": "code", "debug": "code", "choice": "science", "science": "science", "explain": "science", "fact": "fact", "multihop": "fact",
-    "logic": "reason", "decide": "reason", "compare": "item", "foreach": "item", "planning": "plan", "writing": "write", "summary": "write",
-    "translate": "translate", "reading": "read", "extract": "read", "format": "format",
-}  # fmt: skip
+    "maths": "maths",
+    "word": "maths",
+    "arithmetic": "maths",
+    "olympiad": "maths",
+    "proof": "maths",
+    "parts": "maths",
+    "table": "read",
+    "code": "code",
+    "debug": "code",
+    "choice": "science",
+    "science": "science",
+    "explain": "science",
+    "fact": "fact",
+    "multihop": "fact",
+    "logic": "reason",
+    "decide": "reason",
+    "compare": "item",
+    "foreach": "item",
+    "planning": "plan",
+    "writing": "write",
+    "summary": "write",
+    "translate": "translate",
+    "reading": "read",
+    "extract": "read",
+    "format": "format",
+}
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
 _FAN_ROLES = {"compare": "item", "foreach": "item", "parts": "maths"}
-
-_DOES = {
-    "plan": "plan|plan the work|lay out the steps", "maths": "solve|work it out|calculate", "reason": "reason|solve it independently|try another way",
-    "science": "answer|work on it", "fact": "answer|find the facts", "quick": "reply|answer", "code": "write the code|code",
-    "test": "test it|review the code", "check": "check|verify", "judge": "decide|judge", "debate": "compare the attempts|debate the attempts", "merge": "put it together|combine",
-    "write": "write|compose", "edit": "edit|polish", "format": "put it into form|format", "translate": "translate|answer in the language",
-    "read": "read|pick out what matters", "solve": "solve it|work it out", "item": "take one part each|work side by side",
-    "again": "look again|plan anew if needed",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,11 +74,13 @@ class Plan:
         return f"{self.thought}\nmodel_id = [{model_id}]\nsubtasks = [{subtasks}]\naccess_list = [{access}]"
 
 
-def draw_plan(task: Task, pool: Sequence[Profile], max_steps: int, rng: random.Random, *, recursion: bool = False) -> Plan:
+def draw_plan(
+    task: Task, pool: Sequence[Profile], max_steps: int, rng: random.Random, *, recursion: bool = False
+) -> Plan:
     """A coherent plan for ``task`` of at most ``max_steps`` steps.
 
-    Half of the plans choose their words by kind, subject and length (so that greedy decoding varies with the task instead
-    of repeating one favourite), the other half freely.
+    Half of the plans choose their words by kind, subject and length (so that greedy decoding varies with the task
+    instead of repeating one favourite), the other half freely.
 
     Args:
         recursion: whether the Conductor itself may be named, as ordinal ``len(pool)``.
@@ -75,7 +89,7 @@ def draw_plan(task: Task, pool: Sequence[Profile], max_steps: int, rng: random.R
         rng = random.Random(zlib.crc32(f"{task.kind} {task.noun} {task.difficulty} {len(task.text) // 80}".encode()))
     steps = _steps(task, max_steps)
     if recursion and 2 <= len(steps) < max_steps and task.difficulty == "hard" and task.way is None:
-        steps = [*steps, ["again", _AGAIN, [len(steps) - 1]]]
+        steps = [*steps, ["again", table("plans")["again"], [len(steps) - 1]]]
     return _written(task, steps, pool, rng)
 
 
@@ -86,10 +100,7 @@ def draw_repair(task: Task, pool: Sequence[Profile], max_steps: int, rng: random
 
 def draw_stop(rng: random.Random) -> Plan:
     """Three empty lists: the last response stands."""
-    return Plan(choose("[The last response answers the task|The answer above is complete and checked|The result is settled]; [nothing is left to do|no further step is needed].", rng), ())
-
-
-_AGAIN = "[Look at the answer above once more; where it is in doubt, plan and run a new attempt|If the result above is not certain, organise another round of work], else keep it: {question}"
+    return Plan(choose(table("plans")["stop"], rng), ())
 
 
 def _steps(task: Task, max_steps: int) -> list[list[Any]]:
@@ -104,22 +115,26 @@ def _steps(task: Task, max_steps: int) -> list[list[Any]]:
 
 
 def _fitting(variants: list[dict[str, Any]], difficulty: str, max_steps: int) -> list[list[Any]]:
-    """The variant made for the difficulty if it is short enough, else the longest of the easier and short ones that is."""
-    steps = [variant["steps"] for variant in variants if difficulty in variant["for"] and len(variant["steps"]) <= max_steps]
+    """The variant made for the difficulty if it is short enough, else the longest that is of the easier ones."""
+    steps: list[list[Any]] = [
+        variant["steps"] for variant in variants if difficulty in variant["for"] and len(variant["steps"]) <= max_steps
+    ]
     if steps:
-        return list(max(steps, key=len))
+        return list(max(steps, key=lambda each: len(each)))
     easier = {"short", *DIFFICULTIES[: DIFFICULTIES.index(difficulty)]}
-    fits = [variant["steps"] for variant in variants if easier & set(variant["for"]) and len(variant["steps"]) <= max_steps]
+    fits = [
+        variant["steps"] for variant in variants if easier & set(variant["for"]) and len(variant["steps"]) <= max_steps
+    ]
     if not fits:
         fits = [variant["steps"] for variant in variants if len(variant["steps"]) <= max_steps]
-    return list(max(fits, key=len))
+    return list(max(fits, key=lambda each: len(each)))
 
 
 def _fan(task: Task, max_steps: int) -> list[list[Any]]:
     words, role = table("plans")["fan"][task.kind], _FAN_ROLES[task.kind]
     if max_steps >= task.parts + 1:
         count = task.parts
-        steps = [[f"{role}!", _numbered(words["item"], index), []] for index in range(count)]
+        steps: list[list[Any]] = [[f"{role}!", _numbered(words["item"], at), []] for at in range(count)]
     elif max_steps >= 3:
         count = 2
         steps = [[f"{role}!", words["half"].replace("<half>", half), []] for half in ("first", "second")]
@@ -161,12 +176,17 @@ def _access(index: int, access: Literal["all"] | list[int], rng: random.Random) 
 
 def _thought(task: Task, roles: Sequence[str], agents: Sequence[int], rng: random.Random) -> str:
     """Kind and difficulty of the task, then who does what, by ordinal: the model reasons before it writes ids."""
-    size = {"easy": "[A simple|An easy|A short]", "medium": "[A|This is a]", "hard": "[A hard|A difficult|A demanding]"}[task.difficulty]
-    head = choose(f"{size} {task.noun}", rng).replace("A a", "An a").replace("A e", "An e").replace(" a algebra", " an algebra")
+    words = table("plans")["thought"]
+    head = (
+        choose(f"{words[task.difficulty]} {task.noun}", rng)
+        .replace("A a", "An a")
+        .replace("A e", "An e")
+        .replace(" a algebra", " an algebra")
+    )
     if task.parts:
         head += f" with {_NUMBERS[task.parts - 1]} parts"
     if task.way:
-        head += {"staged": ", to be done in stages", "opinions": ", several opinions wanted", "verified": ", to be verified", "brief": ", answer at once"}[task.way]
+        head += words["way"][task.way]
     clauses: list[tuple[str, list[int]]] = []
     for role, agent in zip(roles, agents, strict=True):
         name = ("debate" if role == "=1" else "judge") if role.startswith("=") else role.rstrip("!")
@@ -176,7 +196,7 @@ def _thought(task: Task, roles: Sequence[str], agents: Sequence[int], rng: rando
             clauses.append((name, [agent]))
     said = []
     for name, who in clauses:
-        verb = choose(f"[{_DOES[name]}]", rng)
+        verb = choose(f"[{words['does'][name]}]", rng)
         if len(who) == 1:
             said.append(f"model {who[0]} {_third_person(verb)}")
         else:

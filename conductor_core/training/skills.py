@@ -1,7 +1,7 @@
 """Pools of imaginary workers, described in varied words, and who of a pool is right for which role of a plan.
 
-The Conductor never learns names: only ordinals and descriptions (arXiv 2512.04388, section 3). Pools are drawn as k of n
-and shuffled, so that a description is the only thing by which a worker can be told.
+The Conductor never learns names: only ordinals and descriptions (arXiv 2512.04388, section 3). Pools are drawn as k of
+n and shuffled, so that a description is the only thing by which a worker can be told.
 """
 
 import random
@@ -35,14 +35,6 @@ ROLES: dict[str, tuple[str, ...]] = {
 """Skills that fit a role, best first."""
 
 SKILLS: tuple[str, ...] = tuple(table("skills")["strong"])
-_EXTRAS = ("slow but thorough", "large", "open model", "small", "expensive", "runs here", "frontier model", "mid-size")
-_NAMES = ("gpt-5", "llama-3.1-8b", "worker-a", "qwen3-32b", "sonnet", "gemma", "mistral-small", "model-x", "phi-4", "r1")
-_FORMS = (
-    "<a>", "<a>", "<a>, <b>", "<a>; <b>", "[strong at|good at|best at|great at|excels at] <a>", "[strong at|good at] <a> and <b>",
-    "<a> and <b>", "[specialist for|expert in|specialised in] <a>", "[does|handles|made for|trained for] <a>", "<a> specialist", "<x>: <a>", "<x>, [good|strong] at <a>",
-    "<a>, also <b>", "[mainly|mostly] <a>", "<x>; <a>, <b>", "strong <a>", "<a>. <x>", "best of the pool at <a>", "for <a>, <b>", "<a>, <a2>", "<a>: <a2>, <b>",
-    "<a>: <a2>, <b>, <c>", "<a>, <b>, <c>", "<a>: <a2>, <a3>, <b>", "<a> and <b>, <c>", "<a>, <a2>, <a3>", "[best|strong] at <a>: <a2>, <b>, <c>", "<x>: <a>, <b>, <c>", "<a>, <b>; <x>", "<a>, <a2>, <b>, <c>",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,15 +53,19 @@ class Profile:
 
 def draw_profile(rng: random.Random, first: str | None = None) -> Profile:
     """A worker strong at ``first`` (else at something drawn), perhaps at a second thing, perhaps weak at a third."""
-    words = table("skills")["strong"]
+    words = table("skills")
     if first is None and rng.random() < 0.05:
-        return Profile(rng.choice(_NAMES), ())
+        return Profile(rng.choice(words["names"]), ())
     first = first or rng.choice(SKILLS)
     second, third = rng.sample([skill for skill in SKILLS if skill != first], 2)
-    form = choose(rng.choice(_FORMS), rng)
+    form = choose(rng.choice(words["forms"]), rng)
     strong = (first, *(skill for slot, skill in (("<b>", second), ("<c>", third)) if slot in form))
-    said = dict(zip(("<a>", "<a2>", "<a3>"), rng.sample(words[first], 3), strict=True))
-    said |= {"<b>": rng.choice(words[second]), "<c>": rng.choice(words[third]), "<x>": rng.choice(_EXTRAS)}
+    said = dict(zip(("<a>", "<a2>", "<a3>"), rng.sample(words["strong"][first], 3), strict=True))
+    said |= {
+        "<b>": rng.choice(words["strong"][second]),
+        "<c>": rng.choice(words["strong"][third]),
+        "<x>": rng.choice(words["extras"]),
+    }
     text = form
     for slot, phrase in said.items():
         text = text.replace(slot, phrase)
@@ -78,7 +74,7 @@ def draw_profile(rng: random.Random, first: str | None = None) -> Profile:
     weak = None
     if rng.random() < 0.2 and len(text) < DESCRIPTION_CHARACTERS // 2:
         weak = rng.choice([skill for skill in SKILLS if skill not in {*strong, "fast", "general"}])
-        weak_words = rng.choice(words[weak])
+        weak_words = rng.choice(words["strong"][weak])
         text += choose(f"[; weak at|, poor at|, not for|; bad at] {weak_words}", rng)
     if rng.random() < 0.3:
         text = text[0].upper() + text[1:]

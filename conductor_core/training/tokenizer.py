@@ -1,7 +1,7 @@
 """The tiny Conductor's tokenizer: a byte-level BPE trained on its own corpus, so that no text is unknown to it.
 
-Digits stand alone (an ordinal is then one token wherever it occurs), the markers of the short prompt are one special token
-each, and so is the ``{question}`` macro (an ordinary token: it is written, and must survive decoding).
+Digits stand alone (an ordinal is then one token wherever it occurs), the markers of the short prompt are one special
+token each, and so is the ``{question}`` macro (an ordinary token: it is written, and must survive decoding).
 """
 
 from collections.abc import Iterable
@@ -32,6 +32,6 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     )
     tokenizer.train_from_iterator((text.replace(QUESTION, "") for text in texts), trainer)
     tokenizer.add_tokens([AddedToken(QUESTION, special=False, normalized=False)])
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call] - untyped in transformers
         tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, clean_up_tokenization_spaces=False
     )
