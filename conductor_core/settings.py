@@ -28,6 +28,7 @@ class Settings(BaseSettings):
     )
     conductor: str = Field("tiny", description="Conductor used when none is named: tiny, folder, hub id or URL#MODEL.")
     pool: str = Field("rehearsal", description="Pool used when none is named: rehearsal, paper or a TOML file.")
+    warm_up: bool = Field(True, description="Load a local default Conductor when the first page is opened.")
     seed: int = Field(0, description="Seed of the rehearsal workers and of sampled decoding.")
 
     max_steps: int = Field(5, ge=1, le=32, description="Steps a workflow may have; 5 in the paper's training.")

@@ -28,5 +28,6 @@ def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each test has a data folder of its own, and the simulated workers answer at once."""
     monkeypatch.setenv("CONDUCTOR_DATA_FOLDER", str(tmp_path / "data"))
     monkeypatch.setenv("CONDUCTOR_REHEARSAL_TOKENS_PER_S", "0")
+    monkeypatch.setenv("CONDUCTOR_WARM_UP", "0")
     for name in ("DATABASE_URL", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
