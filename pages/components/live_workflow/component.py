@@ -22,7 +22,7 @@ _component = st.components.v2.component(
 class Intent:
     """What the person asked for in the component, or what it saw happen.
 
-    ``edit``: change the plan, at ``path`` if a step was named. ``ended``: the run shown has just ended, so that what
+    ``edit``: change the plan, at ``path`` if a step was selected. ``ended``: the run shown has just ended, so that what
     the page draws of finished runs can appear.
     """
 
@@ -33,10 +33,14 @@ class Intent:
 
 @dataclass(frozen=True)
 class LiveSelection:
-    """``step``: path of the step that the person selected, None for the Conductor's own work or no choice yet."""
+    """What came back. Selecting a step alone stays in the browser: it costs no rerun."""
 
-    step: Path | None
     intent: Intent | None
+
+    @property
+    def step(self) -> Path | None:
+        """The step that was selected when the intent came."""
+        return None if self.intent is None else self.intent.path
 
 
 def live_workflow(
@@ -44,30 +48,26 @@ def live_workflow(
     *,
     key: str,
     editable: bool = False,
-    selected: Path | None = None,
     on_intent: Callable[[], None] | None = None,
 ) -> LiveSelection:
     """Shows the run live or as it ended; None: the empty state. Call it with the same ``key`` at every rerun.
 
     Args:
         editable: whether the page has an editor to open; the component then offers it.
-        selected: the step to show first, for instance from a link; afterwards the person's own choice counts.
         on_intent: called before the rerun in which the returned ``intent`` is set.
     """
     result = _component(
         key=key,
-        data={"run_id": run_id, "editable": editable, "selected": None if selected is None else list(selected)},
-        default={"selected": None},
-        on_selected_change=_ignore,
+        data={"run_id": run_id, "editable": editable},
         on_intent_change=on_intent or _ignore,
         width="stretch",
         height="content",
     )
-    return LiveSelection(_path(result.selected), _intent(result.intent))
+    return LiveSelection(_intent(result.intent))
 
 
 def _ignore() -> None:
-    """Streamlit wants a callback for each value a component may set."""
+    """Streamlit wants a callback for each trigger that a component may set."""
 
 
 def _path(value: Any) -> Path | None:

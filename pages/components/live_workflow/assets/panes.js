@@ -36,10 +36,13 @@ export class Panes {
   }
 
   show(model, keys, selected) {
+    const grown = []
     for (const [key, pane] of this.panes) {
-      pane.element.classList.toggle("selected", key === selected)
-      if (keys === null || keys.has(key)) pane.show(model, model.step(key))
+      if (keys === null) pane.element.classList.toggle("selected", key === selected)
+      if ((keys === null || keys.has(key)) && pane.show(model, model.step(key))) grown.push(pane)
     }
+    // Scrolled after all has been written: the browser lays the page out once.
+    for (const pane of grown) pane.scroller.scrollTop = pane.scroller.scrollHeight
   }
 
   tick(model) {
@@ -65,6 +68,8 @@ class Pane {
     this.body = el("div", { class: "prose" })
     this.scroller = el("div", { class: "pane-body", tabindex: "0", "aria-label": `Output of step ${key}` })
     this.scroller.append(this.notice, this.reasoning, this.body)
+    this.following = true
+    this.scroller.addEventListener("scroll", () => (this.following = this.atEnd()), { passive: true })
     this.markdown = new StreamedMarkdown(this.body)
     const head = el("header", {}, this.dot, this.name, this.chip, this.figures, el("span", { class: "spring" }), this.copy)
     this.element = el("article", { class: "pane card", "data-step": key }, head, this.scroller)
@@ -87,25 +92,29 @@ class Pane {
     setText(this.figures, count ? `${tokens(count)}${rate ? ` · ${rate}/s` : ""}` : "")
   }
 
+  // Says whether it should be scrolled to its new end.
   show(model, step) {
-    if (!step) return
+    if (!step) return false
     this.head(model, step)
     this.element.dataset.status = shownStatus(step)
     this.text = step.output
-    const following = this.scroller.scrollHeight - this.scroller.scrollTop - this.scroller.clientHeight < NEAR_THE_END_PX
     this.showNotice(model, step)
     this.showReasoning(step)
     const running = step.status === "running"
     if (step.output) {
       this.body.classList.remove("placeholder")
       this.markdown.show(running ? recent(step.output) : step.output, !running)
-      if (running && following) this.scroller.scrollTop = this.scroller.scrollHeight
     } else {
       this.markdown.reset()
       this.body.classList.add("placeholder")
       this.body.replaceChildren(el("p", { class: "muted" }, placeholder(step, model.rounds.has(this.key))))
     }
     this.body.classList.toggle("streaming", running && step.output !== "")
+    return running && this.following
+  }
+
+  atEnd() {
+    return this.scroller.scrollHeight - this.scroller.scrollTop - this.scroller.clientHeight < NEAR_THE_END_PX
   }
 
   showNotice(model, step) {

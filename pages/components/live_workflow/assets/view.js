@@ -11,12 +11,11 @@ import { RunSocket, runUrl } from "./socket.js"
 import { Strip } from "./strip.js"
 import { Twin } from "./twin.js"
 
-const TICK_MS = 100
-const TELL_PYTHON_AFTER_MS = 350
+const TICK_MS = 125
 
 export class LiveWorkflow {
   constructor(parent) {
-    this.strip = new Strip({ onCancel: () => this.cancel(), onEdit: () => this.intend("edit") })
+    this.strip = new Strip({ onCancel: () => this.cancel(), onEdit: () => this.intend("edit", this.selectedPath()) })
     this.outcome = new Outcome({ onSelect: (key) => this.select(key) })
     this.graph = new Graph({ onSelect: (key) => this.select(key) })
     this.twin = new Twin({ onSelect: (key) => this.select(key), onOpen: (key) => this.open(key) })
@@ -48,7 +47,6 @@ export class LiveWorkflow {
 
   destroy() {
     clearInterval(this.timer)
-    clearTimeout(this.telling)
     this.socket?.close()
     this.graph.destroy()
     this.outcome.destroy()
@@ -61,12 +59,12 @@ export class LiveWorkflow {
     this.following = true
     this.cancelling = false
     this.connection = ""
-    this.touched = { structure: true, run: true, plan: true, steps: null }
+    this.touched = { whole: true, steps: new Set() }
+    this.stale = false
   }
 
   // Called at mount and at each change of data or theme.
-  update({ data, setStateValue, setTriggerValue }) {
-    this.setStateValue = setStateValue
+  update({ data, setTriggerValue }) {
     this.setTriggerValue = setTriggerValue
     this.editable = data.editable
     if (data.run_id !== this.runId) this.openRun(data)
@@ -80,10 +78,6 @@ export class LiveWorkflow {
     this.runId = data.run_id
     this.reset()
     this.panes.arrange(this.model)
-    if (data.selected) {
-      this.selected = pathKey(data.selected)
-      this.following = false
-    }
     if (!this.runId) return
     this.socket = new RunSocket(this.runId, {
       onMessage: (message) => this.receive(message),
@@ -111,12 +105,12 @@ export class LiveWorkflow {
     }
     const running = !this.model.ended && this.model.run !== null
     const touched = this.model.apply(message)
-    this.touched.structure ||= touched.structure
-    this.touched.run ||= touched.run
-    this.touched.plan ||= touched.plan
-    if (this.touched.steps) for (const key of touched.steps) this.touched.steps.add(key)
-    if (this.following) this.followLatest()
-    this.queue()
+    for (const key of touched.steps) this.touched.steps.add(key)
+    // Text alone refills its pane in the next frame; the rest of the page follows at the pace of the clock.
+    const whole = touched.structure || touched.run
+    if (whole && this.following) this.followLatest()
+    this.stale = true
+    this.queue(whole)
     // The page's own parts (timeline, editor) are drawn by Python once the run is over.
     if (running && this.model.ended) this.intend("ended")
   }
@@ -133,7 +127,8 @@ export class LiveWorkflow {
   }
 
   // One frame gathers all that arrived since the last; a hidden tab has no frames, so it uses a timer.
-  queue() {
+  queue(whole = true) {
+    this.touched.whole ||= whole
     if (this.queued) return
     this.queued = true
     const render = () => {
@@ -146,14 +141,16 @@ export class LiveWorkflow {
 
   render() {
     const { model, touched, selected } = this
-    this.touched = { structure: false, run: false, plan: false, steps: new Set() }
-    if (touched.structure) this.panes.arrange(model)
-    this.panes.show(model, touched.structure ? null : touched.steps, selected)
-    this.strip.show(model, this)
-    this.outcome.show(model)
-    this.inspector.show(model, selected, this)
+    this.touched = { whole: false, steps: new Set() }
+    if (!touched.whole) {
+      this.panes.show(model, touched.steps, selected)
+      return
+    }
+    this.panes.arrange(model)
+    this.panes.show(model, null, selected)
     this.twin.show(model, selected)
     this.graph.show(model, selected)
+    this.showFigures()
     this.empty.hidden = model.ordered().length > 0
     setText(this.empty, emptyText(model))
     setText(this.planButton, planText(model))
@@ -162,12 +159,20 @@ export class LiveWorkflow {
     this.notice.hidden = !this.unknown
     setText(this.notice, this.unknown ?? "")
     this.root.dataset.status = model.run?.status ?? "none"
-    this.root.dataset.sequence = model.sequence
+  }
+
+  // What changes with every token or second.
+  showFigures() {
+    this.stale = false
+    this.strip.show(this.model, this)
+    this.outcome.show(this.model)
+    this.inspector.show(this.model, this.selected, this)
   }
 
   tick() {
     if (this.model.run === null || this.model.ended || document.hidden) return
-    this.strip.show(this.model, this)
+    if (this.stale) this.showFigures()
+    else this.strip.show(this.model, this)
     this.panes.tick(this.model)
     this.graph.repaint()
   }
@@ -177,10 +182,10 @@ export class LiveWorkflow {
     if (key === this.selected) return
     this.selected = key
     this.queue()
-    clearTimeout(this.telling)
-    this.telling = setTimeout(() => {
-      this.setStateValue("selected", key === null ? null : key.split(".").map(Number))
-    }, TELL_PYTHON_AFTER_MS)
+  }
+
+  selectedPath() {
+    return this.selected === null ? null : this.selected.split(".").map(Number)
   }
 
   open(key) {
