@@ -16,6 +16,11 @@ class Session:
     store: Store
     host: EngineHost
 
+    def warm_up(self) -> None:
+        """Has the default Conductor ready before the first run, if it is one of this process. Returns at once."""
+        if self.settings.warm_up:
+            self.host.warm_up(self.settings.conductor, self.settings.pool)
+
 
 _session: Session | None = None
 
