@@ -3,9 +3,9 @@
     python -m benchmarks.live_latency [--seconds 20] [--json]
 
 The real app, engine and store in one process, as in use: five parallel steps of 50 tokens/s each (deltas coalesced as
-the settings say), watched by a real Chromium in which a step is selected every two seconds, so that Python reruns
-happen too. The clock starts when the log's append returns, and stops when a mutation observer sees the text. The bar: p95 at
-most 60 ms, no remount, no text lost.
+the settings say), watched by a real Chromium in which another step is selected every two seconds. The clock starts when
+the log's append returns, and stops when a mutation observer sees the text. The bar: p95 at most 60 ms, no remount, no
+text lost.
 """
 
 import argparse
