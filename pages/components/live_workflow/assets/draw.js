@@ -158,7 +158,7 @@ export function drawEdge(ctx, { edge, from, to, at, width, granted, dimmed, them
   ctx.save()
   ctx.strokeStyle = ctx.fillStyle = granted ? theme.accent : theme.edge
   ctx.lineWidth = granted ? 2.2 : 1.3
-  ctx.globalAlpha = dimmed ? 0.45 : 1
+  ctx.globalAlpha = dimmed ? 0.62 : 1
   ctx.beginPath()
   ctx.moveTo(start.x, start.y)
   const tip = { x: end.x - ARROW + 1, y: end.y }

@@ -13,6 +13,7 @@ const WIDEST_GAP = 130
 const MARGIN = 26
 const LEAST_HEIGHT = 292
 const MOST_HEIGHT = 456
+const GLIDE_MS = 220
 
 export class Graph {
   constructor({ onSelect }) {
@@ -94,11 +95,13 @@ export class Graph {
       scale: Math.min(scale, (height - 2 * MARGIN) / content.height),
     }
     this.canvasBox.style.height = `${Math.round(height)}px`
-    this.setNodes()
     this.network?.setSize("100%", "100%")
-    if (!this.moved) this.fit()
+    const glides = this.setNodes()
+    if (!this.moved) this.fit(glides)
   }
 
+  // Cards that are there glide to their new places (only a plan that is still being written moves them); new ones appear
+  // in place. Says whether anything glides.
   setNodes() {
     const wanted = this.layout.nodes.map((node) => ({
       ...node,
@@ -107,15 +110,33 @@ export class Graph {
     }))
     const gone = this.nodes.getIds().filter((id) => !wanted.some((node) => node.id === id))
     if (gone.length) this.nodes.remove(gone)
-    const known = new Set(this.nodes.getIds())
-    this.nodes.update(wanted.filter((node) => !known.has(node.id) || this.hasMoved(node)))
+    const from = this.places
     this.places = new Map(wanted.map((node) => [node.id, { x: node.x, y: node.y }]))
+    const moved = wanted.filter(({ id, x, y }) => from.has(id) && (from.get(id).x !== x || from.get(id).y !== y))
+    this.nodes.update(wanted.filter(({ id }) => !from.has(id)))
     if (!this.network) this.start()
+    const still = moved.length === 0 || matchMedia("(prefers-reduced-motion: reduce)").matches || document.hidden
+    if (still) this.nodes.update(moved)
+    else this.glide(moved, from)
+    return !still
   }
 
-  hasMoved(node) {
-    const place = this.places.get(node.id)
-    return !place || place.x !== node.x || place.y !== node.y
+  glide(moved, from) {
+    const start = performance.now()
+    const turn = (this.turn = {})
+    const step = () => {
+      if (this.turn !== turn) return
+      const share = Math.min(1, (performance.now() - start) / GLIDE_MS)
+      const eased = share * (2 - share)
+      for (const { id, x, y } of moved) {
+        const begin = from.get(id)
+        const place = { x: begin.x + (x - begin.x) * eased, y: begin.y + (y - begin.y) * eased }
+        this.places.set(id, place)
+        this.nodes.update({ id, ...place })
+      }
+      if (share < 1) requestAnimationFrame(step)
+    }
+    step()
   }
 
   start() {
@@ -164,9 +185,10 @@ export class Graph {
     this.network.moveTo({ scale, animation: false })
   }
 
-  fit() {
+  fit(glides = false) {
     this.moved = false
-    this.network?.moveTo({ ...this.home, animation: false })
+    const animation = glides === true ? { duration: GLIDE_MS, easingFunction: "easeOutQuad" } : false
+    this.network?.moveTo({ ...this.home, animation })
   }
 
   paintNode({ ctx, id, x, y }) {

@@ -60,6 +60,7 @@ export class Strip {
     if (!steps.length) return ""
     if (status === "planned") return ` · ${plural(steps.length, "step")}`
     const done = steps.filter((step) => step.status === "completed" || step.status === "reused").length
-    return ` ${done} of ${steps.length}`
+    const failed = steps.filter((step) => step.status === "failed").length
+    return ` ${done} of ${steps.length}${failed ? ` · ${failed} failed` : ""}`
   }
 }

@@ -8,6 +8,7 @@ import { RunModel } from "./model.js"
 import { Outcome } from "./outcome.js"
 import { Panes } from "./panes.js"
 import { RunSocket, runUrl } from "./socket.js"
+import { STEP_STATUS, shownStatus } from "./status.js"
 import { Strip } from "./strip.js"
 import { Twin } from "./twin.js"
 
@@ -28,12 +29,9 @@ export class LiveWorkflow {
     this.planButton = el("button", { type: "button", class: "quiet plan-button", onclick: () => this.select(null) })
     this.notice = el("div", { class: "notice-line", role: "alert", hidden: true })
     this.empty = el("div", { class: "graph-empty" }, "The workflow appears here while the Conductor writes it.")
-    const legend = el(
-      "div",
-      { class: "legend", "aria-hidden": "true" },
-      ...["✓ done", "◔ running", "○ waiting", "↺ reused"].map((item) => el("span", {}, item)),
-      el("span", { class: "granted-key" }, "━ what the selected step may see"),
-    )
+    this.statuses = el("span", { class: "statuses" })
+    const granted = el("span", { class: "granted-key" }, "━ what the selected step may see")
+    const legend = el("div", { class: "legend", "aria-hidden": "true" }, this.statuses, granted)
     const keys = el("span", { class: "keys", "aria-hidden": "true" }, "←/→ select · Enter open")
     const footer = el("div", { class: "graph-footer" }, legend, el("span", { class: "spring" }), this.twin.element, keys)
     const map = el("section", { class: "card map", "aria-label": "Workflow graph" }, this.planButton, this.graph.element, this.empty, footer)
@@ -150,6 +148,7 @@ export class LiveWorkflow {
     this.panes.show(model, null, selected)
     this.twin.show(model, selected)
     this.graph.show(model, selected)
+    setText(this.statuses, legendText(model))
     this.showFigures()
     this.empty.hidden = model.ordered().length > 0
     setText(this.empty, emptyText(model))
@@ -227,6 +226,15 @@ function planText(model) {
   if (!name || round?.source !== "conductor") return round?.source === "parent" ? "plan of an earlier run · view" : "given plan · view"
   return `plan by ${name} · view`
 }
+
+// The usual glyphs, and whatever else this run has come to.
+function legendText(model) {
+  const here = new Set(model.ordered().map(shownStatus))
+  const listed = Object.entries(STEP_STATUS).filter(([name]) => USUAL.has(name) || here.has(name))
+  return listed.map(([, { glyph, word }]) => `${glyph} ${word}`).join("    ")
+}
+
+const USUAL = new Set(["waiting", "running", "completed"])
 
 function emptyText(model) {
   if (model.run === null) return "The workflow appears here while the Conductor writes it."
