@@ -1,31 +1,38 @@
 """History: every run in the database, newest first; open one."""
 
+from html import escape
+
 import streamlit as st
 
 from conductor_core.errors import StoreError
+from pages.components import places
 from pages.components.session import current
-from pages.components.words import STATUS_WORDS, ago, seconds, usd
+from pages.components.words import STATUS_WORDS, ago, inert, seconds, usd
 from storage import RunSummary
 
-PAGE_ROWS = 50
+PAGE_ROWS = 30
 CURSORS = "history-cursors"
+_HEAD = ("Status", "Shape", "Steps", "Agents", "Tokens", "Cost", "Time", "When")
+_NUMBERS = ("Steps", "Tokens", "Cost", "Time", "When")
 
 
 def _filters() -> tuple[str | None, str | None]:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         search = st.text_input(
             "Search tasks",
-            placeholder="words in the task",
+            placeholder="Words in the task",
             icon=":material/search:",
             key="history-search",
+            label_visibility="collapsed",
             on_change=_first_page,
         )
         status = st.selectbox(
             "Status",
             [None, *STATUS_WORDS],
-            format_func=lambda each: "any" if each is None else STATUS_WORDS[each],
+            format_func=lambda each: "any status" if each is None else STATUS_WORDS[each],
             key="history-status",
             width=220,
+            label_visibility="collapsed",
             on_change=_first_page,
         )
     return (search or "").strip() or None, status
@@ -36,54 +43,90 @@ def _first_page() -> None:
 
 
 def _table(runs: list[RunSummary]) -> None:
-    chosen = st.dataframe(
-        {
-            "Run": [f"/run?run={run.run_id}" for run in runs],
-            "Status": [STATUS_WORDS[run.status] for run in runs],
-            "Task": [" ".join(run.task.split())[:200] for run in runs],
-            "Topology": [run.topology or "—" for run in runs],
-            "Agents": [", ".join(run.agents) for run in runs],
-            "Steps": [_steps(run) for run in runs],
-            "Tokens": [run.usage.total_tokens for run in runs],
-            "Cost": [_cost(run) for run in runs],
-            "Duration": [seconds(run.duration_ms) for run in runs],
-            "When": [ago(run.created_at_utc) for run in runs],
-            "Re-run of": [f"/run?run={run.parent_run_id}" if run.parent_run_id else None for run in runs],
-        },
-        hide_index=True,
-        height="content",
-        on_select="rerun",
-        selection_mode="single-row",
-        key=f"history-table-{len(st.session_state[CURSORS])}",
-        column_config={
-            "Run": st.column_config.LinkColumn(display_text="open", width=60),
-            "Re-run of": st.column_config.LinkColumn(display_text="open", width=80),
-            "Task": st.column_config.TextColumn(width="large"),
-            "Tokens": st.column_config.NumberColumn(format="localized"),
-        },
-    )
-    if chosen["selection"]["rows"]:
-        st.switch_page("pages/run.py", query_params={"run": runs[chosen["selection"]["rows"][0]].run_id})
+    """A row per run: its task is the link that opens it, the rest stands in columns."""
+    with st.container(key="runs"):
+        with st.container(key="run-row-head", horizontal=True):
+            st.html('<div class="cells head">Task</div>')
+            heads = "".join(f'<span class="{_kind(name)}">{name}</span>' for name in _HEAD)
+            st.html(f'<div class="cells head runs">{heads}</div>', width="content")
+        for run in runs:
+            with st.container(key=f"run-row-{run.run_id}", horizontal=True):
+                st.page_link(
+                    places.RUN, label=_task(run), query_params={"run": run.run_id}, width="stretch", help=_more(run)
+                )
+                st.html(_cells(run), width="content")
+
+
+def _kind(column: str) -> str:
+    return "number" if column in _NUMBERS else "ellipsis"
+
+
+def _task(run: RunSummary) -> str:
+    task = inert(run.task[:300]) or "no task"
+    return f"↻ {task}" if run.parent_run_id else task
+
+
+def _more(run: RunSummary) -> str:
+    """What the row has no room for."""
+    lines = [f"Run {run.run_id}, {run.created_at_utc:%Y-%m-%d %H:%M} UTC, started by {run.by}"]
+    if run.parent_run_id:
+        lines.append(f"Re-run of {run.parent_run_id}")
+    lines.append(f"Conductor: {run.conductor or 'none'}; pool: {run.pool}")
+    if run.error:
+        lines.append(run.error)
+    return "  \n".join(inert(line) for line in lines)
+
+
+def _cells(run: RunSummary) -> str:
+    """The columns after the task, as HTML; every text is escaped."""
+    agents = ", ".join(run.agents)
+    cells = {
+        "Status": f'<span class="pill {run.status}">{STATUS_WORDS[run.status]}</span>',
+        "Shape": escape(run.topology or "—"),
+        "Steps": _steps(run),
+        "Agents": f'<span title="{escape(agents)}">{escape(agents) or "—"}</span>',
+        "Tokens": f"{run.usage.total_tokens:,}",
+        "Cost": _cost(run),
+        "Time": seconds(run.duration_ms),
+        "When": ago(run.created_at_utc),
+    }
+    inner = "".join(f'<span class="{_kind(name)}">{cells[name]}</span>' for name in _HEAD)
+    return f'<div class="cells runs">{inner}</div>'
 
 
 def _steps(run: RunSummary) -> str:
-    parts = [f"{run.steps_completed} run"] + ([f"{run.steps_reused} reused"] if run.steps_reused else [])
-    return " · ".join(parts + ([f"{run.steps_failed} failed"] if run.steps_failed else []))
+    """How many, and how many of them were reused or failed."""
+    said = f"{run.steps_completed} called, {run.steps_reused} reused, {run.steps_failed} failed, of {run.steps}"
+    parts = [str(run.steps)]
+    if run.steps_reused:
+        parts.append(f"↺{run.steps_reused}")
+    if run.steps_failed:
+        parts.append(f"✕{run.steps_failed}")
+    return f'<span title="{said}">{" ".join(parts)}</span>'
 
 
 def _cost(run: RunSummary) -> str:
-    return f"{usd(run.cost_usd)}{' simulated' if run.simulated else ''}"
+    if run.simulated:
+        return f'<span class="pill simulated" title="{usd(run.cost_usd)}: no real model answered">simulated</span>'
+    return usd(run.cost_usd)
 
 
-def _paging(runs: list[RunSummary]) -> None:
+def _paging(more: bool) -> None:
     cursors: list[int] = st.session_state[CURSORS]
-    with st.container(horizontal=True):
-        if st.button("Newer", icon=":material/chevron_left:", disabled=not cursors):
-            cursors.pop()
-            st.rerun()
-        if st.button("Older", icon=":material/chevron_right:", disabled=len(runs) <= PAGE_ROWS):
-            cursors.append(runs[PAGE_ROWS - 1].sequence)
-            st.rerun()
+    if not cursors and not more:
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.button("Newer", key="newer", icon=":material/chevron_left:", disabled=not cursors, on_click=_newer)
+        st.caption(f"page {len(cursors) + 1}", width="content")
+        st.button("Older", key="older", icon=":material/chevron_right:", disabled=not more, on_click=_older)
+
+
+def _newer() -> None:
+    st.session_state[CURSORS].pop()
+
+
+def _older() -> None:
+    st.session_state[CURSORS].append(st.session_state["history-last"])
 
 
 def show() -> None:
@@ -100,8 +143,10 @@ def show() -> None:
     if not runs:
         _empty(filtered=bool(search or status))
         return
-    _table(runs[:PAGE_ROWS])
-    _paging(runs)
+    shown = runs[:PAGE_ROWS]
+    st.session_state["history-last"] = shown[-1].sequence
+    _table(shown)
+    _paging(more=len(runs) > PAGE_ROWS)
 
 
 def _empty(filtered: bool) -> None:
@@ -110,7 +155,7 @@ def _empty(filtered: bool) -> None:
             st.markdown("**No run matches.** Take a word out of the search, or choose another status.")
         else:
             st.markdown("**No runs yet.** Every run is kept here, with all that its steps were told and answered.")
-            st.page_link("pages/run.py", label="Start one", icon=":material/play_circle:")
+            st.page_link(places.RUN, label="Start one", icon=":material/play_circle:")
 
 
 show()

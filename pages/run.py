@@ -7,14 +7,15 @@ import streamlit as st
 from conductor_core.engine.pool import Pool, reopen_pool
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import RerunPreview, preview
-from conductor_core.errors import InspectorError
+from conductor_core.errors import InspectorError, UnknownRun
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Workflow
-from pages.components.charts import critical_path_s, timeline
-from pages.components.live_workflow.component import live_workflow
-from pages.components.plan_editor import plan_editor
+from pages.components import places
+from pages.components.charts import critical_path_s, timeline, timeline_in_words
+from pages.components.live_workflow.component import Intent, live_workflow
+from pages.components.plan_editor import open_editor, plan_editor
 from pages.components.session import current
-from pages.components.task_box import TASK, task_box
+from pages.components.task_box import task_box
 from pages.components.words import inert, seconds
 
 LIVE = "live"
@@ -25,16 +26,17 @@ RERUN_ERROR = "rerun-error"
 def show() -> None:
     run_id = st.query_params.get("run")
     trace = _read(run_id) if run_id else None
-    if trace is not None and not st.session_state.get(TASK):
-        st.session_state[TASK] = trace.task
-    task_box()
+    task_box(trace)
     if trace is None:
         live_workflow(None, key=LIVE)
         return
     _way_here(trace)
+    # The editor stands above the graph but is drawn after it: the graph says that it shall open, and at which step.
+    editor_at = st.container()
+    _take_intent(trace, live_workflow(trace.run_id, key=LIVE, editable=True).intent)
     if _editable(trace) and st.session_state.get(EDITING) == trace.run_id:
-        _editor(trace)
-    _live(trace)
+        with editor_at:
+            _editor(trace)
     if trace.ended and trace.steps and not trace.plan_only:
         _timeline(trace)
 
@@ -52,32 +54,61 @@ def _read(run_id: str) -> RunTrace | None:
         return None
 
 
-def _live(trace: RunTrace) -> None:
-    """The run itself. Its intent ``ended`` needs no handling: the rerun that it brings draws what ended runs have."""
-    intent = live_workflow(trace.run_id, key=LIVE, editable=True).intent
-    if intent is not None and intent.kind == "edit" and st.session_state.get(EDITING) != trace.run_id:
+def _take_intent(trace: RunTrace, intent: Intent | None) -> None:
+    """``ended`` needs no handling: the rerun that it brings draws what ended runs have."""
+    if intent is not None and intent.kind == "edit" and intent.run_id == trace.run_id:
         st.session_state[EDITING] = trace.run_id
-        st.rerun()
+        open_editor(trace, intent.path)
 
 
 def _way_here(trace: RunTrace) -> None:
-    """Where this run comes from, and how to take up one that stopped."""
-    if trace.parent_run_id:
-        with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
-            st.caption("Takes up" if trace.resumed else "Re-run of", width="content")
-            st.page_link(
-                "pages/run.py",
-                label=inert(trace.parent_run_id),
-                query_params={"run": trace.parent_run_id},
-                width="content",
-            )
-    if trace.status in ("interrupted", "cancelled", "failed") and trace.root.workflow is not None:
-        finished = sum(step.answered for step in trace.steps)
-        label = f"Resume: {finished} finished steps are not paid again" if finished else "Run again"
-        if st.button(label, icon=":material/resume:", key="resume"):
-            _begin(trace, RunRequest.resume(trace, by="page"))
+    """Where this run comes from, and how to go on from one that stopped or was only planned."""
     if message := st.session_state.pop(RERUN_ERROR, None):
         st.error(message, icon=":material/error:")
+    _log_failure(trace)
+    goes_on = trace.ended and trace.status != "completed" and trace.root.workflow is not None
+    if not trace.parent_run_id and not goes_on:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="way-here"):
+        if trace.parent_run_id:
+            st.caption("Takes up" if trace.resumed else "Re-run of", width="content")
+            query = {"run": trace.parent_run_id}
+            st.page_link(places.RUN, label=f"run {inert(trace.parent_run_id)}", query_params=query, width="content")
+        if goes_on:
+            st.space("stretch")
+            if st.button(_go_on_label(trace), icon=":material/play_arrow:", key="go-on"):
+                _begin(trace, _go_on(trace))
+
+
+def _go_on_label(trace: RunTrace) -> str:
+    if trace.status == "planned":
+        return "Run this plan"
+    finished = sum(step.answered for step in trace.steps)
+    if not finished:
+        return "Run again"
+    return f"Resume · {finished} finished step{'s are' if finished > 1 else ' is'} not paid again"
+
+
+def _go_on(trace: RunTrace) -> RunRequest:
+    if trace.status == "planned":
+        return RunRequest.rerun(trace, by="page")
+    return RunRequest.resume(trace, by="page")
+
+
+def _log_failure(trace: RunTrace) -> None:
+    """A run whose log failed has no end in the log; the engine that carried it out knows why."""
+    host = current().host
+    if trace.ended or trace.run_id in host.active():
+        return
+    try:
+        error = host.error(trace.run_id)
+    except UnknownRun:  # another process carries it out
+        return
+    if error is not None:
+        st.error(
+            f"This run stopped because its record could not be written: {error}. What was written is below.",
+            icon=":material/error:",
+        )
 
 
 def _editor(trace: RunTrace) -> None:
@@ -114,12 +145,13 @@ def _begin(trace: RunTrace, request: RunRequest) -> None:
 
 def _timeline(trace: RunTrace) -> None:
     with st.container(border=True, key="timeline"):
-        st.markdown(f"**Timeline** · critical path {critical_path_s(trace):.1f} s of {seconds(trace.duration_ms)}")
+        path_ms = critical_path_s(trace) * 1000
+        st.markdown(f"**Timeline** · critical path {seconds(path_ms)} of {seconds(trace.duration_ms)}")
         st.plotly_chart(
             timeline(trace, dark=st.context.theme.type == "dark"),
             key="timeline-chart",
             config={"displayModeBar": False},
-            alt="Timeline of the steps",
+            alt=timeline_in_words(trace),
         )
 
 

@@ -1,108 +1,128 @@
 """Workers: who answers the steps, what they cost, whether they would answer now, and who is left out."""
 
+from html import escape
+
 import streamlit as st
 
 from conductor_core.chat import WorkerSpec
 from conductor_core.engine.catalogue import Health, check_worker, discover_local_servers, key_state, pool_file_text
 from conductor_core.engine.pool import read_specs
 from conductor_core.errors import InspectorError
+from pages.components import choices
+from pages.components.palette import agent_dot
 from pages.components.session import current
-from pages.components.task_box import BUILT_IN_POOLS, EXCLUDED, POOL
 from pages.components.words import inert
 
 HEALTH = "worker-health"
 FOUND = "found-servers"
+SAVE_ERROR = "pool-save-error"
+CHOSEN_POOL = "workers-pool"
+LOCAL_POOL = "local-servers.toml"
 
 
 def show() -> None:
     st.title("Workers", anchor=False)
-    settings = current().settings
-    pool = _choose_pool(str(st.session_state.get(POOL) or settings.pool))
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        pool = _choose_pool()
+        check_all = st.button(
+            "Check all", key="check-all", icon=":material/network_check:", help="Asks each provider; costs nothing."
+        )
     try:
         specs = read_specs(pool)
     except InspectorError as error:
         st.error(str(error), icon=":material/error:")
+        _local_servers()
         return
     if any(spec.simulated for spec in specs):
-        st.info(
-            "These workers are **simulated**: they know the answers of a rehearsal world and stand for no vendor's "
-            "model. Nothing leaves this machine and nothing is paid.",
-            icon=":material/theater_comedy:",
+        st.caption(
+            ":orange-badge[:material/theater_comedy: simulated] These workers know the answers of a rehearsal world "
+            "and stand for no vendor's model. Nothing leaves this machine and nothing is paid."
         )
-    _check_all(pool, specs)
-    for spec in specs:
-        _card(pool, spec)
+    if check_all:
+        _check_all(pool, specs)
+    names = [spec.name for spec in specs]
+    with st.container(key="workers"):
+        for number, spec in enumerate(specs):
+            with st.container(key=f"worker-row-{number}", horizontal=True, vertical_alignment="center"):
+                _row(pool, spec, names)
     _local_servers()
 
 
-def _choose_pool(pool: str) -> str:
-    offered = list(dict.fromkeys([pool, *BUILT_IN_POOLS]))
-    chosen = st.selectbox(
+def _choose_pool() -> str:
+    offered = choices.offered_pools()
+    st.selectbox(
         "Pool",
         offered,
+        index=offered.index(choices.pool()),
         accept_new_options=True,
-        format_func=lambda ref: BUILT_IN_POOLS.get(ref, ref),
+        format_func=choices.pool_label,
         help="The pool that the Run page uses. A built-in pool, or the path of a pool file (TOML).",
-        key="workers-pool",
+        key=CHOSEN_POOL,
+        on_change=_take_pool,
     )
-    chosen = chosen or pool
-    st.session_state[POOL] = chosen
-    return str(chosen)
+    return choices.pool()
+
+
+def _take_pool() -> None:
+    if chosen := st.session_state[CHOSEN_POOL]:
+        choices.use_pool(str(chosen))
 
 
 def _check_all(pool: str, specs: tuple[WorkerSpec, ...]) -> None:
-    if not st.button(
-        "Check all", icon=":material/network_check:", help="Asks each provider for its models; costs nothing."
-    ):
-        return
     bar = st.progress(0.0, "Asking each worker's provider")
     for number, spec in enumerate(specs):
         bar.progress(number / len(specs), f"Asking {inert(spec.name)}")
-        _remember(pool, spec, check_worker(spec, current().settings))
+        _check(pool, spec)
     bar.empty()
 
 
-def _remember(pool: str, spec: WorkerSpec, health: Health) -> None:
-    st.session_state.setdefault(HEALTH, {})[pool, spec.name] = health
+def _check(pool: str, spec: WorkerSpec) -> None:
+    st.session_state.setdefault(HEALTH, {})[pool, spec.name] = check_worker(spec, current().settings)
 
 
-def _card(pool: str, spec: WorkerSpec) -> None:
-    left_out: list[str] = st.session_state.setdefault(EXCLUDED, [])
-    with st.container(border=True, key=f"worker-{spec.name}"):
-        who, what, state = st.columns([3, 3, 3], gap="medium", vertical_alignment="center")
-        with who:
-            st.markdown(f"**{inert(spec.name)}**")
-            st.caption(inert(spec.description) or "no description")
-        with what:
-            st.markdown(
-                f"{inert(spec.model)}" + (" · :orange-badge[simulated]" if spec.simulated else f" · {spec.provider}")
-            )
-            st.caption(_price(spec) + (f" · {inert(spec.base_url)}" if spec.base_url else ""))
-        with state:
-            _state(pool, spec)
-            with st.container(horizontal=True, vertical_alignment="center"):
-                used = st.toggle(
-                    "In use",
-                    value=spec.name not in left_out,
-                    key=f"use-{spec.name}",
-                    help="Left out: no plan may name it.",
-                )
-                if st.button("Check", key=f"check-{spec.name}", type="tertiary", icon=":material/network_check:"):
-                    with st.spinner("Asking the provider"):
-                        _remember(pool, spec, check_worker(spec, current().settings))
-                    st.rerun()
-    wanted = [name for name in left_out if name != spec.name] + ([] if used else [spec.name])
-    if sorted(wanted) != sorted(left_out):
-        st.session_state[EXCLUDED] = wanted
+def _row(pool: str, spec: WorkerSpec, names: list[str]) -> None:
+    st.html(_who(spec, names))
+    with st.container(width=200, gap=None):
+        _state(pool, spec)
+    if st.button(
+        ":material/network_check:", key=f"check-{spec.name}", type="tertiary", help=f"Check {inert(spec.name)} now"
+    ):
+        with st.spinner("Asking the provider"):
+            _check(pool, spec)
+        st.rerun()
+    key = f"use:{pool}:{spec.name}"
+    st.toggle(
+        "In use",
+        value=spec.name not in choices.excluded(),
+        key=key,
+        on_change=lambda: choices.exclude(spec.name, out=not st.session_state[key]),
+    )
+
+
+def _who(spec: WorkerSpec, names: list[str]) -> str:
+    """Name, description, model, place and price, as HTML; every text is escaped."""
+    dot = agent_dot(spec.name, names)
+    where = "simulated" if spec.simulated else " · ".join(filter(None, (spec.provider, spec.base_url)))
+    mark = f'<span class="pill simulated">{where}</span>' if spec.simulated else escape(where)
+    cells = (
+        (f"{dot}<b>{escape(spec.name)}</b>", escape(spec.description) or "no description"),
+        (escape(spec.model), mark),
+        (_price(spec), "" if spec.simulated else f"{spec.max_concurrency} at once, {spec.timeout_s:g} s each"),
+    )
+    inner = "".join(
+        f'<div class="ellipsis">{first}<div class="ellipsis second muted">{second}</div></div>'
+        for first, second in cells
+    )
+    return f'<div class="cells workers" title="{escape(spec.description)}">{inner}</div>'
 
 
 def _price(spec: WorkerSpec) -> str:
-    if spec.usd_per_mtok is None:
-        return "price unknown"
     price = spec.usd_per_mtok
+    if price is None:
+        return "price unknown"
     if not price.input and not price.output:
         return "free"
-    return f"\\${price.input:g} in, \\${price.output:g} out per million tokens"
+    return f"${price.input:g} in, ${price.output:g} out / Mtok"
 
 
 def _state(pool: str, spec: WorkerSpec) -> None:
@@ -114,7 +134,7 @@ def _state(pool: str, spec: WorkerSpec) -> None:
     elif spec.simulated:
         st.markdown(":material/check_circle: always there")
     else:
-        st.markdown(":material/help: not checked yet")
+        st.markdown(":gray[:material/help: not checked yet]")
     if key := key_state(spec):
         missing = key.endswith("missing")
         st.markdown(f":{'orange' if missing else 'green'}[:material/key: {inert(key)}]")
@@ -123,12 +143,14 @@ def _state(pool: str, spec: WorkerSpec) -> None:
 def _local_servers() -> None:
     st.subheader("Model servers on this machine", anchor=False)
     with st.container(horizontal=True, vertical_alignment="center"):
-        look = st.button("Look for servers", icon=":material/radar:")
+        look = st.button("Look for servers", key="look", icon=":material/radar:")
         st.caption("Asks 127.0.0.1 on the usual ports of Ollama, LM Studio, vLLM, llama.cpp, SGLang and LiteLLM.")
     if look:
         with st.spinner("Asking the usual ports"):
             st.session_state[FOUND] = discover_local_servers()
     found: tuple[WorkerSpec, ...] | None = st.session_state.get(FOUND)
+    if message := st.session_state.pop(SAVE_ERROR, None):
+        st.error(message, icon=":material/error:")
     if found is None:
         return
     if not found:
@@ -144,8 +166,29 @@ def _local_servers() -> None:
         },
         hide_index=True,
     )
-    st.caption("As a pool file: save it, and give its path as the pool.")
-    st.code(pool_file_text(found), language="toml")
+    st.button(
+        f"Use {'these' if len(found) > 1 else 'this'} as the pool",
+        key="use-found",
+        type="primary",
+        icon=":material/groups:",
+        on_click=_use_found,
+        args=(found,),
+    )
+    with st.expander("The same as a pool file, to save and edit"):
+        st.code(pool_file_text(found), language="toml")
+
+
+def _use_found(found: tuple[WorkerSpec, ...]) -> None:
+    """Writes the pool file into the data folder and chooses it."""
+    file = current().settings.data_folder / "pools" / LOCAL_POOL
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(pool_file_text(found))
+    except OSError as error:
+        st.session_state[SAVE_ERROR] = f"the pool file {file} cannot be written: {error.strerror or error}"
+        return
+    choices.use_pool(str(file))
+    st.session_state[CHOSEN_POOL] = str(file)
 
 
 show()

@@ -13,3 +13,9 @@ def agent_colour(agent: str, agents: Sequence[str], *, dark: bool) -> str:
     if agent not in agents:
         return NO_AGENT_DARK if dark else NO_AGENT_LIGHT
     return colours[agents.index(agent) % len(colours)]
+
+
+def agent_dot(agent: str, agents: Sequence[str]) -> str:
+    """HTML of a dot in the agent's colour, in either theme."""
+    light, dark = (agent_colour(agent, agents, dark=dark) for dark in (False, True))
+    return f'<i class="agent-dot" style="background: light-dark({light}, {dark})"></i>'

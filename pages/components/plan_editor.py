@@ -1,57 +1,39 @@
-"""The plan editor: a card per step, faults at the field, undo, and what a re-run would call before it starts."""
+"""The plan editor: a line per step that opens to its fields, and what a re-run would call before it starts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import streamlit as st
 
-from conductor_core.engine.rerun import RerunPreview
+from conductor_core.engine.rerun import RerunPreview, StepForecast
+from conductor_core.events import Path
 from conductor_core.trace import RunTrace
-from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Fault, Step, Workflow
+from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.topology import topology
-from conductor_core.workflow.validation import Checked, validate
+from conductor_core.workflow.validation import Checked
 from pages.components import draft as drafts
 from pages.components.draft import Draft
+from pages.components.editing import Editing
+from pages.components.palette import agent_dot
+from pages.components.step_fields import say, step_fields
 from pages.components.words import inert
 
-ALL, CHOSEN = "All earlier steps", "Only these"
 NEW_INSTRUCTION = "Answer this task, using what the earlier steps found: {question}"
+# Opening the editor adds it above what one was looking at: without this it would open out of sight.
+_SCROLL_HERE = """<script>
+document.querySelector(".st-key-plan-editor")?.scrollIntoView({ block: "start", behavior: "smooth" })
+</script>"""
 
 
-@dataclass(frozen=True)
-class Editing:
-    """One open editor: which run's plan, and where its draft is kept in the page's state."""
-
-    trace: RunTrace
-
-    @property
-    def key(self) -> str:
-        return f"draft:{self.trace.run_id}"
-
-    @property
-    def agents(self) -> list[str]:
-        return [spec.name for spec in self.trace.pool.workers]
-
-    @property
-    def draft(self) -> Draft:
-        if self.key not in st.session_state:
-            st.session_state[self.key] = drafts.begin(self.trace.root.workflow or Workflow(steps=()))
-        kept: Draft = st.session_state[self.key]
-        return kept
-
-    def keep(self, draft: Draft) -> None:
-        st.session_state[self.key] = draft
-
-    def check(self) -> Checked:
-        limits = self.trace.limits
-        return validate(
-            self.draft.workflow, self.agents, max_steps=limits.max_steps, allow_recursion=limits.max_depth > 0
-        )
-
-    def field_key(self, step_id: int, field: str) -> str:
-        return f"{self.key}:{self.draft.generation}:{step_id}:{field}"
+def open_editor(trace: RunTrace, chosen: Path | None) -> None:
+    """Opens the editor at the step ``chosen`` in the graph, and brings it into view."""
+    editing = Editing(trace)
+    # The graph shows the plan as it ran, in which the ids are the numbers.
+    if chosen and chosen[0] in editing.draft.now.ids:
+        editing.open_only(chosen[0])
+    st.session_state[f"{editing.key}:scroll"] = True
 
 
+@st.fragment
 def plan_editor(
     trace: RunTrace,
     preview: Callable[[Workflow], RerunPreview],
@@ -72,36 +54,36 @@ def plan_editor(
         if _toolbar(editing, checked, forecast, close) and checked.workflow is not None:
             start(checked.workflow)
         for index in range(len(editing.draft.workflow.steps)):
-            _step_card(editing, index, checked, forecast)
+            _step(editing, index, checked, forecast)
         if not editing.draft.workflow.steps:
-            st.button(
-                "Add a step",
-                icon=":material/add:",
-                on_click=lambda: editing.keep(drafts.insert(editing.draft, 0, _new_step(editing, -1))),
-            )
+            st.button("Add a step", icon=":material/add:", key="add-first", on_click=_add, args=(editing, 0))
+    if st.session_state.pop(f"{editing.key}:scroll", False):
+        st.html(_SCROLL_HERE, unsafe_allow_javascript=True)
 
 
 def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, close: Callable[[], None]) -> bool:
     """Whether the person asked to run the plan as it now is."""
     draft = editing.draft
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown("**Edit the plan**", width="content")
-        st.caption(topology(draft.workflow) if draft.workflow.steps else "no steps", width="stretch")
-        changes: list[tuple[str, str, bool, Callable[[Draft], Draft]]] = [
-            ("Undo", "undo", not draft.past, drafts.undo),
-            ("Redo", "redo", not draft.future, drafts.redo),
-            ("Reset", "restart_alt", not draft.changed, drafts.reset),
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        shape = topology(draft.workflow) if draft.workflow.steps else "no steps"
+        st.markdown(f"**Edit the plan** :small[:gray[{shape}]]", width="content")
+        st.markdown(f":small[{_in_words(forecast)}]", width="stretch")
+        changes: list[tuple[str, str, bool, str | None, Callable[[Draft], Draft]]] = [
+            ("Undo", "undo", not draft.past, "Mod+Alt+Z", drafts.undo),
+            ("Redo", "redo", not draft.future, "Mod+Alt+Y", drafts.redo),
+            ("Reset", "restart_alt", not draft.changed, None, drafts.reset),
         ]
-        for label, icon, disabled, act in changes:
+        for label, icon, disabled, shortcut, act in changes:
             st.button(
-                label,
-                icon=f":material/{icon}:",
+                f":material/{icon}:",
+                key=label.lower(),
+                help=f"{label} ({shortcut.replace('Mod', 'Ctrl')})" if shortcut else label,
                 type="tertiary",
                 disabled=disabled,
                 on_click=lambda act=act: editing.keep(act(editing.draft)),
-                shortcut="Mod+Alt+Z" if label == "Undo" else None,
+                shortcut=shortcut,
             )
-        if st.button("Close", icon=":material/close:", help="Your changes are kept until you leave this run."):
+        if st.button("Close", key="close-editor", help="Your changes are kept until you leave this run."):
             close()
         asked = st.button(
             _start_label(forecast),
@@ -109,11 +91,12 @@ def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, 
             icon=":material/play_arrow:",
             key="start-edited",
             disabled=forecast is None,
+            help="Ctrl + Shift + Enter",
+            shortcut="Mod+Shift+Enter",
         )
-    st.caption(_cost_in_words(forecast))
     for fault in checked.faults:
         if fault.step is None:
-            _say(fault, "red", "error")
+            say(fault, "red", "error")
     if draft.note:
         st.info(draft.note, icon=":material/link_off:")
     return asked
@@ -123,45 +106,69 @@ def _start_label(forecast: RerunPreview | None) -> str:
     if forecast is None:
         return "Re-run"
     runs, reused = len(forecast.will_run), len(forecast.will_reuse)
+    if not runs:
+        return "Re-run"
     return f"Re-run {runs} of {runs + reused} steps" if reused else f"Run {runs} step{'s' if runs != 1 else ''}"
 
 
-def _cost_in_words(forecast: RerunPreview | None) -> str:
+def _in_words(forecast: RerunPreview | None) -> str:
+    """What will run, what is reused and what it will about cost, in one line."""
     if forecast is None:
-        return "There is a fault to mend before this plan can run."
+        return ":red[There is a fault to mend before this plan can run.]"
+    runs, reused = _numbers(forecast.will_run), _numbers(forecast.will_reuse)
+    if not runs:
+        return f"↺ **{reused}** reused: nothing has changed, nothing to pay"
     cost = "cost unknown" if forecast.estimated_usd is None else f"\\${forecast.estimated_usd:.4f}"
-    reused = len(forecast.will_reuse)
-    kept = f"{reused} answer{'s' if reused != 1 else ''} reused" if reused else "nothing reused"
-    return f"{kept}, about {forecast.estimated_tokens:,} tokens and {cost} to pay. A new run: this one stays as it is."
+    kept = f" · ↺ **{reused}** reused" if reused else ""
+    return f"▶ **{runs}** will run{kept} · about {forecast.estimated_tokens:,} tokens, {cost}"
 
 
-def _step_card(editing: Editing, index: int, checked: Checked, forecast: RerunPreview | None) -> None:
-    draft = editing.draft
-    step, step_id = draft.workflow.steps[index], draft.now.ids[index]
-    with st.container(border=True, key=f"edit-step-{index}"):
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(f"**Step {index}**", width="content")
-            st.markdown(_fate(index, forecast), width="stretch")
-            _structure_buttons(editing, index, step_id)
-        told, who, sees = st.columns([5, 2, 3], gap="medium")
-        with told:
-            st.text_area(
-                f"Instruction of step {index}",
-                value=step.instruction,
-                key=editing.field_key(step_id, "instruction"),
-                height=92,
-                placeholder="What this agent is told. {question} stands for the task.",
-                on_change=_take_instruction,
-                args=(editing, step_id),
-            )
-            _faults_at(checked, index, "instruction")
-        with who:
-            _agent_field(editing, index, step_id)
-            _faults_at(checked, index, "agent")
-        with sees:
-            _access_field(editing, index, step_id)
-            _faults_at(checked, index, "access_list")
-        _faults_at(checked, index, "workflow")
+def _numbers(forecasts: tuple[StepForecast, ...]) -> str:
+    return ", ".join(str(each.index) for each in forecasts)
+
+
+def _step(editing: Editing, index: int, checked: Checked, forecast: RerunPreview | None) -> None:
+    step_id = editing.draft.now.ids[index]
+    faults = [fault for fault in checked.faults if fault.step == index]
+    opened = step_id in editing.open_ids or bool(faults)
+    with st.container(key=f"edit-row-{index}"):
+        _line(editing, index, step_id, opened, forecast)
+    if not opened:
+        for warning in checked.warnings:
+            if warning.step == index:
+                say(warning, "orange", "warning")
+        return
+    with st.container(key=f"edit-fields-{index}"):
+        step_fields(editing, index, step_id, checked)
+
+
+def _line(editing: Editing, index: int, step_id: int, opened: bool, forecast: RerunPreview | None) -> None:
+    step = editing.draft.workflow.steps[index]
+    name_at, sees_at, told_at, fate_at, buttons_at = st.columns(
+        [2.1, 1.2, 4, 3.4, 1.7], vertical_alignment="center", gap="small", wrap=False
+    )
+    with name_at, st.container(horizontal=True, vertical_alignment="center", gap=None):
+        st.button(
+            f"**{index} · {inert(step.agent)}**",
+            key=editing.field_key(step_id, "open"),
+            icon=":material/expand_more:" if opened else ":material/chevron_right:",
+            help=f"{'Close' if opened else 'Change'} step {index}",
+            type="tertiary",
+            on_click=editing.toggle,
+            args=(step_id,),
+        )
+        st.html(agent_dot(step.agent, editing.agents), width="content")
+    sees_at.markdown(f":small[:gray[{_sees(step, index)}]]")
+    told_at.markdown(f":small[{inert(step.instruction[:300])}]")
+    fate_at.markdown(_fate(index, forecast))
+    with buttons_at, st.container(horizontal=True, horizontal_alignment="right", gap=None):
+        _structure_buttons(editing, index, step_id)
+
+
+def _sees(step: Step, index: int) -> str:
+    if step.access_list == "all":
+        return f"sees all {index}" if index else "sees nothing"
+    return f"sees {', '.join(map(str, step.access_list))}" if step.access_list else "sees nothing"
 
 
 def _fate(index: int, forecast: RerunPreview | None) -> str:
@@ -170,20 +177,25 @@ def _fate(index: int, forecast: RerunPreview | None) -> str:
         return ""
     for each in forecast.will_reuse:
         if each.index == index:
-            return f":gray-badge[↺ reused] :small[{inert(each.reason)}]"
+            return f":gray-badge[↺ reused] :small[:gray[{inert(each.reason)}]]"
     for each in forecast.will_run:
         if each.index == index:
-            return f":blue-badge[▶ runs] :small[{inert(each.reason)}]"
+            return f":blue-badge[▶ runs] :small[:gray[{inert(each.reason)}]]"
     return ""
 
 
 def _structure_buttons(editing: Editing, index: int, step_id: int) -> None:
     last = len(editing.draft.workflow.steps) - 1
-    buttons: list[tuple[str, str, bool, Callable[[], Draft]]] = [
-        ("Move up", "arrow_upward", index == 0, lambda: drafts.move(editing.draft, index, index - 1)),
-        ("Move down", "arrow_downward", index == last, lambda: drafts.move(editing.draft, index, index + 1)),
-        ("Add a step after", "add", False, lambda: drafts.insert(editing.draft, index + 1, _new_step(editing, index))),
-        ("Remove", "delete", False, lambda: drafts.remove(editing.draft, index)),
+    buttons: list[tuple[str, str, bool, Callable[[], None]]] = [
+        ("Move up", "arrow_upward", index == 0, lambda: editing.keep(drafts.move(editing.draft, index, index - 1))),
+        (
+            "Move down",
+            "arrow_downward",
+            index == last,
+            lambda: editing.keep(drafts.move(editing.draft, index, index + 1)),
+        ),
+        ("Add a step after", "add", False, lambda: _add(editing, index + 1)),
+        ("Remove", "delete", False, lambda: editing.keep(drafts.remove(editing.draft, index))),
     ]
     for label, icon, disabled, act in buttons:
         st.button(
@@ -191,102 +203,15 @@ def _structure_buttons(editing: Editing, index: int, step_id: int) -> None:
             key=editing.field_key(step_id, label),
             help=f"{label} (step {index})",
             disabled=disabled,
-            on_click=lambda act=act: editing.keep(act()),
+            on_click=act,
             type="tertiary",
         )
 
 
-def _new_step(editing: Editing, after: int) -> Step:
-    agent = editing.draft.workflow.steps[after].agent if editing.draft.workflow.steps else editing.agents[0]
-    return Step(instruction=NEW_INSTRUCTION, agent=agent, access_list=(after,) if after >= 0 else ())
-
-
-def _agent_field(editing: Editing, index: int, step_id: int) -> None:
-    step = editing.draft.workflow.steps[index]
-    descriptions = {spec.name: spec.description for spec in editing.trace.pool.workers}
-    offered = list(editing.agents)
-    if editing.trace.limits.max_depth > 0 and editing.trace.conductor is not None:
-        offered.append(CONDUCTOR_AGENT)
-    if step.agent not in offered:
-        offered.append(step.agent)
-    st.selectbox(
-        f"Agent of step {index}",
-        offered,
-        index=offered.index(step.agent),
-        key=editing.field_key(step_id, "agent"),
-        help=descriptions.get(step.agent) or None,
-        on_change=_take_agent,
-        args=(editing, step_id),
-    )
-
-
-def _access_field(editing: Editing, index: int, step_id: int) -> None:
-    if index == 0:
-        st.caption("Sees nothing: it is the first step.")
-        return
-    step, ids = editing.draft.workflow.steps[index], editing.draft.now.ids
-    st.segmented_control(
-        f"Step {index} sees",
-        [ALL, CHOSEN],
-        default=ALL if step.access_list == "all" else CHOSEN,
-        required=True,
-        key=editing.field_key(step_id, "access-kind"),
-        on_change=_take_access,
-        args=(editing, step_id),
-    )
-    if step.access_list == "all":
-        return
-    agents = {each: editing.draft.workflow.steps[number].agent for number, each in enumerate(ids)}
-    st.multiselect(
-        f"Steps that step {index} sees",
-        ids[:index],
-        default=[ids[earlier] for earlier in step.access_list if 0 <= earlier < index],
-        format_func=lambda each: f"{ids.index(each)} · {agents[each]}" if each in agents else "removed",
-        key=editing.field_key(step_id, f"access-{'-'.join(map(str, ids[:index]))}"),
-        label_visibility="collapsed",
-        placeholder="Sees nothing",
-        on_change=_take_access,
-        args=(editing, step_id),
-    )
-
-
-def _take(editing: Editing, step_id: int, *, field: str, value: str | AccessList) -> None:
-    draft = editing.draft
-    index = draft.now.ids.index(step_id)
-    step = draft.workflow.steps[index]
-    editing.keep(drafts.change(draft, index, Step.model_validate({**step.model_dump(), field: value})))
-
-
-def _take_instruction(editing: Editing, step_id: int) -> None:
-    typed = st.session_state[editing.field_key(step_id, "instruction")]
-    _take(editing, step_id, field="instruction", value=typed)
-
-
-def _take_agent(editing: Editing, step_id: int) -> None:
-    _take(editing, step_id, field="agent", value=st.session_state[editing.field_key(step_id, "agent")])
-
-
-def _take_access(editing: Editing, step_id: int) -> None:
-    ids = editing.draft.now.ids
-    index = ids.index(step_id)
-    if st.session_state[editing.field_key(step_id, "access-kind")] == ALL:
-        _take(editing, step_id, field="access_list", value="all")
-        return
-    chosen_key = editing.field_key(step_id, f"access-{'-'.join(map(str, ids[:index]))}")
-    # Just switched from "all": the field of single steps does not exist yet and begins with every step chosen.
-    chosen = st.session_state.get(chosen_key, ids[:index])
-    _take(editing, step_id, field="access_list", value=tuple(sorted(ids.index(each) for each in chosen)))
-
-
-def _faults_at(checked: Checked, index: int, field: str) -> None:
-    for fault in checked.faults:
-        if fault.step == index and fault.field == field:
-            _say(fault, "red", "error")
-    for warning in checked.warnings:
-        if warning.step == index and warning.field == field:
-            _say(warning, "orange", "warning")
-
-
-def _say(fault: Fault, colour: str, icon: str) -> None:
-    # Faults quote what was typed: the text must not act as markdown.
-    st.markdown(f":{colour}[:material/{icon}: {inert(fault.message)}]")
+def _add(editing: Editing, index: int) -> None:
+    """A new step ``index``, open, that sees the step before it."""
+    steps = editing.draft.workflow.steps
+    agent = steps[index - 1].agent if index else editing.agents[0]
+    new = Step(instruction=NEW_INSTRUCTION, agent=agent, access_list=(index - 1,) if index else ())
+    editing.keep(drafts.insert(editing.draft, index, new))
+    editing.open_only(editing.draft.now.ids[index])

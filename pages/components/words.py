@@ -17,7 +17,15 @@ def usd(cost_usd: float | None) -> str:
 
 
 def seconds(duration_ms: float | None) -> str:
-    return "—" if duration_ms is None else f"{duration_ms / 1000:.1f} s"
+    """As the live component writes durations: ``4.2 s``, ``3 min 05 s``, ``2 h 10 min``."""
+    if duration_ms is None:
+        return "—"
+    if duration_ms < 59_950:
+        return f"{duration_ms / 1000:.1f} s"
+    total_s = round(duration_ms / 1000)
+    if total_s < 3600:
+        return f"{total_s // 60} min {total_s % 60:02} s"
+    return f"{total_s // 3600} h {total_s % 3600 // 60:02} min"
 
 
 def ago(moment_utc: datetime, now_utc: datetime | None = None) -> str:
@@ -27,6 +35,10 @@ def ago(moment_utc: datetime, now_utc: datetime | None = None) -> str:
         if passed_s >= unit_s:
             return f"{int(passed_s // unit_s)} {word} ago"
     return "just now"
+
+
+def plural(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def inert(text: str) -> str:

@@ -17,3 +17,8 @@ def test_charts_and_the_live_component_give_an_agent_the_same_colour() -> None:
 
 def test_an_agent_that_is_not_in_the_pool_is_grey() -> None:
     assert palette.agent_colour("conductor", ["solver"], dark=False) == palette.NO_AGENT_LIGHT
+
+
+def test_a_dot_has_a_colour_for_either_theme() -> None:
+    dot = palette.agent_dot("checker", ["solver", "checker"])
+    assert f"light-dark({palette.LIGHT[1]}, {palette.DARK[1]})" in dot

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pages.components.words import ago, inert, seconds, usd
+from pages.components.words import ago, inert, plural, seconds, usd
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 
@@ -27,7 +27,24 @@ def test_an_unknown_cost_is_never_shown_as_nothing() -> None:
 
 def test_a_duration_that_is_not_there_yet_has_its_place() -> None:
     assert seconds(None) == "—"
-    assert seconds(1250) == "1.2 s"
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "words"),
+    [
+        (1250, "1.2 s"),
+        (59_949, "59.9 s"),
+        (59_950, "1 min 00 s"),
+        (3_599_499, "59 min 59 s"),
+        (7_800_000, "2 h 10 min"),
+    ],
+)
+def test_a_duration_is_written_as_in_the_live_view(duration_ms: float, words: str) -> None:
+    assert seconds(duration_ms) == words
+
+
+def test_one_of_a_thing_has_no_plural() -> None:
+    assert (plural(1, "step"), plural(2, "step")) == ("1 step", "2 steps")
 
 
 @pytest.mark.parametrize(

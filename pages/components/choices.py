@@ -1,0 +1,230 @@
+"""What the next run is made with: Conductor, pool, workers left out, budgets. Kept while one looks at other pages."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+import streamlit as st
+
+from conductor_core.engine.catalogue import ConductorOption, list_conductors
+from conductor_core.engine.pool import read_specs
+from conductor_core.engine.request import limits_from
+from conductor_core.errors import InspectorError
+from conductor_core.events import Limits
+from pages.components.session import current
+from pages.components.words import inert, plural
+
+CONDUCTOR, POOL = "conductor-choice", "pool-choice"
+MAX_STEPS, MAX_SECONDS, MAX_TOKENS, MAX_USD, MAX_DEPTH = (
+    "max-steps",
+    "max-seconds",
+    "max-tokens",
+    "max-usd",
+    "max-depth",
+)
+BUILT_IN_POOLS = {
+    "rehearsal": "rehearsal · simulated, no key needed",
+    "paper": "paper · seven real models, keys needed",
+}
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Choices:
+    conductor: str
+    pool: str
+    excluded: tuple[str, ...]
+    limits: Limits
+
+
+def now() -> Choices:
+    """What is chosen at this moment. Raises: PoolInvalid."""
+    names = [spec.name for spec in read_specs(pool())]
+    return Choices(
+        conductor=conductor(),
+        pool=pool(),
+        excluded=tuple(name for name in excluded() if name in names),
+        limits=limits(),
+    )
+
+
+def conductor() -> str:
+    return str(st.session_state.get(CONDUCTOR) or current().settings.conductor)
+
+
+def pool() -> str:
+    return str(st.session_state.get(POOL) or current().settings.pool)
+
+
+def use_pool(ref: str) -> None:
+    st.session_state[POOL] = ref
+
+
+def excluded_key() -> str:
+    """Each pool has its own list: another pool has other workers."""
+    return f"excluded:{pool()}"
+
+
+def excluded() -> list[str]:
+    return list(st.session_state.get(excluded_key()) or [])
+
+
+def exclude(name: str, out: bool) -> None:
+    st.session_state[excluded_key()] = [each for each in excluded() if each != name] + ([name] if out else [])
+
+
+def limits() -> Limits:
+    base = limits_from(current().settings)
+    state = st.session_state
+    return Limits(
+        max_steps=state.get(MAX_STEPS) or base.max_steps,
+        max_tokens=state.get(MAX_TOKENS, base.max_tokens),
+        max_usd=state.get(MAX_USD, base.max_usd),
+        max_seconds=state.get(MAX_SECONDS, base.max_seconds),
+        max_depth=state.get(MAX_DEPTH, base.max_depth),
+    )
+
+
+def offered_pools() -> list[str]:
+    """The one in use, the built-in ones, and the pool files of the data folder."""
+    settings = current().settings
+    files = sorted(str(file) for file in (settings.data_folder / "pools").glob("*.toml"))
+    return list(dict.fromkeys([pool(), settings.pool, *BUILT_IN_POOLS, *files]))
+
+
+def pool_label(ref: str) -> str:
+    return BUILT_IN_POOLS.get(ref) or f"{Path(ref).stem} · {ref}"
+
+
+def expander() -> None:
+    """Draws the expander, whose label sums up what is chosen inside."""
+    try:
+        names, fault = [spec.name for spec in read_specs(pool())], ""
+    except InspectorError as error:
+        names, fault = [], str(error)
+    with st.expander(_label(names), icon=":material/tune:", expanded=bool(fault), key="settings"):
+        left, middle, right = st.columns([6, 4, 4], gap="large")
+        with left:
+            _choose_conductor()
+        with middle:
+            _choose_pool(names, fault)
+        with right:
+            _choose_limits()
+
+
+def _label(names: list[str]) -> str:
+    chosen = limits()
+    left = len([name for name in names if name not in excluded()])
+    workers = f"{left} of {len(names)} workers" if left != len(names) else plural(left, "worker")
+    parts = [plural(chosen.max_steps, "step"), f"{chosen.max_seconds:g} s" if chosen.max_seconds else "no time limit"]
+    if chosen.max_tokens is not None:
+        parts.append(f"{chosen.max_tokens:,} tokens")
+    if chosen.max_usd is not None:
+        parts.append(f"${chosen.max_usd:.2f}")
+    pool_name = pool() if pool() in BUILT_IN_POOLS else Path(pool()).stem
+    chips = [f"Conductor: {conductor()}", f"Pool: {pool_name}, {workers}", f"Limits: {' · '.join(parts)}"]
+    return " ".join(f":gray-badge[{inert(chip)}]" for chip in chips)
+
+
+@st.cache_data(ttl=30, show_spinner=False)
+def conductor_options() -> dict[str, ConductorOption]:
+    """By what to call it. Kept for half a minute: looking at disks and memory is not free."""
+    return {option.ref: option for option in list_conductors(current().settings)}
+
+
+def _choose_conductor() -> None:
+    options = conductor_options()
+    offered = list(dict.fromkeys([conductor(), current().settings.conductor, *options]))
+    chosen = st.selectbox(
+        "Conductor",
+        offered,
+        index=offered.index(conductor()),
+        key=CONDUCTOR,
+        accept_new_options=True,
+        format_func=lambda ref: _conductor_label(ref, options.get(ref)),
+        help="What this machine has and could have. You may also type a folder, a hub id, or URL#MODEL of an "
+        "OpenAI-compatible server.",
+        persist_state="session",
+    )
+    st.caption(_what_running_does(chosen or "", options.get(chosen or "")))
+    st.html(_models(options.values(), chosen or ""))
+
+
+def _conductor_label(ref: str, option: ConductorOption | None) -> str:
+    return ref if option is None or option.downloaded else f"{ref} · to download"
+
+
+def _what_running_does(ref: str, option: ConductorOption | None) -> str:
+    if option is not None:
+        glyph = ":material/check_circle:" if option.downloaded else ":material/download:"
+        return f"{glyph if option.runnable else ':orange[:material/warning:]'} {inert(option.reason)}"
+    if "#" in ref:
+        return ":material/dns: A model on a server."
+    return ":material/download: A folder, or a hub id: running it downloads it unless it is on this machine."
+
+
+def _models(options: Iterable[ConductorOption], chosen: str) -> str:
+    """What this machine has and could have, as HTML: name, size, memory needed against memory there, state."""
+    rows = ['<span class="muted">Model</span>']
+    rows += [f'<span class="number muted">{head}</span>' for head in ("Size", "Memory", "Here")]
+    for option in options:
+        memory = f"{_size(option.memory_needed_bytes)} of {option.memory_there_bytes / GIB:.0f} GiB {option.memory}"
+        state = "✕ too large" if not option.runnable else "✓ yes" if option.downloaded else "↓ download"
+        name_class = "ellipsis chosen" if option.ref == chosen else "ellipsis"
+        rows.append(f'<span class="{name_class}" title="{escape(option.reason)}">{escape(option.name)}</span>')
+        rows += [f'<span class="number">{escape(cell)}</span>' for cell in (_size(option.size_bytes), memory, state)]
+    return f'<div class="cells models">{"".join(rows)}</div>'
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / GIB:.1f} GiB" if size_bytes >= GIB / 10 else f"{size_bytes / 2**20:.0f} MiB"
+
+
+def _choose_pool(names: list[str], fault: str) -> None:
+    offered = offered_pools()
+    st.selectbox(
+        "Pool",
+        offered,
+        index=offered.index(pool()),
+        key=POOL,
+        accept_new_options=True,
+        format_func=pool_label,
+        help="A built-in pool, or the path of a pool file (TOML). The Workers page shows who is in it.",
+        persist_state="session",
+    )
+    if fault:
+        st.error(fault, icon=":material/error:")
+        return
+    st.multiselect("Leave out", names, key=excluded_key(), placeholder="No worker is left out", persist_state="session")
+
+
+def _choose_limits() -> None:
+    base = limits_from(current().settings)
+    steps_at, depth_at, seconds_at = st.columns(3, gap="small")
+    steps_at.number_input("Steps", 1, 32, base.max_steps, key=MAX_STEPS, persist_state="session")
+    depth_at.number_input(
+        "Depth",
+        0,
+        8,
+        base.max_depth,
+        key=MAX_DEPTH,
+        help="How many rounds deep a step may ask the Conductor itself; 0: never.",
+        persist_state="session",
+    )
+    seconds_at.number_input(
+        "Seconds",
+        1.0,
+        None,
+        base.max_seconds,
+        step=60.0,
+        format="%.0f",
+        key=MAX_SECONDS,
+        placeholder="no limit",
+        persist_state="session",
+    )
+    tokens_at, usd_at = st.columns(2, gap="small")
+    tokens_at.number_input(
+        "Tokens", 1, None, base.max_tokens, placeholder="no limit", key=MAX_TOKENS, persist_state="session"
+    )
+    usd_at.number_input("USD", 0.0, None, base.max_usd, placeholder="no limit", key=MAX_USD, persist_state="session")

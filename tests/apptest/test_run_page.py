@@ -1,0 +1,192 @@
+from collections.abc import Callable
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from conductor_core import events as ev
+from conductor_core.chat import Usage
+from conductor_core.engine.request import RunRequest
+from conductor_core.errors import StoreFull, StoreLocked
+from conductor_core.trace import RunTrace
+from pages.components import choices
+from pages.components.session import Session
+
+Visit = Callable[..., AppTest]
+Retell = Callable[..., RunTrace]
+
+
+def run_in_address(app: AppTest, session: Session) -> RunTrace:
+    """The run that the page has just begun, once it is over."""
+    return session.host.wait(app.query_params["run"], 30)
+
+
+def test_the_first_page_offers_examples_and_says_what_a_run_is_made_with(visit: Visit) -> None:
+    app = visit()
+    labels = {button.label for button in app.button}
+    assert {"Run", "Plan only", "One shot", "Chain", "Fan-out", "Plan · solve · verify"} <= labels
+    label = app.expander[0].label.replace("\\", "")
+    for said in ("Conductor: tiny", "Pool: rehearsal, 7 workers", "Limits: 5 steps · 600 s"):
+        assert said in label
+
+
+def test_an_example_fills_the_task_in(visit: Visit) -> None:
+    app = visit()
+    app.button("example-0").click().run()
+    assert "tungsten" in str(app.text_area("task").value)
+
+
+def test_running_without_a_task_says_what_to_do_and_starts_nothing(visit: Visit, session: Session) -> None:
+    app = visit()
+    app.button("run").click().run()
+    assert "There is no task yet" in app.error[0].value
+    assert session.store.runs() == []
+
+
+def test_a_link_to_an_unknown_run_says_so_and_keeps_what_is_typed(visit: Visit) -> None:
+    app = visit(run="nowhere", state={"task": "typed before"})
+    assert "no run" in app.error[0].value.lower()
+    assert app.text_area("task").value == "typed before"
+
+
+def test_a_link_to_a_run_brings_its_task_and_its_timeline(visit: Visit, finished_run: RunTrace) -> None:
+    app = visit(run=finished_run.run_id)
+    assert app.text_area("task").value == finished_run.task
+    assert any("critical path" in each.value for each in app.markdown)
+    assert len(app.get("plotly_chart")) == 1
+
+
+def test_a_task_typed_by_a_person_is_kept_beside_the_task_of_the_run(visit: Visit, finished_run: RunTrace) -> None:
+    app = visit(run=finished_run.run_id, state={"task": "my own words"})
+    assert app.text_area("task").value == "my own words"
+    assert any("A train leaves" in each.value for each in app.caption)
+
+
+def test_the_task_of_another_run_replaces_one_that_nobody_changed(
+    visit: Visit, finished_run: RunTrace, retell: Retell
+) -> None:
+    other = retell(1000, task="another task")
+    app = visit(run=finished_run.run_id)
+    app.query_params["run"] = other.run_id
+    app.run()
+    assert app.text_area("task").value == "another task"
+
+
+def test_what_is_chosen_is_still_chosen_after_a_look_at_another_page(visit: Visit) -> None:
+    app = visit()
+    app.text_area("task").set_value("half a thought")
+    app.number_input(choices.MAX_STEPS).set_value(3)
+    app.number_input(choices.MAX_USD).set_value(0.5)
+    app.selectbox(choices.POOL).set_value("paper").run()
+    app.switch_page("../history.py").run()
+    app.switch_page("../run.py").run()
+    assert app.text_area("task").value == "half a thought"
+    assert app.number_input(choices.MAX_STEPS).value == 3
+    label = app.expander[0].label.replace("\\", "")
+    assert "Pool: paper" in label
+    assert "3 steps · 600 s · $0.50" in label
+
+
+def test_limits_and_workers_left_out_are_those_of_the_run(
+    visit: Visit, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[RunRequest, str, str]] = []
+
+    def start(request: RunRequest, conductor: str, pool: str) -> str:
+        started.append((request, conductor, pool))
+        raise StoreFull("no space left for the database")
+
+    monkeypatch.setattr(session.host, "start", start)
+    app = visit()
+    app.text_area("task").set_value("a task")
+    app.number_input(choices.MAX_STEPS).set_value(3)
+    app.number_input(choices.MAX_TOKENS).set_value(5000)
+    app.multiselect("excluded:rehearsal").set_value(["coder"])
+    app.button("run").click().run()
+    ((request, conductor, pool),) = started
+    assert (request.limits.max_steps, request.limits.max_tokens) == (3, 5000)
+    assert request.excluded == ("coder",)
+    assert (conductor, pool, request.task) == ("tiny", "rehearsal", "a task")
+
+
+def test_a_full_disk_at_the_start_is_one_line_and_the_task_stays(
+    visit: Visit, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: object) -> str:
+        raise StoreFull("no space left for the database")
+
+    monkeypatch.setattr(session.host, "start", start)
+    app = visit()
+    app.text_area("task").set_value("a long thought")
+    app.button("run").click().run()
+    assert [error.value for error in app.error] == ["no space left for the database"]
+    assert app.text_area("task").value == "a long thought"
+    assert "run" not in app.query_params
+
+
+def test_a_database_that_cannot_be_read_is_one_line_and_the_task_stays(
+    visit: Visit, session: Session, finished_run: RunTrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(run_id: str) -> None:
+        raise StoreLocked("the database is locked by another program")
+
+    app = visit(run=finished_run.run_id)
+    monkeypatch.setattr(session.store, "trace", locked)
+    app.run()
+    assert [error.value for error in app.error] == ["the database is locked by another program"]
+    assert app.text_area("task").value == finished_run.task
+
+
+def test_a_run_whose_record_failed_says_why_it_stopped(
+    visit: Visit, session: Session, retell: Retell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = retell(3)
+    monkeypatch.setattr(session.host, "error", lambda run_id: StoreFull("no space left for the database"))
+    app = visit(run=stuck.run_id)
+    assert "no space left for the database" in app.error[0].value
+
+
+def test_a_pool_file_that_cannot_be_used_is_shown_and_nothing_starts(visit: Visit, session: Session) -> None:
+    app = visit(state={choices.POOL: "/no/such/pool.toml", "task": "anything"})
+    assert any("pool.toml" in error.value for error in app.error)
+    app.button("run").click().run()
+    assert session.store.runs() == []
+    assert app.text_area("task").value == "anything"
+
+
+def test_an_interrupted_run_is_resumed_and_pays_no_finished_step_again(
+    visit: Visit, session: Session, finished_run: RunTrace, retell: Retell
+) -> None:
+    events = [stored.event for stored in session.store.events(finished_run.run_id)]
+    last_began = max(number for number, event in enumerate(events) if event.kind == "step.started")
+    stopped = retell(last_began, ev.RunInterrupted(run_id="", at_ms=events[last_began].at_ms))
+    app = visit(run=stopped.run_id)
+    assert app.button("go-on").label == "Resume · 2 finished steps are not paid again"
+    app.button("go-on").click().run()
+    trace = run_in_address(app, session)
+    assert (trace.parent_run_id, trace.resumed) == (stopped.run_id, True)
+    assert [step.status for step in trace.steps] == ["reused", "reused", "completed"]
+    assert trace.answer == finished_run.answer
+    assert session.store.trace(stopped.run_id)[0] == stopped
+
+
+def test_a_plan_is_run_as_it_stands_with_one_click(visit: Visit, session: Session, retell: Retell) -> None:
+    first_step = 2
+    planned = retell(
+        first_step,
+        ev.RunCompleted(run_id="", answer=None, usage=Usage(), cost_usd=0.0, duration_ms=1.0),
+        plan_only=True,
+    )
+    assert planned.status == "planned"
+    app = visit(run=planned.run_id)
+    assert app.button("go-on").label == "Run this plan"
+    assert not app.get("plotly_chart")
+    app.button("go-on").click().run()
+    trace = run_in_address(app, session)
+    assert trace.parent_run_id == planned.run_id
+    assert [step.status for step in trace.steps] == ["completed"] * 3
+
+
+def test_a_rerun_links_to_where_it_comes_from(visit: Visit, finished_run: RunTrace, retell: Retell) -> None:
+    child = retell(1000, parent_run_id=finished_run.run_id)
+    (link,) = visit(run=child.run_id).get("page_link")
+    assert link.proto.query_string == f"run={finished_run.run_id}"

@@ -1,0 +1,89 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from conductor_core.chat import WorkerSpec
+from conductor_core.engine import catalogue
+from conductor_core.engine.pool import read_specs
+from pages.components import choices
+
+Visit = Callable[..., AppTest]
+FOUND = WorkerSpec(name="llama", provider="openai", model="llama-3", base_url="http://127.0.0.1:11434/v1")
+
+
+def test_the_rehearsal_pool_says_that_it_is_simulated(visit: Visit) -> None:
+    app = visit("workers")
+    assert any("simulated" in each.value for each in app.caption)
+    assert len(app.toggle) == 7
+
+
+def test_a_worker_that_is_left_out_stays_so_on_the_run_page_and_back(visit: Visit) -> None:
+    app = visit("workers")
+    app.toggle("use:rehearsal:coder").set_value(False).run()
+    app.switch_page("../run.py").run()
+    assert app.multiselect("excluded:rehearsal").value == ["coder"]
+    assert "6 of 7 workers" in app.expander[0].label
+    app.switch_page("../workers.py").run()
+    assert app.toggle("use:rehearsal:coder").value is False
+    app.toggle("use:rehearsal:coder").set_value(True).run()
+    app.switch_page("../run.py").run()
+    assert app.multiselect("excluded:rehearsal").value == []
+
+
+def test_a_missing_key_is_named_by_its_variable(visit: Visit) -> None:
+    app = visit("workers", state={choices.POOL: "paper"})
+    assert any("OPENAI" in each.value and "missing" in each.value for each in app.markdown)
+
+
+def test_the_pool_chosen_here_is_the_one_the_run_page_uses(visit: Visit) -> None:
+    app = visit("workers")
+    app.selectbox("workers-pool").set_value("paper").run()
+    app.switch_page("../run.py").run()
+    assert app.selectbox(choices.POOL).value == "paper"
+    assert "paper, 7 workers" in app.expander[0].label
+
+
+def test_a_pool_file_that_cannot_be_used_is_shown_with_its_fault(visit: Visit) -> None:
+    app = visit("workers", state={choices.POOL: "/no/such/pool.toml"})
+    assert "pool.toml" in app.error[0].value
+    assert not app.toggle
+
+
+def test_a_check_tells_what_it_found(visit: Visit) -> None:
+    app = visit("workers")
+    app.button("check-planner").click().run()
+    assert not app.exception
+    assert sum(":green[" in each.value for each in app.markdown) == 1
+    app.button("check-all").click().run()
+    assert sum(":green[" in each.value for each in app.markdown) == 7
+
+
+def test_servers_that_were_found_become_the_pool_with_one_click(
+    visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "discover_local_servers", lambda: (FOUND,))
+    app = visit("workers")
+    app.button("look").click().run()
+    app.button("use-found").click().run()
+    file = tmp_path / "data" / "pools" / "local-servers.toml"
+    assert read_specs(str(file)) == (FOUND,)
+    assert app.selectbox("workers-pool").value == str(file)
+    assert [toggle.key for toggle in app.toggle] == [f"use:{file}:llama"]
+    app.switch_page("../run.py").run()
+    assert "local" in app.expander[0].label
+    assert "1 workers" not in app.expander[0].label
+
+
+def test_hostile_text_of_a_pool_file_is_shown_and_does_nothing(visit: Visit, tmp_path: Path) -> None:
+    file = tmp_path / "pool.toml"
+    file.write_text(
+        '[[worker]]\nname = "<img src=x>"\nprovider = "openai"\nmodel = "<script>1</script>"\n'
+        'base_url = "http://127.0.0.1:9/v1"\ndescription = "<b>bold</b>"\n'
+    )
+    app = visit("workers", state={choices.POOL: str(file)})
+    (row,) = (each.proto.body for each in app.get("html") if '"cells workers"' in each.proto.body)
+    assert "<img" not in row
+    assert "<script" not in row
+    assert "&lt;b&gt;bold" in row
