@@ -28,13 +28,14 @@ export class LiveWorkflow {
     })
     this.planButton = el("button", { type: "button", class: "quiet plan-button", onclick: () => this.select(null) })
     this.notice = el("div", { class: "notice-line", role: "alert", hidden: true })
-    this.empty = el("div", { class: "graph-empty" }, "The workflow appears here while the Conductor writes it.")
+    this.empty = el("div", { class: "graph-empty" })
+    this.how = el("div", { class: "graph-empty how" }, howItWorks())
     this.statuses = el("span", { class: "statuses" })
     const granted = el("span", { class: "granted-key" }, "━ what the selected step may see")
     const legend = el("div", { class: "legend", "aria-hidden": "true" }, this.statuses, granted)
     const keys = el("span", { class: "keys", "aria-hidden": "true" }, "←/→ select · Enter open")
     const footer = el("div", { class: "graph-footer" }, legend, el("span", { class: "spring" }), this.twin.element, keys)
-    const map = el("section", { class: "card map", "aria-label": "Workflow graph" }, this.planButton, this.graph.element, this.empty, footer)
+    const map = el("section", { class: "card map", "aria-label": "Workflow graph" }, this.planButton, this.graph.element, this.empty, this.how, footer)
     const work = el("div", { class: "work" }, this.panes.element, this.inspector.element)
     this.root = el("div", { class: "live-workflow" }, this.strip.element, this.notice, this.outcome.element, map, work)
     parent.querySelector(".reserved")?.remove()
@@ -150,8 +151,9 @@ export class LiveWorkflow {
     this.graph.show(model, selected)
     setText(this.statuses, legendText(model))
     this.showFigures()
-    this.empty.hidden = model.ordered().length > 0
-    setText(this.empty, emptyText(model))
+    this.how.hidden = model.run !== null
+    this.empty.hidden = model.run === null || model.ordered().length > 0
+    setText(this.empty, model.ended ? "No workflow came out of this run." : "The Conductor is reading the task…")
     setText(this.planButton, planText(model))
     this.planButton.hidden = model.run === null
     this.planButton.setAttribute("aria-pressed", selected === null ? "true" : "false")
@@ -236,10 +238,17 @@ function legendText(model) {
 
 const USUAL = new Set(["waiting", "running", "completed"])
 
-function emptyText(model) {
-  if (model.run === null) return "The workflow appears here while the Conductor writes it."
-  if (model.ended) return "No workflow came out of this run."
-  return "The Conductor is reading the task…"
+// Before the first run: what will stand here.
+function howItWorks() {
+  const cards = [
+    ["The Conductor plans", "It writes steps: what to do, which worker does it, and which earlier outputs that worker may see."],
+    ["Workers answer", "Each step starts as soon as what it may see is there. You watch the text arrive."],
+    ["You see and steer", "What each step saw, what was withheld, what it cost. Change a step; only what changed runs again."],
+  ]
+  return cards.flatMap(([title, text], index) => [
+    ...(index ? [el("span", { class: "how-arrow", "aria-hidden": "true" }, "→")] : []),
+    el("div", { class: "how-card" }, el("b", {}, title), el("p", {}, text)),
+  ])
 }
 
 function luminance(colour) {
