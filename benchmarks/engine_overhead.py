@@ -5,14 +5,14 @@
 
 A diamond is five steps, 0 -> 1, 2, 3 -> 4, of one second each: its critical path is three seconds. All steps are
 answered by one fake provider in a process of its own (``paced_provider``), 20 chunks a second and stream. Ours goes
-through the real HTTP worker, the engine and the durable event log (SQLite, WAL, synchronous=FULL), every streamed
-piece included; LangGraph through aiohttp nodes and its own SQLite checkpointer, also synchronous=FULL. Each
-measurement is a process of its own, the two systems in turn. ``wall`` runs from the first run's start to the last one's
-end. Reported: the median of the repeats, and the lowest and highest.
+through the engine's host (a waiting caller's thread a run), the real HTTP worker and the durable event log (SQLite,
+WAL, synchronous=FULL), every streamed piece included; LangGraph through aiohttp nodes and its own SQLite checkpointer,
+also synchronous=FULL. Each measurement is a process of its own, the two systems in turn. ``wall`` runs from the first
+run's start to the last one's end; ``median run`` is one run's. Reported: the median of the repeats, the lowest and the
+highest.
 """
 
 import argparse
-import asyncio
 import importlib.metadata
 import json
 import os
@@ -22,8 +22,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,43 +34,46 @@ BARS = {1: 1.02, 20: 1.05, 100: 1.15}
 CRITICAL_PATH_STEPS, STEPS = 3, 5
 
 
-async def ours(url: str, runs: int, seconds: float, chunks: int, database: str) -> dict[str, Any]:
-    """One measurement in this process, with every part as the product uses it."""
+def ours(url: str, runs: int, seconds: float, chunks: int, database: str) -> dict[str, Any]:
+    """One measurement in this process, through the doors that the pages and the command line use."""
     from conductor_core.chat import WorkerSpec
-    from conductor_core.engine.pool import Pool, open_worker
+    from conductor_core.engine.host import EngineHost
     from conductor_core.engine.request import RunRequest
-    from conductor_core.engine.runner import Engine
+    from conductor_core.events import PoolInfo
     from conductor_core.settings import Settings
     from conductor_core.workflow.model import Step, Workflow
     from storage.store import open_store
 
-    settings = Settings()
     store = open_store(f"sqlite:///{database}")
-    engine = Engine(store.log, settings)
-
-    def pool(model: str) -> Pool:
-        spec = WorkerSpec(name="paced", provider="openai", model=model, base_url=url, max_concurrency=1000)
-        return Pool(name="benchmark", workers={"paced": open_worker(spec, settings, 0)})
-
+    host = EngineHost(store.log, Settings())
     reads: tuple[tuple[int, ...], ...] = ((), (0,), (0,), (0,), (1, 2, 3))
     steps = tuple(Step(instruction="Solve the next part.", agent="paced", access_list=each) for each in reads)
     workflow = Workflow(steps=steps)
 
-    async def run(workers: Pool) -> float:
+    def run(model: str) -> float:
+        spec = WorkerSpec(name="paced", provider="openai", model=model, base_url=url, max_concurrency=1000)
+        pool = PoolInfo(name="benchmark", workers=(spec,))
         started = time.perf_counter()
-        trace = await engine.run(RunRequest(task="A diamond of five steps.", workflow=workflow), None, workers)
+        run_id = host.start(RunRequest(task="A diamond of five steps.", workflow=workflow), None, pool)
+        trace = host.wait(run_id, timeout_s=120)
         if trace.status != "completed" or not trace.answer:
             raise RuntimeError(f"run {trace.run_id} is not whole: {trace.status}, {trace.error}")
         return time.perf_counter() - started
 
-    warm = pool("paced/0.05/2")
-    await run(warm)
-    await warm.aclose()
-    workers = pool(f"paced/{seconds}/{chunks}")
-    started, cpu = time.perf_counter(), time.process_time()
-    walls_s = await asyncio.gather(*(run(workers) for _ in range(runs)))
-    wall_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu
-    await workers.aclose()
+    run("paced/0.05/2")
+    everybody = threading.Barrier(runs + 1)
+
+    def caller(_: int) -> float:
+        everybody.wait()
+        return run(f"paced/{seconds}/{chunks}")
+
+    with ThreadPoolExecutor(max_workers=runs) as callers:
+        results = callers.map(caller, range(runs))
+        everybody.wait()
+        started, cpu = time.perf_counter(), time.process_time()
+        walls_s = list(results)
+        wall_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu
+    host.close()
     store.close()
     with sqlite3.connect(database) as connection:
         ((events,),) = connection.execute("SELECT count(*) FROM events")
@@ -178,6 +183,6 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         _, _, url_, runs_, seconds_, chunks_, database_ = sys.argv
-        print(json.dumps(asyncio.run(ours(url_, int(runs_), float(seconds_), int(chunks_), database_))))
+        print(json.dumps(ours(url_, int(runs_), float(seconds_), int(chunks_), database_)))
     else:
         main()
