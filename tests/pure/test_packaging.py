@@ -32,7 +32,7 @@ def test_every_data_file_is_installed() -> None:
         folder = ROOT / SETUPTOOLS["package-dir"].get(package, package.replace(".", "/"))
         for pattern in patterns:
             # A pattern that ends in ** means files at any depth; pathlib's means folders.
-            found = {file for file in folder.glob(f"{pattern}/*" if pattern.endswith("**") else pattern)}
+            found = set(folder.glob(f"{pattern}/*" if pattern.endswith("**") else pattern))
             assert found, f"{package}: nothing is named {pattern}"
             installed |= {file for file in found if file.is_file()}
     assert there - installed == set()
