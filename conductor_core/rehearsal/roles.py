@@ -111,12 +111,22 @@ _MENTIONS = re.compile(
     r"(?:plan|outline|approach|strategy)\b",
     re.IGNORECASE,
 )
+_NOT_YET = re.compile(
+    r"\b(?:(?:do not|don't) (?:solve|compute|calculate|answer|write|code)\b[^.;:]{0,20}\byet"
+    r"|without (?:solving|computing|calculating|answering))\b",
+    re.IGNORECASE,
+)
 _LONGEST_READ = 4000
 
 
 def read_role(own_words: str) -> Role:
-    """The role that an instruction asks for first, the question itself left out; ``solve`` if it names none."""
+    """The role that an instruction asks for first, the question itself left out; ``solve`` if it names none.
+
+    What is not to be done yet is to be planned.
+    """
     text = _MENTIONS.sub(" ", own_words[:_LONGEST_READ])
+    if _NOT_YET.search(text):
+        return "plan"
     first: list[tuple[int, int, Role]] = []
     for rank, (role, pattern) in enumerate(_ROLES):
         match = pattern.search(text)

@@ -43,6 +43,8 @@ from conductor_core.rehearsal.roles import read_role
         ("Put the content above into exactly the form asked for:", "format"),
         ("Split this calculation into its parts; do not compute yet:", "plan"),
         ("Work out each part of the plan above:", "solve"),
+        ("Solve this word problem, name what is known and in which order; do not solve it yet:", "plan"),
+        ("Say what is given and asked, without solving it:", "plan"),
         ("", "solve"),
     ],
 )
