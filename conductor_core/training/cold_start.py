@@ -25,9 +25,9 @@ from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
     GenerationConfig,
-    PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen2Tokenizer,
     Trainer,
     TrainerCallback,
     TrainingArguments,
@@ -59,7 +59,7 @@ class Encoded(Dataset[dict[str, Any]]):
     def __init__(
         self,
         drawn: Sequence[Example],
-        tokenizer: PreTrainedTokenizerFast,
+        tokenizer: Qwen2Tokenizer,
         batch_size: int,
         *,
         thought_only: float = 0.0,
@@ -150,7 +150,7 @@ class Progress(TrainerCallback):
             file.write(line + "\n")
 
 
-def build_model(config: ColdStartConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+def build_model(config: ColdStartConfig, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
     """A model with random weights, in float32."""
     set_seed(config.seed)
     shape = config.model.model_dump() | {"vocab_size": len(tokenizer)}
@@ -192,7 +192,7 @@ def train(config: ColdStartConfig, out: Path, *, held_out: int = 128) -> Qwen2Fo
     trainer.pop_callback(_printer(trainer))
     trainer.train()
     model.set_attn_implementation("sdpa")
-    model.bfloat16()  # type: ignore[no-untyped-call] - untyped in transformers
+    model.bfloat16()
     save(model, tokenizer, out)
     return model
 
@@ -240,14 +240,14 @@ def _arguments(config: ColdStartConfig, out: Path) -> TrainingArguments:
     )
 
 
-def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+def save(model: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, out: Path) -> None:
     """Writes the folder that the local Conductor loads: weights as safetensors, tokenizer, ``conductor.json``."""
-    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call] - untyped in transformers
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]  # untyped in transformers
         do_sample=False, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
     )
     model.save_pretrained(out, safe_serialization=True)
     tokenizer.save_pretrained(out)
-    (out / "conductor.json").write_text(json.dumps({"prompt": "short", "max_tokens": 512}) + "\n", encoding="utf-8")
+    (out / "conductor.json").write_text(json.dumps({"prompt": "short"}) + "\n", encoding="utf-8")
 
 
 def weights_sha256(folder: Path) -> str:

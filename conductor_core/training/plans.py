@@ -120,14 +120,18 @@ def _fitting(variants: list[dict[str, Any]], difficulty: str, max_steps: int) ->
         variant["steps"] for variant in variants if difficulty in variant["for"] and len(variant["steps"]) <= max_steps
     ]
     if steps:
-        return list(max(steps, key=lambda each: len(each)))
+        return _longest(steps)
     easier = {"short", *DIFFICULTIES[: DIFFICULTIES.index(difficulty)]}
     fits = [
         variant["steps"] for variant in variants if easier & set(variant["for"]) and len(variant["steps"]) <= max_steps
     ]
     if not fits:
         fits = [variant["steps"] for variant in variants if len(variant["steps"]) <= max_steps]
-    return list(max(fits, key=lambda each: len(each)))
+    return _longest(fits)
+
+
+def _longest(variants: list[list[list[Any]]]) -> list[list[Any]]:
+    return max(variants, key=len)
 
 
 def _fan(task: Task, max_steps: int) -> list[list[Any]]:

@@ -4,10 +4,12 @@ Digits stand alone (an ordinal is then one token wherever it occurs), the marker
 token each, and so is the ``{question}`` macro (an ordinary token: it is written, and must survive decoding).
 """
 
+import json
 from collections.abc import Iterable
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import Qwen2Tokenizer
 
 from conductor_core.conductors.short_prompt import MARKERS
 from conductor_core.training.plans import QUESTION
@@ -15,8 +17,11 @@ from conductor_core.training.plans import QUESTION
 END, PAD = "<|end|>", "<|pad|>"
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """A tokenizer of exactly ``vocab_size`` entries (fewer if the texts are too poor for so many)."""
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Qwen2Tokenizer:
+    """A tokenizer of exactly ``vocab_size`` entries (fewer if the texts are too poor for so many).
+
+    It is a ``Qwen2Tokenizer``, because transformers opens every tokenizer beside a Qwen2 model as one.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -31,7 +36,15 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
         show_progress=False,
     )
     tokenizer.train_from_iterator((text.replace(QUESTION, "") for text in texts), trainer)
-    tokenizer.add_tokens([AddedToken(QUESTION, special=False, normalized=False)])
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call] - untyped in transformers
-        tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, clean_up_tokenization_spaces=False
+    learned = json.loads(tokenizer.to_str())["model"]
+    merges: Any = [tuple(pair) for pair in learned["merges"]]
+    opened = Qwen2Tokenizer(
+        vocab=learned["vocab"],
+        merges=merges,
+        unk_token=END,  # never used: no byte is unknown
+        eos_token=END,
+        pad_token=PAD,
+        extra_special_tokens=list(MARKERS),
     )
+    opened.add_tokens([AddedToken(QUESTION, special=False, normalized=False)])
+    return opened

@@ -1,0 +1,98 @@
+"""The corpus: every plan is legal for its pool and limit, carries the task, and comes again by its seed."""
+
+import itertools
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conductor_core.training.corpus import Example, draw_example, examples
+from conductor_core.training.plans import QUESTION
+from conductor_core.training.tasks import draw_task
+from conductor_core.workflow.model import Workflow
+from conductor_core.workflow.parser import parse_completion
+from conductor_core.workflow.topology import topology
+from conductor_core.workflow.validation import validate
+
+
+def _workflow(example: Example) -> Workflow:
+    """The example's completion as the app reads it; fails on any fault, repair or warning."""
+    parsed = parse_completion(example.completion)
+    assert parsed.repairs == ()
+    if example.request.parent is not None and parsed.is_stop:
+        return Workflow(steps=())
+    checked = validate(
+        parsed,
+        [worker.name for worker in example.request.agents],
+        max_steps=example.request.max_steps,
+        allow_recursion=example.request.allow_recursion,
+    )
+    assert checked.workflow is not None, checked.faults
+    assert checked.warnings == ()
+    return checked.workflow
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**63))
+def test_every_plan_is_legal_and_every_step_has_the_task(seed: int) -> None:
+    example = draw_example(random.Random(seed))
+    workflow = _workflow(example)
+    holds = [QUESTION in step.instruction for step in workflow.steps]
+    for index, step in enumerate(workflow.steps):
+        assert holds[index] or any(holds[earlier] for earlier in workflow.reads(index))
+        assert not any(mark in step.instruction for mark in '[]<>|\\"\n')
+        assert step.instruction[0].isupper()
+
+
+def test_one_seed_makes_the_same_examples_and_another_makes_others() -> None:
+    first, again, other = (list(itertools.islice(examples(seed), 40)) for seed in (7, 7, 8))
+    assert first == again
+    assert first != other
+
+
+def test_plans_are_of_many_shapes_and_the_harder_the_longer() -> None:
+    drawn = [example for example in itertools.islice(examples(1), 1500) if example.request.max_steps >= 5]
+    shapes = {topology(_workflow(example)) for example in drawn}
+    assert shapes >= {"stop", "one shot", "chain", "fan-out", "tree", "debate"}
+    lengths = {
+        difficulty: [len(each.plan.steps) for each in drawn if each.task.difficulty == difficulty]
+        for difficulty in ("easy", "medium", "hard")
+    }
+    means = [sum(lengths[difficulty]) / len(lengths[difficulty]) for difficulty in ("easy", "medium", "hard")]
+    assert means == sorted(means)
+    assert means[0] < 2 < means[2]
+
+
+def test_the_conductor_is_named_only_where_it_is_offered_and_reads_an_answer() -> None:
+    named = 0
+    for example in itertools.islice(examples(2), 1500):
+        for step in example.plan.steps:
+            if step.ordinal == len(example.request.agents):
+                named += 1
+                assert example.request.allow_recursion
+                assert step.access_list
+    assert named > 10
+
+
+def test_a_settled_parent_is_ended_with_three_empty_lists_and_a_doubtful_one_is_not() -> None:
+    inner = [example for example in itertools.islice(examples(3), 1500) if example.request.parent is not None]
+    stops = [example for example in inner if not example.plan.steps]
+    assert 0.3 < len(stops) / len(inner) < 0.7
+    assert all(example.completion.endswith("model_id = []\nsubtasks = []\naccess_list = []") for example in stops)
+    responses = [example.request.parent.last_response for example in stops if example.request.parent is not None]
+    assert not any("not sure" in response or "Error" in response for response in responses)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
+def test_the_step_limit_is_kept(limit: int) -> None:
+    drawn = [example for example in itertools.islice(examples(4), 800) if example.request.max_steps == limit]
+    assert drawn
+    assert max(len(example.plan.steps) for example in drawn) == limit
+
+
+def test_tasks_are_varied() -> None:
+    rng = random.Random(0)
+    tasks = [draw_task(rng) for _ in range(1000)]
+    assert len({task.text for task in tasks}) > 900
+    assert len({task.kind for task in tasks}) >= 20
