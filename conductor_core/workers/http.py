@@ -126,9 +126,11 @@ class _StrictBytes(httpx2.AsyncByteStream):
             allowed -= len(part)
             if allowed < 0:
                 raise _too_large(self._spec)
+            held = len(decoder.getstate()[0])
             try:
                 decoder.decode(part)
-            except UnicodeDecodeError:
+            except UnicodeDecodeError as error:
+                yield part[: max(0, error.start - held)]  # what was said before it is kept
                 raise WorkerFailed(f"worker {self._spec.name}: sent bytes that are not UTF-8; try again") from None
             yield part
 

@@ -52,6 +52,16 @@ async def test_a_bad_stream(provider: ScriptedProvider, reply: Reply, kind: type
     assert "<" not in str(caught)
 
 
+async def test_what_came_before_invalid_utf_8_is_kept(provider: ScriptedProvider) -> None:
+    said, broken = sse(delta("so far ü")), sse(delta("lost"))[:-6] + b"\xff\xfe\n\n"
+    pieces = [said + broken], [said[:-8], said[-8:] + broken], [said, broken[:-3], broken[-3:]]
+    for parts in pieces:
+        provider.then(Reply(parts))
+        caught, partial = await fails(provider.spec(), WorkerFailed)
+        assert "not UTF-8" in str(caught)
+        assert partial == "so far ü"
+
+
 async def test_a_stream_cut_in_mid_word_keeps_what_arrived(provider: ScriptedProvider) -> None:
     provider.then(cut_after("the answer is forty-t"))
     caught, partial = await fails(provider.spec(), WorkerStreamCut)
