@@ -100,7 +100,7 @@ class Budget:
             usd = self._known_usd + sum(call.cost_usd or 0.0 for call in self._live.values())
             if 0 < usd >= max_usd:
                 raise LimitReached(
-                    f"the cost limit of this run is reached: {usd:.4f} of {max_usd:.4f} USD", limit="usd"
+                    f"the cost limit of this run is reached: {usd:.6f} of {max_usd:g} USD", limit="usd"
                 )
 
     def total(self) -> tuple[Usage, float | None]:

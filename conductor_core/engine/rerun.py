@@ -128,7 +128,7 @@ def _why_run(source: RunTrace, workflow: Workflow, index: int) -> str:
         return f"{' and '.join(changes)} changed"
     recorded = source.steps[index]
     if not recorded.answered:
-        return f"has no answer in run {source.run_id}: it is {recorded.status} there"
+        return f"has no answer in run {source.run_id}: it ended {recorded.status} there"
     if now.agent == CONDUCTOR_AGENT:
         return "the plan around it changed, which the Conductor sees"
     if any(before.steps[earlier] != workflow.steps[earlier] for earlier in workflow.reads(index)):

@@ -71,7 +71,7 @@ def test_settled_costs_add_up() -> None:
     budget.begin_call((1,), 5, PRICE)
     budget.settle((1,), 5)
     budget.check()
-    with pytest.raises(LimitReached, match=r"10\.0000 of 10\.0000 USD"):
+    with pytest.raises(LimitReached, match=r"10\.000000 of 10 USD"):
         budget.begin_call((2,), 1, PRICE)
 
 

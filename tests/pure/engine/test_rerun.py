@@ -274,7 +274,7 @@ async def test_the_preview_names_steps_without_an_answer() -> None:
     a, b, _ = workers_of(unlike)
     first, _ = await run(a, b, bad, workflow=DIAMOND)
     told = preview(first, DIAMOND, pool_of(*workers_of(unlike)), SETTINGS)
-    assert told.will_run[0].reason == f"has no answer in run {first.run_id}: it is failed there"
+    assert told.will_run[0].reason == f"has no answer in run {first.run_id}: it ended failed there"
 
 
 async def test_the_preview_estimates_from_the_source() -> None:
