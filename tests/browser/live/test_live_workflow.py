@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
 
 from tests.browser.conftest import PATIENCE_MS, App
 
@@ -174,3 +174,52 @@ CONTRAST = """
   return found
 }
 """
+
+
+def test_a_broken_connection_comes_back_with_nothing_lost_or_doubled(
+    app: App, open_page: OpenPage, start_run: StartRun
+) -> None:
+    page = open_page("about:blank")
+    broken: list[int] = []
+
+    def break_after_a_while(socket: WebSocketRoute) -> None:
+        server = socket.connect_to_server()
+        passed = 0
+
+        def forward(message: str | bytes) -> None:
+            nonlocal passed
+            passed += 1
+            if passed == 6 and len(broken) < 2:
+                broken.append(passed)
+                server.close()
+                socket.close(code=1011)
+            else:
+                socket.send(message)
+
+        server.on_message(forward)
+
+    page.route_web_socket(re.compile("/live$"), break_after_a_while)
+    run_id = start_run()
+    page.goto(app.run_url(run_id))
+    expect(page.locator(".strip .pill").first).to_contain_text("Completed 5 of 5")
+    trace = app.store.trace(run_id)[0]
+    whole = open_page(app.run_url(run_id))
+    expect(whole.locator(".strip .pill").first).to_contain_text("Completed 5 of 5")
+    for key in range(len(trace.steps)):
+        prose = f'.pane[data-step="{key}"] .prose'
+        expect(page.locator(prose)).to_have_text(whole.locator(prose).inner_text(), use_inner_text=True)
+    assert broken
+
+
+def test_another_run_takes_the_place_of_the_first(app: App, open_page: OpenPage, start_run: StartRun) -> None:
+    first, second = (
+        start_run(),
+        start_run(("scientist", "{question}", ()), task="What is the chemical symbol of tungsten?"),
+    )
+    app.engine.wait(first, 60)
+    app.engine.wait(second, 60)
+    page = open_page(app.run_url(first))
+    expect(page.locator(".pane")).to_have_count(5)
+    page.goto(app.run_url(second))
+    expect(page.locator(".pane")).to_have_count(1)
+    expect(page.locator(".outcome")).to_contain_text("W")

@@ -53,9 +53,18 @@ export class Graph {
     this.selected = selected
     if (changed) {
       this.layout = model.layout
-      this.place()
+      if (this.layout) this.place()
+      else this.clear()
     }
     this.repaint()
+  }
+
+  // Another run is coming; its room stays.
+  clear() {
+    this.turn = null
+    this.nodes.clear()
+    this.places.clear()
+    this.moved = false
   }
 
   restyle(root) {
@@ -208,7 +217,7 @@ export class Graph {
   }
 
   paintEdges(ctx) {
-    if (!this.theme) return
+    if (!this.theme || !this.layout) return
     const at = (layer) => layer * this.pitch
     for (const band of this.layout.bands) {
       const opener = this.places.get(pathKey(band.path))

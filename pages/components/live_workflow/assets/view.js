@@ -57,6 +57,7 @@ export class LiveWorkflow {
     this.selected = null
     this.following = true
     this.cancelling = false
+    this.unknown = null
     this.connection = ""
     this.touched = { whole: true, steps: new Set() }
     this.stale = false
@@ -157,7 +158,7 @@ export class LiveWorkflow {
     setText(this.planButton, planText(model))
     this.planButton.hidden = model.run === null
     this.planButton.setAttribute("aria-pressed", selected === null ? "true" : "false")
-    this.notice.hidden = !this.unknown
+    this.notice.hidden = this.unknown === null
     setText(this.notice, this.unknown ?? "")
     this.root.dataset.status = model.run?.status ?? "none"
   }

@@ -1,0 +1,80 @@
+"""Runs for the pages: made at once by this process in the app's database, or begun by the page itself."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from conductor_core.engine.host import EngineHost
+from conductor_core.engine.request import RunRequest
+from conductor_core.settings import Settings
+from conductor_core.trace import RunTrace
+from conductor_core.workflow.model import AccessList, Step, Workflow
+from storage import Store
+from tests.browser.conftest import PATIENCE_MS, App
+
+TASK = (
+    "A train leaves at 09:40 and covers 210 km at 84 km/h, waits 12 minutes, then covers 95 km at 76 km/h. When does "
+    "it arrive? Check the result independently."
+)
+PLAN: tuple[tuple[str, str, AccessList], ...] = (
+    ("planner", "Break the journey into legs: {question}", ()),
+    ("reasoner", "Solve each leg, following the plan: {question}", (0,)),
+    ("calculator", "Compute the total, following the plan: {question}", (0,)),
+    ("verifier", "Recompute both results: {question}", "all"),
+    ("writer", "State the arrival time in one sentence.", (3,)),
+)
+
+Make = Callable[..., RunTrace]
+
+
+@pytest.fixture(autouse=True)
+def _patience() -> None:
+    expect.set_options(timeout=PATIENCE_MS)
+
+
+@pytest.fixture(scope="session")
+def make_run(app: App) -> Iterator[Make]:
+    """A run of PLAN (or of the given steps) that is over: made by this process, whose workers answer at once."""
+    with runs_in(app.store) as make:
+        yield make
+
+
+@contextmanager
+def runs_in(store: Store) -> Iterator[Make]:
+    """Makes runs in ``store``."""
+    host = EngineHost(store.log, Settings(rehearsal_tokens_per_s=0))
+
+    def make(*steps: tuple[str, str, AccessList], task: str = TASK, plan_only: bool = False) -> RunTrace:
+        workflow = Workflow(
+            steps=tuple(
+                Step(agent=agent, instruction=told, access_list=access) for agent, told, access in steps or PLAN
+            )
+        )
+        request = RunRequest(task=task, workflow=workflow, by="page", plan_only=plan_only)
+        # Playwright's event loop has this thread; the engine is asked from another.
+        with ThreadPoolExecutor(1) as aside:
+            return aside.submit(lambda: host.wait(host.start(request, None, "rehearsal"), 60)).result()
+
+    yield make
+    host.close()
+
+
+def status(page: Page) -> Locator:
+    """The pill that says how the run stands."""
+    return page.locator(".strip .pill").first
+
+
+def run_of(page: Page, app: App) -> RunTrace:
+    """The run in the page's address."""
+    return app.store.trace(page.url.split("run=")[1])[0]
+
+
+def begin_here(page: Page, app: App, plan: RunTrace) -> None:
+    """Opens ``plan`` and lets the app itself run it: then the page can cancel it."""
+    page.goto(app.run_url(plan.run_id))
+    page.get_by_role("button", name="Run this plan").click()
+    expect(status(page)).to_contain_text("Running")
+    page.wait_for_url(lambda url: plan.run_id not in url)

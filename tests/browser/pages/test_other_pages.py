@@ -1,0 +1,116 @@
+"""History and Workers in a real browser, and what holds for every page: both themes, 1280 px, inert text."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.browser.conftest import App
+from tests.browser.pages.conftest import TASK, Make, run_of, status
+
+OpenPage = Callable[..., Page]
+HOSTILE = (
+    '<img src="http://evil.example/a.png" onerror="window.pwned=1"><script>window.pwned=1</script> '
+    "![x](http://evil.example/b.png) [y](javascript:window.pwned=1) :red[z] $x$"
+)
+
+
+def test_history_opens_a_run_and_the_typed_task_is_not_lost(app: App, open_page: OpenPage, make_run: Make) -> None:
+    run = make_run(task="A task that only this test has")
+    page = open_page(app.url)
+    page.get_by_label("Task", exact=True).fill("half a thought")
+    page.get_by_label("Task", exact=True).blur()
+    page.get_by_role("link", name="History").click()
+    page.get_by_label("Search tasks").fill("only this test")
+    page.get_by_label("Search tasks").press("Enter")
+    rows = page.locator('[class*="st-key-run-row-"] .cells.runs:not(.head)')
+    expect(rows).to_have_count(1)
+    expect(rows.first).to_contain_text("✓ completed")
+    page.get_by_role("link", name="A task that only this test has").click()
+    page.wait_for_url(re.compile(run.run_id))
+    expect(status(page)).to_contain_text("Completed 5 of 5")
+    expect(page.get_by_label("Task", exact=True)).to_have_value("half a thought")
+    expect(page.get_by_text("The task of the run below: A task that only this test has")).to_be_visible()
+
+
+def test_a_worker_left_out_is_in_no_plan(app: App, open_page: OpenPage) -> None:
+    page = open_page(f"{app.url}/workers")
+    planner = page.locator('[class*="st-key-worker-row-"]', has_text="planner").first
+    expect(planner).to_contain_text("simulated")
+    planner.get_by_text("In use").click()
+    page.get_by_role("link", name="Run", exact=True).click()
+    expect(page.get_by_text("6 of 7 workers")).to_be_visible()
+    page.get_by_role("button", name="One shot").click()
+    expect(page.get_by_label("Task", exact=True)).to_have_value(re.compile("tungsten"))
+    page.get_by_role("button", name="Plan only").click()
+    page.wait_for_url(re.compile("run="))
+    expect(status(page)).to_contain_text("Plan")
+    assert "planner" not in [spec.name for spec in run_of(page, app).pool.workers]
+
+
+def test_a_check_says_how_each_worker_is(app: App, open_page: OpenPage) -> None:
+    page = open_page(f"{app.url}/workers")
+    page.get_by_role("button", name="Check all").click()
+    expect(page.locator('[class*="st-key-worker-row-"]', has_text="simulated")).to_have_count(7)
+    expect(page.get_by_text("check_circle")).to_have_count(7)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_page_fits_1280_px_and_follows_the_theme(
+    app: App, open_page: OpenPage, make_run: Make, dark: bool
+) -> None:
+    run = make_run()
+    page = open_page(app.url, dark=dark, width=1280)
+    for path, shown in (
+        ("run", ".live-workflow"),
+        (f"run?run={run.run_id}", ".st-key-timeline .js-plotly-plot"),
+        ("history", ".cells.runs"),
+        ("workers", ".cells.workers"),
+    ):
+        page.goto(f"{app.url}/{path}")
+        expect(page.locator(shown).first).to_be_visible()
+        assert page.evaluate(SIDEWAYS) == [], path
+        ground = page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor")
+        assert ground == ("rgb(13, 17, 23)" if dark else "rgb(255, 255, 255)")
+    page.goto(app.run_url(run.run_id))
+    page.get_by_role("button", name="Edit plan").click()
+    expect(page.locator(".st-key-plan-editor")).to_be_visible()
+    assert page.evaluate(SIDEWAYS) == []
+
+
+# What is wider than the window, or scrolls sideways inside the page.
+SIDEWAYS = """
+() => {
+  const wide = [document.scrollingElement, document.querySelector('[data-testid="stMain"]')]
+    .filter((each) => each.scrollWidth > each.clientWidth + 1)
+  const out = [...document.querySelectorAll('.stMain [class*="st-key-"]')]
+    .filter((each) => each.getBoundingClientRect().right > window.innerWidth + 1)
+  return [...wide, ...out].map((each) => each.className)
+}
+"""
+
+
+def test_hostile_text_does_nothing_on_any_page(app: App, open_page: OpenPage, make_run: Make) -> None:
+    run = make_run(("planner", f"{HOSTILE} {{question}}", ()), task=HOSTILE, plan_only=True)
+    page = open_page("about:blank")
+    foreign: list[str] = []
+
+    def watch(route: Route) -> None:
+        foreign.append(route.request.url)
+        route.abort()
+
+    page.route(lambda url: not url.startswith((app.url, "data:", "blob:", "about:")), watch)
+    page.goto(f"{app.url}/history")
+    expect(page.get_by_text("<script>window.pwned=1</script>").first).to_be_visible()
+    page.goto(app.run_url(run.run_id))
+    expect(page.get_by_label("Task", exact=True)).to_have_value(HOSTILE)
+    page.get_by_label("Task", exact=True).fill(TASK)
+    page.get_by_label("Task", exact=True).blur()
+    expect(page.get_by_text("The task of the run below")).to_contain_text("<script>window.pwned=1</script>")
+    page.get_by_role("button", name="Edit plan").click()
+    page.locator('[class*="st-key-edit-row-0"] button').first.click()
+    expect(page.locator('[class*="st-key-edit-row-0"]')).to_contain_text("<script>window.pwned=1</script>")
+    assert page.evaluate("window.pwned") is None
+    assert page.locator('.stMain img[src*="evil"], .stMain a[href*="javascript"]').count() == 0
+    assert foreign == []

@@ -1,0 +1,177 @@
+"""The main job in a real browser: a task in, a workflow drawn and run, changed and run again."""
+
+import contextlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from conductor_core.settings import Settings
+from storage import open_store
+from tests.browser.conftest import App
+from tests.browser.pages.conftest import TASK, Make, begin_here, run_of, runs_in, status
+
+OpenPage = Callable[..., Page]
+TASK_FIELD = "Task"
+
+
+def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page: OpenPage) -> None:
+    page = open_page(app.url)
+    expect(page.get_by_text("The answer stands here")).to_be_visible()
+    page.get_by_label(TASK_FIELD).fill(TASK)
+    page.locator(".st-key-run button").click()
+    page.wait_for_url(re.compile("run="))
+    expect(page.locator(".plan-button")).to_contain_text("plan by tiny")
+    expect(page.locator('.pane[data-status="running"] .prose.streaming').first).to_be_visible()
+    expect(status(page)).to_contain_text("Completed")
+    trace = run_of(page, app)
+    assert trace.conductor is not None
+    assert trace.conductor.name == "tiny"
+    expect(page.locator(".pane")).to_have_count(len(list(trace.walk())))
+    expect(page.locator(".outcome-title")).to_have_text("Answer")
+    expect(page.get_by_text("critical path").first).to_be_visible()
+    expect(page.locator(".st-key-timeline .js-plotly-plot")).to_be_visible()
+    expect(page.get_by_label(TASK_FIELD)).to_have_value(TASK)
+
+
+def test_an_example_is_planned_only_then_changed_then_run(app: App, open_page: OpenPage) -> None:
+    page = open_page(app.url)
+    page.get_by_role("button", name="One shot").click()
+    expect(page.get_by_label(TASK_FIELD)).to_have_value(re.compile("tungsten"))
+    page.get_by_role("button", name="Plan only").click()
+    expect(status(page)).to_contain_text("Plan")
+    planned = run_of(page, app)
+    page.get_by_role("button", name="Edit plan").click()
+    page.locator('[class*="st-key-edit-row-0"] button').first.click()
+    page.get_by_label("Instruction of step 0").fill("Answer in one word: {question}")
+    page.get_by_label("Instruction of step 0").blur()
+    expect(page.locator('[class*="st-key-edit-row-0"]')).to_contain_text("instruction changed")
+    page.locator(".st-key-start-edited button").click()
+    expect(status(page)).to_contain_text("Completed")
+    trace = run_of(page, app)
+    assert trace.parent_run_id == planned.run_id
+    assert trace.steps[0].instruction == "Answer in one word: {question}"
+
+
+def test_two_of_five_steps_run_again_and_three_are_reused(app: App, open_page: OpenPage, make_run: Make) -> None:
+    source = make_run()
+    page = open_page(app.run_url(source.run_id))
+    expect(status(page)).to_contain_text("Completed 5 of 5")
+    page.get_by_label(re.compile("Step 3, verifier")).click()
+    expect(page.locator(".inspector h3")).to_have_text("Step 3 · verifier")
+    page.get_by_role("tab", name="Edit").click()
+    page.get_by_role("button", name="Edit this step").click()
+    page.get_by_label("Instruction of step 3").fill("Check both results in another way: {question}")
+    page.get_by_label("Instruction of step 3").blur()
+    start = page.locator(".st-key-start-edited button")
+    expect(start).to_contain_text("Re-run 2 of 5 steps")
+    expect(page.locator(".st-key-plan-editor")).to_contain_text("3, 4 will run · ↺ 0, 1, 2 reused")
+    start.click()
+    expect(status(page)).to_contain_text("Completed 5 of 5")
+    page.wait_for_url(lambda url: source.run_id not in url)
+    expect(page.locator('.pane[data-status="reused"]')).to_have_count(3)
+    expect(page.locator('.pane[data-status="completed"]')).to_have_count(2)
+    trace = run_of(page, app)
+    assert [step.output for step in trace.steps[:3]] == [step.output for step in source.steps[:3]]
+    where = page.locator('.pane[data-step="1"]').get_by_role("link")
+    expect(where).to_have_attribute("href", f"?run={source.run_id}")
+    page.locator(".st-key-way-here a").click()
+    page.wait_for_url(re.compile(source.run_id))
+    expect(page.locator('.pane[data-status="completed"]')).to_have_count(5)
+
+
+def test_faults_stand_at_their_field_and_the_keyboard_takes_them_back(
+    app: App, open_page: OpenPage, make_run: Make
+) -> None:
+    page = open_page(app.run_url(make_run().run_id))
+    page.get_by_role("button", name="Edit plan").click()
+    page.locator('[class*="st-key-edit-row-2"] button').first.click()
+    page.get_by_label("Instruction of step 2").fill(" ")
+    page.get_by_label("Instruction of step 2").blur()
+    expect(page.locator('[class*="st-key-edit-fields-2"]')).to_contain_text("instruction")
+    expect(page.locator(".st-key-start-edited button")).to_be_disabled()
+    page.keyboard.press("Control+Alt+z")
+    expect(page.get_by_label("Instruction of step 2")).to_have_value(re.compile("Compute the total"))
+    expect(page.locator(".st-key-start-edited button")).to_be_enabled()
+
+
+def test_a_run_is_cancelled_and_taken_up_again(app: App, open_page: OpenPage, make_run: Make) -> None:
+    page = open_page("about:blank")
+    begin_here(page, app, make_run(plan_only=True))
+    expect(page.locator('.pane[data-step="0"]')).to_have_attribute("data-status", "completed")
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    expect(status(page)).to_contain_text("Cancelled")
+    cancelled = run_of(page, app)
+    assert cancelled.steps[0].status == "completed"
+    expect(page.locator(".outcome")).to_contain_text("Cancelled from this page")
+    page.get_by_role("button", name=re.compile("^Resume")).click()
+    page.wait_for_url(lambda url: cancelled.run_id not in url)
+    expect(status(page)).to_contain_text("Completed 5 of 5")
+    resumed = run_of(page, app)
+    assert (resumed.resumed, resumed.parent_run_id) == (True, cancelled.run_id)
+    assert resumed.steps[0].status == "reused"
+    assert resumed.steps[0].output == cancelled.steps[0].output
+
+
+def test_a_reload_in_mid_flight_loses_nothing(app: App, open_page: OpenPage, make_run: Make) -> None:
+    page = open_page("about:blank")
+    begin_here(page, app, make_run(*PAIR, plan_only=True))
+    expect(page.locator('.pane[data-status="running"] .prose.streaming').first).to_be_visible()
+    page.reload()
+    expect(page.locator(".pane")).to_have_count(2)
+    expect(page.get_by_label(TASK_FIELD)).to_have_value(TASK)
+    expect(status(page)).to_contain_text("Completed 2 of 2")
+    for step in run_of(page, app).steps:
+        last_words = re.sub(r"[*_`#>|]", "", step.output).split()[-1]
+        expect(page.locator(f'.pane[data-step="{step.index}"] .prose')).to_contain_text(last_words)
+
+
+PAIR = (
+    ("planner", "Break the journey into legs: {question}", ()),
+    ("reasoner", "Solve each leg, following the plan: {question}", (0,)),
+)
+
+
+def test_a_link_opens_its_run_as_the_first_thing_a_fresh_server_shows(
+    start_app: Callable[..., contextlib.AbstractContextManager[App]],
+    open_page: OpenPage,
+    tmp_path: Path,
+) -> None:
+    store = open_store(Settings(data_folder=tmp_path).resolved_database_url)
+    with runs_in(store) as make:
+        source = make()
+    store.close()
+    with start_app(tmp_path, rehearsal_tokens_per_s=0) as fresh:
+        page = open_page(fresh.run_url(source.run_id))
+        expect(status(page)).to_contain_text("Completed 5 of 5")
+        expect(page.locator(".pane")).to_have_count(5)
+        expect(page.locator(".outcome")).to_contain_text("13:37")
+        expect(page.get_by_label(TASK_FIELD)).to_have_value(TASK)
+        expect(page.get_by_role("link", name="History")).to_be_visible()
+
+
+def test_the_keyboard_alone_is_enough(app: App, open_page: OpenPage) -> None:
+    page = open_page(app.url)
+    expect(page.get_by_text("The answer stands here")).to_be_visible()
+    _tab_to(page, "document.activeElement?.getAttribute('aria-label') === 'Task'")
+    page.keyboard.type("What is the chemical symbol of tungsten?")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_url(re.compile("run="))
+    expect(status(page)).to_contain_text("Completed")
+    _tab_to(page, "deepest().dataset?.step !== undefined && deepest().closest('.twin') !== null")
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    expect(page.locator(".inspector h3")).to_be_focused()
+    expect(page.locator(".inspector h3")).to_contain_text("Step 0")
+
+
+def _tab_to(page: Page, found: str) -> None:
+    deepest = "const deepest = () => { let e = document.activeElement; while (e?.shadowRoot?.activeElement) "
+    deepest += "e = e.shadowRoot.activeElement; return e }"
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate(f"() => {{ {deepest}; return {found} }}"):
+            return
+    pytest.fail(f"60 tabs did not lead to where {found}")
