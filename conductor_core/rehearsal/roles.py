@@ -4,10 +4,10 @@ import re
 
 from conductor_core.rehearsal.profiles import Role
 
-_OUTPUTS = (
-    r"(?:answer|solution|attempt|result|opinion|output|candidate|response|proposal|draft|finding|case|side"
-    r"|derivation)s?"
+_OUTPUT = (
+    r"(?:answer|solution|attempt|result|opinion|output|candidate|response|proposal|draft|finding|case|side|derivation)"
 )
+_OUTPUTS = rf"{_OUTPUT}s?"
 _MADE = rf"(?:{_OUTPUTS}|calculation|working|proof|code|function|text|item|choice|translation|figure|step)s?"
 """What an earlier step may have made."""
 
@@ -34,7 +34,7 @@ _PHRASES: dict[Role, tuple[str, ...]] = {
         r"program (?:it|the)\b",
     ),
     "aggregate": (
-        rf"(?:compare|weigh|judge)\b[^.:]{{0,40}}\b{_OUTPUTS}\b",
+        rf"(?:compare|weigh|judge)\b[^.:]{{0,40}}\b(?:{_OUTPUT}s|both|two|all)\b",
         rf"(?:take|collect|consider) (?:the|all|these|both|every) (?:\w+ )?{_OUTPUTS}\b",
         rf"(?:read|examine|test|look at) (?:both|all|the (?:two|three|four)) {_OUTPUTS}\b",
         r"combine\b",

@@ -181,11 +181,12 @@ class _Answerer:
         most = max(counts.values())
         tied = [key for key in counts if counts[key] == most]
         checked = [each.key for each in given if each.checked and each.key in tied]
-        if len(tied) == 1:
-            chosen, reason = (
-                tied[0],
-                "All say the same." if len(counts) == 1 else f"{most} of {len(given)} agree; I take the majority.",
-            )
+        if len(given) == 1:
+            chosen, reason = tied[0], "It is the only one, so there is nothing to weigh it against."
+        elif len(counts) == 1:
+            chosen, reason = tied[0], "All say the same."
+        elif len(tied) == 1:
+            chosen, reason = tied[0], f"{most} of {len(given)} agree; I take the majority."
         elif checked:
             chosen, reason = checked[-1], "There is no majority; I take the one that was checked."
         else:

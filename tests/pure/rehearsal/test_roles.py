@@ -45,6 +45,7 @@ from conductor_core.rehearsal.roles import read_role
         ("Work out each part of the plan above:", "solve"),
         ("Solve this word problem, name what is known and in which order; do not solve it yet:", "plan"),
         ("Say what is given and asked, without solving it:", "plan"),
+        ("Compare the result above against the story and correct any mistake:", "verify"),
         ("", "solve"),
     ],
 )
