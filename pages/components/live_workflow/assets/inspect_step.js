@@ -76,7 +76,8 @@ function planned(model, step, onSelect) {
     const source = model.step(pathKey([...prefix, index]))
     return source && sharedCard(model, { path: source.path, agent: source.agent, tokens: null, sha256: null }, onSelect)
   })
-  const when = model.ended ? "Was not run. It would have seen:" : "Will see, as soon as they are done:"
+  const never = model.ended && model.run.status !== "planned"
+  const when = never ? "Was not run. It would have seen:" : "Will see, as soon as they are done:"
   return [el("p", { class: "muted" }, when), ...rows.filter(Boolean)]
 }
 

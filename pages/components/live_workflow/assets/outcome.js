@@ -70,7 +70,7 @@ export class Outcome {
 
   note(title, kind, text, hint = "") {
     setText(this.title, title)
-    setClass(this.element, this.classes(kind))
+    setClass(this.element, this.classes(`${kind} noted`))
     if (this.noted === text + hint) return
     this.noted = text + hint
     this.markdown.reset()

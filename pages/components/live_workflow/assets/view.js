@@ -122,7 +122,7 @@ export class LiveWorkflow {
     const begun = steps.filter((step) => step.status === "running")
     const latest = begun.sort((a, b) => b.started_ms - a.started_ms)[0]
     if (latest) this.selected = pathKey(latest.path)
-    else if (model.ended && steps.length) this.selected = pathKey(steps.filter((step) => step.path.length === 1).at(-1).path)
+    else if (model.ended && steps.length) this.selected = pathKey(whatMatters(model, steps).path)
     else if (!steps.length) this.selected = null
   }
 
@@ -238,6 +238,12 @@ function legendText(model) {
 }
 
 const USUAL = new Set(["waiting", "running", "completed"])
+
+// Of an ended run: the step that brought it down, else the one that gives the answer.
+function whatMatters(model, steps) {
+  const failed = model.run.status === "failed" && steps.find((step) => step.status === "failed")
+  return failed || steps.filter((step) => step.path.length === 1).at(-1)
+}
 
 // Before the first run: what will stand here.
 function howItWorks() {
