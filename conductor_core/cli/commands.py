@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli import documents, inputs, options, report
-from conductor_core.cli.live import LiveView, watch, workflow_lines
+from conductor_core.cli.live import LiveView, watch
 from conductor_core.cli.output import print_json, print_outcome
 from conductor_core.cli.rerun import rerun_command
 from conductor_core.cli.text import one_line
@@ -17,7 +17,6 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.errors import BadInput
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
-from conductor_core.workflow.topology import topology
 
 app = typer.Typer(
     add_completion=False,
@@ -95,23 +94,18 @@ def check(
         raise BadInput(f"--exclude: the pool has no worker {', '.join(sorted(unknown))}; it has {', '.join(names)}")
     parsed = inputs.read_workflow(file)
     budget = options.limits(settings, max_steps=max_steps, max_depth=max_depth)
-    checked = inputs.check(parsed, [name for name in names if name not in excluded], budget)
+    agents = [name for name in names if name not in excluded]
+    checked = inputs.check(parsed, agents, budget)
     if as_json:
-        print_json(documents.check_document(checked, parsed.repairs))
-        return 2 if checked.faults else 0
-    if checked.workflow is not None:
-        print(f"{len(checked.workflow.steps)} steps · {topology(checked.workflow)}")
-        print("\n".join(workflow_lines(checked.workflow)))
-    for repair in parsed.repairs:
-        print(f"repaired: {one_line(repair, 400)}")
-    for warning in checked.warnings:
-        print(f"warning: {inputs.fault_line(warning)}")
-    for fault in checked.faults:
-        print(f"fault: {inputs.fault_line(fault)}")
+        print_json(documents.check_document(parsed, checked, agents))
+    else:
+        print("\n".join(report.check_lines(parsed, checked)))
     if not checked.faults:
         return 0
     count = len(checked.faults)
-    raise BadInput(f"{one_line(str(file))} has {count} fault{'s' if count > 1 else ''} and cannot be run")
+    line = f"{one_line(str(file))} has {count} fault{'s' if count > 1 else ''} and cannot be run"
+    print(f"error: {line}", file=sys.stderr)
+    return 2
 
 
 @app.command()

@@ -1,12 +1,13 @@
 """The JSON documents that ``--json`` prints. Scripts rely on their keys: add some, never change or remove one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from conductor_core.chat import Usage
 from conductor_core.engine.rerun import RerunPreview
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.model import Fault, Workflow
+from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
 
@@ -57,12 +58,12 @@ def plan_document(trace: RunTrace) -> Document:
     }
 
 
-def check_document(checked: Checked, repairs: Iterable[str] = ()) -> Document:
+def check_document(parsed: Parsed, checked: Checked, agents: Sequence[str]) -> Document:
     return {
-        "steps": _workflow_steps(checked.workflow),
+        "steps": _steps_as_read(parsed, agents) if checked.workflow is None else _workflow_steps(checked.workflow),
         "faults": _faults(checked.faults),
         "warnings": _faults(checked.warnings),
-        "repairs": list(repairs),
+        "repairs": list(parsed.repairs),
         "topology": None if checked.workflow is None else topology(checked.workflow),
     }
 
@@ -144,6 +145,19 @@ def _round(round_: RoundTrace, whole: bool) -> Document:
 def _workflow_steps(workflow: Workflow | None) -> list[Document]:
     """As in a workflow file, so that what was printed can be given back."""
     return [] if workflow is None else _dump(workflow.steps)
+
+
+def _steps_as_read(parsed: Parsed, agents: Sequence[str]) -> list[Document]:
+    """Of a file with faults what could be read; None for what could not."""
+    names: dict[int | str | None, str] = dict(enumerate(agents))
+    return [
+        {
+            "instruction": step.instruction,
+            "agent": names.get(step.agent, step.agent),
+            "access_list": list(step.access_list) if isinstance(step.access_list, tuple) else step.access_list,
+        }
+        for step in parsed.steps or ()
+    ]
 
 
 def _faults(faults: Iterable[Fault]) -> list[Document]:

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 from conductor_core import events as ev
@@ -189,11 +189,15 @@ def _step_line(event: ev.Event, step: StepTrace) -> str | None:
 def watch(store: Store, host: EngineHost, run_id: str, view: LiveView) -> tuple[RunTrace, int]:
     """Shows a run of ``host`` until it has ended. Ctrl-C or SIGTERM cancels it, a second one ends the program.
 
-    Returns the trace and the exit code. Raises: RunStopped.
+    Returns the trace and the exit code. Raises: RunStopped if the log failed, and could not even take the run's end.
     """
     try:
         return asyncio.run(_watch(store, host, run_id, view))
     except StoreError as error:
+        with suppress(StoreError):
+            trace, _ = store.trace(run_id)
+            if trace.ended:
+                return trace, 1
         raise RunStopped(error) from error
 
 

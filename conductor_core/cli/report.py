@@ -5,10 +5,15 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from conductor_core.chat import Message
+from conductor_core.cli.inputs import fault_line
 from conductor_core.cli.live import summary, workflow_lines
 from conductor_core.cli.text import duration, indented, label, labels, money, one_line
 from conductor_core.events import Shared
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
+from conductor_core.workflow.model import AccessList
+from conductor_core.workflow.parsed import Parsed
+from conductor_core.workflow.topology import topology
+from conductor_core.workflow.validation import Checked
 from storage import RunSummary
 
 
@@ -31,6 +36,22 @@ def plan_lines(trace: RunTrace) -> list[str]:
         return [head, f"  no plan: {one_line(trace.error or trace.status, 1000)}"]
     warnings = [f"  warning: {one_line(warning.message, 400)}" for warning in root.warnings]
     return [f"{head} · {root.topology}", *workflow_lines(root.workflow), *warnings]
+
+
+def check_lines(parsed: Parsed, checked: Checked) -> list[str]:
+    """What ``check`` leaves on stdout: what the file says, how it was read, what is wrong."""
+    steps = parsed.steps or ()
+    if checked.workflow is not None:
+        lines = [f"{len(steps)} steps · {topology(checked.workflow)}", *workflow_lines(checked.workflow)]
+    else:
+        lines = [
+            f"  {index}  agent {one_line(str(step.agent), 40)}, access list {_access(step.access_list)}: "
+            f"{one_line(step.instruction or '')}"
+            for index, step in enumerate(steps)
+        ]
+    lines += [f"repaired: {one_line(repair, 400)}" for repair in parsed.repairs]
+    lines += [f"warning: {fault_line(warning)}" for warning in checked.warnings]
+    return lines + [f"fault: {fault_line(fault)}" for fault in checked.faults]
 
 
 def runs_lines(runs: Sequence[RunSummary]) -> list[str]:
@@ -111,9 +132,8 @@ def _round_lines(round_: RoundTrace) -> Iterator[str]:
 def _step_lines(step: StepTrace) -> Iterator[str]:
     simulated = " (simulated)" if step.simulated else ""
     yield f"step {label(step.path)} · {one_line(step.agent, 80)}{simulated} · {step.status}{_timing(step)}"
-    access = step.access_list if step.access_list == "all" else str(list(step.access_list))
     reads = labels(tuple((*step.path[:-1], index) for index in step.reads))
-    yield f"  access list {access}: reads {reads}"
+    yield f"  access list {_access(step.access_list)}: reads {reads}"
     yield from ("  instruction", indented(step.instruction))
     if step.reused_from is not None:
         yield f"  reused from step {label(step.reused_from.path)} of run {step.reused_from.run_id}"
@@ -138,6 +158,10 @@ def _step_lines(step: StepTrace) -> Iterator[str]:
         cut = f" (incomplete: {step.finish_reason or step.status})" if step.incomplete else ""
         yield from (f"  output{cut}", indented(step.output, "    | "))
     yield ""
+
+
+def _access(access_list: AccessList | None) -> str:
+    return str(list(access_list)) if isinstance(access_list, tuple) else str(access_list)
 
 
 def _timing(step: StepTrace) -> str:

@@ -258,9 +258,28 @@ def test_check_tells_all_faults_with_their_places(cli: CommandLine, tmp_path: Pa
         ("out_of_range", 1, 3),
     ]
     assert all(fault["column"] > 1 and fault["message"] for fault in faults)
+    assert outcome.document["steps"] == [
+        {"instruction": "a", "agent": "nobody", "access_list": []},
+        {"instruction": "", "agent": "coder", "access_list": [1, 7]},
+    ]
     text = cli("check", file)
     assert (text.code, text.out.count("fault: line ")) == (2, 4)
+    assert "  0  agent nobody, access list []: a\n" in text.out
+    assert text.error == outcome.error
     assert text.error.endswith("has 4 faults and cannot be run")
+
+
+def test_what_cannot_be_read_of_a_file_is_null(cli: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "bad.txt"
+    file.write_text('model_id = [1, 99, 7]\nsubtasks = ["a", 5]\naccess_list = [[], "all", "rubbish"]')
+    outcome = cli("check", file, "--json")
+    assert outcome.code == 2
+    assert outcome.document["steps"] == [
+        {"instruction": "a", "agent": "reasoner", "access_list": []},
+        {"instruction": None, "agent": 99, "access_list": "all"},
+        {"instruction": None, "agent": 7, "access_list": None},
+    ]
+    assert cli("check", file).code == 2
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ import pytest
 
 from conductor_core import events as ev
 from conductor_core.cli.live import LiveView
+from conductor_core.errors import StoreFull
 from conductor_core.events import Event
 from conductor_core.workflow.model import Fault
 from storage.database import Database
+from storage.event_log import EventLog
 from tests.support.command_line import CommandLine
 from tests.support.run_events import (
     TWO_STEPS,
@@ -172,5 +174,30 @@ def test_a_disk_that_fills_up_stops_the_run_with_one_line(
         patched.setattr(Database, "_connect_writer", small)
         outcome = cli("run", "--workflow", file, "--json", "-q")
     assert (outcome.code, outcome.document["error"]["code"]) == (1, "StoreFull")
-    assert outcome.err.splitlines()[-1].startswith("error: the run stopped: no space left")
-    assert cli("runs", "--json").document["runs"][0]["status"] in ("failed", "interrupted")
+    [line] = outcome.err.splitlines()
+    assert "no space left for the database" in line
+    [run] = cli("runs", "--json").document["runs"]
+    assert (run["run_id"], run["status"]) == (outcome.document["run_id"], "failed")
+
+
+def test_a_log_that_takes_nothing_any_more_is_one_line_and_the_run_is_found_interrupted(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = EventLog.append
+
+    async def only_the_first(self: EventLog, *events: ev.Event) -> None:
+        if not isinstance(events[0], ev.RunCreated):
+            raise StoreFull("no space left")
+        await append(self, *events)
+
+    file = tmp_path / "workflow.json"
+    file.write_text(json.dumps({"steps": [{"instruction": "x", "agent": "planner", "access_list": []}]}))
+    with monkeypatch.context() as patched:
+        patched.setattr(EventLog, "append", only_the_first)
+        outcome = cli("run", "a task", "--workflow", file, "--json", "-q")
+    assert (outcome.code, outcome.document) == (
+        1,
+        {"error": {"code": "StoreFull", "message": "the run stopped: no space left"}},
+    )
+    assert outcome.error == "the run stopped: no space left"
+    assert cli("runs", "--json").document["runs"][0]["status"] == "interrupted"
