@@ -2,6 +2,7 @@
 
 import { copyButton, el, setClass, setText } from "./dom.js"
 import { pathKey, seconds } from "./format.js"
+import { beginning } from "./panes.js"
 import { advice } from "./status.js"
 import { StreamedMarkdown, visible } from "./text.js"
 
@@ -65,7 +66,7 @@ export class Outcome {
     setClass(this.element, this.classes(kind))
     if (this.noted) this.markdown.reset()
     this.noted = null
-    this.markdown.show(text, done)
+    this.markdown.show(beginning(text), done)
   }
 
   note(title, kind, text, hint = "") {

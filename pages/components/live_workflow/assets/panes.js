@@ -2,11 +2,12 @@
 
 import { copyButton, el, setClass, setText } from "./dom.js"
 import { speed } from "./draw.js"
-import { pathKey, seconds, tokens } from "./format.js"
+import { count, pathKey, seconds, tokens } from "./format.js"
 import { STEP_STATUS, advice, shownStatus } from "./status.js"
 import { StreamedMarkdown, visible } from "./text.js"
 
 const SHOWN_WHILE_RUNNING = 24_000
+const SHOWN_WHEN_DONE = 40_000
 const NEAR_THE_END_PX = 40
 
 export class Panes {
@@ -88,8 +89,8 @@ class Pane {
     const index = model.agentIndex(step.agent)
     this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
     const rate = status === "running" ? speed(step, model) : 0
-    const count = model.stepTokens(step)
-    setText(this.figures, count ? `${tokens(count)}${rate ? ` · ${rate}/s` : ""}` : "")
+    const written = model.stepTokens(step)
+    setText(this.figures, written ? `${tokens(written)}${rate ? ` · ${rate}/s` : ""}` : "")
   }
 
   // Says whether it should be scrolled to its new end.
@@ -103,7 +104,7 @@ class Pane {
     const running = step.status === "running"
     if (step.output) {
       this.body.classList.remove("placeholder")
-      this.markdown.show(running ? recent(step.output) : step.output, !running)
+      this.markdown.show(running ? recent(step.output) : beginning(step.output), !running)
     } else {
       this.markdown.reset()
       this.body.classList.add("placeholder")
@@ -118,7 +119,7 @@ class Pane {
   }
 
   showNotice(model, step) {
-    const lines = notices(model, step)
+    const lines = [...notices(model, step), ...(step.status === "running" ? [] : cutNotice(step.output))]
     const text = lines.map((line) => line.text).join("\n")
     this.notice.hidden = lines.length === 0
     if (this.noticed === text) return
@@ -140,6 +141,16 @@ function recent(text) {
   if (text.length <= SHOWN_WHILE_RUNNING) return text
   const from = Math.floor((text.length - SHOWN_WHILE_RUNNING) / 8_000) * 8_000
   return text.slice(text.indexOf("\n", from) + 1)
+}
+
+// The whole of a very long answer is in the inspector; a pane and the answer's place show how it begins.
+export function beginning(text) {
+  return text.length <= SHOWN_WHEN_DONE ? text : text.slice(0, SHOWN_WHEN_DONE)
+}
+
+export function cutNotice(text) {
+  if (text.length <= SHOWN_WHEN_DONE) return []
+  return [{ kind: "muted", text: `The first ${count(SHOWN_WHEN_DONE)} of ${count(text.length)} characters; Output has all.` }]
 }
 
 function placeholder(step, inner) {
