@@ -38,7 +38,7 @@ from transformers.masking_utils import sdpa_mask
 
 from conductor_core.errors import BadInput
 from conductor_core.training.config import ColdStartConfig, read_config
-from conductor_core.training.corpus import Example, examples
+from conductor_core.training.corpus import Example, castings, examples
 from conductor_core.training.tokenizer import train_tokenizer
 
 IGNORED = -100
@@ -54,6 +54,7 @@ class Encoded(Dataset[dict[str, Any]]):
     Args:
         thought_only: share of examples that end after the line of thought. There the shape of the plan and its agents
             are decided, in few tokens among many of wording: so they are learned from more tasks at less cost.
+        casting: how many casting exercises (see ``corpus.castings``) go with one example.
     """
 
     def __init__(
@@ -63,16 +64,21 @@ class Encoded(Dataset[dict[str, Any]]):
         batch_size: int,
         *,
         thought_only: float = 0.0,
+        casting: float = 0.0,
         seed: int = 0,
     ) -> None:
         rng, pool = random.Random(seed), batch_size * 40
+        exercises = castings(seed)
         rows = []
         for example in drawn:
-            text, end = example.completion, [tokenizer.eos_token_id]
+            if rng.random() < casting:
+                prompt, text = next(exercises)
+                rows.append((_ids(prompt, tokenizer), _ids(text, tokenizer)))
             if rng.random() < thought_only:
-                text, end = text.partition("\n")[0] + "\n", []
-            prompt = tokenizer.encode(example.prompt, add_special_tokens=False)
-            rows.append((prompt, [*tokenizer.encode(text, add_special_tokens=False), *end]))
+                text, end = example.completion.partition("\n")[0] + "\n", []
+            else:
+                text, end = example.completion, [tokenizer.eos_token_id]
+            rows.append((_ids(example.prompt, tokenizer), [*_ids(text, tokenizer), *end]))
         self.rows = []
         for start in range(0, len(rows), pool):
             alike = sorted(rows[start : start + pool], key=lambda row: len(row[0]) + len(row[1]))
@@ -86,6 +92,11 @@ class Encoded(Dataset[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         prompt, completion = self.rows[index]
         return {"prompt": prompt, "completion": completion}
+
+
+def _ids(text: str, tokenizer: Qwen2Tokenizer) -> list[int]:
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
+    return ids
 
 
 @dataclass(frozen=True)
@@ -172,20 +183,22 @@ def train(config: ColdStartConfig, out: Path, *, held_out: int = 128) -> Qwen2Fo
     drawn = list(itertools.islice(examples(config.seed), config.examples))
     tokenizer = train_tokenizer(_texts(drawn[: config.tokenizer_examples]), config.model.vocab_size)
     model = build_model(config, tokenizer)
+    data = Encoded(
+        drawn,
+        tokenizer,
+        config.optimiser.batch_size,
+        thought_only=config.thought_only,
+        casting=config.casting,
+        seed=config.seed,
+    )
     AttentionInterface.register("fp32", _attention_in_fp32)
     AttentionMaskInterface.register("fp32", sdpa_mask)
     model.set_attn_implementation("fp32")
     trainer = Trainer(
         model=model,
-        args=_arguments(config, out),
+        args=_arguments(config, out, len(data)),
         data_collator=LeftPadded(int(tokenizer.pad_token_id)),
-        train_dataset=Encoded(
-            drawn,
-            tokenizer,
-            config.optimiser.batch_size,
-            thought_only=config.thought_only,
-            seed=config.seed,
-        ),
+        train_dataset=data,
         eval_dataset=Encoded(list(itertools.islice(examples(HELD_OUT_SEED), held_out)), tokenizer, EVAL_BATCH_SIZE),
         callbacks=[Progress(out)],
     )
@@ -210,9 +223,9 @@ def _texts(drawn: Sequence[Example]) -> Iterator[str]:
     return (example.prompt + example.completion for example in drawn)
 
 
-def _arguments(config: ColdStartConfig, out: Path) -> TrainingArguments:
+def _arguments(config: ColdStartConfig, out: Path, rows: int) -> TrainingArguments:
     optimiser = config.optimiser
-    steps = -(-config.examples // optimiser.batch_size)
+    steps = -(-rows // optimiser.batch_size)
     return TrainingArguments(
         output_dir=str(out),
         use_cpu=True,

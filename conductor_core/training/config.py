@@ -49,6 +49,7 @@ class ColdStartConfig(Frozen):
         examples: drawn from the corpus, each seen once.
         tokenizer_examples: of those, how many the tokenizer is trained on.
         thought_only: share of examples that end after the line of thought (see ``cold_start.Encoded``).
+        casting: casting exercises for each example (see ``corpus.castings``).
     """
 
     seed: int
@@ -56,6 +57,7 @@ class ColdStartConfig(Frozen):
     examples: int = Field(ge=1)
     tokenizer_examples: int = Field(ge=1)
     thought_only: float = Field(ge=0, lt=1)
+    casting: float = Field(ge=0, le=1)
     model: ModelShape
     optimiser: Optimiser
 

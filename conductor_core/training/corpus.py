@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 from conductor_core.chat import ParentPlan, PlanRequest
 from conductor_core.conductors.short_prompt import short_prompt
-from conductor_core.training.plans import Plan, draw_plan, draw_repair, draw_stop
+from conductor_core.training.plans import Plan, casting_thought, draw_plan, draw_repair, draw_stop
 from conductor_core.training.skills import Profile, draw_pool, specs
 from conductor_core.training.tasks import Task, draw_task
 from conductor_core.training.wording import choose, table
 
 PARENT_SHARE = 0.05
 RECURSION_SHARE = 0.15
+CASTING_TASK = "(Who of these is best for what?)"
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,19 @@ def draw_example(rng: random.Random) -> Example:
     recursion = rng.random() < RECURSION_SHARE
     request = PlanRequest(task=task.text, agents=specs(pool), max_steps=max_steps, allow_recursion=recursion)
     return Example(task, request, draw_plan(task, pool, max_steps, rng, recursion=recursion))
+
+
+def castings(seed: int) -> Iterator[tuple[str, str]]:
+    """An endless stream of another exercise, as (prompt, line of thought): who of a pool is best for each role.
+
+    A plan asks three or four times for a worker by description, a casting eighteen times. Without castings the model
+    learned the shapes of plans long before it read a description.
+    """
+    rng = random.Random(seed)
+    while True:
+        pool = draw_pool(rng)
+        request = PlanRequest(task=CASTING_TASK, agents=specs(pool), max_steps=_draw_max_steps(rng))
+        yield short_prompt(request), casting_thought(pool, rng) + "\n"
 
 
 def _draw_max_steps(rng: random.Random) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from conductor_core.training.skills import Profile, cast
+from conductor_core.training.skills import ROLES, Profile, cast
 from conductor_core.training.tasks import DIFFICULTIES, Task
 from conductor_core.training.wording import choose, table
 from conductor_core.workflow.model import AccessList
@@ -79,14 +79,15 @@ def draw_plan(
 ) -> Plan:
     """A coherent plan for ``task`` of at most ``max_steps`` steps.
 
-    Half of the plans choose their words by kind, subject and length (so that greedy decoding varies with the task
-    instead of repeating one favourite), the other half freely.
+    Most plans choose their words by kind, subject, difficulty and the task's first letter (so that greedy decoding
+    varies with the task instead of repeating one favourite), the others freely.
 
     Args:
         recursion: whether the Conductor itself may be named, as ordinal ``len(pool)``.
     """
-    if rng.random() < 0.5:
-        rng = random.Random(zlib.crc32(f"{task.kind} {task.noun} {task.difficulty} {len(task.text) // 80}".encode()))
+    if rng.random() < 0.7:
+        first = ord(task.text.strip()[:1] or " ") % 2
+        rng = random.Random(zlib.crc32(f"{task.kind} {task.noun} {task.difficulty} {first}".encode()))
     steps = _steps(task, max_steps)
     if recursion and 2 <= len(steps) < max_steps and task.difficulty == "hard" and task.way is None:
         steps = [*steps, ["again", table("plans")["again"], [len(steps) - 1]]]
@@ -198,23 +199,18 @@ def _thought(task: Task, roles: Sequence[str], agents: Sequence[int], rng: rando
             clauses[-1][1].append(agent)
         else:
             clauses.append((name, [agent]))
-    said = []
-    for name, who in clauses:
-        verb = choose(f"[{words['does'][name]}]", rng)
-        if len(who) == 1:
-            said.append(f"model {who[0]} {_third_person(verb)}")
-        else:
-            said.append(f"models {', '.join(map(str, who[:-1]))} and {who[-1]} {verb}")
-    return f"{head}: {', '.join(said)}."
+    return f"{head}: {', '.join(_done_by(name, who) for name, who in clauses)}."
 
 
-def _third_person(verb: str) -> str:
-    first, _, rest = verb.partition(" ")
-    ending = {"try": "tries", "reply": "replies", "verify": "verifies"}.get(first)
-    if ending is None:
-        ending = first + ("es" if first.endswith(("s", "sh", "ch")) else "s")
-    if first == "take":
-        return "takes the parts"
-    if verb == "work side by side":
-        return "does the work"
-    return f"{ending} {rest}".strip()
+def _done_by(role: str, who: Sequence[int]) -> str:
+    """``solved by models 1 and 4``."""
+    done = table("plans")["thought"]["done"][role]
+    if len(who) == 1:
+        return f"{done} by model {who[0]}"
+    return f"{done} by models {', '.join(map(str, who[:-1]))} and {who[-1]}"
+
+
+def casting_thought(pool: Sequence[Profile], rng: random.Random) -> str:
+    """Who of ``pool`` is best for each role, in any order: what a line of thought has to know, all at once."""
+    roles = rng.sample(tuple(ROLES), len(ROLES))
+    return f"The best for each part: {', '.join(_done_by(role, cast([role], pool)) for role in roles)}."

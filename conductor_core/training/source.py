@@ -105,7 +105,39 @@ class Source:
         )
 
     def things(self, count: int) -> list[str]:
-        return self.rng.sample(table("banks")["option"], count)
+        """Things to compare: known ones of all sorts, places, or names that nobody has heard of."""
+        draw = self.rng.random()
+        if draw < 0.6:
+            return self.rng.sample(table("banks")["option"], count)
+        if draw < 0.75:
+            return self.rng.sample(table("banks")[self.rng.choice(("city", "country", "name"))], count)
+        return [self.coined() for _ in range(count)]
+
+    def coined(self) -> str:
+        """A made-up name of one or two words, with or without capitals or a number."""
+        rng = self.rng
+        syllables = (
+            "ba",
+            "co",
+            "dri",
+            "fen",
+            "gra",
+            "hu",
+            "in",
+            "jo",
+            "kel",
+            "lo",
+            "mi",
+            "nor",
+            "pex",
+            "qui",
+            "ro",
+            "sta",
+        )
+        word = "".join(rng.choices((*syllables, "ta", "um", "ver", "wo", "xi", "yo", "zen"), k=rng.randint(2, 4)))
+        word = word.capitalize() if rng.random() < 0.7 else word
+        tail = rng.choice(("", "", "", f" {rng.choice(table('banks')['thing'])}", f" {rng.randint(2, 20)}", "DB", "JS"))
+        return word + tail
 
 
 def joined(things: list[str], word: str) -> str:

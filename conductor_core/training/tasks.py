@@ -326,7 +326,7 @@ _WEIGHTS = {
     "logic": 2.5,
     "program": 4,
     "debug": 2.5,
-    "chat": 1.5,
+    "chat": 3,
     "hostile": 1.5,
     "foreign": 2,
     "unclear": 1.5,

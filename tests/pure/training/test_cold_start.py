@@ -20,6 +20,7 @@ SMALL = ColdStartConfig(
     examples=24,
     tokenizer_examples=24,
     thought_only=0.5,
+    casting=0.5,
     model=ModelShape(
         vocab_size=600,
         hidden_size=32,
