@@ -13,7 +13,7 @@ from pages.components.words import seconds
 
 ROW_HEIGHT_PX = 28
 MARGIN_HEIGHT_PX = 56
-LABEL_SHARE = 0.2
+LABEL_SHARE = 0.28
 """Room to the right of the last bar, for the text of a bar that ends there."""
 
 _MARKS = {

@@ -1,6 +1,6 @@
 """What the next run is made with: Conductor, pool, workers left out, budgets. Kept while one looks at other pages."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -104,7 +104,7 @@ def expander() -> None:
     except InspectorError as error:
         names, fault = [], str(error)
     with st.expander(_label(names), icon=":material/tune:", expanded=bool(fault), key="settings"):
-        left, middle, right = st.columns([6, 4, 4], gap="large")
+        left, middle, right = st.columns([6, 5, 4], gap="large")
         with left:
             _choose_conductor()
         with middle:
@@ -148,7 +148,7 @@ def _choose_conductor() -> None:
         persist_state="session",
     )
     st.caption(_what_running_does(chosen or "", options.get(chosen or "")))
-    st.html(_models(options.values(), chosen or ""))
+    st.html(_models(tuple(options.values()), chosen or ""))
 
 
 def _conductor_label(ref: str, option: ConductorOption | None) -> str:
@@ -164,16 +164,19 @@ def _what_running_does(ref: str, option: ConductorOption | None) -> str:
     return ":material/download: A folder, or a hub id: running it downloads it unless it is on this machine."
 
 
-def _models(options: Iterable[ConductorOption], chosen: str) -> str:
+def _models(options: Sequence[ConductorOption], chosen: str) -> str:
     """What this machine has and could have, as HTML: name, size, memory needed against memory there, state."""
+    there = f"{options[0].memory_there_bytes / GIB:.0f} GiB {escape(options[0].memory)}"
     rows = ['<span class="muted">Model</span>']
-    rows += [f'<span class="number muted">{head}</span>' for head in ("Size", "Memory", "Here")]
+    rows += [f'<span class="number muted">{head}</span>' for head in ("Size", f"Needs, of {there}", "Here")]
     for option in options:
-        memory = f"{_size(option.memory_needed_bytes)} of {option.memory_there_bytes / GIB:.0f} GiB {option.memory}"
         state = "✕ too large" if not option.runnable else "✓ yes" if option.downloaded else "↓ download"
         name_class = "ellipsis chosen" if option.ref == chosen else "ellipsis"
         rows.append(f'<span class="{name_class}" title="{escape(option.reason)}">{escape(option.name)}</span>')
-        rows += [f'<span class="number">{escape(cell)}</span>' for cell in (_size(option.size_bytes), memory, state)]
+        rows += [
+            f'<span class="number">{escape(cell)}</span>'
+            for cell in (_size(option.size_bytes), _size(option.memory_needed_bytes), state)
+        ]
     return f'<div class="cells models">{"".join(rows)}</div>'
 
 

@@ -61,22 +61,22 @@ def test_every_page_fits_1280_px_and_follows_the_theme(
     app: App, open_page: OpenPage, make_run: Make, dark: bool
 ) -> None:
     run = make_run()
-    page = open_page(app.url, dark=dark, width=1280)
-    for path, shown in (
-        ("run", ".live-workflow"),
-        (f"run?run={run.run_id}", ".st-key-timeline .js-plotly-plot"),
-        ("history", ".cells.runs"),
-        ("workers", ".cells.workers"),
-    ):
-        page.goto(f"{app.url}/{path}")
-        expect(page.locator(shown).first).to_be_visible()
-        assert page.evaluate(SIDEWAYS) == [], path
-        ground = page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor")
-        assert ground == ("rgb(13, 17, 23)" if dark else "rgb(255, 255, 255)")
-    page.goto(app.run_url(run.run_id))
+    page = open_page(app.run_url(run.run_id), dark=dark, width=1280)
+    expect(page.locator(".st-key-timeline .js-plotly-plot")).to_be_visible()
+    _fits(page, dark)
     page.get_by_role("button", name="Edit plan").click()
     expect(page.locator(".st-key-plan-editor")).to_be_visible()
+    _fits(page, dark)
+    for link, shown in (("History", ".cells.runs"), ("Workers", ".cells.workers"), ("Run", ".live-workflow")):
+        page.get_by_role("link", name=link, exact=True).click()
+        expect(page.locator(shown).first).to_be_visible()
+        _fits(page, dark)
+
+
+def _fits(page: Page, dark: bool) -> None:
     assert page.evaluate(SIDEWAYS) == []
+    ground = page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor")
+    assert ground == ("rgb(13, 17, 23)" if dark else "rgb(255, 255, 255)")
 
 
 # What is wider than the window, or scrolls sideways inside the page.
