@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from textwrap import indent
 
 from conductor_core.chat import Message
 from conductor_core.cli.inputs import fault_line
@@ -139,17 +140,17 @@ def _step_lines(step: StepTrace) -> Iterator[str]:
         yield f"  reused from step {label(step.reused_from.path)} of run {step.reused_from.run_id}"
     if step.because:
         yield f"  skipped because of step {labels(step.because)}"
-    if step.messages:
+    if step.identity is not None:
         yield f"  saw: {_shared(step.granted)}"
         yield f"  was not shown: {_shared(step.withheld)}"
-        for message in step.messages:
-            yield from _message_lines(message)
+    for message in step.messages:
+        yield from _message_lines(message)
     for attempt in step.attempts:
         yield f"  attempt {attempt.attempt} failed ({attempt.error_code}): {one_line(attempt.error, 1000)}"
         if attempt.partial:
             yield indented(attempt.partial, "    | ")
     if step.round is not None:
-        yield from _round_lines(step.round)
+        yield from (indent(line, "    ") for line in _round_lines(step.round))
     if step.reasoning:
         yield from ("  reasoning", indented(step.reasoning, "    | "))
     if step.error is not None:
