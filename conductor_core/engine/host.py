@@ -8,7 +8,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,20 +63,15 @@ class EngineHost:
         self._thread = threading.Thread(target=self._run_loop, name="engine", daemon=True)
         self._thread.start()
 
-    def start(
-        self, request: RunRequest, conductor_ref: str | None, pool_ref: str | PoolInfo, excluded: tuple[str, ...] = ()
-    ) -> str:
+    def start(self, request: RunRequest, conductor_ref: str | None, pool_ref: str | PoolInfo) -> str:
         """Begins a run and returns its id as soon as ``run.created`` is durable.
 
         Args:
             conductor_ref: None: no Conductor; the request then brings a workflow.
             pool_ref: ``rehearsal``, ``paper``, a TOML file, or the pool of an earlier run as recorded.
-            excluded: workers left out, besides those that the request names.
 
         Raises: BadInput (a bad workflow, pool file or Conductor) and StoreError; then there is no run.
         """
-        if excluded:
-            request = replace(request, excluded=(*request.excluded, *excluded))
         return self._call(self._start(request, conductor_ref, pool_ref))
 
     def cancel(self, run_id: str, by: str) -> bool:

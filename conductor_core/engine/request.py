@@ -26,7 +26,6 @@ class RunRequest:
 
     Attributes:
         workflow: carried out as given; None: the Conductor writes one.
-        before_edit: what ``workflow`` was before a person changed it; by default the workflow of ``reuse_from``.
         by: through which door it came (page, cli, api).
         plan_only: end when there is a plan.
         reuse_from: the source of a re-run or a resume: the parent, whose answers stand in for identical steps.
@@ -37,7 +36,6 @@ class RunRequest:
     task: str
     run_id: str = field(default_factory=new_run_id)
     workflow: Workflow | None = None
-    before_edit: Workflow | None = None
     limits: Limits = field(default_factory=Limits)
     seed: int = 0
     by: str = "cli"
@@ -47,24 +45,15 @@ class RunRequest:
     excluded: tuple[str, ...] = ()
 
     @classmethod
-    def rerun(
-        cls,
-        source: RunTrace,
-        workflow: Workflow | None = None,
-        *,
-        by: str,
-        limits: Limits | None = None,
-        excluded: tuple[str, ...] = (),
-    ) -> "RunRequest":
+    def rerun(cls, source: RunTrace, workflow: Workflow | None = None, *, by: str) -> "RunRequest":
         """A new run of ``source``'s task, with ``workflow`` in the place of its own, reusing what is unchanged."""
         return cls(
             task=source.task,
             workflow=workflow or source.root.workflow,
-            limits=limits or source.limits,
+            limits=source.limits,
             seed=source.seed,
             by=by,
             reuse_from=source,
-            excluded=excluded,
         )
 
     @classmethod

@@ -9,7 +9,8 @@ from conductor_core.engine.reuse import Source, origin
 from conductor_core.engine.step import cost_of
 from conductor_core.settings import Settings
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
-from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Frozen, Step, Workflow
+from conductor_core.workflow.edit import replace_step
+from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Frozen, Workflow
 
 
 class StepForecast(Frozen):
@@ -48,13 +49,9 @@ def edit_step(
     """``workflow`` with the given parts of one step changed. Raises: IndexError."""
     if not 0 <= index < len(workflow.steps):
         raise IndexError(f"there is no step {index}: the workflow has {len(workflow.steps)}")
-    step = workflow.steps[index]
-    changed = Step(
-        instruction=step.instruction if instruction is None else instruction,
-        agent=step.agent if agent is None else agent,
-        access_list=step.access_list if access is None else access,
-    )
-    return Workflow(steps=(*workflow.steps[:index], changed, *workflow.steps[index + 1 :]))
+    given = {"instruction": instruction, "agent": agent, "access_list": access}
+    changes = {name: value for name, value in given.items() if value is not None}
+    return replace_step(workflow, index, workflow.steps[index].model_copy(update=changes))
 
 
 def preview(

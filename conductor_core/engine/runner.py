@@ -112,9 +112,7 @@ def _given_plan(
         max_steps=request.limits.max_steps,
         allow_recursion=conductor is not None and request.limits.max_depth > 0,
     )
-    before = request.before_edit
-    if before is None and request.reuse_from is not None:
-        before = request.reuse_from.root.workflow
+    before = None if request.reuse_from is None else request.reuse_from.root.workflow
     return workflow, checked.warnings, None if before == workflow else before
 
 

@@ -26,12 +26,6 @@ def to_digraph(workflow: Workflow) -> nx.DiGraph:
     return graph
 
 
-def ancestors(workflow: Workflow, index: int) -> frozenset[int]:
-    """All steps whose output reaches step ``index``, directly or through others. Raises: IndexError."""
-    _require(workflow, index)
-    return frozenset(nx.ancestors(to_digraph(workflow), index))
-
-
 def descendants(workflow: Workflow, index: int) -> frozenset[int]:
     """All steps that step ``index``'s output reaches, directly or through others. Raises: IndexError."""
     _require(workflow, index)

@@ -44,7 +44,7 @@ def validate(
     parsed = subject if isinstance(subject, Parsed) else Parsed(steps=tuple(_raw(step) for step in subject.steps))
     steps = parsed.steps or ()
     check = _Check(steps, agents, allow_recursion)
-    if parsed.steps == () and not parsed.faults and not stop_allowed:
+    if parsed.is_stop and not stop_allowed:
         check.fault("empty_workflow", "The workflow has no steps.", None, "workflow", parsed.at)
     if len(steps) > max_steps:
         message = f"The workflow has {len(steps)} steps; at most {max_steps} are allowed."

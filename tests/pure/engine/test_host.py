@@ -141,7 +141,7 @@ def test_bad_input_makes_no_run(host: EngineHost, sink: MemorySink) -> None:
     with pytest.raises(BadInput):
         host.start(RunRequest(task=TASK), None, "rehearsal")
     with pytest.raises(BadInput):
-        host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal", excluded=("nobody",))
+        host.start(RunRequest(task=TASK, workflow=PLAN, excluded=("nobody",)), None, "rehearsal")
     with pytest.raises(UnknownConductor):
         host.start(RunRequest(task=TASK), "./no/such/folder", "rehearsal")
     assert (sink.events, host.active()) == ([], set())

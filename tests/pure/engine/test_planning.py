@@ -115,8 +115,9 @@ async def test_a_given_workflow_is_carried_out_as_given() -> None:
 
 
 async def test_an_edited_workflow_says_what_it_was() -> None:
+    first, _ = await run(ScriptedWorker("a"), workflow=PLAN)
     edited = workflow_of(("a", "plan {question}", ()), ("a", "solve differently", ()))
-    trace, sink = await run(ScriptedWorker("a"), workflow=edited, before_edit=PLAN, by="page")
+    trace, sink = await run(ScriptedWorker("a"), workflow=edited, reuse_from=first, by="page")
     (event,) = (event for event in sink.events if isinstance(event, PlanEdited))
     assert (event.by, event.before, event.after, event.topology) == ("page", PLAN, edited, "mixed")
     assert (trace.root.edited_by, trace.root.before_edit, trace.root.workflow) == ("page", PLAN, edited)
@@ -125,7 +126,8 @@ async def test_an_edited_workflow_says_what_it_was() -> None:
 
 
 async def test_an_unchanged_workflow_is_not_called_edited() -> None:
-    _, sink = await run(ScriptedWorker("a"), workflow=PLAN, before_edit=PLAN)
+    first, _ = await run(ScriptedWorker("a"), workflow=PLAN)
+    _, sink = await run(ScriptedWorker("a"), workflow=PLAN, reuse_from=first)
     assert "plan.edited" not in sink.kinds()
 
 

@@ -18,10 +18,10 @@ def test_each_request_is_a_run_of_its_own() -> None:
 async def test_a_rerun_keeps_what_it_does_not_change() -> None:
     source, _ = await run(ScriptedWorker("a"), workflow=PLAN, seed=4, limits=Limits(max_tokens=99))
     edited = workflow_of(("a", "y", ()))
-    request = RunRequest.rerun(source, edited, by="page", excluded=("b",))
+    request = RunRequest.rerun(source, edited, by="page")
     assert (request.task, request.seed, request.limits) == (source.task, 4, source.limits)
     assert (request.workflow, request.reuse_from, request.resumed) == (edited, source, False)
-    assert (request.by, request.excluded, request.run_id != source.run_id) == ("page", ("b",), True)
+    assert (request.by, request.run_id != source.run_id) == ("page", True)
     assert RunRequest.rerun(source, by="page").workflow == PLAN
 
 
