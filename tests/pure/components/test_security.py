@@ -69,6 +69,12 @@ def test_the_policy_names_no_other_host(directive: str) -> None:
     assert "*" not in CONTENT_SECURITY_POLICY
 
 
+def test_a_script_that_is_not_streamlits_own_is_not_run() -> None:
+    (scripts,) = [part for part in CONTENT_SECURITY_POLICY.split("; ") if part.startswith("script-src")]
+    assert scripts.startswith("script-src 'self' 'sha256-")
+    assert "unsafe" not in scripts
+
+
 async def test_a_foreign_page_is_refused_on_our_routes_only() -> None:
     assert (await _call(SameOrigin(_inner), "http", "/api/runs/x/cancel", FOREIGN))[0]["status"] == 403
     assert (await _call(SameOrigin(_inner), "websocket", "/api/runs/x/live", FOREIGN))[0]["code"] == 4403
