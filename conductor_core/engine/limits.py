@@ -99,9 +99,7 @@ class Budget:
         if max_usd is not None:
             usd = self._known_usd + sum(call.cost_usd or 0.0 for call in self._live.values())
             if 0 < usd >= max_usd:
-                raise LimitReached(
-                    f"the cost limit of this run is reached: {usd:.6f} of {max_usd:g} USD", limit="usd"
-                )
+                raise LimitReached(f"the cost limit of this run is reached: {usd:.6f} of {max_usd:g} USD", limit="usd")
 
     def total(self) -> tuple[Usage, float | None]:
         """Usage and USD so far; calls that were broken off count by estimate. USD is None if any part is unknown."""
