@@ -10,7 +10,6 @@ from conductor_core.engine.rerun import RerunPreview, preview
 from conductor_core.errors import InspectorError, UnknownRun
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Workflow
-from pages.components import places
 from pages.components.charts import critical_path_s, timeline, timeline_in_words
 from pages.components.live_workflow.component import Intent, live_workflow
 from pages.components.plan_editor import open_editor, plan_editor
@@ -72,12 +71,22 @@ def _way_here(trace: RunTrace) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="way-here"):
         if trace.parent_run_id:
             st.caption("Takes up" if trace.resumed else "Re-run of", width="content")
-            query = {"run": trace.parent_run_id}
-            st.page_link(places.RUN, label=f"run {inert(trace.parent_run_id)}", query_params=query, width="content")
+            # A page link to the page itself would show that run but leave the browser's address as it is.
+            st.button(
+                f"run {inert(trace.parent_run_id)}",
+                key="parent-run",
+                type="tertiary",
+                on_click=_open,
+                args=(trace.parent_run_id,),
+            )
         if goes_on:
             st.space("stretch")
             if st.button(_go_on_label(trace), icon=":material/play_arrow:", key="go-on"):
                 _begin(trace, _go_on(trace))
+
+
+def _open(run_id: str) -> None:
+    st.query_params["run"] = run_id
 
 
 def _go_on_label(trace: RunTrace) -> str:

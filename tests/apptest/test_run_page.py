@@ -188,5 +188,6 @@ def test_a_plan_is_run_as_it_stands_with_one_click(visit: Visit, session: Sessio
 
 def test_a_rerun_links_to_where_it_comes_from(visit: Visit, finished_run: RunTrace, retell: Retell) -> None:
     child = retell(1000, parent_run_id=finished_run.run_id)
-    (link,) = visit(run=child.run_id).get("page_link")
-    assert link.proto.query_string == f"run={finished_run.run_id}"
+    app = visit(run=child.run_id)
+    app.button("parent-run").click().run()
+    assert app.query_params["run"] == finished_run.run_id
