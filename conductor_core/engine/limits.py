@@ -75,10 +75,15 @@ class Budget:
     def begin_call(self, path: Path, input_tokens: int, price: Price | None) -> LiveCall:
         """A call (of a step, or of the Conductor for a round) whose estimate counts until it is settled.
 
-        The caller raises its ``output_tokens`` as the answer streams, and checks. Raises: LimitReached.
+        The caller raises its ``output_tokens`` as the answer streams, and checks. Raises: LimitReached; then the call
+        must not be made, and does not count.
         """
         call = self._live[path] = LiveCall(price, input_tokens)
-        self.check()
+        try:
+            self.check()
+        except LimitReached:
+            self.settle(path)
+            raise
         return call
 
     def settle(self, path: Path, cost_usd: float | None = None) -> None:

@@ -197,6 +197,10 @@ class _Writing:
                     self._receive(whole_characters(item.text))
                     call.output_tokens = tokens_of(self._output_characters)
                     budget.check()
+        except ConductorError:
+            if not self._output_characters:
+                budget.settle(self._round)  # as with a step: what said nothing is not taken to have cost anything
+            raise
         except InspectorError:
             raise
         except Exception as error:

@@ -90,6 +90,7 @@ async def test_the_first_round_cannot_be_stopped(raw: str) -> None:
 async def test_an_unavailable_conductor_fails_the_run_with_its_own_words() -> None:
     trace, _ = await run(ScriptedWorker("a"), conductor=ScriptedConductor(ConductorUnavailable("no such folder")))
     assert (trace.status, trace.error_code, trace.error) == ("failed", "ConductorUnavailable", "no such folder")
+    assert (trace.usage.total_tokens, trace.cost_usd) == (0, 0.0), "nobody was asked"
 
 
 async def test_a_conductor_that_breaks_is_logged(caplog: pytest.LogCaptureFixture) -> None:

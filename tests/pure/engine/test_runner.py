@@ -156,6 +156,12 @@ async def test_tokens_are_counted_before_each_step() -> None:
     assert trace.steps[0].status == "completed"
 
 
+async def test_a_call_that_a_limit_forbids_is_not_made_and_does_not_count() -> None:
+    worker = ScriptedWorker("a")
+    trace, _ = await run(worker, workflow=CHAIN, limits=Limits(max_tokens=1))
+    assert (trace.error_code, worker.calls, trace.usage.total_tokens) == ("LimitReached", [], 0)
+
+
 async def test_tokens_are_estimated_while_an_answer_streams() -> None:
     worker = ScriptedWorker("a").then(Reply(text="x" * 4000, hang=True))
     trace, _ = await run(worker, workflow=CHAIN, limits=Limits(max_tokens=300))
