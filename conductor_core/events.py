@@ -182,6 +182,7 @@ class StepCompleted(_Event):
     Attributes:
         incomplete: the provider ended the answer for another reason than being done (``length``, ...).
         cost_usd: None: the price is unknown.
+        cost_estimated: it is the pool's price of the tokens, not the provider's own figure.
         first_token_ms, duration_ms: since this step started.
     """
 
@@ -243,6 +244,7 @@ class StepReused(_Event):
     incomplete: bool = False
     usage: Usage
     cost_usd: float | None = None
+    cost_estimated: bool = False
     model: str | None = None
     duration_ms: NonNegativeFloat = 0.0
 

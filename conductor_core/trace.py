@@ -44,6 +44,7 @@ class StepTrace(_Mutable):
 
     Attributes:
         output: the whole answer, or what has streamed so far, or the partial text of a failed step.
+        cost_estimated: some of the cost is by the pool's price, not the provider's own figure.
         started_ms: since the run began; ``first_token_ms`` and ``duration_ms``: since the step started.
     """
 
@@ -335,16 +336,18 @@ def _apply_step(
                 )
             )
             step.output, step.reasoning = "", ""
+            step.cost_estimated |= bool(event.cost_usd)
             _spend_on_step(trace, step, event.usage, event.cost_usd)
         case ev.StepCompleted():
             step.status, step.output, step.output_sha256 = "completed", event.output, event.output_sha256
             step.finish_reason, step.incomplete, step.model = event.finish_reason, event.incomplete, event.model
             step.first_token_ms, step.duration_ms = event.first_token_ms, event.duration_ms
-            step.cost_estimated = event.cost_estimated
+            step.cost_estimated |= event.cost_estimated
             _spend_on_step(trace, step, event.usage, event.cost_usd)
         case ev.StepFailed():
             step.status, step.output, step.incomplete = "failed", event.partial, True
             step.error_code, step.error, step.duration_ms = event.error_code, event.error, event.duration_ms
+            step.cost_estimated |= bool(event.cost_usd)
             _spend_on_step(trace, step, event.usage, event.cost_usd)
         case ev.StepSkipped():
             step.status, step.because = "skipped", event.because
@@ -353,7 +356,7 @@ def _apply_step(
             step.identity, step.messages = event.identity, event.messages
             step.granted, step.withheld = event.granted, event.withheld
             step.finish_reason, step.incomplete, step.model = event.finish_reason, event.incomplete, event.model
-            step.usage, step.cost_usd = event.usage, event.cost_usd
+            step.usage, step.cost_usd, step.cost_estimated = event.usage, event.cost_usd, event.cost_estimated
             step.started_ms, step.duration_ms = event.at_ms, event.duration_ms
             step.reused_from = ReusedFrom(run_id=event.source_run_id, path=event.source_path)
         case ev.RecursionEntered() | ev.RecursionLeft():

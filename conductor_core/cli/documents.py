@@ -35,6 +35,7 @@ def run_document(trace: RunTrace, *, whole: bool = False) -> Document:
         "ended_by": trace.ended_by,
         "usage": _usage(trace.usage),
         "cost_usd": trace.cost_usd,
+        "cost_estimated": any(step.cost_estimated for step in trace.walk() if step.status != "reused"),
         "duration_ms": trace.duration_ms,
     }
 
@@ -116,6 +117,7 @@ def _step(step: StepTrace, whole: bool) -> Document:
         "model": step.model,
         "usage": _usage(step.usage),
         "cost_usd": step.cost_usd,
+        "cost_estimated": step.cost_estimated,
         "started_ms": step.started_ms,
         "first_token_ms": step.first_token_ms,
         "duration_ms": step.duration_ms,

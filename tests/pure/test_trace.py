@@ -123,6 +123,7 @@ def test_a_retry_keeps_the_partial_text_and_its_price() -> None:
     assert (step.output, step.attempts[0].partial, step.attempts[0].error_code) == ("", "4", "WorkerStreamCut")
     apply(trace, step_completed("r", 0, "42", 50))
     assert (step.usage.output_tokens, step.cost_usd, trace.cost_usd) == (4, 0.75, 0.75)
+    assert step.cost_estimated, "no provider tells what a broken call cost"
 
 
 def test_a_failed_step_keeps_its_partial_text_and_those_below_are_skipped() -> None:
@@ -158,11 +159,13 @@ def test_a_reused_step_costs_nothing_here() -> None:
         finish_reason="stop",
         usage=Usage(input_tokens=70, output_tokens=30),
         cost_usd=5.0,
+        cost_estimated=True,
         duration_ms=10,
     )
     trace = running(reused)
     step = trace.steps[0]
     assert (step.status, step.output, step.answered, step.cost_usd) == ("reused", "42", True, 5.0)
+    assert step.cost_estimated
     assert step.reused_from is not None
     assert (step.reused_from.run_id, step.reused_from.path) == ("q", (3,))
     assert (trace.cost_usd, trace.usage.total_tokens) == (0.0, 15)

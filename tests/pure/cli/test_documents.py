@@ -70,3 +70,11 @@ def test_an_unknown_price_is_null() -> None:
     trace = fold([created("r1"), *planned("r1"), *answered("r1", 0)[:2], step_completed("r1", 0, "42", 50, None)])
     document = run_document(trace)
     assert (document["cost_usd"], document["steps"][0]["cost_usd"]) == (None, None)
+
+
+def test_a_cost_by_the_pools_price_says_so() -> None:
+    [started, *_], own = answered("r1", 0), step_completed("r1", 0, "42", 50)
+    for estimated in (True, False):
+        ended = own.model_copy(update={"cost_estimated": estimated})
+        document = run_document(fold([created("r1"), *planned("r1"), started, ended]))
+        assert (document["cost_estimated"], document["steps"][0]["cost_estimated"]) == (estimated, estimated)
