@@ -88,7 +88,9 @@ def read_key(spec: WorkerSpec) -> str | None:
         return None
     key = os.environ.get(spec.api_key_env, "").strip()
     if not key:
-        raise WorkerRefused(f"worker {spec.name}: the environment variable {spec.api_key_env} is not set; put the key in it")
+        raise WorkerRefused(
+            f"worker {spec.name}: the environment variable {spec.api_key_env} is not set; put the key in it"
+        )
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise WorkerRefused(
             f"worker {spec.name}: the value of {spec.api_key_env} has characters that no key has; set it again"
