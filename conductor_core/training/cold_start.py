@@ -47,41 +47,52 @@ HELD_OUT_SEED = 1_000_003
 """Seed of the examples on which progress is measured: never one that is trained on."""
 
 
-class Encoded(Dataset[dict[str, Any]]):
-    """Examples as token ids: the prompt, the completion and the end token. Batches of ``batch_size`` are of like
-    length, for padding costs as much as text; their order is random by ``seed``.
+Row = tuple[list[int], list[int]]
+"""Token ids of a prompt and of what is to be learned after it."""
+
+
+def example_rows(
+    drawn: Sequence[Example], tokenizer: Qwen2Tokenizer, *, thought_only: float = 0.0, seed: int = 0
+) -> list[Row]:
+    """Examples with their completion and the end token.
 
     Args:
         thought_only: share of examples that end after the line of thought. There the shape of the plan and its agents
             are decided, in few tokens among many of wording: so they are learned from more tasks at less cost.
-        casting: how many casting exercises (see ``corpus.castings``) go with one example.
+    """
+    rng = random.Random(seed)
+    rows = []
+    for example in drawn:
+        if rng.random() < thought_only:
+            ids = _ids(example.completion.partition("\n")[0] + "\n", tokenizer)
+        else:
+            ids = [*_ids(example.completion, tokenizer), int(tokenizer.eos_token_id)]
+        rows.append((_ids(example.prompt, tokenizer), ids))
+    return rows
+
+
+def casting_rows(count: int, seed: int, tokenizer: Qwen2Tokenizer) -> list[Row]:
+    """Casting exercises; they do not end a completion, for a plan's line of thought does not either."""
+    drawn = itertools.islice(castings(seed), count)
+    return [(_ids(prompt, tokenizer), _ids(thought, tokenizer)) for prompt, thought in drawn]
+
+
+def _ids(text: str, tokenizer: Qwen2Tokenizer) -> list[int]:
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
+    return ids
+
+
+class Batched(Dataset[dict[str, Any]]):
+    """Rows in an order by which batches of ``batch_size`` are of like length, for padding costs as much as text;
+    otherwise shuffled by ``seed``.
     """
 
-    def __init__(
-        self,
-        drawn: Sequence[Example],
-        tokenizer: Qwen2Tokenizer,
-        batch_size: int,
-        *,
-        thought_only: float = 0.0,
-        casting: float = 0.0,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, rows: Sequence[Row], batch_size: int, seed: int = 0) -> None:
         rng, pool = random.Random(seed), batch_size * 40
-        exercises = castings(seed)
-        rows = []
-        for example in drawn:
-            if rng.random() < casting:
-                prompt, text = next(exercises)
-                rows.append((_ids(prompt, tokenizer), _ids(text, tokenizer)))
-            if rng.random() < thought_only:
-                text, end = example.completion.partition("\n")[0] + "\n", []
-            else:
-                text, end = example.completion, [tokenizer.eos_token_id]
-            rows.append((_ids(example.prompt, tokenizer), [*_ids(text, tokenizer), *end]))
-        self.rows = []
-        for start in range(0, len(rows), pool):
-            alike = sorted(rows[start : start + pool], key=lambda row: len(row[0]) + len(row[1]))
+        shuffled = rng.sample(rows, len(rows))
+        self.rows: list[Row] = []
+        for start in range(0, len(shuffled), pool):
+            alike = sorted(shuffled[start : start + pool], key=lambda row: len(row[0]) + len(row[1]))
             batches = [alike[at : at + batch_size] for at in range(0, len(alike), batch_size)]
             rng.shuffle(batches)
             self.rows += [row for batch in batches for row in batch]
@@ -92,11 +103,6 @@ class Encoded(Dataset[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         prompt, completion = self.rows[index]
         return {"prompt": prompt, "completion": completion}
-
-
-def _ids(text: str, tokenizer: Qwen2Tokenizer) -> list[int]:
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
-    return ids
 
 
 @dataclass(frozen=True)
@@ -152,9 +158,7 @@ class Progress(TrainerCallback):
         self._began = time.monotonic()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-        figures = {
-            name: value for name, value in (logs or {}).items() if name in ("loss", "eval_loss", "learning_rate")
-        }
+        figures = {name: value for name, value in (logs or {}).items() if name.endswith("loss")}
         line = json.dumps({"step": state.global_step, "seconds": round(time.monotonic() - self._began, 1)} | figures)
         print(line, file=sys.stderr, flush=True)
         with self._file.open("a", encoding="utf-8") as file:
@@ -183,23 +187,21 @@ def train(config: ColdStartConfig, out: Path, *, held_out: int = 128) -> Qwen2Fo
     drawn = list(itertools.islice(examples(config.seed), config.examples))
     tokenizer = train_tokenizer(_texts(drawn[: config.tokenizer_examples]), config.model.vocab_size)
     model = build_model(config, tokenizer)
-    data = Encoded(
-        drawn,
-        tokenizer,
-        config.optimiser.batch_size,
-        thought_only=config.thought_only,
-        casting=config.casting,
-        seed=config.seed,
-    )
+    rows = example_rows(drawn, tokenizer, thought_only=config.thought_only, seed=config.seed)
+    rows += casting_rows(int(config.casting * len(drawn)), config.seed, tokenizer)
+    unseen = list(itertools.islice(examples(HELD_OUT_SEED), held_out))
     AttentionInterface.register("fp32", _attention_in_fp32)
     AttentionMaskInterface.register("fp32", sdpa_mask)
     model.set_attn_implementation("fp32")
     trainer = Trainer(
         model=model,
-        args=_arguments(config, out, len(data)),
+        args=_arguments(config, out, len(rows)),
         data_collator=LeftPadded(int(tokenizer.pad_token_id)),
-        train_dataset=data,
-        eval_dataset=Encoded(list(itertools.islice(examples(HELD_OUT_SEED), held_out)), tokenizer, EVAL_BATCH_SIZE),
+        train_dataset=Batched(rows, config.optimiser.batch_size, config.seed),
+        eval_dataset={
+            "plans": Batched(example_rows(unseen, tokenizer), EVAL_BATCH_SIZE),
+            "castings": Batched(casting_rows(held_out, HELD_OUT_SEED, tokenizer), EVAL_BATCH_SIZE),
+        },
         callbacks=[Progress(out)],
     )
     trainer.pop_callback(_printer(trainer))
@@ -242,7 +244,7 @@ def _arguments(config: ColdStartConfig, out: Path, rows: int) -> TrainingArgumen
         adam_beta2=optimiser.adam_beta2,
         max_grad_norm=optimiser.max_grad_norm,
         eval_strategy="steps",
-        eval_steps=max(1, min(500, steps // 4)),
+        eval_steps=max(1, min(250, steps // 4)),
         logging_steps=max(1, min(50, steps // 20)),
         save_strategy="no",
         report_to="none",

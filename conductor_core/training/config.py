@@ -48,7 +48,7 @@ class ColdStartConfig(Frozen):
         threads: of torch.
         examples: drawn from the corpus, each seen once.
         tokenizer_examples: of those, how many the tokenizer is trained on.
-        thought_only: share of examples that end after the line of thought (see ``cold_start.Encoded``).
+        thought_only: share of examples that end after the line of thought (see ``cold_start.example_rows``).
         casting: casting exercises for each example (see ``corpus.castings``).
     """
 

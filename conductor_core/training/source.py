@@ -116,25 +116,7 @@ class Source:
     def coined(self) -> str:
         """A made-up name of one or two words, with or without capitals or a number."""
         rng = self.rng
-        syllables = (
-            "ba",
-            "co",
-            "dri",
-            "fen",
-            "gra",
-            "hu",
-            "in",
-            "jo",
-            "kel",
-            "lo",
-            "mi",
-            "nor",
-            "pex",
-            "qui",
-            "ro",
-            "sta",
-        )
-        word = "".join(rng.choices((*syllables, "ta", "um", "ver", "wo", "xi", "yo", "zen"), k=rng.randint(2, 4)))
+        word = made_up_word(rng)
         word = word.capitalize() if rng.random() < 0.7 else word
         tail = rng.choice(("", "", "", f" {rng.choice(table('banks')['thing'])}", f" {rng.randint(2, 20)}", "DB", "JS"))
         return word + tail
@@ -143,3 +125,18 @@ class Source:
 def joined(things: list[str], word: str) -> str:
     """``a, b and c``."""
     return f"{', '.join(things[:-1])} {word} {things[-1]}" if len(things) > 1 else things[0]
+
+
+_SYLLABLES = (
+    "ab", "ac", "an", "ar", "ba", "be", "bo", "ca", "ch", "co", "con", "de", "di", "dis", "do", "dri", "el", "en",
+    "er", "es", "fa", "fen", "fi", "for", "ga", "ge", "gra", "ha", "he", "hu", "hy", "im", "in", "ing", "ion", "is",
+    "ite", "ity", "ja", "jo", "ke", "kel", "la", "le", "li", "lo", "ly", "ma", "me", "ment", "mi", "mo", "na", "ne",
+    "ness", "no", "nor", "ob", "op", "or", "ous", "pa", "per", "pex", "ph", "po", "pre", "pro", "qui", "ra", "re",
+    "ri", "ro", "sa", "se", "si", "so", "sta", "sub", "su", "ta", "te", "th", "ti", "tion", "to", "tra", "tri", "tu",
+    "um", "un", "us", "va", "ver", "vi", "we", "wo", "xi", "yo", "zen",
+)  # fmt: skip
+
+
+def made_up_word(rng: random.Random) -> str:
+    """A word that could be one."""
+    return "".join(rng.choices(_SYLLABLES, k=rng.randint(2, 4)))

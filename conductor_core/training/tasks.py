@@ -5,12 +5,13 @@ that need structure (stories, tables, code, lists of things) are built here.
 """
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from conductor_core.rehearsal.families import FAMILIES, generate
-from conductor_core.training.source import Source, joined
+from conductor_core.training.source import Source, joined, made_up_word
 from conductor_core.training.wording import table
 
 Difficulty = Literal["easy", "medium", "hard"]
@@ -107,9 +108,9 @@ def _word(source: Source) -> Task:
     story, rng = table("hints")["story"], source.rng
     difficulty = rng.choices(DIFFICULTIES, (20, 50, 30))[0]
     events = {"easy": rng.randint(0, 1), "medium": rng.randint(1, 3), "hard": rng.randint(4, 6)}[difficulty]
-    opening = rng.choice(story["opening"])
-    happens = [rng.choice(story["event"]) for _ in range(events)]
-    question = rng.choice(story["question"])
+    opening = rng.choice(story["opening"]) if rng.random() < 0.5 else "<happening>"
+    happens = [rng.choice(story["event"]) if rng.random() < 0.4 else "<happening>" for _ in range(events)]
+    question = rng.choice(story["question"]) if rng.random() < 0.5 else "<asking>"
     if difficulty != "easy" and rng.random() < 0.15:
         condition = rng.choice(("that is so", "this goes on for <k> weeks", "<name> wants the same"))
         question = f"If {condition}, {question[0].lower()}{question[1:]}"
@@ -334,7 +335,22 @@ _WEIGHTS = {
 }
 """Shares of the kinds: more of what is asked most often and is told apart least easily."""
 
+_WORD = re.compile(r"(?<![\\\w{_`])[A-Za-z][a-z]{3,}(?![\w(_])")
+"""A word of prose, neither a LaTeX command nor an identifier that is called or indexed."""
 _PLAIN = frozenset({"hostile", "unclear", "chat", "foreign"})
+
+
+def _with_unknown_words(text: str, rng: random.Random) -> str:
+    """Some words replaced by made-up ones: real tasks are full of words that no list has, and their form must tell."""
+    share = rng.choice((0.1, 0.2, 0.4))
+
+    def one(match: re.Match[str]) -> str:
+        if rng.random() > share:
+            return match.group(0)
+        word = made_up_word(rng)
+        return word.capitalize() if match.group(0)[0].isupper() else word
+
+    return _WORD.sub(one, text)
 
 
 def _dressed(task: Task, rng: random.Random) -> Task:
@@ -349,6 +365,8 @@ def _dressed(task: Task, rng: random.Random) -> Task:
             way = rng.choice(("staged", "opinions", "verified", "verified", "opinions", "brief"))
             wish = rng.choice(hints[way])
             text = f"{text.rstrip()} {wish}" if rng.random() < 0.85 else f"{wish} {text}"
+        if rng.random() < 0.4:
+            text = _with_unknown_words(text, rng)
         if rng.random() < 0.05:
             text = text.lower() if rng.random() < 0.7 else text.upper()
         if rng.random() < 0.05:

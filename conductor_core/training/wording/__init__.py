@@ -45,7 +45,7 @@ def fill(template: str, rng: random.Random, slots: Mapping[str, Callable[[], str
         name = match.group(1)
         if name in slots:
             return slots[name]()
-        return str(rng.choice(banks[name])) if name in banks else match.group(0)
+        return choose(str(rng.choice(banks[name])), rng) if name in banks else match.group(0)
 
     text = choose(template, rng)
     for _ in range(3):

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from conductor_core.errors import BadInput
-from conductor_core.training.cold_start import IGNORED, Encoded, LeftPadded, main, train, weights_sha256
+from conductor_core.training.cold_start import IGNORED, Batched, LeftPadded, example_rows, main, train, weights_sha256
 from conductor_core.training.config import ColdStartConfig, ModelShape, Optimiser, read_config
 from conductor_core.training.corpus import examples
 from conductor_core.training.tokenizer import train_tokenizer
@@ -57,13 +57,15 @@ def test_the_loss_is_on_the_completion_only() -> None:
 def test_batches_are_of_like_length_and_some_examples_end_after_the_thought() -> None:
     drawn = list(itertools.islice(examples(0), 64))
     tokenizer = train_tokenizer((each.prompt + each.completion for each in drawn), 600)
-    data = Encoded(drawn, tokenizer, 8, thought_only=0.5)
+    rows = example_rows(drawn, tokenizer, thought_only=0.5)
+    data = Batched(rows, 8)
+    assert sorted(rows) == sorted((data[i]["prompt"], data[i]["completion"]) for i in range(len(data)))
     lengths = [len(data[i]["prompt"]) + len(data[i]["completion"]) for i in range(len(data))]
     spans = [max(lengths[i : i + 8]) - min(lengths[i : i + 8]) for i in range(0, 64, 8)]
     assert sum(spans) < 8 * (max(lengths) - min(lengths)) / 2
-    whole = sum(data[i]["completion"][-1] == tokenizer.eos_token_id for i in range(len(data)))
+    whole = sum(completion[-1] == tokenizer.eos_token_id for _, completion in rows)
     assert 16 < whole < 48
-    assert all(Encoded(drawn, tokenizer, 8)[i]["completion"][-1] == tokenizer.eos_token_id for i in range(64))
+    assert all(completion[-1] == tokenizer.eos_token_id for _, completion in example_rows(drawn, tokenizer))
 
 
 def test_a_run_lowers_the_loss_writes_a_folder_and_comes_again_by_its_seed(tmp_path: Path) -> None:
