@@ -18,19 +18,14 @@ from pages.components.step_fields import say, step_fields
 from pages.components.words import inert
 
 NEW_INSTRUCTION = "Answer this task, using what the earlier steps found: {question}"
-# Opening the editor adds it above what one was looking at: without this it would open out of sight.
-_SCROLL_HERE = """<script>
-document.querySelector(".st-key-plan-editor")?.scrollIntoView({ block: "start", behavior: "smooth" })
-</script>"""
 
 
 def open_editor(trace: RunTrace, chosen: Path | None) -> None:
-    """Opens the editor at the step ``chosen`` in the graph, and brings it into view."""
+    """Opens the editor at the step ``chosen`` in the graph."""
     editing = Editing(trace)
     # The graph shows the plan as it ran, in which the ids are the numbers.
     if chosen and chosen[0] in editing.draft.now.ids:
         editing.open_only(chosen[0])
-    st.session_state[f"{editing.key}:scroll"] = True
 
 
 @st.fragment
@@ -57,8 +52,6 @@ def plan_editor(
             _step(editing, index, checked, forecast)
         if not editing.draft.workflow.steps:
             st.button("Add a step", icon=":material/add:", key="add-first", on_click=_add, args=(editing, 0))
-    if st.session_state.pop(f"{editing.key}:scroll", False):
-        st.html(_SCROLL_HERE, unsafe_allow_javascript=True)
 
 
 def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, close: Callable[[], None]) -> bool:

@@ -13,16 +13,17 @@ import { Strip } from "./strip.js"
 import { Twin } from "./twin.js"
 
 const TICK_MS = 125
+const EDITOR = ".st-key-plan-editor"
 
 export class LiveWorkflow {
   constructor(parent) {
-    this.strip = new Strip({ onCancel: () => this.cancel(), onEdit: () => this.intend("edit", this.selectedPath()) })
+    this.strip = new Strip({ onCancel: () => this.cancel(), onEdit: () => this.edit(this.selectedPath()) })
     this.outcome = new Outcome({ onSelect: (key) => this.select(key) })
     this.graph = new Graph({ onSelect: (key) => this.select(key) })
     this.twin = new Twin({ onSelect: (key) => this.select(key), onOpen: (key) => this.open(key) })
     this.panes = new Panes({ onSelect: (key) => this.select(key) })
     this.inspector = new Inspector({
-      onEdit: (path) => this.intend("edit", path),
+      onEdit: (path) => this.edit(path),
       onSelect: (key) => this.select(key),
       onFollow: () => this.followRun(),
     })
@@ -184,6 +185,8 @@ export class LiveWorkflow {
     if (key === this.selected) return
     this.selected = key
     this.queue()
+    // While the page's editor is open, it opens the step that is chosen here.
+    if (key !== null && document.querySelector(EDITOR)) this.intend("edit", this.selectedPath())
   }
 
   selectedPath() {
@@ -204,6 +207,18 @@ export class LiveWorkflow {
 
   intend(kind, path = null) {
     this.setTriggerValue("intent", { kind, path, run_id: this.runId })
+  }
+
+  edit(path) {
+    this.intend("edit", path)
+    this.showEditor()
+  }
+
+  // The editor opens above this component, out of sight of one who has scrolled down.
+  showEditor(tries = 40) {
+    const editor = document.querySelector(EDITOR)
+    if (editor) editor.scrollIntoView({ block: "start", behavior: "smooth" })
+    else if (tries > 0) setTimeout(() => this.showEditor(tries - 1), 75)
   }
 
   async cancel() {
