@@ -6,43 +6,26 @@ Imports no torch: that happens when the model is loaded for the first answer.
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
 from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, WorkerSpec
-from conductor_core.errors import WorkerOutputTooLarge, WorkerRefused
+from conductor_core.errors import PoolInvalid, WorkerOutputTooLarge, WorkerRefused
 from conductor_core.inference.errors import InferenceError
 from conductor_core.inference.generation import Done, Generation, Sampling
 from conductor_core.inference.shared import shared_model
+from conductor_core.workers.local_params import LocalParams, params_fault
 
 _OPEN, _CLOSE = "<think>", "</think>"
-
-
-class LocalParams(BaseModel):
-    """What ``params`` of a local worker may hold. ``thinking``: asks a hybrid model to think before it answers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    temperature: float = Field(0.0, ge=0, le=4)
-    top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(0, ge=0)
-    seed: int = 0
-    max_tokens: int = Field(1024, ge=1)
-    thinking: bool = False
 
 
 class LocalWorker:
     """Answers steps with ``spec.model``, a folder or hub id. Nothing is loaded before the first answer."""
 
     def __init__(self, spec: WorkerSpec) -> None:
-        """Raises: WorkerRefused if ``spec.params`` holds something that a local model does not know."""
+        """Raises: PoolInvalid if ``spec.params`` holds something that a local model does not know."""
+        if fault := params_fault(spec.params):
+            raise PoolInvalid(f"worker {spec.name}: params: {fault}", [fault])
         self._spec = spec
         self._model = shared_model(spec.model)
-        try:
-            self._params = LocalParams.model_validate(dict(spec.params))
-        except ValidationError as error:
-            fault = error.errors()[0]
-            where = ".".join(str(part) for part in fault["loc"])
-            raise WorkerRefused(f"worker {spec.name}: params.{where}: {fault['msg']}") from error
+        self._params = LocalParams.model_validate(dict(spec.params))
 
     @property
     def spec(self) -> WorkerSpec:

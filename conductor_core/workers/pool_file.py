@@ -16,6 +16,7 @@ import httpx2
 from conductor_core.chat import Price, Provider, WorkerSpec
 from conductor_core.errors import PoolInvalid
 from conductor_core.workers.faults import one_line, plain
+from conductor_core.workers.local_params import params_fault
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 _MOST_BYTES = 1_000_000
@@ -121,6 +122,9 @@ def _table_faults(table: Mapping[str, Any]) -> list[tuple[str, str]]:
             for key in ("base_url", "api_key_env")
             if key in table
         ]
+    if table.get("provider") == "local" and not any(key == "params" for key, _ in faults):
+        fault = params_fault(table.get("params", {}))
+        faults += [("params", fault)] if fault else []
     return faults
 
 

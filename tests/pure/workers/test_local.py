@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, WorkerSpec
-from conductor_core.errors import WorkerOutputTooLarge, WorkerRefused
+from conductor_core.errors import PoolInvalid, WorkerOutputTooLarge, WorkerRefused
 from conductor_core.workers.local import LocalWorker, ThoughtSplitter
 from tests.support.tiny_models import random_model
 
@@ -51,7 +51,7 @@ async def test_output_is_bounded(tmp_path: Path) -> None:
 
 
 def test_an_unknown_parameter_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WorkerRefused, match=r"params\.beams"):
+    with pytest.raises(PoolInvalid, match=r"params: beams: a local model knows only temperature, top_p"):
         LocalWorker(spec(tmp_path, params={"beams": 4}))
 
 

@@ -147,6 +147,20 @@ def test_a_wrong_field_is_named_with_its_line(line: str, told: str) -> None:
     assert "hunter2" not in fault
 
 
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ("{ beams = 4 }", "beams: a local model knows only temperature, top_p, top_k, seed, max_tokens, thinking"),
+        ("{ top_p = 2 }", "top_p: Input should be less than or equal to 1"),
+        ('{ max_tokens = "many" }', "max_tokens: Input should be a valid integer"),
+        ("3", "must be a table"),
+    ],
+)
+def test_wrong_params_of_a_local_worker_are_named(params: str, told: str) -> None:
+    (fault,) = faults_of(f'[[worker]]\nname = "a"\nprovider = "local"\nmodel = "m"\nparams = {params}\n')
+    assert fault.startswith(f"line 5, worker[0].params: {told}")
+
+
 @pytest.mark.parametrize("key", ["name", "provider", "model"])
 def test_a_missing_field_is_named_with_its_workers_line(key: str) -> None:
     lines = ["", "# first", "[[worker]]", 'name = "a"', 'provider = "openai"', 'model = "m"']
