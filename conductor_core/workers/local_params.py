@@ -1,4 +1,4 @@
-"""What ``params`` of a local worker may hold. Apart from ``local``, so that reading a pool file imports no inference."""
+"""What ``params`` of a local worker may hold; apart from ``local``, so that a pool file is read without inference."""
 
 from collections.abc import Mapping
 from typing import Any
