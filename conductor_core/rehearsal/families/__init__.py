@@ -66,7 +66,7 @@ def generate(family: str, difficulty: Difficulty, seed: int) -> RehearsalTask:
     return rng.choice(forms).generate(rng)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def recognise(text: str) -> RehearsalTask | None:
     """The first rehearsal question in ``text``, its answer computed from the text; None if there is none."""
     read = text[:_LONGEST_TEXT]

@@ -289,3 +289,4 @@ def test_an_unknown_profile_is_a_fault_of_the_pool() -> None:
 @given(st.text(max_size=300))
 def test_tokens_join_to_the_text(text: str) -> None:
     assert "".join(token_pieces(text)) == text
+    assert token_count(text) == len(token_pieces(text))
