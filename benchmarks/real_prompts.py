@@ -3,8 +3,8 @@
     python -m benchmarks.real_prompts --data FOLDER [--n 500] [--seed 0] [--write] [--plans FILE]
 
 Each prompt goes the app's own way: ``open_conductor("tiny")``, the parser, validation. Prints a Markdown report;
-``--write`` puts it into ``docs/real-prompts.md``. Exit 1 if any plan does not parse and validate. The files hold one JSON
-object a line and are not part of this repository.
+``--write`` puts it into ``docs/real-prompts.md``. Exit 1 if any plan does not parse and validate. The files hold one
+JSON object a line and are not part of this repository.
 """
 
 import argparse
@@ -185,20 +185,20 @@ def report(outcomes: Sequence[Outcome], free: Sequence[Outcome], agents: Sequenc
         "# What the tiny Conductor plans for real prompts",
         "",
         "Generated; do not edit. The prompts come from public benchmark files (GSM8K, MATH-500, the STEM subjects of",
-        "MMLU, AIME 2024, HumanEval), which are neither in this repository nor in the tiny Conductor's training corpus.",
+        "MMLU, AIME 2024, HumanEval), which are not in this repository, nor in the tiny Conductor's training corpus.",
         "What is measured is the plan, not an answer: no worker is called.",
         "",
         f"    {command}",
         "",
-        f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}, on the CPU, one request at a time.",
-        f"Greedy, at most {MAX_STEPS} steps.",
+        f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}, on the CPU, one request at a",
+        f"time. Greedy, at most {MAX_STEPS} steps.",
         "",
-        f"- **{valid} of {len(outcomes)} plans parse and validate** with grammar-constrained decoding, as the app decodes.",
-        f"  {sum(bool(each.repairs) for each in outcomes)} needed a repair,",
+        f"- **{valid} of {len(outcomes)} plans parse and validate** with grammar-constrained decoding, as the app",
+        f"  decodes. {sum(bool(each.repairs) for each in outcomes)} needed a repair,",
         f"  {sum(bool(each.warnings) for each in outcomes)} carry a warning.",
         f"- Without the grammar: {free_valid} of {len(free)}.",
-        f"- {statistics.median(durations):.0f} ms a plan (median), {durations[int(len(durations) * 0.95)]:.0f} ms at the",
-        "  95th percentile, on a machine of two cores that others used at the same time.",
+        f"- {statistics.median(durations):.0f} ms a plan (median), {durations[int(len(durations) * 0.95)]:.0f} ms at",
+        "  the 95th percentile, on a machine of two cores that others used at the same time.",
         f"- {len(wordings)} different instructions.",
         "",
         "## Topologies and step counts",
