@@ -107,13 +107,14 @@ def _who(spec: WorkerSpec, names: list[str]) -> str:
     cells = (
         (f"{dot}<b>{escape(spec.name)}</b>", escape(spec.description) or "no description"),
         (escape(spec.model), mark),
-        (_price(spec), "" if spec.simulated else f"{spec.max_concurrency} at once, {spec.timeout_s:g} s each"),
+        (_price(spec), "per million tokens" if spec.usd_per_mtok and not spec.simulated else ""),
     )
     inner = "".join(
         f'<div class="ellipsis">{first}<div class="ellipsis second muted">{second}</div></div>'
         for first, second in cells
     )
-    return f'<div class="cells workers" title="{escape(spec.description)}">{inner}</div>'
+    more = f"{spec.description} ({where}; {spec.max_concurrency} at once, {spec.timeout_s:g} s each)"
+    return f'<div class="cells workers" title="{escape(more)}">{inner}</div>'
 
 
 def _price(spec: WorkerSpec) -> str:
@@ -122,7 +123,7 @@ def _price(spec: WorkerSpec) -> str:
         return "price unknown"
     if not price.input and not price.output:
         return "free"
-    return f"${price.input:g} in, ${price.output:g} out / Mtok"
+    return f"${price.input:g} in · ${price.output:g} out"
 
 
 def _state(pool: str, spec: WorkerSpec) -> None:

@@ -104,13 +104,14 @@ def expander() -> None:
     except InspectorError as error:
         names, fault = [], str(error)
     with st.expander(_label(names), icon=":material/tune:", expanded=bool(fault), key="settings"):
-        left, middle, right = st.columns([6, 5, 4], gap="large")
+        left, middle, right = st.columns([5, 5, 5], gap="large")
         with left:
             _choose_conductor()
         with middle:
             _choose_pool(names, fault)
         with right:
             _choose_limits()
+        st.html(_models(tuple(conductor_options().values()), conductor()))
 
 
 def _label(names: list[str]) -> str:
@@ -148,7 +149,6 @@ def _choose_conductor() -> None:
         persist_state="session",
     )
     st.caption(_what_running_does(chosen or "", options.get(chosen or "")))
-    st.html(_models(tuple(options.values()), chosen or ""))
 
 
 def _conductor_label(ref: str, option: ConductorOption | None) -> str:

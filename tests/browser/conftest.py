@@ -92,7 +92,7 @@ def start_app() -> Callable[..., contextlib.AbstractContextManager[App]]:
 def _wait_until_healthy(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
     deadline = time.monotonic() + START_S
     while True:
-        with contextlib.suppress(urllib.error.URLError, ConnectionError):
+        with contextlib.suppress(OSError):  # nobody answers yet, or too slowly
             urllib.request.urlopen(f"{url}/_stcore/health", timeout=5).close()
             return
         if process.poll() is not None or time.monotonic() > deadline:
