@@ -85,6 +85,8 @@ def check(
     max_steps: options.MaxSteps = None,
     max_depth: options.MaxDepth = None,
     as_json: options.AsJson = False,
+    _conductor: options.UnusedConductor = None,
+    _db: options.UnusedDb = None,
 ) -> int:
     """Say what a workflow FILE means, and every fault and warning with its place."""
     settings = inputs.read_settings()
@@ -166,6 +168,8 @@ def show(
     run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, or its beginning.")],
     db: options.Db = None,
     as_json: options.AsJson = False,
+    _conductor: options.UnusedConductor = None,
+    _pool: options.UnusedPool = None,
 ) -> int:
     """Print the whole record of a run: plan, steps, what each saw and was not shown, spending, answer."""
     settings = inputs.read_settings()
@@ -188,6 +192,8 @@ def runs(
     ] = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
+    _conductor: options.UnusedConductor = None,
+    _pool: options.UnusedPool = None,
 ) -> int:
     """List runs, newest first."""
     settings = inputs.read_settings()

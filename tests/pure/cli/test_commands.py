@@ -330,6 +330,24 @@ def test_bad_arguments(cli: CommandLine, arguments: list[str], message: str) -> 
     assert message in outcome.error
 
 
+def test_the_common_options_are_common(cli: CommandLine, workflow: Path, ran: Any, tmp_path: Path) -> None:
+    db = f"sqlite:///{tmp_path}/data/conductor-inspector.sqlite3"
+    common = ["--conductor", "http://127.0.0.1:9/v1#m", "--pool", "rehearsal", "--db", db, "--json"]
+    codes = {
+        command: cli(command, *arguments, *common).code
+        for command, *arguments in (
+            ("plan", "a task"),
+            ("check", workflow),
+            ("run", "--workflow", workflow),
+            ("rerun", ran["run_id"]),
+            ("show", ran["run_id"]),
+            ("runs",),
+        )
+    }
+    nobody_plans = {"plan": 1}
+    assert codes == dict.fromkeys(codes, 0) | nobody_plans
+
+
 def test_what_a_model_wrote_reaches_no_terminal(cli: CommandLine, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.sqlite3"
     evil = "\x1b]0;owned\x07\x1b[2J\u202e</script>"
