@@ -69,7 +69,7 @@ def runs_lines(runs: Sequence[RunSummary]) -> list[str]:
             str(run.steps),
             money(run.cost_usd),
             duration(run.duration_ms),
-            one_line(run.pool, 20) + (" (simulated)" if run.simulated and run.pool != "rehearsal" else ""),
+            one_line(run.pool, 20) + (" (simulated)" if run.simulated else ""),
         )
         for run in runs
     ]

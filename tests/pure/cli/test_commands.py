@@ -91,6 +91,7 @@ def test_a_run_is_found_again(cli: CommandLine, ran: Any) -> None:
     assert table[0].split()[:2] == ["RUN", "CREATED"]
     assert table[1].startswith(ran["run_id"])
     assert TASK[:20] in table[1]
+    assert "rehearsal (simulated)" in table[1]
     shown = cli("show", ran["run_id"][:16], "--json").document
     assert {key: shown[key] for key in ("run_id", "answer", "status")} == {
         key: ran[key] for key in ("run_id", "answer", "status")
