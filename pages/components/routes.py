@@ -24,20 +24,27 @@ from storage import Store
 CLOSE_DONE = 1000
 CLOSE_TRY_AGAIN = 1013
 CLOSE_UNKNOWN_RUN = 4404
+"""There is nothing more to know of this run: the page need not come back."""
+WATCH_S = 1.0
 
 
 async def follow_run(websocket: WebSocket) -> None:
     """Sends the run's messages until it has ended or the page is gone."""
     run_id = websocket.path_params["run_id"]
     await websocket.accept()
-    sending = asyncio.create_task(_send_run(websocket, current().store, run_id))
+    shown = asyncio.Event()
+    sending = asyncio.create_task(_send_run(websocket, current().store, run_id, shown))
     listening = asyncio.create_task(_until_disconnected(websocket))
+    watching = asyncio.create_task(_until_log_fails(run_id, shown))
+    tasks = (sending, listening, watching)
     try:
-        await asyncio.wait({sending, listening}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (sending, listening):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(sending, listening, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if not watching.cancelled():
+        await _say_that_it_stopped(websocket, watching.result())
     if sending.cancelled():
         return
     code = CLOSE_TRY_AGAIN if sending.exception() else sending.result()
@@ -50,7 +57,7 @@ async def follow_run(websocket: WebSocket) -> None:
         raise error
 
 
-async def _send_run(websocket: WebSocket, store: Store, run_id: str) -> int:
+async def _send_run(websocket: WebSocket, store: Store, run_id: str, shown: asyncio.Event) -> int:
     try:
         trace, sequence = await asyncio.to_thread(store.trace, run_id)
     except UnknownRun as error:
@@ -58,11 +65,32 @@ async def _send_run(websocket: WebSocket, store: Store, run_id: str) -> int:
         return CLOSE_UNKNOWN_RUN
     view = LiveView(trace, sequence)
     await _send(websocket, view.snapshot())
+    shown.set()
     if not view.ended:
         async for batch in store.follow(run_id, sequence):
             for message in view.messages(batch):
                 await _send(websocket, message)
     return CLOSE_DONE
+
+
+async def _until_log_fails(run_id: str, shown: asyncio.Event) -> StoreError:
+    """Waits for what no event can tell: that this process's run stopped because its events could not be written."""
+    host = current().host
+    await shown.wait()
+    while True:
+        await asyncio.sleep(WATCH_S)
+        if run_id in host.active():
+            continue
+        with suppress(UnknownRun):  # another process carries it out
+            if isinstance(error := host.error(run_id), StoreError):
+                return error
+
+
+async def _say_that_it_stopped(websocket: WebSocket, error: StoreError) -> None:
+    message = f"This run stopped because its record could not be written: {error}. What was written is shown."
+    with suppress(RuntimeError, WebSocketDisconnect):
+        await _send(websocket, {"type": "unknown", "message": message})
+        await websocket.close(CLOSE_UNKNOWN_RUN)
 
 
 async def _send(websocket: WebSocket, message: dict[str, Any]) -> None:

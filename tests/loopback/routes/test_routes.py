@@ -1,5 +1,7 @@
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import httpx2 as httpx
@@ -9,7 +11,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from conductor_core import events as ev
 from conductor_core.engine.request import RunRequest
+from conductor_core.errors import StoreFull
 from conductor_core.workflow.model import Step, Workflow
+from pages.components import routes
 from pages.components.routes import CLOSE_DONE, CLOSE_UNKNOWN_RUN
 from tests.loopback.routes.conftest import Served
 from tests.support.run_events import answered, created, planned, run_completed, step_started, whole_run
@@ -78,6 +82,23 @@ async def test_an_unknown_run_says_so(served: Served) -> None:
     assert message["type"] == "unknown"
     assert "nowhere" in message["message"]
     assert socket.close_code == CLOSE_UNKNOWN_RUN
+
+
+async def test_a_run_whose_log_failed_says_why_it_stopped(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    await served.store.log.append(created(RUN))
+    monkeypatch.setattr(routes, "WATCH_S", 0.01)
+    monkeypatch.setattr(served.engine, "error", lambda run_id: StoreFull("no space left for the database"))
+    async with connect(served.live(RUN)) as socket:
+        assert (await _message(socket))["type"] == "snapshot"
+        (message,) = [json.loads(each) async for each in _until_closed(socket)]
+    assert "no space left for the database" in message["message"]
+    assert socket.close_code == CLOSE_UNKNOWN_RUN
+
+
+async def _until_closed(socket: ClientConnection) -> AsyncIterator[str | bytes]:
+    with suppress(ConnectionClosed):
+        while True:
+            yield await socket.recv()
 
 
 async def test_a_page_of_another_origin_is_refused(served: Served) -> None:
