@@ -57,7 +57,7 @@ class EngineHost:
         self._results: OrderedDict[str, Future[RunTrace]] = OrderedDict()
         self._pools: dict[tuple[object, ...], Pool] = {}
         self._conductors: dict[str, asyncio.Task[Conductor]] = {}
-        self._warmed: set[str] = set()
+        self._warming: dict[str, asyncio.Task[None]] = {}
         self._starting: set[asyncio.Task[Any]] = set()
         self._closed = False
         self._thread = threading.Thread(target=self._run_loop, name="engine", daemon=True)
@@ -97,16 +97,17 @@ class EngineHost:
         error = result.exception() if result.done() else None
         return error if isinstance(error, InspectorError) else None
 
-    def warm_up(self, conductor_ref: str, pool_ref: str) -> None:
+    def warm_up(self, conductor_ref: str, pool_ref: str, after_s: float = 0.0) -> None:
         """Has a local Conductor load and begin a plan for ``pool_ref``, in the background, so that no run waits for it.
 
         Returns at once. Does nothing for a remote Conductor. A failure is only logged: a run will meet it and say it.
         """
-        with self._lock:
-            if conductor_ref in self._warmed:
-                return
-            self._warmed.add(conductor_ref)
-        asyncio.run_coroutine_threadsafe(self._warm_up(conductor_ref, pool_ref), self._loop)
+
+        def begin() -> None:
+            if conductor_ref not in self._warming:
+                self._warming[conductor_ref] = self._loop.create_task(self._warm_up(conductor_ref, pool_ref, after_s))
+
+        self._loop.call_soon_threadsafe(begin)
 
     def active(self) -> set[str]:
         """Ids of the runs that are going on."""
@@ -205,7 +206,8 @@ class EngineHost:
 
         return open_conductor(ref, self._settings)
 
-    async def _warm_up(self, conductor_ref: str, pool_ref: str) -> None:
+    async def _warm_up(self, conductor_ref: str, pool_ref: str, after_s: float) -> None:
+        await asyncio.sleep(after_s)
         try:
             conductor = await self._conductor(conductor_ref)
             if conductor.info.kind != "local":
@@ -231,6 +233,9 @@ class EngineHost:
         for task in tasks:
             task.cancel("the program's end")
         await asyncio.gather(*tasks, return_exceptions=True)
+        for warming in self._warming.values():
+            warming.cancel()
+        await asyncio.gather(*self._warming.values(), return_exceptions=True)
         for pool in self._pools.values():
             await pool.aclose()
         for opened in await asyncio.gather(*self._conductors.values(), return_exceptions=True):

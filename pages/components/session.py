@@ -9,6 +9,9 @@ from conductor_core.engine.host import EngineHost
 from conductor_core.settings import Settings
 from storage import Store, open_store
 
+WARM_UP_AFTER_S = 2.0
+"""Loading a model takes the processor: the first page's own files go first."""
+
 
 @dataclass(frozen=True)
 class Session:
@@ -19,7 +22,7 @@ class Session:
     def warm_up(self) -> None:
         """Has the default Conductor ready before the first run, if it is one of this process. Returns at once."""
         if self.settings.warm_up:
-            self.host.warm_up(self.settings.conductor, self.settings.pool)
+            self.host.warm_up(self.settings.conductor, self.settings.pool, WARM_UP_AFTER_S)
 
 
 _session: Session | None = None

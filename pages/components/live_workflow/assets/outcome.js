@@ -34,7 +34,11 @@ export class Outcome {
     // Text that does not fit flows into columns that stand outside the body, to its right.
     const { scrollWidth, clientWidth, scrollHeight, clientHeight } = this.body
     const fits = scrollWidth <= clientWidth + 2 && scrollHeight <= clientHeight + 2
-    this.more.hidden = fits && !this.element.classList.contains("all")
+    const all = this.element.classList.contains("all")
+    this.more.hidden = fits && !all
+    // What an answer comes to stands at its end: where not all of it fits, its last columns are shown.
+    this.body.scrollLeft = fits || all ? 0 : scrollWidth
+    this.body.classList.toggle("tail", !fits && !all)
   }
 
   show(model) {
