@@ -38,7 +38,6 @@ export class Outcome {
     this.more.hidden = fits && !all
     // What an answer comes to stands at its end: where not all of it fits, its last columns are shown.
     this.body.scrollLeft = fits || all ? 0 : scrollWidth
-    this.body.classList.toggle("tail", !fits && !all)
   }
 
   show(model) {
