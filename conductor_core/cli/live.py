@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any
 
 from conductor_core import events as ev
@@ -194,10 +194,6 @@ def watch(store: Store, host: EngineHost, run_id: str, view: LiveView) -> tuple[
     try:
         return asyncio.run(_watch(store, host, run_id, view))
     except StoreError as error:
-        with suppress(StoreError):
-            trace, _ = store.trace(run_id)
-            if trace.ended:
-                return trace, 1
         raise RunStopped(error) from error
 
 
@@ -221,7 +217,12 @@ async def _watch(store: Store, host: EngineHost, run_id: str, view: LiveView) ->
         await asyncio.wait(first_to_end, return_when=asyncio.FIRST_COMPLETED)
         if showing.done() and showing.exception() is not None:
             host.cancel(run_id, "cli")  # nobody can see it any more
-        trace = await ended
+        try:
+            trace = await ended
+        except StoreError:
+            trace, _ = store.trace(run_id)
+            if not trace.ended:
+                raise
         await showing
     finally:
         showing.cancel()
