@@ -83,6 +83,8 @@ export class Graph {
 
   resized() {
     if (this.layout && this.canvasBox.clientWidth !== this.placedWidth) this.place()
+    // A canvas that changes its size is empty until it is painted again.
+    this.repaint()
   }
 
   // Turns layers into pixels for the width there is, and reserves the height.
