@@ -7,7 +7,7 @@ Each field can be set by an environment variable: ``CONDUCTOR_`` and the field's
 from pathlib import Path
 
 import platformdirs
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -54,3 +54,11 @@ class Settings(BaseSettings):
     def resolved_database_url(self) -> str:
         """The database's URL, the default file included."""
         return self.database_url or f"sqlite:///{self.data_folder / 'conductor-inspector.sqlite3'}"
+
+
+def setting_fault(error: ValidationError) -> str:
+    """What ``Settings()`` refused, as one line that names the environment variable."""
+    first = error.errors()[0]
+    name = str(first["loc"][0]) if first["loc"] else "a setting"
+    variable = name if name.isupper() else f"CONDUCTOR_{name.upper()}"
+    return f"the environment variable {variable} cannot be used: {first['msg']}; correct it or unset it"

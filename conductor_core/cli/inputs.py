@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput, WorkflowInvalid
 from conductor_core.events import Limits
-from conductor_core.settings import Settings
+from conductor_core.settings import Settings, setting_fault
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.parser import parse_workflow_file
@@ -24,10 +24,7 @@ def read_settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0]) if first["loc"] else "a setting"
-        variable = name if name.isupper() else f"CONDUCTOR_{name.upper()}"
-        raise BadInput(f"the environment variable {variable} cannot be used: {first['msg']}") from error
+        raise BadInput(setting_fault(error)) from error
 
 
 def given_text(text: str, what: str) -> str:

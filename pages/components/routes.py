@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from conductor_core.errors import StoreError, UnknownRun
 from pages.components.live_view import LiveView
 from pages.components.security import ContentSecurityPolicy, SameOrigin
-from pages.components.session import current
+from pages.components.session import OneLineStartFault, current
 from storage import Store
 
 CLOSE_DONE = 1000
@@ -116,4 +116,4 @@ ROUTES: list[BaseRoute] = [
     WebSocketRoute("/api/runs/{run_id}/live", follow_run),
     Route("/api/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
 ]
-MIDDLEWARE = [Middleware(SameOrigin), Middleware(ContentSecurityPolicy)]
+MIDDLEWARE = [Middleware(OneLineStartFault), Middleware(SameOrigin), Middleware(ContentSecurityPolicy)]

@@ -1,12 +1,17 @@
 """The page's only wiring point: settings, store and engine, made once when the app starts."""
 
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 from conductor_core.engine.host import EngineHost
-from conductor_core.settings import Settings
+from conductor_core.errors import BadInput, InspectorError
+from conductor_core.settings import Settings, setting_fault
 from storage import Store, open_store
 
 WARM_UP_AFTER_S = 2.0
@@ -38,18 +43,45 @@ def current() -> Session:
 def open_session(settings: Settings) -> Session:
     """Opens the store, marks the runs of a dead process as interrupted, and starts the engine. Raises: StoreError."""
     store = open_store(settings.resolved_database_url)
-    store.mark_interrupted()
+    try:
+        store.mark_interrupted()
+    except BaseException:
+        store.close()
+        raise
     return Session(settings, store, EngineHost(store.log, settings))
 
 
 @asynccontextmanager
 async def lifespan(_app: Any) -> AsyncIterator[dict[str, Any]]:
-    """One session for the life of the server process."""
+    """One session for the life of the server process. Raises: BadInput for a setting, StoreError."""
     global _session
-    _session = open_session(Settings())
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        raise BadInput(setting_fault(error)) from error
+    _session = open_session(settings)
     try:
         yield {}
     finally:
         _session.host.close()
         _session.store.close()
         _session = None
+
+
+class OneLineStartFault:
+    """Middleware by which the server logs why the app cannot start as one line, and not as a traceback.
+
+    The server ends after it, with an exit code that is not 0. A fault of the program itself keeps its traceback.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_line(message: Message) -> None:
+            # The router sends this message, with the traceback as its text, while it handles the exception.
+            if message["type"] == "lifespan.startup.failed" and isinstance(fault := sys.exception(), InspectorError):
+                message = {**message, "message": f"error: {fault}"}
+            await send(message)
+
+        await self._app(scope, receive, send_line if scope["type"] == "lifespan" else send)
