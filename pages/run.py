@@ -4,12 +4,11 @@ from functools import partial
 
 import streamlit as st
 
-from conductor_core.engine.pool import Pool, reopen_pool
+from conductor_core.engine.pool import reopen_pool
 from conductor_core.engine.request import RunRequest
-from conductor_core.engine.rerun import RerunPreview, preview
+from conductor_core.engine.rerun import preview
 from conductor_core.errors import InspectorError, UnknownRun
 from conductor_core.trace import RunTrace
-from conductor_core.workflow.model import Workflow
 from pages.components.charts import critical_path_s, timeline, timeline_in_words
 from pages.components.live_workflow.component import Intent, live_workflow
 from pages.components.plan_editor import open_editor, plan_editor
@@ -124,14 +123,10 @@ def _editor(trace: RunTrace) -> None:
     pool = reopen_pool(trace.pool, current().settings, seed=trace.seed)
     plan_editor(
         trace,
-        preview=partial(_preview, trace, pool),
+        preview=partial(preview, trace, pool=pool),
         start=lambda workflow: _begin(trace, RunRequest.rerun(trace, workflow, by="page")),
         close=_close_editor,
     )
-
-
-def _preview(trace: RunTrace, pool: Pool, workflow: Workflow) -> RerunPreview:
-    return preview(trace, workflow, pool, current().settings)
 
 
 def _close_editor() -> None:

@@ -129,7 +129,7 @@ def prepare(
                 workflow, agents, source.limits, f"run {source.run_id} cannot be run again: "
             )
             info = _info(conductor, settings) if needed else None
-            forecast = preview(source, workflow, there, settings, conductor=info)
+            forecast = preview(source, workflow, there, conductor=info)
     request = RunRequest.resume(source, by="cli") if resume else RunRequest.rerun(source, workflow, by="cli")
     conductor_ref = (conductor or _conductor_of(source, settings)) if needed else None
     return Rerun(dataclasses.replace(request, excluded=excluded), conductor_ref, pool_ref, forecast)

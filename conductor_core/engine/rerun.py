@@ -7,7 +7,6 @@ from conductor_core.engine.pool import Pool
 from conductor_core.engine.question import Asker
 from conductor_core.engine.reuse import Source, origin
 from conductor_core.engine.step import cost_of
-from conductor_core.settings import Settings
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.edit import replace_step
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Frozen, Workflow
@@ -58,7 +57,6 @@ def preview(
     source: RunTrace,
     workflow: Workflow,
     pool: Pool,
-    settings: Settings,
     *,
     conductor: ConductorInfo | None = None,
 ) -> RerunPreview:

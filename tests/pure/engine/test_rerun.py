@@ -26,14 +26,12 @@ from tests.support.fakes import (
     lists_of,
     pool_of,
     pure_answer,
-    quick_settings,
     run,
     workflow_of,
 )
 from tests.support.workflows import AGENTS, Question, edits, questions, workflows
 
 TASK = "what is {question}?"
-SETTINGS = quick_settings()
 
 
 def workers_of(answer: Any) -> list[ScriptedWorker]:
@@ -101,7 +99,7 @@ def test_the_preview_says_what_then_happens(data: st.DataObject) -> None:
     before = data.draw(workflows())
     after = data.draw(edits(before))
     first, second, _, _ = asyncio.run(run_and_rerun(before, after, unlike))
-    told = preview(first, after, pool_of(*workers_of(unlike)), SETTINGS)
+    told = preview(first, after, pool_of(*workers_of(unlike)))
     assert [each.index for each in told.will_run] == [s.index for s in second.steps if s.status == "completed"]
     assert [each.index for each in told.will_reuse] == [s.index for s in second.steps if s.status == "reused"]
     assert all(each.reason for each in (*told.will_run, *told.will_reuse))
@@ -113,7 +111,7 @@ def test_where_answers_may_come_out_the_same_the_preview_never_promises_too_much
     before = data.draw(workflows())
     after = data.draw(edits(before))
     first, second, _, _ = asyncio.run(run_and_rerun(before, after, alike))
-    told = preview(first, after, pool_of(*workers_of(alike)), SETTINGS)
+    told = preview(first, after, pool_of(*workers_of(alike)))
     reused = {step.index for step in second.steps if step.status == "reused"}
     assert {each.index for each in told.will_reuse} <= reused
     for each in told.will_run:
@@ -198,7 +196,7 @@ async def test_changed_parameters_of_a_worker_make_its_steps_run_again() -> None
     first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
     hotter = ScriptedWorker("c", params={"temperature": 1.0})
     a, b, _ = workers_of(unlike)
-    told = preview(first, DIAMOND, pool_of(a, b, hotter), SETTINGS)
+    told = preview(first, DIAMOND, pool_of(a, b, hotter))
     assert [(each.index, each.reason) for each in told.will_run] == [
         (3, "its agent's model or parameters changed"),
         (4, "reads step 3, whose output will change (if it comes out the same, this is reused)"),
@@ -260,7 +258,7 @@ async def test_an_incomplete_answer_is_reused_as_incomplete() -> None:
 )
 async def test_each_step_that_runs_has_its_reason(after: Workflow, reasons: dict[int, str]) -> None:
     first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
-    told = preview(first, after, pool_of(*workers_of(unlike)), SETTINGS)
+    told = preview(first, after, pool_of(*workers_of(unlike)))
     own = {each.index: each.reason for each in told.will_run if not each.reason.startswith("reads step")}
     assert own == reasons
     assert all(
@@ -273,20 +271,20 @@ async def test_the_preview_names_steps_without_an_answer() -> None:
     bad = ScriptedWorker("c", lambda _: WorkerRefused("401"))
     a, b, _ = workers_of(unlike)
     first, _ = await run(a, b, bad, workflow=DIAMOND)
-    told = preview(first, DIAMOND, pool_of(*workers_of(unlike)), SETTINGS)
+    told = preview(first, DIAMOND, pool_of(*workers_of(unlike)))
     assert told.will_run[0].reason == f"has no answer in run {first.run_id}: it ended failed there"
 
 
 async def test_the_preview_estimates_from_the_source() -> None:
     first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
     pool = pool_of(*workers_of(unlike))
-    told = preview(first, edit_step(DIAMOND, 1, instruction="x"), pool, SETTINGS)
+    told = preview(first, edit_step(DIAMOND, 1, instruction="x"), pool)
     assert told.estimated_tokens == 30
     assert told.estimated_usd == pytest.approx(2 * 6e-5)
     unpriced = pool_of(ScriptedWorker("a", usd_per_mtok=None), *workers_of(unlike)[1:])
-    told = preview(first, edit_step(DIAMOND, 3, agent="a"), unpriced, SETTINGS)
+    told = preview(first, edit_step(DIAMOND, 3, agent="a"), unpriced)
     assert told.estimated_usd is None
-    assert preview(first, DIAMOND, pool, SETTINGS).estimated_usd == 0
+    assert preview(first, DIAMOND, pool).estimated_usd == 0
 
 
 async def test_the_preview_knows_recursions() -> None:
@@ -294,8 +292,8 @@ async def test_the_preview_knows_recursions() -> None:
     conductor = ScriptedConductor(lists_of(workflow_of(("c", "inner", ())), AGENTS))
     first, _ = await run(*workers_of(unlike), workflow=workflow, conductor=conductor)
     pool = pool_of(*workers_of(unlike))
-    assert preview(first, workflow, pool, SETTINGS).will_run == ()
-    told = preview(first, edit_step(workflow, 1, instruction="z"), pool, SETTINGS)
+    assert preview(first, workflow, pool).will_run == ()
+    told = preview(first, edit_step(workflow, 1, instruction="z"), pool)
     assert [(each.index, each.reason) for each in told.will_run] == [
         (1, "instruction changed"),
         (2, "the plan around it changed, which the Conductor sees"),
