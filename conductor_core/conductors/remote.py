@@ -4,7 +4,6 @@ RemoteConductor.write    what the server is, then one POST, simpler when a part 
   _Completion            its events as text; whole only when a finish_reason says so
 """
 
-import codecs
 import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -19,6 +18,7 @@ from conductor_core.conductors.grammar import PlanShape
 from conductor_core.conductors.prompt import full_prompt
 from conductor_core.conductors.server import Server, identify
 from conductor_core.errors import ConductorUnavailable
+from conductor_core.http_body import StrictUtf8, async_stream
 from conductor_core.settings import Settings
 
 API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
@@ -148,7 +148,14 @@ class RemoteConductor:
                 raise ConductorUnavailable(f"{self._where} sent {_plain(kind) or 'no content type'}, no event stream")
             if response.headers.get("content-encoding", "identity").lower() != "identity":
                 raise ConductorUnavailable(f"{self._where} compresses its stream though asked not to")
-            response.stream = _Utf8(response.stream, self._where)
+            response.stream = StrictUtf8(
+                async_stream(response),
+                MAX_ANSWER_BYTES,
+                too_large=lambda: ConductorUnavailable(
+                    f"{self._where} sent over {MAX_ANSWER_BYTES:,} bytes, which no plan needs"
+                ),
+                invalid=lambda: ConductorUnavailable(f"{self._where} sent bytes that are not UTF-8: try again"),
+            )
             response.encoding = "utf-8"
             completion = _Completion(self._where)
             async for event in source:
@@ -234,30 +241,6 @@ def _usage(reported: Mapping[str, Any]) -> Usage | None:
     if not all(isinstance(count, int) and count >= 0 for count in counts):
         return None
     return Usage(input_tokens=counts[0] or 0, output_tokens=counts[1] or 0)
-
-
-class _Utf8(httpx2.AsyncByteStream):
-    """A body that must be UTF-8 and of bounded size; the client's own decoding would replace what is not."""
-
-    def __init__(self, inner: Any, where: str) -> None:
-        self._inner = inner
-        self._where = where
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        decoder = codecs.getincrementaldecoder("utf-8")("strict")
-        size = 0
-        async for part in self._inner:
-            size += len(part)
-            if size > MAX_ANSWER_BYTES:
-                raise ConductorUnavailable(f"{self._where} sent over {MAX_ANSWER_BYTES:,} bytes, which no plan needs")
-            try:
-                decoder.decode(part)
-            except UnicodeDecodeError:
-                raise ConductorUnavailable(f"{self._where} sent bytes that are not UTF-8: try again") from None
-            yield part
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
 
 async def _beginning(response: httpx2.Response) -> bytes:

@@ -7,7 +7,6 @@ HttpWorker.answer      messages in, chunks out; the end decided by the finish re
 """
 
 import asyncio
-import codecs
 import functools
 import json
 import os
@@ -27,6 +26,7 @@ from conductor_core.errors import (
     WorkerRefused,
     WorkerStreamCut,
 )
+from conductor_core.http_body import StrictUtf8, async_stream
 from conductor_core.workers import faults
 from conductor_core.workers.transport import AiohttpTransport
 
@@ -114,32 +114,6 @@ def open_client(spec: WorkerSpec) -> httpx2.AsyncClient:
     )
 
 
-class _StrictBytes(httpx2.AsyncByteStream):
-    """A body that must be UTF-8 and must end within bounds; the client's own decoding would hide invalid bytes."""
-
-    def __init__(self, spec: WorkerSpec, inner: httpx2.AsyncByteStream) -> None:
-        self._spec = spec
-        self._inner = inner
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        decoder = codecs.getincrementaldecoder("utf-8")("strict")
-        allowed = self._spec.max_output_bytes * _WIRE_BYTES_PER_OUTPUT_BYTE
-        async for part in self._inner:
-            allowed -= len(part)
-            if allowed < 0:
-                raise _too_large(self._spec)
-            held = len(decoder.getstate()[0])
-            try:
-                decoder.decode(part)
-            except UnicodeDecodeError as error:
-                yield part[: max(0, error.start - held)]  # what was said before it is kept
-                raise WorkerFailed(f"worker {self._spec.name}: sent bytes that are not UTF-8; try again") from None
-            yield part
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
 def _too_large(spec: WorkerSpec) -> WorkerOutputTooLarge:
     return WorkerOutputTooLarge(
         f"worker {spec.name}: sent more than the {spec.max_output_bytes:,} bytes it may; "
@@ -186,7 +160,12 @@ class Exchange:
             raise WorkerRefused(
                 f"worker {name}: sent a compressed answer ({encoding}) though asked not to; turn compression off there"
             )
-        response.stream = _StrictBytes(self._spec, _async_stream(response))
+        response.stream = StrictUtf8(
+            async_stream(response),
+            self._spec.max_output_bytes * _WIRE_BYTES_PER_OUTPUT_BYTE,
+            too_large=lambda: _too_large(self._spec),
+            invalid=lambda: WorkerFailed(f"worker {name}: sent bytes that are not UTF-8; try again"),
+        )
         response.encoding = "utf-8"
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/event-stream":
@@ -252,12 +231,6 @@ def event_bytes(spec: WorkerSpec) -> int:
 def _encoding_of(response: httpx2.Response) -> str:
     encoding = response.headers.get("content-encoding", "").strip().lower()
     return "" if encoding == "identity" else faults.one_line(encoding, limit=40)
-
-
-def _async_stream(response: httpx2.Response) -> httpx2.AsyncByteStream:
-    if not isinstance(response.stream, httpx2.AsyncByteStream):
-        raise TypeError("an asynchronous client gave a synchronous body")
-    return response.stream
 
 
 async def _drain(source: AsyncIterator[httpx2.ServerSentEvent]) -> None:

@@ -198,6 +198,16 @@ async def test_every_fault_is_one_clear_line(server: KnownServer, reply: Reply, 
     assert len(str(caught.value)) < 400
 
 
+async def test_what_came_before_invalid_utf_8_is_kept(server: KnownServer) -> None:
+    server.always(Reply([sse(delta("so far ü")) + b'data: {"choices": [{"delta": {"content": "\xff\xfe"}}]}\n\n']))
+    writer = conductor(server)
+    pieces = aiter(writer.write(REQUEST))
+    assert await anext(pieces) == PlanText(text="so far ü")
+    with pytest.raises(ConductorUnavailable, match="not UTF-8"):
+        await anext(pieces)
+    await writer.aclose()
+
+
 async def test_a_key_is_never_quoted(server: KnownServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDUCTOR_API_KEY", "sk-very-secret")
     server.always(error(500, {"error": {"message": "bad key sk-very-secret\x1b[2J given"}}))
