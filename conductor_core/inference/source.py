@@ -160,12 +160,19 @@ def _download(hub_id: str) -> Path:
         raise ModelUnavailable(
             f"the hub has no public model {hub_id!r}: check its name, or log in if it is private"
         ) from None
-    except (
-        hub.HfHubHTTPError,
-        hub.LocalEntryNotFoundError,
-        hub.OfflineModeIsEnabled,
-        httpx2.HTTPError,
-        OSError,
-    ) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ModelUnavailable(f"{hub_id} is not on this machine and could not be downloaded: {reason}") from error
+    except (hub.HfHubHTTPError, hub.LocalEntryNotFoundError, httpx2.HTTPError, OSError) as error:
+        raise ModelUnavailable(f"{hub_id} is not on this machine and {_why_not_downloaded(error)}") from error
+
+
+def _why_not_downloaded(error: Exception) -> str:
+    """The rest of a sentence: what is wrong and what to do. ``LocalEntryNotFoundError`` hides its cause."""
+    cause = error.__cause__ or error if isinstance(error, hub.LocalEntryNotFoundError) else error
+    if isinstance(cause, hub.OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE forbids downloading it: unset it, or fetch the model elsewhere and give its folder"
+    if isinstance(cause, httpx2.TransportError | ConnectionError | hub.LocalEntryNotFoundError):
+        return (
+            f"the hub {constants.ENDPOINT} cannot be reached: connect this machine, "
+            "or fetch the model elsewhere and give its folder"
+        )
+    reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause).partition("\n")[0]
+    return f"could not be downloaded: {reason or type(cause).__name__}"

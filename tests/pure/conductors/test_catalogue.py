@@ -64,7 +64,7 @@ def test_a_folder_that_is_no_model_is_refused_when_opened(tmp_path: Path) -> Non
 async def test_a_hub_model_is_fetched_only_when_it_writes() -> None:
     conductor = open_conductor("someone/some-model", Settings())
     agent = WorkerSpec(name="a", provider="rehearsal", model="m")
-    with pytest.raises(ConductorUnavailable, match="could not be downloaded"):
+    with pytest.raises(ConductorUnavailable, match="HF_HUB_OFFLINE forbids downloading it"):
         _ = [piece async for piece in conductor.write(PlanRequest(task="t", agents=(agent,)))]
 
 

@@ -1,8 +1,11 @@
 import json
 from pathlib import Path
 
+import httpx2
+import huggingface_hub
 import pytest
 from huggingface_hub import constants
+from huggingface_hub import errors as hub
 
 from conductor_core.inference import source
 from conductor_core.inference.errors import ModelUnavailable
@@ -90,12 +93,31 @@ def test_a_name_that_can_be_no_model_is_refused_at_once() -> None:
         source.fetch("no such thing")
 
 
-def test_a_failed_download_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (hub.OfflineModeIsEnabled("Cannot reach https://..."), "HF_HUB_OFFLINE forbids downloading it: unset it, or"),
+        (httpx2.ConnectError("[Errno -2] Name or service not known"), "hub https://.* cannot be reached: connect this"),
+        (
+            httpx2.ReadTimeout("The read operation timed out"),
+            "cannot be reached: .* fetch the model elsewhere",
+        ),
+        (hub.LocalEntryNotFoundError("An error happened\nwhile"), "cannot be reached"),
+        (OSError(28, "No space left on device"), "could not be downloaded: No space left on device$"),
+        (OSError("Consistency check failed\nplease retry"), "could not be downloaded: Consistency check failed$"),
+    ],
+)
+def test_a_failed_download_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: Exception, says: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise fault
+
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(ModelUnavailable) as caught:
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", fail)
+    with pytest.raises(ModelUnavailable, match=f"^someone/some-model is not on this machine and .*{says}") as caught:
         source.fetch("someone/some-model")
-    assert "someone/some-model is not on this machine and could not be downloaded" in str(caught.value)
+    assert "Errno" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
