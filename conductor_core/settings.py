@@ -46,7 +46,7 @@ class Settings(BaseSettings):
     retry_initial_s: float = Field(0.5, ge=0, description="First wait before a retry; doubles, with jitter.")
     retry_max_s: float = Field(20.0, ge=0, description="Longest wait before a retry, Retry-After included.")
     delta_interval_ms: float = Field(
-        75.0, ge=0, description="Streamed text is coalesced this long before it is logged."
+        100.0, ge=0, description="Streamed text is coalesced this long before it is logged."
     )
     rehearsal_tokens_per_s: float = Field(40.0, ge=0, description="Pace of the simulated workers; 0: at once.")
 
