@@ -7,7 +7,7 @@ import streamlit as st
 from conductor_core.engine.pool import reopen_pool
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import preview
-from conductor_core.errors import InspectorError, UnknownRun
+from conductor_core.errors import InspectorError
 from conductor_core.trace import RunTrace
 from pages.components.charts import critical_path_s, timeline, timeline_in_words
 from pages.components.live_workflow.component import Intent, live_workflow
@@ -63,7 +63,6 @@ def _way_here(trace: RunTrace) -> None:
     """Where this run comes from, and how to go on from one that stopped or was only planned."""
     if message := st.session_state.pop(RERUN_ERROR, None):
         st.error(message, icon=":material/error:")
-    _log_failure(trace)
     goes_on = trace.ended and trace.status != "completed" and trace.root.workflow is not None
     if not trace.parent_run_id and not goes_on:
         return
@@ -101,22 +100,6 @@ def _go_on(trace: RunTrace) -> RunRequest:
     if trace.status == "planned":
         return RunRequest.rerun(trace, by="page")
     return RunRequest.resume(trace, by="page")
-
-
-def _log_failure(trace: RunTrace) -> None:
-    """A run whose log failed has no end in the log; the engine that carried it out knows why."""
-    host = current().host
-    if trace.ended or trace.run_id in host.active():
-        return
-    try:
-        error = host.error(trace.run_id)
-    except UnknownRun:  # another process carries it out
-        return
-    if error is not None:
-        st.error(
-            f"This run stopped because its record could not be written: {error}. What was written is below.",
-            icon=":material/error:",
-        )
 
 
 def _editor(trace: RunTrace) -> None:

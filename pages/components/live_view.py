@@ -8,6 +8,8 @@ The page is sent one ``snapshot``, then only what changed:
     {"type": "patch", "sequence": n, "elapsed_ms": t, "run": changed scalars, "steps": [StepTrace without its round],
      "rounds": [RoundTrace without its steps]}, "layout" and "shape" where they changed
 
+A snapshot with ``"stopped": true`` is the last of a run whose end could not be written.
+
 Sequence is that of the event log, so a page drops what it has already seen. A *draft* is what can be read so far of a
 plan that is still being written; its steps are shown and laid out like a plan's.
 """
@@ -18,6 +20,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from conductor_core import events as ev
+from conductor_core.errors import InspectorError
 from conductor_core.events import Event, Path
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace, apply
 from conductor_core.workflow.model import AccessList
@@ -74,6 +77,19 @@ class LiveView:
             "layout": self._layout(),
             "shape": shape_in_words(self._trace),
         }
+
+    def stopped(self, error: InspectorError) -> MessageJson:
+        """The last snapshot of a run that stopped for ``error`` before its end could be written: shown as failed.
+
+        Only shown so: the log has no such event, and the program's next start will mark the run as interrupted.
+        """
+        why = f"the run stopped because its record could not be written: {error}"
+        duration_ms = self._trace.last_at_ms
+        apply(
+            self._trace,
+            ev.RunFailed(run_id=self._trace.run_id, error_code=error.code, error=why, duration_ms=duration_ms),
+        )
+        return {**self.snapshot(), "stopped": True}
 
     def messages(self, batch: Iterable[Numbered]) -> Iterator[MessageJson]:
         """Folds ``batch`` and yields what a page needs to follow; text of one step in a row comes as one message."""

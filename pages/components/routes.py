@@ -32,7 +32,7 @@ async def follow_run(websocket: WebSocket) -> None:
     """Sends the run's messages until it has ended or the page is gone."""
     run_id = websocket.path_params["run_id"]
     await websocket.accept()
-    shown = asyncio.Event()
+    shown: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
     sending = asyncio.create_task(_send_run(websocket, current().store, run_id, shown))
     listening = asyncio.create_task(_until_disconnected(websocket))
     watching = asyncio.create_task(_until_log_fails(run_id, shown))
@@ -44,7 +44,7 @@ async def follow_run(websocket: WebSocket) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     if not watching.cancelled():
-        await _say_that_it_stopped(websocket, watching.result())
+        await _say_that_it_stopped(websocket, shown.result(), watching.result())
     if sending.cancelled():
         return
     code = CLOSE_TRY_AGAIN if sending.exception() else sending.result()
@@ -57,7 +57,7 @@ async def follow_run(websocket: WebSocket) -> None:
         raise error
 
 
-async def _send_run(websocket: WebSocket, store: Store, run_id: str, shown: asyncio.Event) -> int:
+async def _send_run(websocket: WebSocket, store: Store, run_id: str, shown: "asyncio.Future[LiveView]") -> int:
     try:
         trace, sequence = await asyncio.to_thread(store.trace, run_id)
     except UnknownRun as error:
@@ -65,32 +65,31 @@ async def _send_run(websocket: WebSocket, store: Store, run_id: str, shown: asyn
         return CLOSE_UNKNOWN_RUN
     view = LiveView(trace, sequence)
     await _send(websocket, view.snapshot())
-    shown.set()
     if not view.ended:
+        shown.set_result(view)
         async for batch in store.follow(run_id, sequence):
             for message in view.messages(batch):
                 await _send(websocket, message)
     return CLOSE_DONE
 
 
-async def _until_log_fails(run_id: str, shown: asyncio.Event) -> StoreError:
+async def _until_log_fails(run_id: str, shown: "asyncio.Future[LiveView]") -> StoreError:
     """Waits for what no event can tell: that this process's run stopped because its events could not be written."""
     host = current().host
-    await shown.wait()
+    await shown
     while True:
+        if run_id not in host.active():
+            with suppress(UnknownRun):  # another process carries it out
+                if isinstance(error := host.error(run_id), StoreError):
+                    return error
         await asyncio.sleep(WATCH_S)
-        if run_id in host.active():
-            continue
-        with suppress(UnknownRun):  # another process carries it out
-            if isinstance(error := host.error(run_id), StoreError):
-                return error
 
 
-async def _say_that_it_stopped(websocket: WebSocket, error: StoreError) -> None:
-    message = f"This run stopped because its record could not be written: {error}. What was written is shown."
+async def _say_that_it_stopped(websocket: WebSocket, view: LiveView, error: StoreError) -> None:
+    """The whole run once more: a message that was cut off by the failure may be missing on the page."""
     with suppress(RuntimeError, WebSocketDisconnect):
-        await _send(websocket, {"type": "unknown", "message": message})
-        await websocket.close(CLOSE_UNKNOWN_RUN)
+        await _send(websocket, view.stopped(error))
+        await websocket.close(CLOSE_DONE)
 
 
 async def _send(websocket: WebSocket, message: dict[str, Any]) -> None:

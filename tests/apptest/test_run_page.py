@@ -136,15 +136,6 @@ def test_a_database_that_cannot_be_read_is_one_line_and_the_task_stays(
     assert app.text_area("task").value == finished_run.task
 
 
-def test_a_run_whose_record_failed_says_why_it_stopped(
-    visit: Visit, session: Session, retell: Retell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stuck = retell(3)
-    monkeypatch.setattr(session.host, "error", lambda run_id: StoreFull("no space left for the database"))
-    app = visit(run=stuck.run_id)
-    assert "no space left for the database" in app.error[0].value
-
-
 def test_a_pool_file_that_cannot_be_used_is_shown_and_nothing_starts(visit: Visit, session: Session) -> None:
     app = visit(state={choices.POOL: "/no/such/pool.toml", "task": "anything"})
     assert any("pool.toml" in error.value for error in app.error)

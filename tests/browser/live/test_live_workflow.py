@@ -1,11 +1,15 @@
 """The live component in a real browser, against the real app."""
 
+import json
 import re
 from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
+from conductor_core.errors import StoreFull
+from conductor_core.trace import fold
+from pages.components.live_view import LiveView
 from tests.browser.conftest import PATIENCE_MS, App
 
 OpenPage = Callable[..., Page]
@@ -209,6 +213,30 @@ def test_a_broken_connection_comes_back_with_nothing_lost_or_doubled(
         prose = f'.pane[data-step="{key}"] .prose'
         expect(page.locator(prose)).to_have_text(whole.locator(prose).inner_text(), use_inner_text=True)
     assert broken
+
+
+def test_a_run_whose_end_could_not_be_written_is_shown_as_failed(
+    app: App, open_page: OpenPage, start_run: StartRun
+) -> None:
+    run_id = start_run()
+    app.engine.wait(run_id, 60)
+    stored = app.store.events(run_id)
+    half = next(number for number, each in enumerate(stored) if each.event.kind == "step.completed")
+    view = LiveView(fold(each.event for each in stored[: half + 1]), stored[half].sequence)
+
+    def stop(socket: WebSocketRoute) -> None:
+        socket.send(json.dumps(view.snapshot()))
+        socket.send(json.dumps(view.stopped(StoreFull("no space left for the database"))))
+        socket.close(code=1000)
+
+    page = open_page("about:blank")
+    page.route_web_socket(re.compile("/live$"), stop)
+    page.goto(app.run_url(run_id))
+    expect(page.locator(".strip .pill").first).to_have_text("✕ Failed 1 of 5")
+    expect(page.get_by_role("button", name="Cancel", exact=True)).to_be_hidden()
+    expect(page.get_by_role("button", name="Edit plan")).to_be_disabled()
+    expect(page.locator(".outcome")).to_contain_text("no space left for the database")
+    expect(page.locator(".outcome")).to_contain_text("the run can then be resumed")
 
 
 def test_another_run_takes_the_place_of_the_first(app: App, open_page: OpenPage, start_run: StartRun) -> None:

@@ -85,14 +85,18 @@ async def test_an_unknown_run_says_so(served: Served) -> None:
 
 
 async def test_a_run_whose_log_failed_says_why_it_stopped(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    await served.store.log.append(created(RUN))
+    await served.store.log.append(created(RUN), *planned(RUN), step_started(RUN, 0, 30))
     monkeypatch.setattr(routes, "WATCH_S", 0.01)
     monkeypatch.setattr(served.engine, "error", lambda run_id: StoreFull("no space left for the database"))
     async with connect(served.live(RUN)) as socket:
         assert (await _message(socket))["type"] == "snapshot"
         (message,) = [json.loads(each) async for each in _until_closed(socket)]
-    assert "no space left for the database" in message["message"]
-    assert socket.close_code == CLOSE_UNKNOWN_RUN
+    run = message["run"]
+    assert (message["type"], message["stopped"]) == ("snapshot", True)
+    assert (run["status"], run["error_code"]) == ("failed", "StoreFull")
+    assert run["error"].endswith("its record could not be written: no space left for the database")
+    assert [step["status"] for step in run["root"]["steps"]] == ["cancelled", "skipped"]
+    assert socket.close_code == CLOSE_DONE
 
 
 async def _until_closed(socket: ClientConnection) -> AsyncIterator[str | bytes]:

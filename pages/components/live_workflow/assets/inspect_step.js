@@ -186,7 +186,7 @@ function edit(body, { onEdit }) {
       el("dt", {}, "Instruction"), el("dd", {}, visible(step.instruction)),
     ])
     const inner = step.path.length > 1
-    const possible = editable && model.ended
+    const possible = editable && model.editable
     button.disabled = !possible || inner
     setText(hint, editHint(possible, inner))
   }

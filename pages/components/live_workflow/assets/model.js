@@ -14,10 +14,16 @@ export class RunModel {
     this.layout = null
     this.shape = ""
     this.startedAt = 0
+    this.stopped = false // failed, and the log could not even take its end
   }
 
   get ended() {
     return this.run !== null && ENDED.has(this.run.status)
+  }
+
+  // Whether the log has the run's end, so that one can go on from it.
+  get editable() {
+    return this.ended && !this.stopped
   }
 
   get planning() {
@@ -47,6 +53,7 @@ export class RunModel {
     for (const draft of message.drafts) this.setDraft(draft)
     this.layout = message.layout
     this.shape = message.shape
+    this.stopped = message.stopped === true
     this.startedAt = performance.now() - message.elapsed_ms
     return { structure: true, run: true, plan: true, steps: new Set(this.steps.keys()) }
   }

@@ -49,8 +49,8 @@ export class Strip {
     setText(this.link, { connecting: "connecting…", reconnecting: "connection lost, reconnecting…" }[connection] ?? "")
     this.cancel.disabled = model.ended || cancelling
     this.cancel.hidden = model.ended
-    this.edit.disabled = !editable || !model.ended || model.steps.size === 0
-    this.edit.title = model.ended ? "Change the plan and run what changed" : "The plan can be edited when the run is over"
+    this.edit.disabled = !editable || !model.editable || model.steps.size === 0
+    this.edit.title = model.editable ? "Change the plan and run what changed" : "The plan can be edited when the run is over"
   }
 
   progress(model) {

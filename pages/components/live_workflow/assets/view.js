@@ -112,8 +112,8 @@ export class LiveWorkflow {
     if (whole && this.following) this.followLatest()
     this.stale = true
     this.queue(whole)
-    // The page's own parts (timeline, editor) are drawn by Python once the run is over.
-    if (running && this.model.ended) this.intend("ended")
+    // The page's own parts (timeline, editor) are drawn by Python once the run is over, which it reads from the log.
+    if (running && this.model.ended && !this.model.stopped) this.intend("ended")
   }
 
   // While nobody has chosen a step, the panel shows the one that began last; at the end, the answer's.
