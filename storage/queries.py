@@ -77,14 +77,6 @@ def read_runs(
     return [_summary(row) for row in connection.execute(query)]
 
 
-def read_summary(connection: Connection, run_id: str) -> RunSummary:
-    """Raises: UnknownRun."""
-    row = connection.execute(select(*_SUMMARY).where(RUNS.c.run_id == run_id)).one_or_none()
-    if row is None:
-        raise unknown_run(run_id)
-    return _summary(row)
-
-
 def read_run_ids(connection: Connection, prefix: str, limit: int) -> list[str]:
     """Ids that begin with ``prefix``, newest first."""
     query = select(RUNS.c.run_id).where(RUNS.c.run_id.startswith(prefix, autoescape=True))

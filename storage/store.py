@@ -37,11 +37,6 @@ class Store:
         with self._database.reading() as connection:
             return queries.read_events(connection, run_id, after, limit)
 
-    def summary(self, run_id: str) -> RunSummary:
-        """Raises: UnknownRun."""
-        with self._database.reading() as connection:
-            return queries.read_summary(connection, run_id)
-
     def runs(
         self, limit: int = 50, before: int | None = None, search: str | None = None, status: str | None = None
     ) -> list[RunSummary]:

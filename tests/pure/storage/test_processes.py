@@ -59,8 +59,8 @@ def test_a_killed_process(store: Store, url: str) -> None:
     assert len(kept) >= promised
     assert trace.steps[0].status == "cancelled"
     assert output(store.trace("ours")[0]) == [str(index) for index in range(200)]
-    assert store.summary("ours").status == "running"
-    assert store.summary("finished").status == "completed"
+    statuses = {run.run_id: run.status for run in store.runs()}
+    assert statuses == {"ours": "running", "finished": "completed", "child": "interrupted"}
 
 
 def test_a_closed_store_gives_up_its_unfinished_runs(store: Store, url: str) -> None:
@@ -69,7 +69,7 @@ def test_a_closed_store_gives_up_its_unfinished_runs(store: Store, url: str) -> 
     assert store.mark_interrupted() == []
     other.close()
     assert store.mark_interrupted() == ["r1"]
-    assert store.summary("r1").status == "interrupted"
+    assert [(run.run_id, run.status) for run in store.runs()] == [("r2", "completed"), ("r1", "interrupted")]
 
 
 def test_two_who_clean_up_at_once_mark_a_run_once(store: Store, url: str) -> None:

@@ -36,7 +36,7 @@ async def test_the_trace_is_right_after_every_event(store: Store, kept: int) -> 
 
 async def test_the_summary_follows_the_events(store: Store) -> None:
     await store.log.append(created("r1"), *planned("r1"))
-    running = store.summary("r1")
+    running = store.runs()[0]
     assert (running.status, running.topology, running.steps, running.agents) == (
         "running",
         "chain",
@@ -46,7 +46,7 @@ async def test_the_summary_follows_the_events(store: Store) -> None:
     assert (running.steps_completed, running.duration_ms, running.simulated) == (0, None, True)
     await store.log.append(*answered("r1", 0), *answered("r1", 1))
     await store.log.append(run_completed("r1"))
-    done = store.summary("r1")
+    done = store.runs()[0]
     assert (done.status, done.steps_completed, done.duration_ms, done.cost_usd) == ("completed", 2, 100.0, 1.0)
     assert (done.usage.input_tokens, done.usage.output_tokens) == (24, 11)
     assert (done.conductor, done.pool, done.by, done.error) == ("tiny", "rehearsal", "cli", None)
@@ -56,7 +56,7 @@ async def test_an_unknown_price_makes_the_cost_unknown(store: Store) -> None:
     await store.log.append(
         created("r1"), *planned("r1"), step_started("r1", 0, 30), step_completed("r1", 0, "x", 40, None)
     )
-    assert store.summary("r1").cost_usd is None
+    assert store.runs()[0].cost_usd is None
 
 
 async def test_runs_are_listed_newest_first_in_pages(store: Store) -> None:
@@ -95,8 +95,6 @@ async def test_a_run_is_found_by_the_beginning_of_its_id(store: Store) -> None:
 def test_an_unknown_run_is_said_to_be_unknown(store: Store) -> None:
     with pytest.raises(UnknownRun, match="no run 'nope'"):
         store.trace("nope")
-    with pytest.raises(UnknownRun):
-        store.summary("nope")
     assert store.events("nope") == []
 
 
