@@ -1,13 +1,12 @@
-"""Whether a worker would answer: the cheapest proof there is, without paying for one unless asked to."""
+"""Whether a worker would answer: the best proof there is that costs nothing."""
 
 import asyncio
 import os
 import time
-from contextlib import aclosing
 
 import httpx2
 
-from conductor_core.chat import Finished, Message, Worker, WorkerSpec
+from conductor_core.chat import Worker, WorkerSpec
 from conductor_core.errors import WorkerError, WorkerRefused
 from conductor_core.workers import faults
 from conductor_core.workers.discovery import read_models
@@ -40,8 +39,8 @@ def key_state(spec: WorkerSpec) -> str | None:
     return f"{spec.api_key_env}: {'present' if os.environ.get(spec.api_key_env, '').strip() else 'missing'}"
 
 
-async def check_health(worker: Worker, *, complete: bool = False) -> Health:
-    """Asks the provider for its models; with ``complete`` for one token of an answer, which may cost something.
+async def check_health(worker: Worker) -> Health:
+    """Asks the provider for its models.
 
     Uses connections of its own, so that it can be called from any event loop. A worker without a provider (local,
     rehearsal) is asked nothing.
@@ -53,7 +52,7 @@ async def check_health(worker: Worker, *, complete: bool = False) -> Health:
     started_s = time.perf_counter()
     try:
         async with asyncio.timeout(min(_CHECK_S, spec.timeout_s)):
-            detail = await (_complete(worker) if complete else _ask_for_models(worker))
+            detail = await _ask_for_models(worker)
         ok = True
     except WorkerError as error:
         ok, detail = False, str(error)
@@ -61,21 +60,6 @@ async def check_health(worker: Worker, *, complete: bool = False) -> Health:
         ok, detail = False, f"worker {spec.name}: no answer within {min(_CHECK_S, spec.timeout_s):g} s"
     latency_ms = (time.perf_counter() - started_s) * 1000
     return Health(ok=ok, latency_ms=latency_ms, detail=detail, key=key_state(spec))
-
-
-async def _complete(worker: HttpWorker) -> str:
-    spec = worker.spec
-    limit = "max_completion_tokens" if "max_completion_tokens" in spec.params else "max_tokens"
-    short = HttpWorker(spec.model_copy(update={"params": {**spec.params, limit: 1}}), worker.dialect)
-    said = "nothing"
-    try:
-        async with aclosing(short.answer((Message(role="user", content="Hi"),))) as chunks:
-            async for chunk in chunks:
-                if isinstance(chunk, Finished):
-                    said = chunk.model or spec.model
-    finally:
-        await short.aclose()
-    return f"answered one token as {faults.one_line(said, limit=100)}"
 
 
 async def _ask_for_models(worker: HttpWorker) -> str:
@@ -93,7 +77,7 @@ async def _ask_for_models(worker: HttpWorker) -> str:
     except httpx2.TransportError as error:
         raise faults.from_transport(spec, url, error, answering=False) from error
     if response.status_code in (404, 405, 501) and url.path.endswith("/models"):
-        return "reached, but it does not list its models; one token would prove more"
+        return "reached; it does not list its models, so the first step will show whether it has this one"
     if response.status_code != 200:
         said = faults.said(bytes(body), response.headers.get("content-type", ""), key)
         raise faults.from_status(spec, url, response.status_code, said)
