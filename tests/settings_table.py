@@ -4,8 +4,8 @@ from conductor_core.settings import Settings
 
 HEAD = """# Settings
 
-Made from `conductor_core/settings.py` by `python -m tests.settings_table`; a test keeps it in step. The command line's options and the
-Run page's fields take precedence over these.
+Made from `conductor_core/settings.py` by `python -m tests.settings_table`; a test keeps it in step.
+The command line's options and the Run page's fields take precedence over these.
 
 | variable | default | meaning |
 |---|---|---|
