@@ -1,8 +1,15 @@
 """``python -m conductor_core``: see ``conductor_core.cli``."""
 
+import os
 import sys
 
 from conductor_core.cli.main import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    if code > 128:
+        # Stopped by a signal, and all is closed. A model that was being loaded for the run goes on loading, since
+        # nothing can interrupt that, and the interpreter's own end would wait for it.
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

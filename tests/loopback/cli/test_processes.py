@@ -44,6 +44,30 @@ def test_ctrl_c_cancels_the_run_and_leaves_its_record(provider: ScriptedProvider
     assert provider.wait_until(lambda it: it.disconnects == 1), "the provider's connection is closed"
 
 
+def test_ctrl_c_does_not_wait_for_a_model_that_is_being_loaded() -> None:
+    code = (
+        "import runpy, time; from conductor_core.inference.shared import SharedModel; "
+        "SharedModel._load = lambda self: time.sleep(600); "
+        "runpy.run_module('conductor_core', run_name='__main__')"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "run", "Anything.", "--json"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        assert any("the Conductor writes" in line for line in process.stderr)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, json.loads(out)["status"]) == (130, "cancelled")
+    assert "Traceback" not in err
+
+
 def test_a_killed_run_is_taken_up_without_paying_twice(
     provider: ScriptedProvider, where: list[str], tmp_path: Path
 ) -> None:
