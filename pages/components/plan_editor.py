@@ -8,6 +8,7 @@ from conductor_core.engine.rerun import RerunPreview, StepForecast
 from conductor_core.events import Path
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Step, Workflow
+from conductor_core.workflow.printer import to_json
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
 from pages.components import draft as drafts
@@ -46,7 +47,7 @@ def plan_editor(
     checked = editing.check()
     forecast = None if checked.workflow is None else preview(checked.workflow)
     with st.container(border=True, key="plan-editor"):
-        if _toolbar(editing, checked, forecast, close) and checked.workflow is not None:
+        if _toolbar(editing, trace.task, checked, forecast, close) and checked.workflow is not None:
             start(checked.workflow)
         for index in range(len(editing.draft.workflow.steps)):
             _step(editing, index, checked, forecast)
@@ -54,7 +55,9 @@ def plan_editor(
             st.button("Add a step", icon=":material/add:", key="add-first", on_click=_add, args=(editing, 0))
 
 
-def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, close: Callable[[], None]) -> bool:
+def _toolbar(
+    editing: Editing, task: str, checked: Checked, forecast: RerunPreview | None, close: Callable[[], None]
+) -> bool:
     """Whether the person asked to run the plan as it now is."""
     draft = editing.draft
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -76,6 +79,16 @@ def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, 
                 on_click=lambda act=act: editing.keep(act(editing.draft)),
                 shortcut=shortcut,
             )
+        st.download_button(
+            ":material/download:",
+            to_json(draft.workflow, task),
+            file_name="workflow.json",
+            mime="application/json",
+            on_click="ignore",
+            type="tertiary",
+            key="save-plan",
+            help="Save as a workflow file, for `check` and `run --workflow` of the command line",
+        )
         if st.button("Close", key="close-editor", help="Your changes are kept until you leave this run."):
             close()
         asked = st.button(

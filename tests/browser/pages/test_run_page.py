@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from conductor_core.settings import Settings
+from conductor_core.workflow.parser import parse_workflow_file
 from storage import open_store
 from tests.browser.conftest import App
 from tests.browser.pages.conftest import TASK, Make, begin_here, run_of, runs_in, status
@@ -49,6 +50,11 @@ def test_an_example_is_planned_only_then_changed_then_run(app: App, open_page: O
     page.get_by_role("textbox", name="Instruction of step 0").fill("Answer in one word: {question}")
     page.get_by_role("textbox", name="Instruction of step 0").blur()
     expect(page.locator('[class*="st-key-edit-row-0"]')).to_contain_text("instruction changed")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="download icon").click()
+    file = parse_workflow_file(saved.value.path().read_text("utf-8"))
+    assert (file.task, file.faults) == (planned.task, ())
+    assert [step.instruction for step in file.steps or ()] == ["Answer in one word: {question}"]
     page.locator(".st-key-start-edited").get_by_role("button").click()
     expect(status(page)).to_contain_text("Completed")
     trace = run_of(page, app)
