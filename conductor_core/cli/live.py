@@ -33,12 +33,13 @@ class LiveView:
     """Prints the events of one run.
 
     Args:
-        quiet: print nothing but why there is no answer.
-        answer: stream the answer to stdout, if that is a terminal.
+        quiet: print nothing but why there is no answer, or that a simulated one is.
+        answer: the answer goes to stdout, and is streamed there if that is a terminal.
     """
 
     def __init__(self, *, quiet: bool, answer: bool) -> None:
         self._quiet = quiet
+        self._answer = answer
         self._stream = answer and sys.stdout.isatty()
         self._trace: RunTrace | None = None
         self._writing_plan = False
@@ -53,7 +54,10 @@ class LiveView:
             print(flush=True)
         if not self._quiet:
             self._print(event, self._trace)
-        elif event.kind in ev.FINAL_KINDS and self._trace.status not in ("completed", "planned"):
+        elif event.kind in ev.FINAL_KINDS and self._trace.status == "completed":
+            if self._answer and self._trace.simulated:
+                self._say("simulated workers")
+        elif event.kind in ev.FINAL_KINDS and self._trace.status != "planned":
             self._say(summary(self._trace))
         if self._stream:
             self._print_answer(event, self._trace)

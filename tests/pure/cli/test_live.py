@@ -58,8 +58,10 @@ def test_a_whole_run(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    assert shown(capsys, *whole_run("r1"), quiet=True) == ("", "", "")
+def test_quiet_is_quiet_but_for_an_answer_that_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
+    begun, *rest = whole_run("r1")
+    assert shown(capsys, begun.model_copy(update={"simulated": False}), *rest, quiet=True) == ("", "", "")
+    assert shown(capsys, begun, *rest, quiet=True) == ("", "simulated workers\n", "")
 
 
 def test_quiet_still_says_why_there_is_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
