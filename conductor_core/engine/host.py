@@ -1,6 +1,7 @@
 """Runs on an event loop of their own, for callers that have none (pages, command line)."""
 
 import asyncio
+import atexit
 import functools
 import gc
 import logging
@@ -34,9 +35,11 @@ def _collect_less() -> None:
     """Once a process: lets Python's garbage collector leave alone what is loaded, and look less often.
 
     A full collection stops every thread. With a hundred runs at once it did so for 0.1 s at a time (benchmark 1),
-    mostly to look at modules that live as long as the process anyway.
+    mostly to look at modules that live as long as the process anyway. At its end they are collected as ever: bindings
+    that were loaded before would else be reported as leaked.
     """
     gc.freeze()
+    atexit.register(gc.unfreeze)
     gc.set_threshold(10_000, 20, 50)
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -274,3 +276,15 @@ def test_warming_up_never_asks_a_remote_conductor(host: EngineHost, monkeypatch:
 def test_a_conductor_that_cannot_warm_up_says_so_in_the_log(host: EngineHost, caplog: pytest.LogCaptureFixture) -> None:
     host.warm_up("no/such/folder/or/id", "rehearsal")
     eventually(lambda: "is not warm" in caplog.text)
+
+
+def test_nothing_is_left_frozen_at_the_end_of_the_process() -> None:
+    """Else bindings that were loaded before the first host report all they hold as leaked."""
+    code = (
+        "import atexit, gc; from conductor_core.engine.host import EngineHost; "
+        "from conductor_core.settings import Settings; from tests.support.fakes import MemorySink; "
+        "atexit.register(lambda: print(gc.get_freeze_count())); "
+        "EngineHost(MemorySink(), Settings()).close(); print(gc.get_freeze_count() > 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "0"]
