@@ -31,7 +31,7 @@ def show() -> None:
     _way_here(trace)
     # The editor stands above the graph but is drawn after it: the graph says that it shall open, and at which step.
     editor_at = st.container()
-    _take_intent(trace, live_workflow(trace.run_id, key=LIVE, editable=True).intent)
+    _take_intent(trace, live_workflow(trace.run_id, key=LIVE, editable=True, go_on=_go_on_label(trace)).intent)
     if _editable(trace) and st.session_state.get(EDITING) == trace.run_id:
         with editor_at:
             _editor(trace)
@@ -54,46 +54,44 @@ def _read(run_id: str) -> RunTrace | None:
 
 def _take_intent(trace: RunTrace, intent: Intent | None) -> None:
     """``ended`` needs no handling: the rerun that it brings draws what ended runs have."""
-    if intent is not None and intent.kind == "edit" and intent.run_id == trace.run_id:
+    if intent is None or intent.run_id != trace.run_id:
+        return
+    if intent.kind == "edit":
         st.session_state[EDITING] = trace.run_id
         open_editor(trace, intent.path)
+    elif intent.kind == "go-on" and _go_on_label(trace) is not None:
+        _begin(trace, _go_on(trace))
 
 
 def _way_here(trace: RunTrace) -> None:
-    """Where this run comes from, and how to go on from one that stopped or was only planned."""
+    """Where this run comes from. What it offers at its end stands in the component, where place is kept for it."""
     if message := st.session_state.pop(RERUN_ERROR, None):
         st.error(message, icon=":material/error:")
-    goes_on = trace.ended and trace.status != "completed" and trace.root.workflow is not None
-    if not trace.parent_run_id and not goes_on:
+    if not trace.parent_run_id:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="way-here"):
-        if trace.parent_run_id:
-            st.caption("Takes up" if trace.resumed else "Re-run of", width="content")
-            # A page link to the page itself would show that run but leave the browser's address as it is.
-            st.button(
-                f"run {inert(trace.parent_run_id)}",
-                key="parent-run",
-                type="tertiary",
-                on_click=_open,
-                args=(trace.parent_run_id,),
-            )
-        if goes_on:
-            st.space("stretch")
-            if st.button(_go_on_label(trace), icon=":material/play_arrow:", key="go-on"):
-                _begin(trace, _go_on(trace))
+        st.caption("Takes up" if trace.resumed else "Re-run of", width="content")
+        # A page link to the page itself would show that run but leave the browser's address as it is.
+        st.button(
+            f"run {inert(trace.parent_run_id)}",
+            key="parent-run",
+            type="tertiary",
+            on_click=_open,
+            args=(trace.parent_run_id,),
+        )
 
 
 def _open(run_id: str) -> None:
     st.query_params["run"] = run_id
 
 
-def _go_on_label(trace: RunTrace) -> str:
+def _go_on_label(trace: RunTrace) -> str | None:
+    """What a run that stopped or was only planned offers. Finished steps are never paid again."""
+    if not trace.ended or trace.status == "completed" or trace.root.workflow is None:
+        return None
     if trace.status == "planned":
         return "Run this plan"
-    finished = sum(step.answered for step in trace.steps)
-    if not finished:
-        return "Run again"
-    return f"Resume · {finished} finished step{'s are' if finished > 1 else ' is'} not paid again"
+    return "Resume" if any(step.answered for step in trace.steps) else "Run again"
 
 
 def _go_on(trace: RunTrace) -> RunRequest:

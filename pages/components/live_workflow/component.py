@@ -22,11 +22,11 @@ _component = st.components.v2.component(
 class Intent:
     """What the person asked for in the component, or what it saw happen.
 
-    ``edit``: change the plan, at ``path`` if a step was selected. ``ended``: the run shown has just ended, so that what
-    the page draws of finished runs can appear.
+    ``edit``: change the plan, at ``path`` if a step was selected. ``go-on``: do what ``go_on`` offered. ``ended``: the
+    run shown has just ended, so that what the page draws of finished runs can appear.
     """
 
-    kind: Literal["edit", "ended"]
+    kind: Literal["edit", "go-on", "ended"]
     run_id: str
     path: Path | None = None
 
@@ -48,17 +48,19 @@ def live_workflow(
     *,
     key: str,
     editable: bool = False,
+    go_on: str | None = None,
     on_intent: Callable[[], None] | None = None,
 ) -> LiveSelection:
     """Shows the run live or as it ended; None: the empty state. Call it with the same ``key`` at every rerun.
 
     Args:
         editable: whether the page has an editor to open; the component then offers it.
+        go_on: what a button beside the outcome offers, in a word or two; None: nothing.
         on_intent: called before the rerun in which the returned ``intent`` is set.
     """
     result = _component(
         key=key,
-        data={"run_id": run_id, "editable": editable},
+        data={"run_id": run_id, "editable": editable, "go_on": go_on},
         on_intent_change=on_intent or _ignore,
         width="stretch",
         height="content",
@@ -78,7 +80,7 @@ def _path(value: Any) -> Path | None:
 
 def _intent(value: Any) -> Intent | None:
     """The browser is not trusted to send the right shape."""
-    if not isinstance(value, dict) or value.get("kind") not in ("edit", "ended"):
+    if not isinstance(value, dict) or value.get("kind") not in ("edit", "go-on", "ended"):
         return None
     if not isinstance(value.get("run_id"), str):
         return None

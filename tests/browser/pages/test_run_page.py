@@ -112,12 +112,19 @@ def test_a_run_is_cancelled_and_taken_up_again(app: App, open_page: OpenPage, ma
     page = open_page("about:blank")
     begin_here(page, app, make_run(plan_only=True))
     expect(page.locator('.pane[data-step="0"]')).to_have_attribute("data-status", "completed")
+    place = page.locator(".live-workflow").bounding_box()
     page.get_by_role("button", name="Cancel", exact=True).click()
     expect(status(page)).to_contain_text("Cancelled")
     cancelled = run_of(page, app)
     assert cancelled.steps[0].status == "completed"
     expect(page.locator(".outcome")).to_contain_text("Cancelled from this page")
-    page.get_by_role("button", name=re.compile("^Resume")).click()
+    resume = page.get_by_role("button", name="Resume")
+    expect(resume).to_be_visible()
+    now = page.locator(".live-workflow").bounding_box()
+    assert place is not None
+    assert now is not None
+    assert (now["x"], now["y"]) == (place["x"], place["y"]), "nothing jumps at the end"
+    resume.click()
     page.wait_for_url(lambda url: cancelled.run_id not in url)
     expect(status(page)).to_contain_text("Completed 5 of 5")
     resumed = run_of(page, app)

@@ -7,14 +7,15 @@ import { advice } from "./status.js"
 import { StreamedMarkdown, visible } from "./text.js"
 
 export class Outcome {
-  constructor({ onSelect }) {
+  constructor({ onSelect, onGoOn }) {
     this.title = el("span", { class: "outcome-title" })
     this.source = el("button", { type: "button", class: "quiet", onclick: () => this.from && onSelect(this.from) })
     this.copy = copyButton("Copy the answer", () => this.answer ?? "")
     this.more = el("button", { type: "button", class: "quiet more", onclick: () => this.toggle() }, "Show all")
+    this.goOn = el("button", { type: "button", class: "go-on", onclick: onGoOn, hidden: true })
     this.body = el("div", { class: "prose outcome-body" })
     this.markdown = new StreamedMarkdown(this.body)
-    const actions = el("div", { class: "outcome-actions" }, this.more, this.copy)
+    const actions = el("div", { class: "outcome-actions" }, this.goOn, this.more, this.copy)
     const head = el("div", { class: "outcome-head" }, this.title, this.source, el("span", { class: "spring" }), actions)
     this.element = el("section", { class: "card outcome", "aria-label": "Answer" }, head, this.body)
     this.resizing = new ResizeObserver(() => this.measure())
@@ -40,13 +41,16 @@ export class Outcome {
     this.body.scrollLeft = fits || all ? 0 : scrollWidth
   }
 
-  show(model) {
+  // ``goOn``: what the page offers for a run that has ended so, if anything.
+  show(model, goOn) {
     const { run } = model
     const last = run && [...model.steps.values()].filter((step) => step.path.length === 1).at(-1)
     this.from = last ? pathKey(last.path) : null
     this.answer = run?.answer ?? null
     this.source.hidden = !last
     setText(this.source, last ? `step ${this.from} · ${visible(last.agent)}` : "")
+    this.goOn.hidden = !goOn || !model.editable
+    setText(this.goOn, `▶ ${goOn}`)
     this.copy.hidden = this.answer === null
     if (this.answer !== null) this.markdownState("Answer", "answered", this.answer, true)
     else if (run === null) this.note("Answer", "", "The answer stands here when a run is over.")

@@ -18,7 +18,7 @@ const EDITOR = ".st-key-plan-editor"
 export class LiveWorkflow {
   constructor(parent) {
     this.strip = new Strip({ onCancel: () => this.cancel(), onEdit: () => this.edit(this.selectedPath()) })
-    this.outcome = new Outcome({ onSelect: (key) => this.select(key) })
+    this.outcome = new Outcome({ onSelect: (key) => this.select(key), onGoOn: () => this.intend("go-on") })
     this.graph = new Graph({ onSelect: (key) => this.select(key) })
     this.twin = new Twin({ onSelect: (key) => this.select(key), onOpen: (key) => this.open(key) })
     this.panes = new Panes({ onSelect: (key) => this.select(key) })
@@ -68,6 +68,7 @@ export class LiveWorkflow {
   update({ data, setTriggerValue }) {
     this.setTriggerValue = setTriggerValue
     this.editable = data.editable
+    this.goOn = data.go_on
     if (data.run_id !== this.runId) this.openRun(data)
     this.restyle()
     this.queue()
@@ -168,7 +169,7 @@ export class LiveWorkflow {
   showFigures() {
     this.stale = false
     this.strip.show(this.model, this)
-    this.outcome.show(this.model)
+    this.outcome.show(this.model, this.goOn)
     this.inspector.show(this.model, this.selected, this)
   }
 
