@@ -53,7 +53,8 @@ def plan_grammar(shape: PlanShape) -> str:
         r'thought ::= [^_`\x00-\x08\x0b-\x1f\x7f\ud800-\udfff] | "_" [^_i`\x00-\x1f\x7f\ud800-\udfff]',
         f"worker ::= {_any_of(range(shape.choices))}",
         rf'instruction ::= "\"" visible character{characters} "\""',
-        r'visible ::= [^ "\\\x00-\x1f\x7f\u00a0\u2000-\u200f\u2028-\u202f\u3000\ud800-\udfff] | "\\" ["\\]',
+        # It begins with a letter or with the macro's brace: a lost model else writes bare punctuation.
+        r"visible ::= [^\x00-@\[-`|-\x7f\u00a0\u2000-\u206f\u3000-\u303f\ud800-\udfff]",
         r'character ::= [^"\\\x00-\x1f\x7f\u2028\u2029\ud800-\udfff] | "\\" ["\\n]',
     ]
     for index in range(shape.max_steps):
@@ -133,7 +134,7 @@ class PlanBudget:
         self._string_limits: dict[int, int] = {}
 
     def __call__(self, text: str, used_tokens: int, limit_tokens: int) -> str | None:
-        lists_at = text.rfind(MODEL_ID)
+        lists_at = text.find(MODEL_ID)  # reasoning cannot hold it, an instruction can
         if lists_at < 0:
             return self._end_reasoning(text, used_tokens, limit_tokens)
         strings_at = text.find(SUBTASKS, lists_at)

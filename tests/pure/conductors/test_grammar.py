@@ -76,7 +76,7 @@ def test_access_lists_are_all_subsets() -> None:
 
 def test_two_digit_ordinals_and_steps() -> None:
     shape = PlanShape(choices=12, max_steps=12)
-    subtasks = ", ".join(f'"{i}"' for i in range(12))
+    subtasks = ", ".join(f'"step {i}"' for i in range(12))
     access = ", ".join(["[]"] * 11 + ["[2, 10]"])
     assert accepts(shape, plan(", ".join(["11"] * 12), subtasks, access))
 
