@@ -11,15 +11,16 @@ Reasoning may hold neither a backtick nor ``_i``: so it can neither hide the lis
 first ``model_id`` is the one that is held to the rules.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from conductor_core.workflow.model import QUESTION
+
 MODEL_ID = "model_id = ["
 SUBTASKS = "subtasks = ["
 ACCESS = "access_list = ["
-QUESTION = "{question}"
-"""Stands for the task's text in an instruction; the engine fills it in."""
 STOP = f"{MODEL_ID}]\n{SUBTASKS}]\n{ACCESS}]"
 
 _REASONING_CHARACTERS = 1500
@@ -49,6 +50,12 @@ class PlanShape:
     phrases: str = ""
     recursion: bool = False
     bounded: bool = False
+
+
+def choices_of(names: Sequence[str | None], *, recursion: bool) -> tuple[int, ...]:
+    """The ordinals that may be named: of those who are there, and of the Conductor itself where it is offered."""
+    there = tuple(ordinal for ordinal, name in enumerate(names) if name is not None)
+    return (*there, len(names)) if recursion else there
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from conductor_core.chat import ConductorInfo, Message, PlanFinished, PlanRequest, PlanText
-from conductor_core.conductors.grammar import PlanBudget, PlanShape, least_tokens, plan_grammar
+from conductor_core.conductors.grammar import PlanBudget, PlanShape, choices_of, least_tokens, plan_grammar
 from conductor_core.conductors.prompt import STATIC_MESSAGES, full_prompt
 from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.conductors.short_prompt import short_prompt
@@ -124,10 +124,8 @@ class LocalConductor:
         while steps > 1 and least_tokens(steps) > self._max_tokens:
             steps -= 1
         names = agents_by_ordinal(self.info, request.agents)
-        choices = [ordinal for ordinal, name in enumerate(names) if name is not None]
-        choices += [len(names)] if request.allow_recursion else []
         return PlanShape(
-            choices=tuple(choices),
+            choices=choices_of(names, recursion=request.allow_recursion),
             max_steps=steps,
             may_stop=request.parent is not None,
             task_first=self._config.prompt == "short",

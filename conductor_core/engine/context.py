@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from conductor_core.chat import Message, Usage
 from conductor_core.engine.limits import estimate_tokens
 from conductor_core.events import Path, Shared
-from conductor_core.workflow.model import Step, Workflow
-
-QUESTION = "{question}"
+from conductor_core.workflow.model import QUESTION, Step, Workflow
 
 
 @dataclass(frozen=True, slots=True)

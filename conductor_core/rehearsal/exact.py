@@ -20,10 +20,7 @@ from conductor_core.rehearsal.families import Difficulty, RehearsalTask, recogni
 from conductor_core.rehearsal.families.form import TAILS
 from conductor_core.rehearsal.profiles import BY_NAME, Role
 from conductor_core.rehearsal.view import ELSEWHERE, own_words, read_own_words
-from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
-
-QUESTION = "{question}"
-"""Stands for the task in an instruction; the engine fills it in."""
+from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Workflow
 
 
 class Ending(NamedTuple):

@@ -1,4 +1,4 @@
-"""Rollouts held to the grammar of legal plans, as the local Conductor's completions are.
+"""Rollouts held to the grammar of legal plans, without the phrase book that decoding is held to.
 
 Sampled freely, a longer plan is likelier to have a slip in its lists, so that a reward of 0 for what does not parse
 speaks for short plans whatever they are worth: half-trained policies fell to one step by it. Held to the grammar, all
@@ -13,7 +13,7 @@ import xgrammar
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from conductor_core.conductors.grammar import PlanShape, plan_grammar
+from conductor_core.conductors.grammar import PlanShape, choices_of, plan_grammar
 from conductor_core.training.rollout import Mask
 from conductor_core.training.situations import Situation
 
@@ -23,9 +23,8 @@ KEPT_GRAMMARS = 512
 def shape_of(situation: Situation) -> PlanShape:
     """The plans that are legal for a prompt: seats that are taken, the step limit, stopping in an inner round."""
     request = situation.request
-    choices = [ordinal for ordinal, name in enumerate(situation.agents) if name is not None]
-    choices += [len(situation.agents)] if request.allow_recursion else []
-    return PlanShape(tuple(choices), request.max_steps, may_stop=request.parent is not None, task_first=True)
+    choices = choices_of(situation.agents, recursion=request.allow_recursion)
+    return PlanShape(choices, request.max_steps, may_stop=request.parent is not None, task_first=True)
 
 
 class LegalPlans:

@@ -19,8 +19,6 @@ from conductor_core.training.tasks import DIFFICULTIES, Task
 from conductor_core.training.wording import choose, table
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Step, Workflow
 
-QUESTION = "{question}"
-
 _MAIN_ROLE = {
     "maths": "maths",
     "word": "maths",
@@ -48,8 +46,8 @@ _MAIN_ROLE = {
     "extract": "read",
     "format": "format",
 }
-_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
-_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
+NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
 BEST_OF = 12
 """Plans that are weighed for a rehearsal question. More would leave nothing to explore."""
 STEP_COST = 0.02
@@ -203,7 +201,7 @@ def _fan(task: Task, max_steps: int) -> list[list[Any]]:
 
 
 def _numbered(words: str, index: int) -> str:
-    return words.replace("<ordinal>", _ORDINALS[index]).replace("<number>", _NUMBERS[index])
+    return words.replace("<ordinal>", ORDINALS[index]).replace("<number>", NUMBERS[index])
 
 
 def _with_another_round(task: Task, steps: list[list[Any]], max_steps: int, recursion: bool) -> list[list[Any]]:
@@ -283,7 +281,7 @@ def _thought(task: Task, roles: Sequence[str], agents: Sequence[int], rng: rando
         .replace(" a algebra", " an algebra")
     )
     if task.parts:
-        head += f" with {_NUMBERS[task.parts - 1]} parts"
+        head += f" with {NUMBERS[task.parts - 1]} parts"
     if task.way:
         head += words["way"][task.way]
     clauses: list[tuple[str, list[int]]] = []

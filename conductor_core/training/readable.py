@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from conductor_core.engine.context import QUESTION
 from conductor_core.training.tasks import NOUNS
 from conductor_core.training.wording import table
-from conductor_core.workflow.model import Workflow
+from conductor_core.workflow.model import QUESTION, Workflow
 
 LEAST_WORDS = 3
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import Qwen2Tokenizer
 
 from conductor_core.conductors.short_prompt import MARKERS
-from conductor_core.training.plans import QUESTION
+from conductor_core.workflow.model import QUESTION
 
 END, PAD = "<|end|>", "<|pad|>"
 

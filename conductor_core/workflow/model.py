@@ -11,6 +11,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 CONDUCTOR_AGENT = "conductor"
 """The agent name by which a step asks the Conductor itself (recursion)."""
 
+QUESTION = "{question}"
+"""Stands for the task's text in an instruction; the engine fills it in. A small Conductor cannot copy text."""
+
 Place = Literal["workflow", "instruction", "agent", "access_list"]
 
 

@@ -10,12 +10,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from conductor_core.conductors.grammar import QUESTION
+from conductor_core.training.plans import NUMBERS, ORDINALS
 from conductor_core.training.tasks import DIFFICULTIES, NOUNS
 from conductor_core.training.wording import table
-
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
-NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
+from conductor_core.workflow.model import QUESTION
 
 
 @cache

@@ -21,8 +21,8 @@ from conductor_core.rehearsal import (
     open_rehearsal_worker,
     rehearsal_specs,
 )
-from conductor_core.rehearsal.exact import QUESTION, Ending, endings, second_round, success_chance
-from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
+from conductor_core.rehearsal.exact import Ending, endings, second_round, success_chance
+from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Step, Workflow
 
 SPECS = {spec.name: spec for spec in rehearsal_specs()}
 SOLVE, PLAN, CHECK = "Solve the task step by step: {question}", "Plan the task: {question}", "Check the answer above."
@@ -150,10 +150,6 @@ def test_the_task_copied_into_an_instruction_counts_as_the_macro(task: Rehearsal
     copied = SOLVE.replace(QUESTION, task.question)
     assert success_chance(task, plan((copied, "coder", []))) == success_chance(task, plan((SOLVE, "coder", [])))
     assert success_chance(task, plan(("Solve it.", "coder", []))) == 0
-
-
-def test_the_macro_is_the_engines() -> None:
-    assert QUESTION == context.QUESTION
 
 
 def test_the_same_call_made_twice_is_one() -> None:

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from conductor_core.conductors.seating import SEATS, numbering
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.training.corpus import Example, draw_example, examples
-from conductor_core.training.plans import QUESTION
 from conductor_core.training.tasks import draw_task
-from conductor_core.workflow.model import Workflow
+from conductor_core.workflow.model import QUESTION, Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import validate

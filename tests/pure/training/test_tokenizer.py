@@ -10,8 +10,8 @@ from transformers import Qwen2Tokenizer
 
 from conductor_core.conductors.short_prompt import MARKERS
 from conductor_core.training.corpus import examples
-from conductor_core.training.plans import QUESTION
 from conductor_core.training.tokenizer import END, train_tokenizer
+from conductor_core.workflow.model import QUESTION
 
 
 @pytest.fixture(scope="module")
