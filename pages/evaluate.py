@@ -6,14 +6,13 @@ from html import escape
 
 import streamlit as st
 
-from conductor_core.errors import InspectorError
 from conductor_core.records.evaluation import EvaluationRecord
 from pages.components import record_folders as folders
 from pages.components.evaluation_charts import pareto, pareto_in_words, steps_by_difficulty, steps_in_words
 from pages.components.evaluation_head import head_html
 from pages.components.figure.component import figure
 from pages.components.outcomes import runs_view
-from pages.components.record_choice import LIVE_S, WAITING_S, choose_record, no_record, say_broken
+from pages.components.record_choice import choose_record, follow, no_record
 from pages.components.record_folders import RecordFolder, State
 from pages.components.standing_rows import head_html as table_head_html
 from pages.components.standing_rows import heat_html, row_html
@@ -31,31 +30,15 @@ def show() -> None:
     if chosen is None:
         no_record("evaluations", EMPTY, COMMAND)
         return
-    try:
-        state = _state(folders.read_evaluation(chosen.folder), chosen)
-    except InspectorError as error:
-        st.error(inert(str(error)), icon=":material/error:")
-        return
-    every_s = {"running": LIVE_S, "stopped": WAITING_S, "ended": None}[state]
-    st.fragment(_body, run_every=every_s)(chosen, state)
+    follow(chosen, folders.read_evaluation, _state, _body)
 
 
 def _state(record: EvaluationRecord, folder: RecordFolder) -> State:
     return folders.state(ended=record.summary is not None, changed_s=folder.changed_s, now_s=time.time())
 
 
-def _body(folder: RecordFolder, before: State) -> None:
+def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
     """All that changes while an evaluation runs."""
-    try:
-        record = folders.read_evaluation(folder.folder)
-        folder = folders.refreshed(folder)
-    except (InspectorError, OSError) as error:
-        st.error(inert(str(error)), icon=":material/error:")
-        return
-    state = _state(record, folder)
-    if state != before:
-        st.rerun()
-    say_broken(record.broken)
     with st.container(border=True, key="evaluation-head"):
         st.html(head_html(record, state, ago(folder.changed_utc)))
         if record.plan.simulated:

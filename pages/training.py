@@ -6,18 +6,17 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from conductor_core.errors import InspectorError
 from conductor_core.records.training import Stage, TrainingRecord
 from pages.components import record_folders as folders
 from pages.components.curves import STAGE_WORDS, pace_s, spans, stages_of, to_csv, window
 from pages.components.figure.component import figure
-from pages.components.record_choice import LIVE_S, WAITING_S, choose_record, no_record, say_broken
+from pages.components.record_choice import choose_record, follow, no_record
 from pages.components.record_folders import RecordFolder, State
 from pages.components.samples import samples_view
 from pages.components.session import current
 from pages.components.training_charts import Panel, panels
 from pages.components.training_head import head_html
-from pages.components.words import ago, inert
+from pages.components.words import ago
 
 EMPTY = "**No training yet.** This command trains the small Conductor on this machine:"
 
@@ -28,13 +27,7 @@ def show() -> None:
         folder = current().settings.data_folder / "training" / "tiny"
         no_record("training", EMPTY, f"python -m conductor_core train tiny --out {shlex.quote(str(folder))}")
         return
-    try:
-        state = _state(folders.read_training(chosen.folder), chosen)
-    except InspectorError as error:
-        st.error(inert(str(error)), icon=":material/error:")
-        return
-    every_s = {"running": LIVE_S, "stopped": WAITING_S, "ended": None}[state]
-    st.fragment(_body, run_every=every_s)(chosen, state)
+    follow(chosen, folders.read_training, _state, _body)
 
 
 def _state(record: TrainingRecord, folder: RecordFolder) -> State:
@@ -43,18 +36,8 @@ def _state(record: TrainingRecord, folder: RecordFolder) -> State:
     )
 
 
-def _body(folder: RecordFolder, before: State) -> None:
-    """All that changes while training runs. Reads the record again; how often is the page's to say, by its state."""
-    try:
-        record = folders.read_training(folder.folder)
-        folder = folders.refreshed(folder)
-    except (InspectorError, OSError) as error:
-        st.error(inert(str(error)), icon=":material/error:")
-        return
-    state = _state(record, folder)
-    if state != before:
-        st.rerun()
-    say_broken(record.broken)
+def _body(record: TrainingRecord, folder: RecordFolder, state: State) -> None:
+    """All that changes while training runs."""
     with st.container(border=True, key="training-head"):
         st.html(head_html(record, state, ago(folder.changed_utc)))
         if state == "stopped":

@@ -1,10 +1,13 @@
 """Which record a page shows, what a page without any says, and what is wrong with the one that is shown."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 import streamlit as st
 
-from pages.components.record_folders import Kind, RecordFolder, record_folders
+from conductor_core.errors import InspectorError
+from pages.components.record_folders import Kind, RecordFolder, State, record_folders, refreshed
 from pages.components.session import current
 from pages.components.words import inert
 
@@ -51,7 +54,47 @@ def _no_record(kind: Kind, what: str, command: str) -> None:
         st.caption(f"Looked for in {inert(str(root / kind))}, a folder for each; this page shows it as it runs.")
 
 
-def say_broken(broken: Sequence[str]) -> None:
+class Record(Protocol):
+    @property
+    def broken(self) -> Sequence[str]:
+        """What is wrong with each line that could not be read."""
+        ...
+
+
+R = TypeVar("R", bound=Record)
+
+
+def follow(
+    chosen: RecordFolder,
+    read: Callable[[Path], R],
+    state_of: Callable[[R, RecordFolder], State],
+    draw: Callable[[R, RecordFolder, State], None],
+) -> None:
+    """Draws a record, again and again while its command runs, and the whole page once that changes."""
+    try:
+        state = state_of(read(chosen.folder), chosen)
+    except InspectorError as error:
+        st.error(inert(str(error)), icon=":material/error:")
+        return
+
+    def body() -> None:
+        try:
+            record, folder = read(chosen.folder), refreshed(chosen)
+        except (InspectorError, OSError) as error:
+            st.error(inert(str(error)), icon=":material/error:")
+            return
+        now = state_of(record, folder)
+        if now != state:
+            st.rerun()
+        _say_broken(record.broken)
+        draw(record, folder, now)
+
+    # How often is for the whole page to say: a fragment cannot change it.
+    every_s = {"running": LIVE_S, "stopped": WAITING_S, "ended": None}[state]
+    st.fragment(body, run_every=every_s)()
+
+
+def _say_broken(broken: Sequence[str]) -> None:
     """One error for all lines of a record that could not be read."""
     if broken:
         more = f" ({len(broken) - 1} more after it)" if len(broken) > 1 else ""

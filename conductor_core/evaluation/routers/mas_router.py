@@ -23,7 +23,7 @@ Departures:
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -31,10 +31,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from conductor_core.errors import BadInput
-from conductor_core.evaluation.routers.encoder import Encoder, TfidfEncoder, read_encoder
+from conductor_core.evaluation.routers.encoder import Encoder, TfidfEncoder
 from conductor_core.evaluation.routers.rows import Reward, TrainingRow, check_rows, known
-from conductor_core.evaluation.routers.saving import read, write
-from conductor_core.evaluation.routers.training import reproducible
+from conductor_core.evaluation.routers.training import load_module, reproducible, save_module
 from conductor_core.evaluation.routers.workflows import MODES, ROLES, team
 from conductor_core.workflow.model import Workflow
 
@@ -187,24 +186,19 @@ class MasRouter:
 
     def save(self, folder: Path) -> None:
         """Raises: OSError."""
-        numbers = {f"module.{name}": value.numpy() for name, value in self._controller.state_dict().items()}
-        document = {"agents": self.agents, "config": asdict(self._config), **self._encoder.document()}
-        write(folder, KIND, document, {**numbers, **self._encoder.arrays()})
+        save_module(
+            folder, KIND, agents=self.agents, config=self._config, encoder=self._encoder, module=self._controller
+        )
 
     @classmethod
     def load(cls, folder: Path) -> "MasRouter":
         """Raises: BadInput."""
-        document, arrays = read(folder, KIND)
-        encoder = read_encoder(document, arrays)
-        try:
-            config, agents = MasRouterConfig(**document["config"]), document["agents"]
-            controller = Controller(encoder.size, len(agents), config)
-            prefix = "module."
-            state = {n.removeprefix(prefix): torch.from_numpy(a) for n, a in arrays.items() if n.startswith(prefix)}
-            controller.load_state_dict(state)
-        except (KeyError, TypeError, RuntimeError) as error:
-            raise BadInput(f"{folder} holds no MasRouter that is whole: {error}") from error
-        return cls(agents, encoder, controller.eval(), config)
+
+        def build(encoder: Encoder, agents: Sequence[str], config: MasRouterConfig) -> Controller:
+            return Controller(encoder.size, len(agents), config)
+
+        agents, encoder, controller, config = load_module(folder, KIND, MasRouterConfig, build)
+        return cls(agents, encoder, controller, config)
 
 
 def fit(

@@ -22,7 +22,7 @@ Departures:
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -31,11 +31,9 @@ from sklearn.cluster import KMeans
 from torch import Tensor, nn
 from torch.nn import functional
 
-from conductor_core.errors import BadInput
-from conductor_core.evaluation.routers.encoder import Encoder, TfidfEncoder, read_encoder
+from conductor_core.evaluation.routers.encoder import Encoder, TfidfEncoder
 from conductor_core.evaluation.routers.rows import TrainingRow, check_rows, known
-from conductor_core.evaluation.routers.saving import read, write
-from conductor_core.evaluation.routers.training import reproducible
+from conductor_core.evaluation.routers.training import load_module, reproducible, save_module
 from conductor_core.evaluation.routers.workflows import ask
 from conductor_core.workflow.model import Workflow
 
@@ -144,24 +142,17 @@ class RouterDC:
 
     def save(self, folder: Path) -> None:
         """Raises: OSError."""
-        numbers = {f"module.{name}": value.numpy() for name, value in self._module.state_dict().items()}
-        document = {"agents": self.agents, "config": asdict(self._config), **self._encoder.document()}
-        write(folder, KIND, document, {**numbers, **self._encoder.arrays()})
+        save_module(folder, KIND, agents=self.agents, config=self._config, encoder=self._encoder, module=self._module)
 
     @classmethod
     def load(cls, folder: Path) -> "RouterDC":
         """Raises: BadInput."""
-        document, arrays = read(folder, KIND)
-        encoder = read_encoder(document, arrays)
-        try:
-            config, agents = RouterDCConfig(**document["config"]), document["agents"]
-            module = _Module(encoder.size, config.hidden, len(agents))
-            prefix = "module."
-            state = {n.removeprefix(prefix): torch.from_numpy(a) for n, a in arrays.items() if n.startswith(prefix)}
-            module.load_state_dict(state)
-        except (KeyError, TypeError, RuntimeError) as error:
-            raise BadInput(f"{folder} holds no RouterDC that is whole: {error}") from error
-        return cls(agents, encoder, module.eval(), config)
+
+        def build(encoder: Encoder, agents: Sequence[str], config: RouterDCConfig) -> _Module:
+            return _Module(encoder.size, config.hidden, len(agents))
+
+        agents, encoder, module, config = load_module(folder, KIND, RouterDCConfig, build)
+        return cls(agents, encoder, module, config)
 
 
 def fit(
