@@ -130,7 +130,10 @@ def _arithmetic(source: Source) -> Task:
         bracket = f"({rng.randint(2, 90)} {rng.choice('+-')} {rng.randint(1, 40)})"
         operand = rng.choice((small, large, bracket))
         text += f" {rng.choice(words['operators'])} {operand}"
-    if difficulty == "easy" and rng.random() < 0.4:
+    if difficulty == "easy" and rng.random() < 0.3:
+        gap = rng.choice(("", " "))
+        text = f"{rng.randint(1, 20)}{gap}{rng.choice('+-*/x')}{gap}{rng.randint(1, 20)}"
+    elif difficulty == "easy" and rng.random() < 0.6:
         number = text.split()[0]
         share = f"{rng.randint(2, 95)}% of {number}"
         text = rng.choice((share, f"the square root of {number}", f"{number} squared", f"{number} km in miles"))
@@ -285,12 +288,10 @@ def rehearsal_task(known: RehearsalTask) -> Task:
     elif family == "algebra":
         noun = "algebra problem"
     elif family == "comparison":
-        parts = 3 if "three" in text.lower() or " C" in text else 2
-        kind, parts = ("compare", parts) if difficulty != "hard" else ("word", 0)
+        offers = 3 if known.form == "hosting" else 2
+        kind, parts = ("compare", offers) if difficulty != "hard" else ("word", 0)
     elif family == "facts" and difficulty != "easy":
         kind = "multihop"
-    elif family == "multi_hop" and difficulty == "easy":
-        difficulty = "medium"
     return Task(kind, noun, difficulty, text, parts, rehearsal=known)
 
 
@@ -376,6 +377,8 @@ def _dressed(task: Task, rng: random.Random) -> Task:
             text = _with_unknown_words(text, rng)
         if rng.random() < 0.05:
             text = text.lower() if rng.random() < 0.7 else text.upper()
+        if rng.random() < 0.2:
+            text = text.rstrip().removesuffix(".").removesuffix("?")
         if rng.random() < 0.05:
             cut = rng.randrange(len(text))
             text = text[:cut] + text[cut + 1 :]

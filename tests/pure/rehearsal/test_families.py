@@ -44,7 +44,7 @@ def test_a_question_is_found_again_inside_other_text_with_the_same_answer(
 @pytest.mark.parametrize("split", SPLITS)
 def test_each_wording_of_each_form_is_found_again(form: Form, split: Split) -> None:
     met: set[int] = set()
-    for seed in range(60):
+    for seed in range(200):
         task = form.generate(Random(seed), split)
         met.add(task.wording)
         assert recognise(task.question) == task
@@ -70,11 +70,11 @@ def test_every_family_has_all_difficulties() -> None:
         assert {form.difficulty for form in FORMS if form.family == family} == set(DIFFICULTIES)
 
 
-def test_each_form_has_five_wordings_or_more_two_of_them_never_trained_on() -> None:
+def test_each_form_has_many_wordings_some_of_them_never_trained_on() -> None:
     for form in FORMS:
         train, test = form.wordings("train"), form.wordings("test")
-        assert len(set(train)) >= 3
-        assert len(set(test)) >= 2
+        assert len(set(train)) >= 14
+        assert len(set(test)) >= 4
         for one in test:
             for other in train:
                 assert _shared_words(one, other) < 0.7, (one, other)
@@ -193,7 +193,7 @@ def test_the_programs_pass_the_unit_tests_they_are_given(difficulty: Difficulty)
     caught = 0
     for seed in range(40):
         task = generate("code", difficulty, seed)
-        test = re.search(r"`(assert .+)`", task.question)
+        test = re.search(r"`(assert [^`]+)`", task.question)
         assert test is not None
         assert _run_code(task.answer, test[1])
         caught += sum(not _run_code(slip.answer, test[1]) for slip in task.solution.slips)
