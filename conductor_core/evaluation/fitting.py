@@ -1,20 +1,21 @@
 """Learned routers, fitted on runs of every single worker over training tasks.
 
 Those runs are an evaluation like any other, in a folder of its own: made once, resumed if cut off, and used again by
-every evaluation of the same suite, pool and seed.
+every evaluation of the same suite, pool and seed. The fitted routers are kept beside them: with real workers, the teams
+that MasRouter tries are the dearest part of a fit.
 """
 
 import asyncio
 import contextlib
-import functools
 import hashlib
 import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Literal, Protocol, TypeVar, cast
 
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.runner import Engine
@@ -99,13 +100,13 @@ def check(fit_names: Sequence[str], pool: Pool, caps: Caps) -> None:
 async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, heard: Heard) -> tuple[Orchestrator, ...]:
     """The routers named in ``fit``. Raises: StoreError, BadInput, OSError."""
     suite = fit.suite
-    outcomes = await _single_workers(fit, suite, engine.run, heard)
+    outcomes, kept = await _single_workers(fit, suite, engine.run, heard)
     rows = await asyncio.to_thread(_rows, suite, outcomes, read_trace)
     reward = TeamReward(suite.tasks, rows, fit.pool, fit.limits, fit.settings, fit.seed, fit.caps)
     agents = tuple(fit.pool.workers)
     made = []
     for name in fit.names:
-        made.append(await _apart(functools.partial(_fit_one, name, rows, agents, fit.seed, reward)))
+        made.append(await _apart(partial(_fit_one, name, kept / name, rows, agents, fit.seed, reward)))
     return tuple(made)
 
 
@@ -133,8 +134,8 @@ async def _apart(work: Callable[[], T]) -> T:
     return await future
 
 
-async def _single_workers(fit: Fit, suite: Suite, run: CarryOut, heard: Heard) -> tuple[Outcome, ...]:
-    """Every worker alone on every training task."""
+async def _single_workers(fit: Fit, suite: Suite, run: CarryOut, heard: Heard) -> tuple[tuple[Outcome, ...], Path]:
+    """Every worker alone on every training task, and the folder that it is recorded in."""
     workers = tuple(fit.pool.workers)
     names = tuple(f"single:{worker}" for worker in workers)
     made_with = {
@@ -169,7 +170,7 @@ async def _single_workers(fit: Fit, suite: Suite, run: CarryOut, heard: Heard) -
     evaluation = Evaluation(
         folder=folder,
         tasks=suite.tasks,
-        orchestrators=[Planned(name, functools.partial(_alone, worker), whole_pool=True)
+        orchestrators=[Planned(name, partial(_alone, worker), whole_pool=True)
                        for name, worker in zip(names, workers, strict=True)],
         pool=fit.pool,
         limits=fit.limits,
@@ -181,7 +182,7 @@ async def _single_workers(fit: Fit, suite: Suite, run: CarryOut, heard: Heard) -
     outcomes, stopped = await evaluation.carry_out(run, there)
     if stopped is not None:
         raise BadInput(f"the runs that the learned routers are fitted on are not complete: {stopped}")
-    return outcomes
+    return outcomes, folder
 
 
 def _alone(worker: str, _asked: object) -> Workflow:
@@ -205,17 +206,41 @@ def _rows(suite: Suite, outcomes: Sequence[Outcome], read_trace: ReadTrace) -> t
 
 
 def _fit_one(
-    name: str, rows: Sequence[TrainingRow], agents: Sequence[str], seed: int, reward: TeamReward
+    name: str, kept: Path, rows: Sequence[TrainingRow], agents: Sequence[str], seed: int, reward: TeamReward
 ) -> Orchestrator:
+    """A router as it is kept, else fitted and kept."""
     # Imported here: they load torch and scikit-learn, which no other orchestrator needs.
     from conductor_core.evaluation.routers import mas_router, router_dc, smoothie
+    from conductor_core.evaluation.routers.mas_router import MasRouter
+    from conductor_core.evaluation.routers.router_dc import RouterDC
+    from conductor_core.evaluation.routers.smoothie import Smoothie
 
     match name:
         case "router-dc":
-            return Routed(name, router_dc.fit(rows, agents, seed=seed))
+            return Routed(name, _kept(kept, RouterDC.load, partial(router_dc.fit, rows, agents, seed=seed)))
         case "mas-router":
-            return Routed(name, mas_router.fit(rows, agents, reward=reward, seed=seed))
-        case "smoothie":
-            return Smoothed(name, smoothie.fit(rows, agents, seed=seed, variant="independent"))
+            fit_teams = partial(mas_router.fit, rows, agents, reward=reward, seed=seed)
+            return Routed(name, _kept(kept, MasRouter.load, fit_teams))
         case _:
-            return Smoothed(name, smoothie.fit(rows, agents, seed=seed, variant="dependent"))
+            variant: Literal["independent", "dependent"] = "independent" if name == "smoothie" else "dependent"
+            return Smoothed(
+                name, _kept(kept, Smoothie.load, partial(smoothie.fit, rows, agents, seed=seed, variant=variant))
+            )
+
+
+class _Savable(Protocol):
+    def save(self, folder: Path) -> None: ...
+
+
+R = TypeVar("R", bound=_Savable)
+
+
+def _kept(folder: Path, load: Callable[[Path], R], fit: Callable[[], R]) -> R:
+    """What is in ``folder``, else a fit, which is then there. Raises: BadInput if the folder is damaged; OSError."""
+    from conductor_core.evaluation.routers.saving import is_written  # it loads numpy
+
+    if is_written(folder):
+        return load(folder)
+    router = fit()
+    router.save(folder)
+    return router

@@ -26,6 +26,7 @@ from transformers import (
 from conductor_core.training.checkpoint import SafeCheckpoints
 from conductor_core.training.config import ColdStartConfig
 from conductor_core.training.corpus import Example, examples
+from conductor_core.training.library_settings import common
 from conductor_core.training.logprobs import attend_in_fp32, rounded
 from conductor_core.training.recorder import Record, Recorder, without_console
 from conductor_core.training.tokenizer import train_tokenizer
@@ -198,28 +199,14 @@ def _often(most: int, steps: int) -> int:
 
 
 def _arguments(config: ColdStartConfig, seed: int, work: Path, *, cpu: bool) -> TrainingArguments:
-    optimiser, steps = config.optimiser, planned_steps(config)
+    steps = planned_steps(config)
     return TrainingArguments(
+        **common(config.optimiser, seed=seed, steps=steps, cpu=cpu),
         output_dir=str(work),
-        use_cpu=cpu,
-        bf16=optimiser.bf16,
-        seed=seed,
-        max_steps=steps,
         per_device_train_batch_size=config.batch_size,
         train_sampling_strategy="sequential",
-        learning_rate=optimiser.learning_rate,
-        lr_scheduler_type=optimiser.scheduler,
-        warmup_steps=int(steps * optimiser.warmup_share),
-        weight_decay=optimiser.weight_decay,
-        adam_beta2=optimiser.adam_beta2,
-        max_grad_norm=optimiser.max_grad_norm,
         logging_steps=_often(10, steps),
-        save_strategy="steps",
         save_steps=config.save_every,
-        save_total_limit=2,
-        report_to="none",
-        disable_tqdm=True,
-        remove_unused_columns=False,
         dataloader_pin_memory=False,
         label_names=["labels"],
     )

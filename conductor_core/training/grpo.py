@@ -22,15 +22,17 @@ from trl.trainer.grpo_config import GRPOConfig as TrlConfig
 
 from conductor_core.errors import BadInput
 from conductor_core.records.training import HeldOut, Sample
+from conductor_core.training import library_settings
 from conductor_core.training.cold_start import LeftPadded, example_rows
 from conductor_core.training.config import GrpoConfig, RecursionConfig
 from conductor_core.training.corpus import draw_example
+from conductor_core.training.figures import Judged, by_group, figures
 from conductor_core.training.inner_rounds import draw_inner_round, teach
 from conductor_core.training.legal import LegalPlans
 from conductor_core.training.logprobs import attend_in_fp32
 from conductor_core.training.recorder import Record, Recorder, without_console
 from conductor_core.training.recursion import recursion_situations, worth
-from conductor_core.training.reward import Figures, Judge, Scored, by_group, exact_worth, score
+from conductor_core.training.reward import Judge, Scored, exact_worth, score
 from conductor_core.training.rollout import sample
 from conductor_core.training.simulated import carry_out
 from conductor_core.training.situations import Situation, draw_situations, held_out_situations
@@ -54,7 +56,7 @@ class Stage:
         self._by_prompt = {each.prompt: each for each in situations}
         self._held_out = held_out_situations(config.held_out, config.pool.most_steps)
         self._legal = LegalPlans(tokenizer, len(tokenizer)) if config.constrained else None
-        self._figures = Figures()
+        self._judged: list[Judged] = []
         self._rollouts_before_s = self._reward_s = 0.0
         self._began = time.monotonic()
         self.trainer: ConductorTrainer | None = None
@@ -102,7 +104,10 @@ class Stage:
             score(situation, completion, self.config.reward, self._judge, rng)
             for situation, completion in zip(asked, completions, strict=True)
         ]
-        self._figures.add(asked, scored)
+        self._judged += [
+            Judged(situation.task.difficulty, each.reward, each.workflow, each.chance)
+            for situation, each in zip(asked, scored, strict=True)
+        ]
         self._reward_s += time.monotonic() - began
         if self.iteration % self.config.sample_every == 0 or self.iteration == 1:
             self._keep(asked, completions, scored)
@@ -134,7 +139,7 @@ class Stage:
         taken = time.monotonic() - self._began
         rollout_s = trainer.rollout_s - self._rollouts_before_s
         logged = {name: fmean(values) for name, values in trainer._metrics["train"].items() if values}
-        figures = self._figures.summary() | {
+        found = figures(self._judged) | {
             "supervised_loss": trainer.guard_loss,
             "entropy": logged.get("entropy"),
             "completion_tokens": logged.get("completions/mean_length"),
@@ -143,8 +148,8 @@ class Stage:
             "reward_s": round(self._reward_s, 3),
             "update_s": round(max(0.0, taken - rollout_s - self._reward_s), 3),
         }
-        self._figures, self._rollouts_before_s, self._reward_s = Figures(), trainer.rollout_s, 0.0
-        return figures
+        self._judged, self._rollouts_before_s, self._reward_s = [], trainer.rollout_s, 0.0
+        return found
 
     def begin(self) -> None:
         """An iteration's time is counted from here."""
@@ -314,39 +319,12 @@ def _number(text: str) -> int:
 
 
 def arguments(config: GrpoConfig, seed: int, work: Path, *, cpu: bool) -> TrlConfig:
-    optimiser, steps = config.optimiser, config.iterations * config.updates
     return TrlConfig(
+        **library_settings.grpo(config, seed=seed, cpu=cpu),
         output_dir=str(work),
-        use_cpu=cpu,
-        bf16=optimiser.bf16,
         activation_checkpointing=False,
-        seed=seed,
-        max_steps=steps,
         per_device_train_batch_size=config.group,
         gradient_accumulation_steps=config.prompts,
         steps_per_generation=config.prompts,
-        num_generations=config.group,
-        num_iterations=config.updates,
-        max_completion_length=config.max_completion_tokens,
-        temperature=config.temperature,
-        shuffle_dataset=False,
-        beta=0.0,
-        epsilon=config.clip,
-        loss_type=config.loss,
-        scale_rewards=config.scale_advantages,
-        entropy_coef=config.entropy_bonus,
-        learning_rate=optimiser.learning_rate,
-        lr_scheduler_type=optimiser.scheduler,
-        warmup_steps=int(steps * optimiser.warmup_share),
-        weight_decay=optimiser.weight_decay,
-        adam_beta2=optimiser.adam_beta2,
-        max_grad_norm=optimiser.max_grad_norm,
-        logging_steps=config.updates,
-        save_strategy="steps",
-        save_steps=config.save_every * config.updates,
-        save_total_limit=2,
-        report_to="none",
-        disable_tqdm=True,
-        remove_unused_columns=False,
         dataloader_pin_memory=False,
     )

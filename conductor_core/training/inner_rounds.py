@@ -2,8 +2,9 @@
 
 The corpus knows inner rounds only in its own words. Here the simulated workers carry out a plan that ends in the
 Conductor itself, and what they wrote is the last response; the completion is whichever is worth more by exact reward:
-three empty lists, or the best of several new plans. Without these examples a policy met its first real inner rounds in
-reinforcement learning, and half of what it wrote was malformed.
+three empty lists, or a new plan. That is always in the corpus' words for a response in doubt, which no first plan has:
+a call in the same words would be answered in the same way. Without these examples a policy met its first real inner
+rounds in reinforcement learning, and half of what it wrote was malformed.
 """
 
 import random
@@ -24,8 +25,11 @@ from conductor_core.training.tasks import Task, draw_task
 
 TAUGHT_AT_ONCE = 8
 """Rounds in one supervised step."""
-NEW_PLANS = 4
-"""New plans that are weighed against stopping, the corpus' own for a response in doubt among them."""
+TAUGHT_BEST_OF = 40
+"""Plans that are weighed for an example without an inner round: more than for the cold start, which leaves something to
+explore."""
+HARD_SHARE = 0.5
+"""Of the outer rounds: elsewhere a further round is hardly ever worth its steps."""
 
 
 def draw_inner_round(rng: random.Random, pool: PoolDraw, step_cost: float) -> Example:
@@ -38,12 +42,10 @@ def draw_inner_round(rng: random.Random, pool: PoolDraw, step_cost: float) -> Ex
     most = outer.request.max_steps
     # Half of the first plans are chosen well and half at random, so that there are good and bad last responses.
     first = draw_plan(task, present, most, rng, best_of=rng.choice((1, 8)))
-    ways: list[Plan] = [draw_repair(task, present, most, rng)]
-    ways += [draw_plan(task, present, most, rng, best_of=8) for _ in range(NEW_PLANS - 1)]
-    alone = replace(outer, again=max(ways, key=lambda plan: _value(outer, plan, step_cost)).workflow())
-    priced = replace(alone, step_cost=step_cost)
+    again = draw_repair(task, present, most, rng, best_of=TAUGHT_BEST_OF)
+    priced = replace(outer, again=again.workflow(), step_cost=step_cost)
     situation = balanced_inner_situation(priced, recursive(first.workflow(), outer, rng), rng)
-    best = max([draw_stop(rng), *ways], key=lambda plan: _value(situation, plan, step_cost))
+    best = max((draw_stop(rng), again), key=lambda plan: _value(situation, plan, step_cost))
     return Example(task, situation.request, best)
 
 
@@ -52,31 +54,40 @@ def _value(situation: Situation, plan: Plan, step_cost: float) -> float:
     return 0.5 * chance - step_cost * paid
 
 
-def draw_outer_round(rng: random.Random, pool: PoolDraw) -> Example:
+def draw_outer_round(rng: random.Random, pool: PoolDraw, *, offered: bool = True) -> Example:
     """One example: a first round that may recurse. The plan for a hard question does, so that a policy which was never
     offered recursion before has it to try; whether it pays is for the reward to say.
+
+    Args:
+        offered: False gives, with the same ``rng``, the example's twin: the same question to the same pool, where the
+            Conductor may not be asked again.
     """
-    task = _rehearsal_task(rng)
+    task = _rehearsal_task(rng, hard=rng.random() < HARD_SHARE)
     if task.rehearsal is None:
         raise ValueError("the task is no rehearsal question")
-    outer = draw_situation(rng, pool, task=task.rehearsal, allow_recursion=True)
+    outer = draw_situation(rng, pool, task=task.rehearsal, allow_recursion=offered)
     present = tuple(seat for seat in range(len(SEATS)) if outer.agents[seat] is not None)
-    return Example(task, outer.request, draw_plan(task, present, outer.request.max_steps, rng, recursion=True))
+    most = outer.request.max_steps
+    plan = draw_plan(task, present, most, rng, recursion=offered, best_of=TAUGHT_BEST_OF)
+    return Example(task, outer.request, plan)
 
 
-def _rehearsal_task(rng: random.Random) -> Task:
+def _rehearsal_task(rng: random.Random, *, hard: bool | None = None) -> Task:
+    """A rehearsal question as it stands; a hard one or not, or any."""
     while True:
         task = draw_task(rng)
-        if task.rehearsal is not None and task.text == task.rehearsal.question:
+        known = task.rehearsal
+        if known is not None and task.text == known.question and hard in (None, known.difficulty == "hard"):
             return task
 
 
 def teach(
     model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, config: RecursionConfig, seed: str
 ) -> float | None:
-    """Shows ``config.taught`` rounds, inner and outer ones by turns, once each, every one beside an example of the
-    corpus, which keeps other plans as they are. Returns the mean loss of the last steps; None if there is nothing to
-    show.
+    """Shows ``config.taught`` rounds, inner and outer ones by turns, once each. Beside every inner one goes an example
+    of the corpus, which keeps other plans as they are; beside every outer one its twin without recursion, for else
+    plans grew the further step also where the Conductor was not on offer. Returns the mean loss of the last steps; None
+    if there is nothing to show.
     """
     steps = config.taught // TAUGHT_AT_ONCE
     if steps == 0:
@@ -86,11 +97,15 @@ def teach(
     model.train()
     for step in range(steps):
         optimiser.param_groups[0]["lr"] = config.taught_learning_rate * min(1.0, (step + 1) / 5) * (1 - step / steps)
-        rngs = [random.Random(f"{seed}/taught/{step}/{at}") for at in range(TAUGHT_AT_ONCE)]
-        inner, outer = rngs[: TAUGHT_AT_ONCE // 2], rngs[TAUGHT_AT_ONCE // 2 :]
-        drawn = [draw_inner_round(rng, config.pool, config.reward.step_cost) for rng in inner]
-        drawn += [draw_outer_round(rng, config.pool) for rng in outer]
-        drawn += [draw_example(rng) for rng in rngs]
+        drawn = []
+        for at in range(TAUGHT_AT_ONCE // 2):
+            each = f"{seed}/taught/{step}/{at}"
+            drawn += [
+                draw_inner_round(random.Random(f"{each}/inner"), config.pool, config.reward.step_cost),
+                draw_example(random.Random(f"{each}/corpus"), TAUGHT_BEST_OF),
+                draw_outer_round(random.Random(f"{each}/outer"), config.pool),
+                draw_outer_round(random.Random(f"{each}/outer"), config.pool, offered=False),
+            ]
         rows = example_rows(drawn, tokenizer)
         batch = collate([{"prompt": prompt, "completion": completion} for prompt, completion in rows])
         on_device = {name: each.to(model.device) if isinstance(each, Tensor) else each for name, each in batch.items()}

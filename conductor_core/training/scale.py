@@ -38,10 +38,10 @@ from conductor_core.training.answer_cache import AnswerCache
 from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoint, writing
 from conductor_core.training.config import GrpoConfig, RecursionConfig, Reward, TrainingConfig
 from conductor_core.training.cost_cap import CostCap
+from conductor_core.training.figures import Judged, figures
 from conductor_core.training.recorder import Record, Recorder, Show, without_console
 from conductor_core.training.run import Trained
 from conductor_core.training.scale_config import ScaleConfig, WorkersConfig
-from conductor_core.training.scale_figures import figures
 from conductor_core.training.scale_prompts import Asked, Parents, draw_prompts, find_parents, load_tasks
 from conductor_core.training.scale_trainer import ScaleTrainer, StoppedElsewhere, arguments
 from conductor_core.training.worker_reward import Patience, Scored, WorkerReward
@@ -269,7 +269,12 @@ class _Scorer:
 
     def details(self) -> dict[str, Any]:
         """Of the last iteration, as fields of its row."""
-        return figures([(each.task.difficulty, scored) for each, _, scored in self._last])
+        return figures(
+            [
+                Judged(each.task.difficulty, scored.reward, scored.workflow, float(scored.right))
+                for each, _, scored in self._last
+            ]
+        )
 
     def keep_samples(self, iteration: int) -> None:
         """One plan of each prompt of some iterations, drawn by the iteration's number."""

@@ -21,6 +21,7 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from conductor_core.errors import BadInput, InspectorError
+from conductor_core.training import library_settings
 from conductor_core.training.checkpoint import SafeCheckpoints, writing
 from conductor_core.training.config import GrpoConfig
 from conductor_core.training.scale_config import ScaleConfig
@@ -48,8 +49,7 @@ def arguments(
             "change rows_per_device or --num_processes"
         )
     turns = batch // (scale.rows_per_device * world_size)
-    optimiser, vllm = config.optimiser, scale.vllm
-    steps = config.iterations * config.updates
+    vllm = scale.vllm
     served: dict[str, Any] = {}
     if vllm is not None:
         served = {
@@ -61,43 +61,16 @@ def arguments(
             "vllm_enable_sleep_mode": vllm.sleep,
         }
     return GRPOConfig(
+        **library_settings.grpo(config, seed=seed, cpu=cpu),
         output_dir=str(out),
-        use_cpu=cpu,
-        bf16=optimiser.bf16,
-        seed=seed,
         data_seed=seed,
-        max_steps=steps,
         per_device_train_batch_size=scale.rows_per_device,
         gradient_accumulation_steps=turns,
         steps_per_generation=turns,
-        num_generations=config.group,
-        num_iterations=config.updates,
-        max_completion_length=config.max_completion_tokens,
-        temperature=config.temperature,
-        beta=0.0,  # no reference model
-        epsilon=config.clip,
-        loss_type=config.loss,
-        scale_rewards=config.scale_advantages,
-        entropy_coef=config.entropy_bonus,
-        learning_rate=optimiser.learning_rate,
-        lr_scheduler_type=optimiser.schedule,
-        warmup_steps=int(steps * optimiser.warmup_share),
-        weight_decay=optimiser.weight_decay,
-        adam_beta1=0.9,
-        adam_beta2=optimiser.adam_beta2,
-        max_grad_norm=optimiser.max_grad_norm,
         activation_checkpointing=scale.gradient_checkpointing,
         model_init_kwargs={"dtype": scale.weights},
-        shuffle_dataset=False,
-        remove_unused_columns=False,
-        logging_steps=config.updates,
-        save_strategy="steps",
-        save_steps=config.save_every * config.updates,
-        save_total_limit=2,
         ddp_timeout=scale.wait_for_workers_s,
         dataloader_pin_memory=not cpu,
-        report_to="none",
-        disable_tqdm=True,
         **served,
     )
 

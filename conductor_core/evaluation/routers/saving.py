@@ -32,6 +32,11 @@ def write(folder: Path, kind: str, document: Mapping[str, Any], arrays: Mapping[
     (folder / JSON).write_text(text, encoding="utf-8")
 
 
+def is_written(folder: Path) -> bool:
+    """Whether a router was kept in ``folder``, readable or not."""
+    return (folder / JSON).is_file()
+
+
 def read(folder: Path, kind: str) -> tuple[dict[str, Any], Arrays]:
     """Raises: BadInput naming the folder and what is wrong with it."""
     try:

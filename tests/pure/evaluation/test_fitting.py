@@ -16,6 +16,7 @@ from conductor_core.evaluation.orchestrators.routed import Routed
 from conductor_core.evaluation.orchestrators.workflows import single
 from conductor_core.evaluation.outcome import outcome
 from conductor_core.evaluation.rewards import TeamReward
+from conductor_core.evaluation.routers import router_dc
 from conductor_core.evaluation.routers.rows import TrainingRow
 from conductor_core.evaluation.runner import Caps
 from conductor_core.evaluation.suites import load_suite
@@ -73,6 +74,26 @@ async def test_routers_are_fitted_on_runs_that_are_made_once(tmp_path: Path) -> 
     assert smoothed.trace.steps[0].reused_from is not None
     assert smoothed.trace.answer in [step.output for step in smoothed.also[0].steps]
     assert row.tokens == smoothed.also[0].usage.total_tokens
+
+
+async def test_a_fitted_router_is_kept_and_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = MemorySink()
+    engine = Engine(sink, SETTINGS)
+
+    async def routed() -> list[Workflow]:
+        (router,) = await fitting.fitted(fit(tmp_path, "router-dc"), engine, reader(sink), lambda done, total: None)
+        pool, tasks = open_pool("rehearsal", SETTINGS), load_suite("rehearsal", "test", limit=6, seed=0).tasks
+        attempts = [await router.attempt(Asked(each, pool, Limits(), 0, ()), engine.run) for each in tasks]
+        return [attempt.trace.root.workflow for attempt in attempts if attempt.trace.root.workflow is not None]
+
+    first = await routed()
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("fitted twice")
+
+    monkeypatch.setattr(router_dc, "fit", never)
+    assert await routed() == first
+    assert len(first) == 6
 
 
 class _ToTheLast:

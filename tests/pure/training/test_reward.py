@@ -9,7 +9,7 @@ from conductor_core.chat import PlanRequest
 from conductor_core.rehearsal import generate, rehearsal_specs
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.training.config import Reward
-from conductor_core.training.reward import Figures, Scored, Worth, exact_worth, read_plan, score
+from conductor_core.training.reward import Scored, Worth, exact_worth, read_plan, score
 from conductor_core.training.situations import Situation
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 
@@ -70,22 +70,6 @@ def test_the_worth_of_a_plan_is_the_rehearsal_worlds_exact_chance() -> None:
     workflow = read_plan(situation(), plan(0, 1, 5))
     assert workflow is not None
     assert exact_worth(situation(), workflow) == Worth(success_chance(TASK, workflow), 2)
-
-
-def test_figures_of_an_iteration_are_means_over_valid_plans() -> None:
-    figures = Figures()
-    assert figures.summary() == {}
-    asked = situation()
-    one, three = read_plan(asked, plan(1)), read_plan(asked, plan(0, 1, 5))
-    figures.add([asked] * 3, [Scored(0.8, one, 0.6), Scored(0.9, three, 0.8), Scored(0.0)])
-    summary = figures.summary()
-    assert summary["reward"] == pytest.approx(1.7 / 3)
-    assert summary["format_rate"] == pytest.approx(2 / 3)
-    assert summary["accuracy"] == pytest.approx(0.7)
-    assert summary["accuracy_by_difficulty"] == pytest.approx({"hard": 0.7})
-    assert summary["steps"] == 2
-    assert summary["agent_share"] == {"planner": 0.25, "reasoner": 0.5, "verifier": 0.25}
-    assert sum(summary["topology_share"].values()) == pytest.approx(1)
 
 
 def test_a_plan_without_steps_counts_only_in_an_inner_round() -> None:

@@ -11,10 +11,7 @@ from conductor_core.settings import Settings
 from conductor_core.training.config import CONFIGS, Guard, read_config
 from conductor_core.training.scale import train
 from conductor_core.training.scale_config import ScaleConfig, TaskSource, WorkersConfig
-from conductor_core.training.scale_figures import figures
 from conductor_core.training.scale_trainer import arguments
-from conductor_core.training.worker_reward import Scored
-from tests.support.fakes import workflow_of
 
 PAPER = read_config("qwen2.5-7b-grpo")
 ALL = sorted(path.stem for path in CONFIGS.glob("qwen2.5-7b-*.toml"))
@@ -74,27 +71,6 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
         train(PAPER, tmp_path, Settings())
     with pytest.raises(ValueError, match="longer than wait_for_workers_s"):
         ScaleConfig(tasks=(TaskSource(suite="rehearsal", count=1),), workers=WorkersConfig(pauses=20))
-
-
-def test_figures_of_an_iteration() -> None:
-    one = workflow_of(("alpha", "x", ()))
-    chain = workflow_of(("alpha", "x", ()), ("beta", "y", (0,)))
-    found = figures(
-        [
-            ("easy", Scored(1.0, "", one)),
-            ("hard", Scored(0.5, "", chain)),
-            ("", Scored(0.5, "", one)),
-            ("hard", Scored(0.0, "no lists")),
-        ]
-    )
-    assert found["reward"] == 0.5
-    assert found["format_rate"] == 0.75
-    assert found["accuracy"] == pytest.approx(1 / 3)
-    assert found["accuracy_by_difficulty"] == {"easy": 1.0, "hard": 0.0}
-    assert found["steps"] == pytest.approx(4 / 3)
-    assert found["agent_share"] == {"alpha": 0.75, "beta": 0.25}
-    assert found["topology_share"] == pytest.approx({"one shot": 2 / 3, "chain": 1 / 3})
-    assert figures([]) == {}
 
 
 def test_the_benchmark_refuses_to_measure_without_a_card(

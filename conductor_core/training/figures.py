@@ -1,0 +1,61 @@
+"""Figures of one iteration's rollouts, as fields of ``records.training.Iteration``."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, pstdev
+from typing import Any, NamedTuple
+
+from conductor_core.workflow.model import Workflow
+from conductor_core.workflow.topology import topology
+
+
+class Judged(NamedTuple):
+    """A rollout.
+
+    Attributes:
+        difficulty: of its task, "" where none is known.
+        workflow: None if the completion holds none that is valid; right counts for nothing then.
+        right: the chance of a right answer, or 0 or 1 where it was carried out.
+    """
+
+    difficulty: str
+    reward: float
+    workflow: Workflow | None = None
+    right: float | None = None
+
+
+def figures(judged: Sequence[Judged]) -> dict[str, Any]:
+    """Means over all rollouts, and over those with a valid workflow; empty if there are none."""
+    if not judged:
+        return {}
+    rewards = [each.reward for each in judged]
+    valid = [
+        (each.difficulty, each.workflow, each.right)
+        for each in judged
+        if each.workflow is not None and each.right is not None
+    ]
+    found: dict[str, Any] = {
+        "reward": fmean(rewards),
+        "reward_spread": pstdev(rewards),
+        "format_rate": len(valid) / len(rewards),
+    }
+    if valid:
+        agents = Counter(step.agent for _, workflow, _ in valid for step in workflow.steps)
+        shapes = Counter(topology(workflow) for _, workflow, _ in valid)
+        found |= {
+            "accuracy": fmean(right for _, _, right in valid),
+            "accuracy_by_difficulty": by_group((level, right) for level, _, right in valid if level),
+            "steps": fmean(len(workflow.steps) for _, workflow, _ in valid),
+            "steps_by_difficulty": by_group((level, len(workflow.steps)) for level, workflow, _ in valid if level),
+            "topology_share": {name: count / len(valid) for name, count in sorted(shapes.items())},
+            "agent_share": {name: count / agents.total() for name, count in sorted(agents.items())},
+        }
+    return found
+
+
+def by_group(pairs: Iterable[tuple[str, float]]) -> Mapping[str, float]:
+    """The mean of the second for each first, in the order of their names."""
+    groups: defaultdict[str, list[float]] = defaultdict(list)
+    for name, value in pairs:
+        groups[name].append(value)
+    return {name: fmean(values) for name, values in sorted(groups.items())}
