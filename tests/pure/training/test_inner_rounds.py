@@ -5,9 +5,10 @@ from pathlib import Path
 
 import torch
 
+from conductor_core.conductors.seating import SEATS
 from conductor_core.training.config import Optimiser, PoolDraw, RecursionConfig
 from conductor_core.training.grpo import prepare, supervised_batches
-from conductor_core.training.inner_rounds import draw_inner_round, teach
+from conductor_core.training.inner_rounds import draw_inner_round, draw_outer_round, teach
 from conductor_core.training.recorder import Record
 from tests.support.trainings import toy_model, toy_tokenizer
 
@@ -39,6 +40,28 @@ def test_examples_stop_after_a_good_response_and_plan_again_after_a_doubtful_one
             stopped["read only" not in parent.last_response].append(not example.plan.steps)
     assert sum(stopped[True]) / len(stopped[True]) > 0.9
     assert sum(stopped[False]) / len(stopped[False]) < 0.8
+
+
+def test_a_new_plan_says_nothing_in_the_words_of_the_first() -> None:
+    for number in range(60):
+        example = draw_inner_round(random.Random(f"b/{number}"), POOL, 0.02)
+        assert example.request.parent is not None
+        for step in example.plan.steps:
+            assert step.instruction not in example.request.parent.plan
+
+
+def test_the_twin_of_an_outer_round_is_offered_no_recursion_and_takes_none() -> None:
+    recursed = 0
+    for number in range(40):
+        one = draw_outer_round(random.Random(number), POOL)
+        twin = draw_outer_round(random.Random(number), POOL, offered=False)
+        assert twin.task == one.task
+        assert twin.request == one.request.model_copy(update={"allow_recursion": False})
+        assert all(step.ordinal != len(SEATS) for step in twin.plan.steps)
+        if one.plan.steps[-1].ordinal == len(SEATS):
+            recursed += 1
+            assert one.task.difficulty == "hard"
+    assert recursed >= 10
 
 
 def test_an_example_comes_again_by_its_seed() -> None:
