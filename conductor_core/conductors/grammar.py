@@ -33,11 +33,12 @@ class PlanShape:
 
     Attributes:
         choices: ordinals that ``model_id`` may hold: the workers', and the Conductor's own where recursion is allowed.
-        may_stop: whether three empty lists are offered (they end a recursion).
+        may_stop: whether three empty lists are offered (they end a recursion): in inner rounds.
         task_first: whether the first instruction must hold the task (``{question}``): a lost model may forget it.
-        phrases: what this model was taught to say, as rules in GBNF; empty: any text. They define ``usual``, ``again``
-            and ``opening`` (instructions; those of a recursion; those that hold the task), ``thought_line``, and
-            ``usual_done`` and ``again_done``. They may use ``done`` and ``one`` (an ordinal), which are defined here.
+        phrases: what this model was taught to say, as rules in GBNF; empty: any text. They define the instructions
+            ``usual``, ``anew`` (of inner rounds) and ``again`` (of a recursion), of the former two those that hold the
+            task, ``usual_opening`` and ``anew_opening``; ``thought_line``; ``usual_done`` and ``again_done``. They may
+            use ``done`` and ``one`` (an ordinal), which are defined here.
         recursion: whether the Conductor's own ordinal is among ``choices``: only then is another round spoken of.
         bounded: whether the grammar itself bounds the length of free text, where no ``PlanBudget`` can. Counting
             characters costs xgrammar milliseconds a token instead of microseconds.
@@ -91,9 +92,10 @@ def _texts(shape: PlanShape, characters: str) -> list[str]:
     """Rules for an instruction, and for the first one."""
     if shape.phrases:
         again, again_done = (" | again", " | again_done") if shape.recursion else ("", "")
+        round_words = "anew" if shape.may_stop else "usual"
         return [
-            rf'instruction ::= "\"" (usual{again}) "\""',
-            r'first ::= "\"" opening "\""',
+            rf'instruction ::= "\"" ({round_words}{again}) "\""',
+            rf'first ::= "\"" {round_words}_opening "\""',
             f"done ::= usual_done{again_done}",
             f"one ::= {_any_of(shape.choices)}",
             shape.phrases,

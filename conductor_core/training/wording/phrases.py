@@ -15,6 +15,11 @@ from conductor_core.training.tasks import DIFFICULTIES, NOUNS
 from conductor_core.training.wording import table
 from conductor_core.workflow.model import QUESTION
 
+ANEW = "repair"
+"""The plans of inner rounds. Their words are kept to inner rounds, and inner rounds to them: elsewhere there is no
+earlier round to speak of, and a call in the words of the first round would be answered as it was then.
+"""
+
 
 @cache
 def phrase_rules() -> str:
@@ -25,12 +30,14 @@ def phrase_rules() -> str:
         "number": NUMBERS,
         "half": ("first", "second"),
     }
-    templates = sorted({*_instructions(table("plans"))})
-    opening = [place for place, text in enumerate(templates) if QUESTION in text]
-    lines = [f"usual ::= {' | '.join(f'said{place}' for place in range(len(templates)))}"]
-    lines.append(f"again ::= {_sequence(table('plans')['again'], slots)}")
-    lines.append(f"opening ::= {' | '.join(f'said{place}' for place in opening)}")
-    lines += [f"said{place} ::= {_sequence(text, slots)}" for place, text in enumerate(templates)]
+    lines = [f"again ::= {_sequence(table('plans')['again'], slots)}"]
+    usual = {name: entry for name, entry in table("plans").items() if name != ANEW}
+    for name, entries in (("usual", usual), ("anew", {ANEW: table("plans")[ANEW]})):
+        templates = sorted({*_instructions(entries)})
+        opening = [place for place, text in enumerate(templates) if QUESTION in text]
+        lines.append(f"{name} ::= {' | '.join(f'{name}{place}' for place in range(len(templates)))}")
+        lines.append(f"{name}_opening ::= {' | '.join(f'{name}{place}' for place in opening)}")
+        lines += [f"{name}{place} ::= {_sequence(text, slots)}" for place, text in enumerate(templates)]
     lines += _thought_rules(slots)
     lines += [f"{name} ::= {' | '.join(_literal(value) for value in values)}" for name, values in slots.items()]
     return "\n".join(lines) + "\n"

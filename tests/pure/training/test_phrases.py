@@ -19,16 +19,20 @@ def compiled(shape: PlanShape) -> xgrammar.CompiledGrammar:
     return xgrammar.GrammarCompiler(info).compile_grammar(plan_grammar(shape))
 
 
-def accepts(text: str, *, recursion: bool = True, choices: int = 8) -> bool:
+def accepts(text: str, *, recursion: bool = True, choices: int = 8, inner: bool = False) -> bool:
     rules = phrase_rules()
-    shape = PlanShape(tuple(range(choices)), 5, may_stop=True, task_first=True, phrases=rules, recursion=recursion)
+    shape = PlanShape(tuple(range(choices)), 5, may_stop=inner, task_first=True, phrases=rules, recursion=recursion)
     matcher = xgrammar.GrammarMatcher(compiled(shape), terminate_without_stop_token=True)
     return matcher.accept_string(text) and matcher.is_terminated()
 
 
 def test_every_plan_of_the_corpus_can_be_said() -> None:
     drawn = [each for each in itertools.islice(examples(11), 600) if len(each.plan.steps) <= 5]
-    assert [each.completion for each in drawn if not accepts(each.completion)] == []
+    said = [(each.completion, each.request.parent is not None) for each in drawn]
+    assert [text for text, inner in said if not accepts(text, inner=inner)] == []
+    assert any(inner and not text.endswith("[]") for text, inner in said)
+    # A first round cannot speak of an earlier one, and an inner one cannot say the same again.
+    assert not any(accepts(text, inner=not inner) for text, inner in said)
 
 
 @pytest.mark.parametrize(
