@@ -21,6 +21,7 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 
 PHRASES = "phrases.gbnf"
+_NEEDED_RULES = ("usual ", "usual_opening ", "anew ", "anew_opening ", "again ", "thought_line ")
 RETRY_TEMPERATURE = 0.7
 """A second attempt of a greedy Conductor would repeat the first word by word."""
 
@@ -53,13 +54,18 @@ def read_config(folder: Path) -> LocalConfig:
     try:
         config = LocalConfig.model_validate(json.loads(path.read_text(encoding="utf-8")))
         taught = phrases.read_text(encoding="utf-8") if phrases.is_file() else ""
-        return config.model_copy(update={"phrases": taught or config.phrases})
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"]) or "the whole"
         raise UnknownConductor(f"{path} cannot be used: {where}: {fault['msg']}") from error
     except (OSError, ValueError) as error:
         raise UnknownConductor(f"{path} cannot be read as JSON: {error}") from error
+    if missing := [rule.strip() for rule in _NEEDED_RULES if taught and f"\n{rule}::=" not in f"\n{taught}"]:
+        raise UnknownConductor(
+            f"{phrases} lacks the rules {', '.join(missing)}: its model is of another version: train it again, "
+            "or take the phrases.gbnf of this version's tiny Conductor if it was trained on the same corpus"
+        )
+    return config.model_copy(update={"phrases": taught or config.phrases})
 
 
 class LocalConductor:
