@@ -288,7 +288,7 @@ def prepare(
         attend_in_fp32(model)
     loss = teach(model, tokenizer, config, seed)
     if loss is not None:
-        record.show(f"{record.stage}: shown {config.taught} inner rounds, loss {loss:.3f} at the end")
+        record.show(f"{record.stage}: shown {config.taught} rounds, loss {loss:.3f} at the end")
 
 
 def supervised_batches(

@@ -76,7 +76,7 @@ def test_teaching_lowers_the_loss_and_nothing_to_show_changes_nothing(tmp_path: 
     said: list[str] = []
     prepare(model, toy_tokenizer(), config(32), "5", Record(tmp_path, "recursion", 1, said.append), cpu=True)
     (line,) = said
-    assert "shown 32 inner rounds" in line
+    assert "shown 32 rounds" in line
     assert float(line.split("loss ")[1].split()[0]) < 6.3  # of 600 tokens, untaught: 6.4
 
 
