@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -100,7 +101,8 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
 
     def figures(self) -> dict[str, float | None]:
         """Of the iteration that is being logged, as fields of ``records.training.Iteration``."""
-        known = {name: values[-1] for name, values in self._metrics["train"].items() if values}
+        # One value for each micro-batch, or one for all: the mean is right for both.
+        known = {name: fmean(values) for name, values in self._metrics["train"].items() if values}
         whole_s = sum(self._metrics["train"].get("step_time", []))
         return {
             "entropy": known.get("entropy"),

@@ -17,7 +17,7 @@ def pareto(rows: Sequence[Standing]) -> Figure:
     front = frontier(rows)
     on_front = {row.orchestrator for row in front}
     least, most = min(row.tokens for row in rows), max(row.tokens for row in rows)
-    low = math.floor(min(row.score_low or row.score for row in rows) * 10 - 0.3) / 10
+    low = math.floor(min(_ends(row)[0] for row in rows) * 10 - 0.3) / 10
     line = {
         "type": "scatter",
         "mode": "lines",
@@ -43,8 +43,8 @@ def pareto(rows: Sequence[Standing]) -> Figure:
         marks["error_y"] = {
             "type": "data",
             "symmetric": False,
-            "array": [100 * ((row.score_high or row.score) - row.score) for row in rows],
-            "arrayminus": [100 * (row.score - (row.score_low or row.score)) for row in rows],
+            "array": [100 * (_ends(row)[1] - row.score) for row in rows],
+            "arrayminus": [100 * (row.score - _ends(row)[0]) for row in rows],
             "color": "@faint",
             "thickness": 1.2,
             "width": 3,
@@ -71,8 +71,8 @@ def pareto(rows: Sequence[Standing]) -> Figure:
             "name": plain(row.orchestrator),
             "x": _tokens(row),
             "y": 100 * row.score,
-            "low": 100 * (row.score if row.score_low is None else row.score_low),
-            "high": 100 * (row.score if row.score_high is None else row.score_high),
+            "low": 100 * _ends(row)[0],
+            "high": 100 * _ends(row)[1],
             "colour": "@ink" if row.orchestrator in on_front else "@muted",
         }
         for row in rows
@@ -84,6 +84,12 @@ def pareto(rows: Sequence[Standing]) -> Figure:
 def _height(rows: Sequence[Standing]) -> int:
     """Of both figures, which stand side by side; the one of steps has a line for each row."""
     return max(FRAME_PX + ROW_PX * len(rows), LEAST_HEIGHT_PX)
+
+
+def _ends(row: Standing) -> tuple[float, float]:
+    """Of the score's interval; the score itself where there is none."""
+    low, high = row.score_low, row.score_high
+    return (row.score if low is None else low, row.score if high is None else high)
 
 
 def _tokens(row: Standing) -> float:

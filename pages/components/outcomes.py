@@ -15,6 +15,7 @@ from pages.components.session import current
 from pages.components.words import inert, plural, seconds
 
 ROWS = 20
+FILTERS = ("difficulty", "family")
 RIGHT = 0.5
 Which = Literal["all", "wrong", "right", "mine", "theirs", "both", "neither"]
 
@@ -65,7 +66,8 @@ def runs_view(record: EvaluationRecord, orchestrator: str) -> None:
     found = _filtered(found)
     which = _which(found, orchestrator, other)
     shown = sorted((pair for pair in found if pair.falls_under(which)), key=lambda pair: pair.own.score)
-    page = _page(len(shown), f"{record.folder.name}/{orchestrator}/{other}/{which}")
+    kept = [st.session_state.get(f"runs-{field}") for field in FILTERS]
+    page = _page(len(shown), f"{record.folder.name}/{orchestrator}/{other}/{which}/{kept}")
     if not shown:
         st.caption("No task falls under this.")
         return
@@ -84,8 +86,8 @@ def _compare_with(record: EvaluationRecord, orchestrator: str) -> str | None:
             label_visibility="collapsed",
         )
         done = [outcome for outcome in record.outcomes if outcome.orchestrator == orchestrator]
-        for field, word in (("difficulty", "any difficulty"), ("family", "any family")):
-            _choose_among(field, list(dict.fromkeys(str(getattr(outcome, field)) for outcome in done)), word)
+        for field in FILTERS:
+            _choose_among(field, list(dict.fromkeys(str(getattr(outcome, field)) for outcome in done)), f"any {field}")
     return other if other in others else None
 
 
@@ -100,7 +102,7 @@ def _choose_among(field: str, names: list[str], none: str) -> None:
 
 
 def _filtered(found: Sequence[Pair]) -> list[Pair]:
-    difficulty, family = st.session_state.get("runs-difficulty"), st.session_state.get("runs-family")
+    difficulty, family = (st.session_state.get(f"runs-{field}") for field in FILTERS)
     return [pair for pair in found if difficulty in (None, pair.own.difficulty) and family in (None, pair.own.family)]
 
 
@@ -134,8 +136,10 @@ def _page(count: int, subject: str) -> int:
     if st.session_state.get("runs-subject") != subject:
         st.session_state["runs-subject"] = subject
         st.session_state["runs-page"] = 0
+    # Runs are added and replaced while an evaluation goes on, so the page that was shown may be gone.
     last = max((count - 1) // ROWS, 0)
-    return min(int(st.session_state["runs-page"]), last)
+    st.session_state["runs-page"] = min(int(st.session_state["runs-page"]), last)
+    return int(st.session_state["runs-page"])
 
 
 def _paging(page: int, count: int) -> None:

@@ -60,10 +60,11 @@ def _folders(kind: Kind, root: Path, *, shipped: bool) -> Iterator[RecordFolder]
 
 
 def _began_utc(file: Path, changed_s: float) -> datetime:
-    """What the first line says; it may be broken, which is told where the record is read."""
+    """What a plan says, or the first line of a training's record; it may be broken, which is told where it is read."""
     try:
         with file.open(encoding="utf-8") as text:
-            began = datetime.fromisoformat(json.loads(text.readline())["at"])
+            head = text.read() if file.name == evaluation.PLAN else text.readline()
+        began = datetime.fromisoformat(json.loads(head)["at"])
     except (OSError, ValueError, KeyError, TypeError):
         return datetime.fromtimestamp(changed_s, UTC)
     return began if began.tzinfo else began.replace(tzinfo=UTC)

@@ -145,6 +145,17 @@ def test_further_runs_are_on_further_pages(visit: Visit, root: Path) -> None:
     assert app.button("runs-on").disabled
 
 
+def test_a_filter_leads_back_to_the_first_page(visit: Visit, root: Path) -> None:
+    write_evaluation(root / "e", PLAN, outcomes(PLAN))
+    app = visit("evaluate", state={"evaluation-opened": "moa"})
+    app.button("runs-on").click().run()
+    app.button("runs-on").click().run()
+    app.selectbox("runs-difficulty").set_value("hard").run()
+    assert app.session_state["runs-page"] == 0
+    app.selectbox("runs-difficulty").set_value(None).run()
+    assert any(each.value == "1 to 20 of 48" for each in app.caption)
+
+
 def test_a_broken_line_is_one_error_and_the_rest_is_shown(visit: Visit, root: Path) -> None:
     folder = write_evaluation(root / "e", PLAN, outcomes(PLAN))
     lines = (folder / OUTCOMES).read_text().splitlines()

@@ -289,7 +289,7 @@ def write_evaluation(
     age_s: float = 0.0,
 ) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / evaluation.PLAN).write_text(plan.model_dump_json(), encoding="utf-8")
+    (folder / evaluation.PLAN).write_text(plan.model_dump_json(indent=2), encoding="utf-8")
     evaluation.append(folder, *found)
     if done:
         (folder / evaluation.SUMMARY).write_text(summary(plan, found).model_dump_json(), encoding="utf-8")

@@ -31,6 +31,15 @@ def test_the_one_begun_last_comes_first_and_the_shipped_ones_last(tmp_path: Path
     ]
 
 
+def test_evaluations_too_are_ordered_by_when_they_began(tmp_path: Path) -> None:
+    plan = evaluation_plan("e", ("moa",), 2)
+    for name, hour, age_s in (("older", 10, 0.0), ("newer", 12, 1000.0)):
+        begun_at = plan.model_copy(update={"at": f"2026-01-01T{hour}:00:00+00:00"})
+        write_evaluation(tmp_path / "evaluations" / name, begun_at, outcomes(plan), age_s=age_s)
+    found = folders.record_folders("evaluations", tmp_path)
+    assert [each.label for each in found] == ["newer · 2026-01-01 12:00", "older · 2026-01-01 10:00"]
+
+
 def test_several_shipped_records_stand_in_folders_of_their_own(tmp_path: Path, shipped: Path) -> None:
     plan = evaluation_plan("e", ("moa",), 2)
     for name in ("b", "a"):

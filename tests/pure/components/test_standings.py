@@ -43,6 +43,13 @@ def test_a_difference_so_far_is_over_the_tasks_that_both_have_done() -> None:
     assert moa.difference == pytest.approx(sum(each.score - theirs[each.task_id] for each in own) / 22)
 
 
+def test_a_score_that_may_be_nothing_has_its_whisker_down_to_nothing() -> None:
+    row = replace(ROWS[0], score=0.25, score_low=0.0, score_high=0.5)
+    (marks,) = [each for each in pareto([row])["data"] if each["mode"] == "markers"]
+    assert marks["error_y"]["arrayminus"] == [25.0]
+    assert pareto([row])["layout"]["yaxis"]["range"][0] == 0
+
+
 def test_the_best_present_worker_stands_last_and_has_no_runs_of_its_own() -> None:
     assert DONE.summary is not None
     best = DONE.summary.results[1].model_copy(update={"orchestrator": "best present worker"})
