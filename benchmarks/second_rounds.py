@@ -3,32 +3,58 @@
     python -m benchmarks.second_rounds FOLDER [FOLDER ...]
 
 Each folder is an evaluation with the orchestrators conductor and recursion, whose runs are still in its database.
-Prints one JSON object: the gain in points by difficulty (paired, 95 % interval) over all folders, how often a second
-round was opened and how often the Conductor was asked again and stopped; and for second rounds on hard questions the
-chance of a right answer before and after, exact given how the last response reads.
+Prints one JSON object. By difficulty, over all folders: the gain in points (paired, 95 % interval over questions), of
+the sampled answers and of exact chances; how often a second round was opened, and how often the Conductor was asked
+again and stopped. For second rounds on hard questions: the chance of a right answer before and after.
+
+The exact gain of a question is the chance of the first workflow that may recurse less that of the workflow without
+recursion, and, where a second round was carried out, what that round adds, given how the last response reads. Its mean
+is what the sampled gain tends to, without the luck of the workers' draws.
 """
 
 import argparse
 import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 from conductor_core.cli.wiring import opened_store
-from conductor_core.evaluation.statistics import paired_difference
+from conductor_core.errors import BadInput
+from conductor_core.evaluation.statistics import mean_interval
 from conductor_core.records.evaluation import Outcome, read_record
 from conductor_core.rehearsal import DIFFICULTIES, recognise
-from conductor_core.rehearsal.exact import second_round
+from conductor_core.rehearsal.exact import second_round, success_chance
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 
 
-def chances(trace: RunTrace) -> tuple[bool, float, float] | None:
-    """Whether the text that a second round read is a check that recomputed; and the chance of a right answer before
-    and after that round, exact, given so much of how it reads. None if the task is no rehearsal question, or no second
-    round was carried out.
+class Compared(NamedTuple):
+    """One question, answered with recursion and without. Gains are shares of 1."""
+
+    recursion: Outcome
+    second: "SecondRound | None"
+    gain: float
+    exact_gain: float
+
+
+class SecondRound(NamedTuple):
+    """Chances of a right answer, exact, given so much of how the last response reads.
+
+    Attributes:
+        recomputed: whether that response is a check that recomputed.
     """
+
+    recomputed: bool
+    before: float
+    after: float
+
+
+def second_round_of(trace: RunTrace) -> SecondRound | None:
+    """None if the task is no rehearsal question, or no second round was carried out."""
     task, first = recognise(trace.task), trace.root.workflow
-    inner = trace.root.steps[-1].round
+    inner = trace.root.steps[-1].round if trace.root.steps else None
     if task is None or first is None or inner is None or inner.workflow is None or not inner.workflow.steps:
         return None
     read = trace.root.steps[first.reads(len(first.steps) - 1)[-1]].output or ""
@@ -43,44 +69,65 @@ def chances(trace: RunTrace) -> tuple[bool, float, float] | None:
     if not weight:
         return None
     before, then = sum(w * right for w, right, _ in alike), sum(w * after for w, _, after in alike)
-    return recomputed, before / weight, then / weight
+    return SecondRound(recomputed, before / weight, then / weight)
+
+
+def first_chance(trace: RunTrace) -> float:
+    """The exact chance of the first workflow, as if the recursion were ended at once; 0 without a workflow."""
+    task, first = recognise(trace.task), trace.root.workflow
+    if task is None:
+        raise BadInput(f"run {trace.run_id}: its task is no rehearsal question, so no chance is known")
+    return 0.0 if first is None else success_chance(task, first)
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.second_rounds")
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
     asked = parser.parse_args(argv)
-    pairs: list[tuple[Outcome, Outcome]] = []
-    doubtful: list[tuple[float, float]] = []
-    checked: list[tuple[float, float]] = []
-    for folder in asked.folders:
-        record = read_record(folder)
-        plain = {each.task_id: each for each in record.outcomes if each.orchestrator == "conductor"}
-        again = [each for each in record.outcomes if each.orchestrator == "recursion"]
-        pairs += [(each, plain[each.task_id]) for each in again]
-        with opened_store(record.plan.database, Settings()) as store:
-            for each in again:
-                if each.difficulty == "hard" and each.rounds > 1 and each.steps > 1:
-                    found = chances(store.trace(each.run_id)[0])
-                    if found is not None:
-                        recomputed, *both = found
-                        (checked if recomputed else doubtful).append((both[0], both[1]))
+    found = [each for folder in asked.folders for each in compared(folder)]
+    rounds = [each.second for each in found if each.second is not None and each.recursion.difficulty == "hard"]
     document: dict[str, object] = {}
     for difficulty in DIFFICULTIES:
-        of = [(recursion, plain) for recursion, plain in pairs if recursion.difficulty == difficulty]
-        gain = paired_difference([one.score for one, _ in of], [other.score for _, other in of])
+        of = [each for each in found if each.recursion.difficulty == difficulty]
         document[difficulty] = {
-            "questions": len(of),
-            "gain_points": [round(100 * value, 1) for value in (gain.mean, gain.low, gain.high)],
-            "second_rounds_of_100": round(100 * fmean(one.rounds > 1 for one, _ in of), 1),
-            "stops_of_100": round(100 * fmean(one.stops > 0 for one, _ in of), 1),
+            "questions": len({each.recursion.task_id for each in of}),
+            "answers": len(of),
+            "gain_points": _points((each.recursion.task_id, each.gain) for each in of),
+            "exact_gain_points": _points((each.recursion.task_id, each.exact_gain) for each in of),
+            "second_rounds_of_100": round(100 * fmean(each.recursion.rounds > 1 for each in of), 1),
+            "stops_of_100": round(100 * fmean(each.recursion.stops > 0 for each in of), 1),
         }
-    for name, found_chances in (("after_doubt", doubtful), ("after_a_recomputed_check", checked)):
-        if found_chances:
-            before, after = (round(fmean(each[at] for each in found_chances), 3) for at in (0, 1))
-            document[f"hard_{name}"] = {"second_rounds": len(found_chances), "before": before, "after": after}
+    for name, recomputed in (("hard_after_doubt", False), ("hard_after_a_recomputed_check", True)):
+        alike = [each for each in rounds if each.recomputed == recomputed]
+        if alike:
+            before, after = (round(fmean(both), 3) for both in zip(*(each[1:] for each in alike), strict=True))
+            document[name] = {"second_rounds": len(alike), "before": before, "after": after}
     print(json.dumps(document, indent=2))
     return 0
+
+
+def compared(folder: Path) -> Iterator[Compared]:
+    """The questions of an evaluation that both orchestrators have answered. Raises: BadInput for an unreadable one."""
+    record = read_record(folder)
+    plain = {each.task_id: each for each in record.outcomes if each.orchestrator == "conductor"}
+    with opened_store(record.plan.database, Settings()) as store:
+        for one in record.outcomes:
+            if one.orchestrator != "recursion" or one.task_id not in plain:
+                continue
+            other = plain[one.task_id]
+            again, once = store.trace(one.run_id)[0], store.trace(other.run_id)[0]
+            second, first, alone = second_round_of(again), first_chance(again), first_chance(once)
+            added = second.after - second.before if second is not None else 0.0
+            yield Compared(one, second, one.score - other.score, first + added - alone)
+
+
+def _points(gains: Iterable[tuple[str, float]]) -> list[float]:
+    """Mean and 95 % interval in points, over questions: several answers to one are averaged first."""
+    by_task: defaultdict[str, list[float]] = defaultdict(list)
+    for task_id, gain in gains:
+        by_task[task_id].append(gain)
+    interval = mean_interval([fmean(each) for each in by_task.values()])
+    return [round(100 * value, 1) for value in (interval.mean, interval.low, interval.high)]
 
 
 if __name__ == "__main__":

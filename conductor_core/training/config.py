@@ -175,7 +175,7 @@ class RecursionConfig(GrpoConfig):
 
     Attributes:
         inner_share: prompts of an inner round; the others are outer rounds that may recurse.
-        taught: rounds, half of them inner ones, shown with the best way on before reward (see ``inner_rounds``).
+        taught: rounds, inner and outer ones, shown with the best way on before reward (see ``inner_rounds``).
         guard_inner_share: of the guard's examples, those that are such inner rounds.
     """
 

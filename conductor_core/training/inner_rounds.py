@@ -23,25 +23,26 @@ from conductor_core.training.recursion import balanced_inner_situation, recursiv
 from conductor_core.training.situations import Situation, draw_situation
 from conductor_core.training.tasks import Task, draw_task
 
-TAUGHT_AT_ONCE = 8
-"""Rounds in one supervised step."""
-TAUGHT_BEST_OF = 40
-"""Plans that are weighed for an example without an inner round: more than for the cold start, which leaves something to
-explore."""
-HARD_SHARE = 0.5
-"""Of the outer rounds: elsewhere a further round is hardly ever worth its steps."""
+INNER_AT_ONCE, OUTER_AT_ONCE, CORPUS_AT_ONCE = 6, 2, 4
+"""Examples in one supervised step. More inner rounds than outer ones: whether to open a further round is learned
+sooner than whom to ask in it. The corpus' examples keep other plans as they are."""
+TAUGHT_BEST_OF = 240
+"""Plans that are weighed for an example: more than for the cold start, which leaves something to explore."""
+HARD_SHARE = 0.6
+"""Of the questions: elsewhere a further round is hardly ever worth its steps."""
 
 
 def draw_inner_round(rng: random.Random, pool: PoolDraw, step_cost: float) -> Example:
     """One example: an inner round on a rehearsal question, answered in the way that is worth most."""
-    task = _rehearsal_task(rng)
+    task = _rehearsal_task(rng, hard=rng.random() < HARD_SHARE)
     if task.rehearsal is None:
         raise ValueError("the task is no rehearsal question")
     outer = draw_situation(rng, pool, task=task.rehearsal, allow_recursion=True)
     present = tuple(seat for seat in range(len(SEATS)) if outer.agents[seat] is not None)
     most = outer.request.max_steps
-    # Half of the first plans are chosen well and half at random, so that there are good and bad last responses.
-    first = draw_plan(task, present, most, rng, best_of=rng.choice((1, 8)))
+    # As good as those of the policy, so that what it meets is what it has learned from: agents that are worth naming
+    # again, and last responses that are mostly checks.
+    first = draw_plan(task, present, most, rng, best_of=TAUGHT_BEST_OF)
     again = draw_repair(task, present, most, rng, best_of=TAUGHT_BEST_OF)
     priced = replace(outer, again=again.workflow(), step_cost=step_cost)
     situation = balanced_inner_situation(priced, recursive(first.workflow(), outer, rng), rng)
@@ -54,22 +55,24 @@ def _value(situation: Situation, plan: Plan, step_cost: float) -> float:
     return 0.5 * chance - step_cost * paid
 
 
-def draw_outer_round(rng: random.Random, pool: PoolDraw, *, offered: bool = True) -> Example:
-    """One example: a first round that may recurse. The plan for a hard question does, so that a policy which was never
-    offered recursion before has it to try; whether it pays is for the reward to say.
-
-    Args:
-        offered: False gives, with the same ``rng``, the example's twin: the same question to the same pool, where the
-            Conductor may not be asked again.
+def draw_outer_rounds(rng: random.Random, pool: PoolDraw, step_cost: float) -> tuple[Example, Example]:
+    """Two examples on one question, put to the same pool: a first round that may recurse, and its twin, where the
+    Conductor may not be asked again. The first does recurse where that is worth more, an inner round played well, than
+    the twin's plan.
     """
     task = _rehearsal_task(rng, hard=rng.random() < HARD_SHARE)
     if task.rehearsal is None:
         raise ValueError("the task is no rehearsal question")
-    outer = draw_situation(rng, pool, task=task.rehearsal, allow_recursion=offered)
+    outer = draw_situation(rng, pool, task=task.rehearsal, allow_recursion=True)
     present = tuple(seat for seat in range(len(SEATS)) if outer.agents[seat] is not None)
     most = outer.request.max_steps
-    plan = draw_plan(task, present, most, rng, recursion=offered, best_of=TAUGHT_BEST_OF)
-    return Example(task, outer.request, plan)
+    once = draw_plan(task, present, most, rng, best_of=TAUGHT_BEST_OF)
+    further = draw_plan(task, present, most, rng, recursion=True, best_of=TAUGHT_BEST_OF)
+    again = draw_repair(task, present, most, rng, best_of=TAUGHT_BEST_OF)
+    priced = replace(outer, again=again.workflow(), step_cost=step_cost)
+    best = max((once, further), key=lambda plan: _value(priced, plan, step_cost))
+    alone = outer.request.model_copy(update={"allow_recursion": False})
+    return Example(task, outer.request, best), Example(task, alone, once)
 
 
 def _rehearsal_task(rng: random.Random, *, hard: bool | None = None) -> Task:
@@ -84,12 +87,11 @@ def _rehearsal_task(rng: random.Random, *, hard: bool | None = None) -> Task:
 def teach(
     model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, config: RecursionConfig, seed: str
 ) -> float | None:
-    """Shows ``config.taught`` rounds, inner and outer ones by turns, once each. Beside every inner one goes an example
-    of the corpus, which keeps other plans as they are; beside every outer one its twin without recursion, for else
-    plans grew the further step also where the Conductor was not on offer. Returns the mean loss of the last steps; None
-    if there is nothing to show.
+    """Shows ``config.taught`` rounds, inner and outer ones, once each, among examples of the corpus. Beside every outer
+    one goes its twin without recursion, for else plans grew the further step also where the Conductor was not on offer.
+    Returns the mean loss of the last steps; None if there is nothing to show.
     """
-    steps = config.taught // TAUGHT_AT_ONCE
+    steps = config.taught // (INNER_AT_ONCE + OUTER_AT_ONCE)
     if steps == 0:
         return None
     collate, losses = LeftPadded(int(tokenizer.pad_token_id)), []
@@ -97,18 +99,17 @@ def teach(
     model.train()
     for step in range(steps):
         optimiser.param_groups[0]["lr"] = config.taught_learning_rate * min(1.0, (step + 1) / 5) * (1 - step / steps)
-        drawn = []
-        for at in range(TAUGHT_AT_ONCE // 2):
-            each = f"{seed}/taught/{step}/{at}"
-            drawn += [
-                draw_inner_round(random.Random(f"{each}/inner"), config.pool, config.reward.step_cost),
-                draw_example(random.Random(f"{each}/corpus"), TAUGHT_BEST_OF),
-                draw_outer_round(random.Random(f"{each}/outer"), config.pool),
-                draw_outer_round(random.Random(f"{each}/outer"), config.pool, offered=False),
-            ]
+        each, step_cost = f"{seed}/taught/{step}", config.reward.step_cost
+        drawn = [
+            draw_inner_round(random.Random(f"{each}/inner/{at}"), config.pool, step_cost) for at in range(INNER_AT_ONCE)
+        ]
+        for at in range(OUTER_AT_ONCE):
+            drawn += draw_outer_rounds(random.Random(f"{each}/outer/{at}"), config.pool, step_cost)
+        for at in range(CORPUS_AT_ONCE):
+            drawn.append(draw_example(random.Random(f"{each}/corpus/{at}"), TAUGHT_BEST_OF))
         rows = example_rows(drawn, tokenizer)
         batch = collate([{"prompt": prompt, "completion": completion} for prompt, completion in rows])
-        on_device = {name: each.to(model.device) if isinstance(each, Tensor) else each for name, each in batch.items()}
+        on_device = {name: part.to(model.device) if isinstance(part, Tensor) else part for name, part in batch.items()}
         with torch.autocast(model.device.type, torch.bfloat16, enabled=config.optimiser.bf16):
             loss: Tensor = model(**on_device).loss
         loss.backward()  # type: ignore[no-untyped-call]

@@ -116,6 +116,9 @@ def draw_plan(
         rng = random.Random(zlib.crc32(f"{task.kind} {task.noun} {task.difficulty} {first}".encode()))
     if task.rehearsal is not None:
         shapes = [_with_another_round(task, steps, max_steps, recursion) for steps in _shapes(task, max_steps)]
+        # Where some shapes leave room for another round, those that leave none are not weighed against them: the reward
+        # of a plan alone does not know what a further round is worth.
+        shapes = [steps for steps in shapes if steps[-1][0] == "again"] or shapes
         wording = rng.getrandbits(64)
         if best_of == 1:
             return _drawn(task, shapes, present, drawing, wording, chance=1.0)

@@ -314,32 +314,32 @@ _WEIGHTS = {
     "counting": 5,
     "olympiad": 4,
     "function": 7,
-    "fact": 6,
+    "fact": 8,
     "science": 4,
     "arithmetic": 3,
     "parts": 2,
     "table": 3.5,
-    "multihop": 2.5,
+    "multihop": 3,
     "proof": 2,
-    "explain": 3,
-    "compare": 4,
-    "foreach": 3,
-    "planning": 3,
-    "decide": 2,
-    "writing": 3,
-    "translate": 2,
-    "summary": 2,
+    "explain": 5,
+    "compare": 6,
+    "foreach": 3.5,
+    "planning": 5,
+    "decide": 4,
+    "writing": 5,
+    "translate": 2.5,
+    "summary": 2.5,
     "reading": 2,
-    "extract": 1.5,
-    "format": 2,
-    "logic": 2.5,
-    "program": 4,
+    "extract": 2,
+    "format": 2.5,
+    "logic": 3,
+    "program": 5,
     "debug": 2.5,
-    "chat": 3,
+    "chat": 2,
     "hostile": 1.5,
     "foreign": 2,
     "unclear": 1.5,
-    "rehearsed": 90,
+    "rehearsed": 105,
 }
 """Shares of the kinds: more of what is asked most often and is told apart least easily."""
 
@@ -351,9 +351,12 @@ _PLAIN = frozenset({"hostile", "unclear", "chat", "foreign"})
 def _with_unknown_words(text: str, rng: random.Random) -> str:
     """Some words replaced by made-up ones: real tasks are full of words that no list has, and their form must tell."""
     share = rng.choice((0.1, 0.2, 0.4))
+    # The first words stay: of a short request they are often all that says what it wants.
+    kept = re.match(r"\s*\S+(\s+\S+)?", text)
+    start = kept.end() if kept else 0
 
     def one(match: re.Match[str]) -> str:
-        if rng.random() > share:
+        if match.start() < start or rng.random() > share:
             return match.group(0)
         word = made_up_word(rng)
         return word.capitalize() if match.group(0)[0].isupper() else word
@@ -365,6 +368,8 @@ def _dressed(task: Task, rng: random.Random) -> Task:
     """The task with a greeting or a closing phrase, careless typing, or a wish for a way of working."""
     text, hints, way = task.text, table("hints"), None
     if task.kind not in _PLAIN:
+        if rng.random() < 0.4:
+            text = _with_unknown_words(text, rng)
         if rng.random() < 0.15:
             text = rng.choice(hints["opening"]) + text
         if rng.random() < 0.15:
@@ -373,8 +378,6 @@ def _dressed(task: Task, rng: random.Random) -> Task:
             way = rng.choice(("staged", "opinions", "verified", "verified", "opinions", "brief"))
             wish = rng.choice(hints[way])
             text = f"{text.rstrip()} {wish}" if rng.random() < 0.85 else f"{wish} {text}"
-        if rng.random() < 0.4:
-            text = _with_unknown_words(text, rng)
         if rng.random() < 0.05:
             text = text.lower() if rng.random() < 0.7 else text.upper()
         if rng.random() < 0.2:

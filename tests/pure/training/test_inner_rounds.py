@@ -1,6 +1,7 @@
 """Inner rounds shown by example: the way on that is worth most, and a policy that learns from them."""
 
 import random
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -8,7 +9,7 @@ import torch
 from conductor_core.conductors.seating import SEATS
 from conductor_core.training.config import Optimiser, PoolDraw, RecursionConfig
 from conductor_core.training.grpo import prepare, supervised_batches
-from conductor_core.training.inner_rounds import draw_inner_round, draw_outer_round, teach
+from conductor_core.training.inner_rounds import draw_inner_round, draw_outer_rounds, teach
 from conductor_core.training.recorder import Record
 from tests.support.trainings import toy_model, toy_tokenizer
 
@@ -51,17 +52,18 @@ def test_a_new_plan_says_nothing_in_the_words_of_the_first() -> None:
 
 
 def test_the_twin_of_an_outer_round_is_offered_no_recursion_and_takes_none() -> None:
-    recursed = 0
-    for number in range(40):
-        one = draw_outer_round(random.Random(number), POOL)
-        twin = draw_outer_round(random.Random(number), POOL, offered=False)
+    recursed: Counter[str] = Counter()
+    for number in range(60):
+        one, twin = draw_outer_rounds(random.Random(number), POOL, 0.005)
         assert twin.task == one.task
         assert twin.request == one.request.model_copy(update={"allow_recursion": False})
         assert all(step.ordinal != len(SEATS) for step in twin.plan.steps)
         if one.plan.steps[-1].ordinal == len(SEATS):
-            recursed += 1
-            assert one.task.difficulty == "hard"
-    assert recursed >= 10
+            recursed[one.task.difficulty] += 1
+        else:
+            assert one.plan == twin.plan
+    assert set(recursed) == {"hard"}
+    assert recursed["hard"] >= 20
 
 
 def test_an_example_comes_again_by_its_seed() -> None:
