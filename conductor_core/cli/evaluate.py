@@ -15,7 +15,7 @@ Suite = Annotated[
 Orchestrators = Annotated[
     str | None, typer.Option("--orchestrators", metavar="A,B", help="Names and groups, with commas; see --list.")
 ]
-Split = Annotated[str, typer.Option("--split", help="Of the suite: test, or train.")]
+Split = Annotated[str, typer.Option("--split", help="Of the suite: test or train; of a file: test, fit or held-out.")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="How many tasks.")]
 Name = Annotated[str | None, typer.Option("--name", help="Of the evaluation's folder; needed to resume it.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the evaluation of this --name.")]

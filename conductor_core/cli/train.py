@@ -14,7 +14,9 @@ from conductor_core.errors import BadInput
 from conductor_core.records.training import Stage
 from conductor_core.training.config import STAGES, read_config
 
-Config = Annotated[str, typer.Argument(metavar="CONFIG", help="tiny, qwen2.5-7b-grpo, ..., or a TOML file.")]
+Config = Annotated[
+    str, typer.Argument(metavar="CONFIG", help="tiny, tiny-by-reward, qwen2.5-7b-grpo, ..., or a TOML file.")
+]
 Out = Annotated[
     Path | None,
     typer.Option("--out", metavar="FOLDER", help="Folder for the model and the record; else one in your data folder."),
@@ -78,6 +80,9 @@ def train_command(
             show=show,
         )
     else:
+        for option, value in (("--pool", pool), ("--db", db), ("--max-usd", max_usd)):
+            if value is not None:
+                raise BadInput(f"{option}: {asked.name} is trained on simulated workers, which need none")
         from conductor_core.training.run import train  # only now: torch takes seconds to load
 
         if out is None:

@@ -120,7 +120,7 @@ class Guard(Frozen):
 
 
 class HeldOutConfig(Frozen):
-    """How progress is measured: greedy plans for tasks never trained on.
+    """How progress is measured: greedy plans for tasks of seeds that no training uses.
 
     Attributes:
         tasks: how many, spread over families and difficulties.

@@ -83,7 +83,8 @@ def draw_situations(seed: str, count: int, pool: PoolDraw) -> list[Situation]:
 
 
 def held_out_situations(config: HeldOutConfig, most_steps: int) -> list[Situation]:
-    """Prompts for measuring progress: the whole pool, families and difficulties in turn, questions never trained on."""
+    """Prompts for measuring progress: the whole pool, families and difficulties in turn, of seeds that no training uses
+    (a short question may come out the same all the same)."""
     workers = rehearsal_specs()
     kinds = [(family, difficulty) for difficulty in DIFFICULTIES for family in FAMILIES]
     tasks: Sequence[RehearsalTask] = [

@@ -198,7 +198,7 @@ def test_the_command_prints_one_document(tmp_path: Path, capsys: pytest.CaptureF
     assert started.seed == 5
 
 
-@pytest.mark.parametrize("arguments", [["no-such"], ["tiny", "--stop-after", "dinner"]])
+@pytest.mark.parametrize("arguments", [["no-such"], ["tiny", "--stop-after", "dinner"], ["tiny", "--max-usd", "1"]])
 def test_what_cannot_be_trained_is_one_line(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
