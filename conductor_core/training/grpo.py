@@ -286,9 +286,7 @@ def prepare(
     """What comes before the first iteration of the recursion stage."""
     if config.optimiser.bf16 and cpu:
         attend_in_fp32(model)
-    loss = teach(model, tokenizer, config, seed)
-    if loss is not None:
-        record.show(f"{record.stage}: shown {config.taught} rounds, loss {loss:.3f} at the end")
+    teach(model, tokenizer, config, seed, lambda line: record.show(f"{record.stage}: {line}"))
 
 
 def supervised_batches(

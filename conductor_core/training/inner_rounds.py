@@ -8,7 +8,10 @@ rounds in reinforcement learning, and half of what it wrote was malformed.
 """
 
 import random
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -19,6 +22,7 @@ from conductor_core.training.cold_start import LeftPadded, example_rows
 from conductor_core.training.config import PoolDraw, RecursionConfig
 from conductor_core.training.corpus import Example, draw_example
 from conductor_core.training.plans import Plan, draw_plan, draw_repair, draw_stop
+from conductor_core.training.recorder import in_words
 from conductor_core.training.recursion import balanced_inner_situation, recursive, worth
 from conductor_core.training.situations import Situation, draw_situation
 from conductor_core.training.tasks import Task, draw_task
@@ -28,6 +32,8 @@ INNER_AT_ONCE, OUTER_AT_ONCE, CORPUS_AT_ONCE = 6, 2, 4
 sooner than whom to ask in it. The corpus' examples keep other plans as they are."""
 TAUGHT_BEST_OF = 240
 """Plans that are weighed for an example: more than for the cold start, which leaves something to explore."""
+TOLD = 20
+"""Times that it is told how far the showing is."""
 HARD_SHARE = 0.6
 """Of the questions: elsewhere a further round is hardly ever worth its steps."""
 
@@ -85,16 +91,20 @@ def _rehearsal_task(rng: random.Random, *, hard: bool | None = None) -> Task:
 
 
 def teach(
-    model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, config: RecursionConfig, seed: str
-) -> float | None:
+    model: Qwen2ForCausalLM,
+    tokenizer: PreTrainedTokenizerBase,
+    config: RecursionConfig,
+    seed: str,
+    show: Callable[[str], None],
+) -> None:
     """Shows ``config.taught`` rounds, inner and outer ones, once each, among examples of the corpus. Beside every outer
     one goes its twin without recursion, for else plans grew the further step also where the Conductor was not on offer.
-    Returns the mean loss of the last steps; None if there is nothing to show.
+    ``show`` is told now and then how far it is, with the mean loss since it was told last.
     """
-    steps = config.taught // (INNER_AT_ONCE + OUTER_AT_ONCE)
-    if steps == 0:
-        return None
-    collate, losses = LeftPadded(int(tokenizer.pad_token_id)), []
+    at_once = INNER_AT_ONCE + OUTER_AT_ONCE
+    steps = config.taught // at_once
+    told_every, began = max(1, steps // TOLD), time.monotonic()
+    collate, losses = LeftPadded(int(tokenizer.pad_token_id)), list[float]()
     optimiser = torch.optim.AdamW(model.parameters(), lr=config.taught_learning_rate, betas=(0.9, 0.98))
     model.train()
     for step in range(steps):
@@ -117,5 +127,8 @@ def teach(
         optimiser.step()
         optimiser.zero_grad()
         losses.append(float(loss.detach()))
-    last = losses[-max(1, steps // 8) :]
-    return sum(last) / len(last)
+        done = step + 1
+        if done % told_every == 0 or done == steps:
+            left_s = (time.monotonic() - began) / done * (steps - done)
+            show(f"shown {done * at_once} of {steps * at_once} rounds · loss {fmean(losses):.3f} · {in_words(left_s)}")
+            losses.clear()

@@ -82,8 +82,13 @@ class Record:
         """From the pace since this process took up the stage; at its first iteration from that one alone."""
         first, ended = self.first_here or (iteration, self.began)
         each = (time.monotonic() - ended) / (iteration - first) if iteration > first else time.monotonic() - self.began
-        left = each * (self.planned - iteration)
-        return f"{each:.1f} s each, about {left / 60:.0f} min left" if left >= 90 else f"about {left:.0f} s left"
+        left_s = each * (self.planned - iteration)
+        return f"{each:.1f} s each, {in_words(left_s)}" if left_s >= 90 else in_words(left_s)
+
+
+def in_words(left_s: float) -> str:
+    """How long something still takes, as it is told on the console."""
+    return f"about {left_s / 60:.0f} min left" if left_s >= 90 else f"about {left_s:.0f} s left"
 
 
 class Recorder(TrainerCallback):
