@@ -7,6 +7,7 @@ from html import escape
 import streamlit as st
 
 from conductor_core.records.evaluation import EvaluationRecord
+from conductor_core.records.in_use import in_use
 from pages.components import record_folders as folders
 from pages.components.evaluation_charts import pareto, pareto_in_words, steps_by_difficulty, steps_in_words
 from pages.components.evaluation_head import head_html
@@ -34,7 +35,12 @@ def show() -> None:
 
 
 def _state(record: EvaluationRecord, folder: RecordFolder) -> State:
-    return folders.state(ended=record.summary is not None, changed_s=folder.changed_s, now_s=time.time())
+    return folders.state(
+        ended=record.summary is not None,
+        changed_s=folder.changed_s,
+        now_s=time.time(),
+        in_use=in_use(folder.folder),
+    )
 
 
 def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from conductor_core.records.in_use import in_use
 from conductor_core.records.training import Stage, TrainingRecord
 from pages.components import record_folders as folders
 from pages.components.curves import STAGE_WORDS, pace_s, spans, stages_of, to_csv, window
@@ -32,7 +33,11 @@ def show() -> None:
 
 def _state(record: TrainingRecord, folder: RecordFolder) -> State:
     return folders.state(
-        ended=record.ended is not None, changed_s=folder.changed_s, now_s=time.time(), pace_s=pace_s(record)
+        ended=record.ended is not None,
+        changed_s=folder.changed_s,
+        now_s=time.time(),
+        pace_s=pace_s(record),
+        in_use=in_use(folder.folder),
     )
 
 
@@ -41,7 +46,7 @@ def _body(record: TrainingRecord, folder: RecordFolder, state: State) -> None:
     with st.container(border=True, key="training-head"):
         st.html(head_html(record, state, ago(folder.changed_utc)))
         if state == "stopped":
-            st.caption("It goes on from its last checkpoint when the same command is given with `--resume`.")
+            st.caption(_how_on(folder))
         if record.started and record.started.simulated:
             st.caption(
                 ":material/theater_comedy: The reward came from simulated workers: the curves show how the method "
@@ -57,6 +62,14 @@ def _body(record: TrainingRecord, folder: RecordFolder, state: State) -> None:
     if record.started:
         with st.expander("Configuration", icon=":material/settings:", key="training-config"):
             st.json(dict(record.started.config), expanded=2)
+
+
+def _how_on(folder: RecordFolder) -> str:
+    """What to do about a training that stopped. Without a lock a process may still be at it, only silently."""
+    on = "goes on from its last checkpoint when the same command is given with `--resume`."
+    if in_use(folder.folder) is None:
+        return f"It is silent, which may not be its end. If its process has ended, it {on}"
+    return f"It {on}"
 
 
 def _controls(record: TrainingRecord, begun: Sequence[Stage]) -> tuple[Sequence[Stage], bool]:

@@ -1,8 +1,8 @@
 """Learned routers, fitted on runs of every single worker over training tasks.
 
 Those runs are an evaluation like any other, in a folder of its own: made once, resumed if cut off, and used again by
-every evaluation of the same suite, pool and seed. The fitted routers are kept beside them: with real workers, the teams
-that MasRouter tries are the dearest part of a fit.
+every evaluation of the same suite, pool and seed. The fitted routers are kept beside them, and so is each team that
+MasRouter tries: with real workers these are the dearest part of a fit.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -19,18 +19,19 @@ from typing import Literal, Protocol, TypeVar, cast
 
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.runner import Engine
-from conductor_core.errors import BadInput
+from conductor_core.errors import BadInput, UnknownRun
 from conductor_core.evaluation.digests import pool_digest, simulated_digest, tasks_digest
 from conductor_core.evaluation.orchestrators.protocol import CarryOut, Orchestrator
 from conductor_core.evaluation.orchestrators.routed import Routed, Smoothed
 from conductor_core.evaluation.orchestrators.workflows import Planned, single
-from conductor_core.evaluation.rewards import TeamReward
+from conductor_core.evaluation.rewards import TRIES, TeamReward, Tries, count
 from conductor_core.evaluation.routers.rows import TrainingRow
-from conductor_core.evaluation.runner import Caps, Evaluation, open_record
+from conductor_core.evaluation.runner import CapReached, Caps, Evaluation, Spending, open_record
 from conductor_core.evaluation.suites import load_suite
 from conductor_core.evaluation.tasks import Suite
 from conductor_core.events import Limits
-from conductor_core.records.evaluation import EvaluationPlan, Outcome
+from conductor_core.records.evaluation import FIT_PREFIX, EvaluationPlan, Outcome
+from conductor_core.records.in_use import release
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Workflow
@@ -53,7 +54,8 @@ class Fit:
 
     Attributes:
         names: of the routers wanted. suite: the training tasks.
-        folder: of all evaluations. caps: of the runs for the fit alone.
+        folder: of all evaluations. spending: of the whole evaluation so far; what the fit costs is counted in it, all
+            of it, since nothing says which of the evaluations that use a fit has paid for it.
     """
 
     names: tuple[str, ...]
@@ -65,7 +67,7 @@ class Fit:
     database: str
     folder: Path
     settings: Settings
-    caps: Caps = field(default_factory=Caps)
+    spending: Spending = field(default_factory=Spending)
 
 
 def training_suite(suite: str, tasks: int, seed: int, tested: Suite) -> Suite:
@@ -90,7 +92,8 @@ def training_suite(suite: str, tasks: int, seed: int, tested: Suite) -> Suite:
 
 def check(fit_names: Sequence[str], pool: Pool, caps: Caps) -> None:
     """Raises: BadInput if fitting would spend real money without a cap."""
-    if "mas-router" in fit_names and not pool.simulated and caps == Caps():
+    real = not all(spec.simulated for spec in pool.specs)
+    if "mas-router" in fit_names and real and caps == Caps():
         raise BadInput(
             "mas-router is fitted by trying many teams for each training task with real calls: cap what that may cost "
             "with --max-usd or --max-tokens, or lower --fit-tasks"
@@ -98,15 +101,35 @@ def check(fit_names: Sequence[str], pool: Pool, caps: Caps) -> None:
 
 
 async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, heard: Heard) -> tuple[Orchestrator, ...]:
-    """The routers named in ``fit``. Raises: StoreError, BadInput, OSError."""
-    suite = fit.suite
-    outcomes, kept = await _single_workers(fit, suite, engine.run, heard)
-    rows = await asyncio.to_thread(_rows, suite, outcomes, read_trace)
-    reward = TeamReward(suite.tasks, rows, fit.pool, fit.limits, fit.settings, fit.seed, fit.caps)
+    """The routers named in ``fit``.
+
+    Raises: CapReached; what was done until then is kept, and counts when it is gone on with. StoreError, BadInput,
+    OSError.
+    """
+    from conductor_core.evaluation.routers.saving import is_written  # it loads numpy
+
+    plan = _plan(fit)
+    kept = fit.folder / plan.name
+    there, tries = open_record(kept, plan, resume=True), Tries(kept / TRIES)
+    for each in there:
+        fit.spending.add(each)
+    if "mas-router" in fit.names:
+        for tried in tries:
+            count(fit.spending, tried)
+    rows: tuple[TrainingRow, ...] = ()
+    # Routers that are kept need no runs: those may be gone by now, with the database that they were in.
+    if not all(is_written(kept / name) for name in fit.names):
+        # Read before any further run is paid for: without the earlier ones it would be for nothing.
+        answers = await asyncio.to_thread(_answers, there, read_trace, kept)
+        outcomes = await _single_workers(fit, kept, there, engine.run, heard)
+        answers |= await asyncio.to_thread(_answers, outcomes[len(there) :], read_trace, kept)
+        rows = _rows(fit.suite, outcomes, answers)
+    reward = TeamReward(fit.suite.tasks, rows, fit.pool, fit.limits, fit.settings, fit.seed, fit.spending, tries)
     agents = tuple(fit.pool.workers)
     made = []
     for name in fit.names:
         made.append(await _apart(partial(_fit_one, name, kept / name, rows, agents, fit.seed, reward)))
+    release(kept)  # another evaluation may use the fit while this one goes on
     return tuple(made)
 
 
@@ -134,10 +157,9 @@ async def _apart(work: Callable[[], T]) -> T:
     return await future
 
 
-async def _single_workers(fit: Fit, suite: Suite, run: CarryOut, heard: Heard) -> tuple[tuple[Outcome, ...], Path]:
-    """Every worker alone on every training task, and the folder that it is recorded in."""
-    workers = tuple(fit.pool.workers)
-    names = tuple(f"single:{worker}" for worker in workers)
+def _plan(fit: Fit) -> EvaluationPlan:
+    """Every worker alone on every training task; its name is that of the fit's folder."""
+    suite = fit.suite
     made_with = {
         "tasks_sha256": tasks_digest(suite.tasks),
         "pool_sha256": pool_digest(fit.pool.specs),
@@ -145,51 +167,66 @@ async def _single_workers(fit: Fit, suite: Suite, run: CarryOut, heard: Heard) -
         "limits": fit.limits.model_dump(mode="json"),
     }
     together = hashlib.sha256(json.dumps([made_with, fit.seed, fit.database]).encode()).hexdigest()
-    plan = EvaluationPlan(
-        name=f"fit-{suite.name}-{together[:12]}",
+    return EvaluationPlan(
+        name=f"{FIT_PREFIX}{suite.name}-{together[:12]}",
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         suite=suite.name,
         split=suite.split,
         tasks=len(suite.tasks),
         seed=fit.seed,
-        orchestrators=names,
+        orchestrators=tuple(f"single:{worker}" for worker in fit.pool.workers),
         pool=fit.pool.name,
         simulated=fit.pool.simulated or suite.simulated,
         database=fit.database,
         settings=made_with,
     )
-    folder = fit.folder / plan.name
-    there = open_record(folder, plan, resume=True)
-    total, count = len(suite.tasks) * len(names), 0
+
+
+async def _single_workers(
+    fit: Fit, folder: Path, there: Sequence[Outcome], run: CarryOut, heard: Heard
+) -> tuple[Outcome, ...]:
+    """Carries out what is not ``there`` yet of the fit's plan, recorded in ``folder``."""
+    tasks, workers = fit.suite.tasks, tuple(fit.pool.workers)
+    total, done = len(tasks) * len(workers), 0
 
     def one_more(_: Outcome) -> None:
-        nonlocal count
-        count += 1
-        heard(count, total)
+        nonlocal done
+        done += 1
+        heard(done, total)
 
     evaluation = Evaluation(
         folder=folder,
-        tasks=suite.tasks,
-        orchestrators=[Planned(name, partial(_alone, worker), whole_pool=True)
-                       for name, worker in zip(names, workers, strict=True)],
+        tasks=tasks,
+        orchestrators=[Planned(f"single:{worker}", partial(_alone, worker), whole_pool=True) for worker in workers],
         pool=fit.pool,
         limits=fit.limits,
         seed=fit.seed,
         concurrency=fit.concurrency,
-        caps=fit.caps,
+        spending=fit.spending,
         heard=one_more,
-    )  # fmt: skip
+    )
     outcomes, stopped = await evaluation.carry_out(run, there)
     if stopped is not None:
-        raise BadInput(f"the runs that the learned routers are fitted on are not complete: {stopped}")
-    return outcomes, folder
+        raise CapReached(stopped)
+    return outcomes
 
 
 def _alone(worker: str, _asked: object) -> Workflow:
     return single(worker)
 
 
-def _rows(suite: Suite, outcomes: Sequence[Outcome], read_trace: ReadTrace) -> tuple[TrainingRow, ...]:
+def _answers(outcomes: Sequence[Outcome], read_trace: ReadTrace, folder: Path) -> dict[str, str]:
+    """By run. Raises: BadInput naming the ``folder`` to remove if a run that it names is gone; StoreError."""
+    try:
+        return {each.run_id: read_trace(each.run_id).answer or "" for each in outcomes}
+    except UnknownRun as error:
+        raise BadInput(
+            f"a run that the learned routers are to be fitted on is gone: {error}; remove {folder} to fit anew"
+        ) from error
+
+
+def _rows(suite: Suite, outcomes: Sequence[Outcome], given: Mapping[str, str]) -> tuple[TrainingRow, ...]:
+    """``given``: the answers, by run."""
     rows = {task.task_id: TrainingRow(task.question, {}, {}, {}) for task in suite.tasks}
     scores: dict[str, dict[str, float]] = {task_id: {} for task_id in rows}
     answers: dict[str, dict[str, str]] = {task_id: {} for task_id in rows}
@@ -197,7 +234,7 @@ def _rows(suite: Suite, outcomes: Sequence[Outcome], read_trace: ReadTrace) -> t
     for each in outcomes:
         worker = each.orchestrator.removeprefix("single:")
         scores[each.task_id][worker] = each.score
-        answers[each.task_id][worker] = read_trace(each.run_id).answer or ""
+        answers[each.task_id][worker] = given[each.run_id]
         tokens[each.task_id][worker] = each.tokens
     return tuple(
         replace(row, scores=scores[task_id], answers=answers[task_id], tokens=tokens[task_id])

@@ -15,6 +15,7 @@ from conductor_core.records.evaluation import (
     Result,
     Spread,
     Summary,
+    once,
 )
 
 BEST_PRESENT = "best present worker"
@@ -23,7 +24,11 @@ _DIFFICULTIES = ("easy", "medium", "hard")
 
 
 def summarise(plan: EvaluationPlan, outcomes: Sequence[Outcome]) -> Summary:
-    """The figures of ``outcomes``; orchestrators without one are left out. ``n``: tasks that every one has answered."""
+    """The figures of ``outcomes``; orchestrators without one are left out. ``n``: tasks that every one has answered.
+
+    A task counts once for each orchestrator, however often it stands there.
+    """
+    outcomes = once(outcomes)
     by_name: dict[str, list[Outcome]] = {name: [] for name in plan.orchestrators}
     for each in outcomes:
         by_name[each.orchestrator].append(each)

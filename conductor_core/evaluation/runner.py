@@ -17,6 +17,7 @@ from conductor_core.evaluation.outcome import outcome
 from conductor_core.evaluation.tasks import Task
 from conductor_core.events import Limits
 from conductor_core.records.evaluation import OUTCOMES, PLAN, SUMMARY, EvaluationPlan, Outcome, append, read_record
+from conductor_core.records.in_use import hold
 
 FREE_GRADERS = ("rehearsal", "exact", "numeric", "choice")
 """Graders that answer at once; the others work in a thread of their own."""
@@ -41,11 +42,18 @@ class Caps:
             )
 
 
+class CapReached(Exception):
+    """A cap allows no further run. Says which and what to do; who carries an evaluation out stops it there."""
+
+
 @dataclass
 class Spending:
-    """What has been spent, and what the runs that are on will cost by the mean of their orchestrator so far."""
+    """What has been spent, and what the runs that are on will cost by the mean of their orchestrator so far.
 
-    caps: Caps
+    One for a whole evaluation: the runs for learned routers, the teams tried for them and its own outcomes.
+    """
+
+    caps: Caps = Caps()
     usd: float = 0.0
     tokens: int = 0
     _seen: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0, 0.0]))
@@ -58,11 +66,14 @@ class Spending:
         self._running[orchestrator] -= 1
 
     def add(self, done: Outcome) -> None:
-        tokens = done.tokens + done.conductor_tokens
-        self.usd += done.cost_usd or 0.0
+        self.spend(done.orchestrator, done.cost_usd, done.tokens + done.conductor_tokens)
+
+    def spend(self, orchestrator: str, usd: float | None, tokens: int) -> None:
+        """Counts one run. ``usd``: None if a price is unknown; such a pool has no cap on USD."""
+        self.usd += usd or 0.0
         self.tokens += tokens
-        seen = self._seen[done.orchestrator]
-        for place, value in enumerate((1.0, done.cost_usd or 0.0, float(tokens))):
+        seen = self._seen[orchestrator]
+        for place, value in enumerate((1.0, usd or 0.0, float(tokens))):
             seen[place] += value
 
     def reached(self, next_orchestrator: str) -> str | None:
@@ -75,25 +86,29 @@ class Spending:
                 expected_tokens += tokens / count
         caps = self.caps
         if caps.max_usd is not None and 0 < expected_usd > caps.max_usd:
-            return f"the cost cap is reached: {self.usd:.6f} of {caps.max_usd:g} USD"
+            return f"the cost cap is reached: {self.usd:.6f} of {caps.max_usd:g} USD (raise --max-usd)"
         if caps.max_tokens is not None and expected_tokens > caps.max_tokens:
-            return f"the token cap is reached: {self.tokens} of {caps.max_tokens} tokens"
+            return f"the token cap is reached: {self.tokens} of {caps.max_tokens} tokens (raise --max-tokens)"
         return None
 
 
 def open_record(folder: Path, plan: EvaluationPlan, *, resume: bool) -> tuple[Outcome, ...]:
     """Makes the evaluation's folder, or takes up the one that is there; gives the outcomes it already has.
 
-    Raises: BadInput if there is one and it is not to be resumed, or it was made with another configuration; OSError.
+    The folder is this process's until it ends: another would carry out the same runs, and each outcome stood twice.
+
+    Raises: BadInput if there is one and it is not to be resumed, it was made with another configuration, or another
+    process has it; OSError.
     """
     file = folder / PLAN
+    folder.mkdir(parents=True, exist_ok=True)
+    hold(folder)
     if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
         file.write_text(plan.model_dump_json(indent=2) + "\n", encoding="utf-8")
         return ()
     if not resume:
         raise BadInput(f"there is an evaluation {plan.name} already ({folder}): add --resume, or give another --name")
-    _drop_unfinished_line(folder / OUTCOMES)
+    drop_unfinished_line(folder / OUTCOMES)
     there = read_record(folder)
     before, now = (each.model_dump(mode="json", exclude={"at"}) for each in (there.plan, plan))
     differing = [key for key in now if before[key] != now[key]]
@@ -108,8 +123,8 @@ def open_record(folder: Path, plan: EvaluationPlan, *, resume: bool) -> tuple[Ou
     return there.outcomes
 
 
-def _drop_unfinished_line(path: Path) -> None:
-    """What a killed process left of a line would else become the beginning of the next."""
+def drop_unfinished_line(path: Path) -> None:
+    """What a killed process left of a line would else become the beginning of the next. Raises: OSError."""
     if not path.is_file():
         return
     with path.open("rb+") as file:
@@ -138,6 +153,7 @@ class Evaluation:
     """What is to be run.
 
     Attributes:
+        spending: so far, and the caps; outcomes that are there already are counted in it.
         missing: workers that are absent, by task; the same for all orchestrators but those of a single worker.
         heard: called after each outcome, those of an earlier part included.
     """
@@ -149,7 +165,7 @@ class Evaluation:
     limits: Limits
     seed: int
     concurrency: int
-    caps: Caps = Caps()
+    spending: Spending = field(default_factory=Spending)
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     heard: Callable[[Outcome], None] = lambda done: None
 
@@ -160,9 +176,8 @@ class Evaluation:
         and keeps no outcome of them. Raises: StoreError, BadInput, ConductorUnavailable, OSError; what was done until
         then is kept.
         """
-        done, spending = list(there), Spending(self.caps)
+        done, spending = list(there), self.spending
         for each in there:
-            spending.add(each)
             self.heard(each)
         kept = {(each.orchestrator, each.task_id) for each in there}
         waiting = self._jobs(kept)

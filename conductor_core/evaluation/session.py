@@ -21,11 +21,11 @@ from conductor_core.evaluation import fitting, report
 from conductor_core.evaluation.digests import model_digest, pool_digest, simulated_digest, tasks_digest
 from conductor_core.evaluation.orchestrators import catalogue
 from conductor_core.evaluation.orchestrators.protocol import Orchestrator
-from conductor_core.evaluation.runner import Caps, Evaluation, open_record, subsets
+from conductor_core.evaluation.runner import CapReached, Caps, Evaluation, Spending, open_record, subsets
 from conductor_core.evaluation.suites import load_suite
 from conductor_core.evaluation.tasks import Suite
 from conductor_core.events import EventSink, Limits
-from conductor_core.records.evaluation import EvaluationPlan, Outcome, Summary, read_record
+from conductor_core.records.evaluation import FIT_PREFIX, EvaluationPlan, Outcome, Summary, read_record
 from conductor_core.settings import Settings
 
 EVALUATIONS = "evaluations"
@@ -111,6 +111,8 @@ def prepare(choices: Choices, settings: Settings) -> Prepared:
     name = choices.name or f"{_short(choices.suite)}-{choices.split}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     if not _NAME.fullmatch(name):
         raise BadInput(f"--name {name!r}: letters, digits, points, hyphens and underscores only, 80 at most")
+    if name.startswith(FIT_PREFIX):
+        raise BadInput(f"--name {name!r}: the folders of learned routers begin with {FIT_PREFIX}; give another --name")
     # Simulated workers answer at once: their pace is for people who watch.
     settings = settings.model_copy(update={"rehearsal_tokens_per_s": 0.0})
     pool = open_pool(choices.pool, settings, seed=choices.seed).without(choices.excluded)
@@ -188,11 +190,16 @@ async def carry_out(
     engine = Engine(sink, prepared.settings)
     opened = catalogue.open_orchestrators(prepared.plan.orchestrators, prepared.refs, prepared.pool, prepared.settings)
     stopped, cancelled = None, False
+    spending = Spending(prepared.choices.caps)
+    for each in prepared.there:
+        spending.add(each)
     try:
-        fit = _fit(prepared)
+        fit = _fit(prepared, spending)
         routers = () if fit is None else await fitting.fitted(fit, engine, read_trace, fitting_heard)
-        evaluation = _evaluation(prepared, [*opened.orchestrators, *routers], heard)
+        evaluation = _evaluation(prepared, [*opened.orchestrators, *routers], spending, heard)
         _, stopped = await evaluation.carry_out(engine.run, prepared.there)
+    except CapReached as reached:
+        stopped = f"the learned routers are not fitted yet: {reached}"
     except asyncio.CancelledError:
         stopped, cancelled = "it was stopped", True
     finally:
@@ -205,7 +212,7 @@ async def carry_out(
     return Ended(prepared.plan, prepared.folder, outcomes, summary, stopped, cancelled)
 
 
-def _fit(prepared: Prepared) -> fitting.Fit | None:
+def _fit(prepared: Prepared, spending: Spending) -> fitting.Fit | None:
     choices = prepared.choices
     if prepared.training is None:
         return None
@@ -219,11 +226,13 @@ def _fit(prepared: Prepared) -> fitting.Fit | None:
         database=choices.database,
         folder=prepared.settings.data_folder / EVALUATIONS,
         settings=prepared.settings,
-        caps=choices.caps,
+        spending=spending,
     )
 
 
-def _evaluation(prepared: Prepared, orchestrators: list[Orchestrator], heard: Callable[[Outcome], None]) -> Evaluation:
+def _evaluation(
+    prepared: Prepared, orchestrators: list[Orchestrator], spending: Spending, heard: Callable[[Outcome], None]
+) -> Evaluation:
     choices, suite, pool = prepared.choices, prepared.suite, prepared.pool
     order = {name: place for place, name in enumerate(prepared.plan.orchestrators)}
     missing = (
@@ -237,7 +246,7 @@ def _evaluation(prepared: Prepared, orchestrators: list[Orchestrator], heard: Ca
         limits=choices.limits,
         seed=choices.seed,
         concurrency=choices.concurrency,
-        caps=choices.caps,
+        spending=spending,
         missing=missing,
         heard=heard,
     )

@@ -4,7 +4,7 @@ Each outcome names the run that gave it, so that any figure can be followed down
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,9 @@ from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
 
 PLAN, OUTCOMES, SUMMARY = "plan.json", "outcomes.jsonl", "summary.json"
+
+FIT_PREFIX = "fit-"
+"""How folders are named that hold what learned routers are fitted on: records in form, but no evaluations to show."""
 
 M = TypeVar("M", bound=Frozen)
 
@@ -170,6 +173,14 @@ class EvaluationRecord:
     broken: tuple[str, ...] = ()
 
 
+def once(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
+    """The first outcome of each task through each orchestrator: two processes at once may have added it twice."""
+    found: dict[tuple[str, str], Outcome] = {}
+    for each in outcomes:
+        found.setdefault((each.orchestrator, each.task_id), each)
+    return tuple(found.values())
+
+
 def append(folder: Path, *outcomes: Outcome) -> None:
     """Adds outcomes, whole lines at once. Raises: OSError."""
     with (folder / OUTCOMES).open("a", encoding="utf-8") as file:
@@ -177,7 +188,7 @@ def append(folder: Path, *outcomes: Outcome) -> None:
 
 
 def read_record(folder: Path, *, lenient: bool = False) -> EvaluationRecord:
-    """The record in ``folder``; a last line that is still being written is left out.
+    """The record in ``folder``, each outcome once; a last line that is still being written is left out.
 
     Args:
         lenient: whether lines that are no outcomes, or a summary that is none, are left out and told in ``broken``.
@@ -194,7 +205,7 @@ def read_record(folder: Path, *, lenient: bool = False) -> EvaluationRecord:
             if broken is None:
                 raise
             broken.append(str(error))
-    outcomes = tuple(_outcomes(folder / OUTCOMES, broken)) if (folder / OUTCOMES).is_file() else ()
+    outcomes = once(_outcomes(folder / OUTCOMES, broken)) if (folder / OUTCOMES).is_file() else ()
     return EvaluationRecord(folder, plan, outcomes, summary, tuple(broken or ()))
 
 

@@ -27,6 +27,9 @@ class Started(Frozen):
         machine: processor or card, threads, version of torch: a curve belongs to the machine it was measured on.
         agents: names by ordinal, as the Conductor's completions number them.
         planned: how many iterations each stage is to have, in order; a reader can then tell what is left.
+            Written anew when the training is gone on with.
+        started_from: model folder or hub id that it began with; empty: none, it has a cold start; None: the record
+            is older than this.
     """
 
     kind: Literal["started"] = "started"
@@ -38,6 +41,7 @@ class Started(Frozen):
     machine: str
     agents: tuple[str, ...] = ()
     planned: Mapping[Stage, int] = Field(default_factory=dict)
+    started_from: str | None = None
 
 
 class Iteration(Frozen):

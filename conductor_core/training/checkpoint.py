@@ -7,7 +7,7 @@ is kept until then.
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,11 @@ def drop_rows_after(folder: Path, kept: Iterator[Stage] | tuple[Stage, ...], sta
         of = getattr(row, "stage", None)  # the last row has none, and is written anew
         return of in whole or (of == stage and getattr(row, "iteration", 0) <= iteration)
 
-    rows = [row for row in read_record(folder).rows if stays(row)]
+    rewrite(folder, [row for row in read_record(folder).rows if stays(row)])
+
+
+def rewrite(folder: Path, rows: Iterable[Row]) -> None:
+    """Puts ``rows`` in the place of all that the record of ``folder`` has, at once. Raises: BadInput."""
     text = "".join(row.model_dump_json(exclude_none=True) + "\n" for row in rows)
     new = folder / f"{RECORD}.new"
     with writing(folder):

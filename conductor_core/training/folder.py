@@ -52,6 +52,26 @@ def load(ref: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     return model, tokenizer
 
 
+def begun_with(ref: str) -> str:
+    """``ref`` as the record keeps it: a hub id, or a folder's whole path, which is the same from anywhere."""
+    return str(Path(ref).resolve()) if ref and Path(ref).exists() else ref
+
+
+def check_start(out: Path, before: str | None, now: str) -> None:
+    """Makes sure that the training in ``out`` is gone on with from what it was begun with.
+
+    Args:
+        before, now: as of ``begun_with``; empty for a cold start; None where an older record does not say it.
+
+    Raises: BadInput naming both.
+    """
+    if before in (None, now):
+        return
+    was, given = before or "a cold start", now or "a cold start"
+    do = f"add --from {before}" if before else "leave out --from"
+    raise BadInput(f"{out} holds a training that began with {was}, not with {given}: {do}, or name another folder")
+
+
 def weights_sha256(folder: Path) -> str:
     """Digest of the weights file, for the model card."""
     return hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()

@@ -6,6 +6,8 @@ stage in float32 and, while a stage runs, its checkpoints.
 
 import platform
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,12 +19,13 @@ from transformers.utils import logging as transformers_logging
 
 from conductor_core.conductors.seating import numbering
 from conductor_core.errors import BadInput
+from conductor_core.records.in_use import hold, release
 from conductor_core.records.training import RECORD, Ended, HeldOut, Iteration, Stage, Started, append, read_record
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.training import cold_start, grpo
-from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoint, writing
+from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoint, rewrite, writing
 from conductor_core.training.config import GrpoConfig, TrainingConfig
-from conductor_core.training.folder import WEIGHTS, load, save, weights_sha256
+from conductor_core.training.folder import WEIGHTS, begun_with, check_start, load, save, weights_sha256
 from conductor_core.training.recorder import Record, Show
 
 
@@ -59,12 +62,34 @@ def train(
         stop_after: leave out the stages after this one.
         start_from: model folder or hub id to begin with, instead of a cold start.
 
-    Raises: BadInput if the config does not fit the request, or the folder cannot be used.
+    Raises: BadInput if the config does not fit the request, or the folder cannot be used or is in use already.
     """
     stages = _stages(config, stop_after, start_from)
     torch.set_num_threads(config.threads)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    _open(config, out, stages, resume=resume)
+    if resume and not (out / RECORD).is_file():
+        raise BadInput(f"{out} holds no training to go on with: leave out --resume")
+    with _held(out):
+        return _train(config, out, stages, start_from, show, resume=resume)
+
+
+@contextmanager
+def _held(out: Path) -> Iterator[None]:
+    """While it lasts no other process writes ``out``: two would drop each other's rows and checkpoints."""
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        hold(out)
+    try:
+        yield
+    finally:
+        release(out)
+
+
+def _train(
+    config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start_from: str | None, show: Show, *, resume: bool
+) -> Trained:
+    cold = stages[0] == "cold_start"
+    _open(config, out, stages, "" if cold else begun_with(start_from or config.base or ""), resume=resume)
     for index, stage in enumerate(stages):
         folder = out / "stages" / stage
         if (folder / WEIGHTS).is_file():
@@ -99,17 +124,13 @@ def _stages(config: TrainingConfig, stop_after: Stage | None, start_from: str | 
     return stages
 
 
-def _open(config: TrainingConfig, out: Path, stages: tuple[Stage, ...], *, resume: bool) -> None:
-    """Begins a record in ``out``, or makes sure that the one there is of the same training."""
-    there = (out / RECORD).is_file()
-    if there and not resume:
-        raise BadInput(f"{out} holds a training: go on with it (--resume), or name another folder")
-    if resume and not there:
-        raise BadInput(f"{out} holds no training to go on with: leave out --resume")
+def _open(config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start: str, *, resume: bool) -> None:
+    """Begins a record in ``out``, or goes on with the one there if it is of the same training."""
     if resume:
-        if not _same(read_record(out).started, config):
-            raise BadInput(f"{out} holds a training of another config or seed: go on with the one it was begun with")
+        _go_on(config, out, stages, start)
         return
+    if (out / RECORD).is_file():
+        raise BadInput(f"{out} holds a training: go on with it (--resume), or name another folder")
     started = Started(
         name=config.name,
         at=_now(),
@@ -119,16 +140,27 @@ def _open(config: TrainingConfig, out: Path, stages: tuple[Stage, ...], *, resum
         machine=_machine(config),
         agents=tuple(name for name in numbering(rehearsal_specs()) if name is not None),
         planned={stage: _planned(config, stage) for stage in stages},
+        started_from=start,
     )
     with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
         append(out, started)
 
 
-def _same(started: Started | None, config: TrainingConfig) -> bool:
+def _go_on(config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start: str) -> None:
+    """Writes into the first row what is planned now, and takes away the last: more stages may follow than before."""
+    record = read_record(out)
+    started = record.started
+    if started is None or not _same(started, config):
+        raise BadInput(f"{out} holds a training of another config or seed: go on with the one it was begun with")
+    check_start(out, started.started_from, start)
+    wanted = {*stages, *(row.stage for row in record.iterations())}
+    planned = {stage: _planned(config, stage) for stage in config.stages if stage in wanted}
+    now = started.model_copy(update={"planned": planned, "started_from": start})
+    rewrite(out, [now, *(row for row in record.rows if not isinstance(row, Started | Ended))])
+
+
+def _same(started: Started, config: TrainingConfig) -> bool:
     """Whether a record is of this config. Settings that are newer than the record have their defaults there."""
-    if started is None:
-        return False
     try:
         return TrainingConfig.model_validate(dict(started.config)) == config
     except ValidationError:

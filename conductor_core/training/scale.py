@@ -39,6 +39,7 @@ from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoin
 from conductor_core.training.config import GrpoConfig, RecursionConfig, Reward, TrainingConfig
 from conductor_core.training.cost_cap import CostCap
 from conductor_core.training.figures import Judged, figures
+from conductor_core.training.folder import begun_with, check_start
 from conductor_core.training.recorder import Record, Recorder, Show, without_console
 from conductor_core.training.run import Trained
 from conductor_core.training.scale_config import ScaleConfig, WorkersConfig
@@ -81,7 +82,7 @@ def train(
     with ExitStack() as stack:
         main = None
         if state.is_main_process:
-            main = stack.enter_context(_opened(config, scale, out, stages, settings, sink, show, resume=resume))
+            main = stack.enter_context(_opened(config, scale, out, stages, start, settings, sink, show, resume=resume))
         state.wait_for_everyone()
         pool = main.reward.pool if main else _pool(scale.workers, settings)
         began = time.monotonic()
@@ -151,6 +152,7 @@ def _opened(
     scale: ScaleConfig,
     out: Path,
     stages: tuple[Stage, ...],
+    start: str,
     settings: Settings,
     sink: EventSink | None,
     show: Show,
@@ -159,7 +161,7 @@ def _opened(
 ) -> Iterator[_Main]:
     workers = scale.workers
     pool = _pool(workers, settings)
-    _begin_record(config, out, stages, pool, resume=resume)
+    _begin_record(config, out, stages, begun_with(start), pool, resume=resume)
     cache = AnswerCache(out / ANSWERS)
     reward = None
     try:
@@ -195,7 +197,9 @@ def _pool(workers: WorkersConfig, settings: Settings) -> Pool:
     return pool.with_params(dict.fromkeys(pool.workers, workers.params), settings) if workers.params else pool
 
 
-def _begin_record(config: TrainingConfig, out: Path, stages: tuple[Stage, ...], pool: Pool, *, resume: bool) -> None:
+def _begin_record(
+    config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start: str, pool: Pool, *, resume: bool
+) -> None:
     """Begins a record in ``out``, or makes sure that the one there is of the same training. Raises: BadInput."""
     there = (out / RECORD).is_file()
     if there and not resume:
@@ -207,6 +211,7 @@ def _begin_record(config: TrainingConfig, out: Path, stages: tuple[Stage, ...], 
         started = read_record(out).started
         if started is None or _essence(started.config) != _essence(asked):
             raise BadInput(f"{out} holds a training of another config or seed: go on with the one it was begun with")
+        check_start(out, started.started_from, start)
         return
     row = Started(
         name=config.name,
@@ -217,6 +222,7 @@ def _begin_record(config: TrainingConfig, out: Path, stages: tuple[Stage, ...], 
         machine=_machine(config),
         agents=tuple(pool.workers),
         planned={stage: stage_config(config, stage).iterations for stage in stages},
+        started_from=start,
     )
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)

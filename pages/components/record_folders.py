@@ -54,7 +54,7 @@ def record_folders(kind: Kind, data_folder: Path) -> list[RecordFolder]:
 def _folders(kind: Kind, root: Path, *, shipped: bool) -> Iterator[RecordFolder]:
     # What is shipped may be one record, whose folder is the root itself.
     for file in [root / _FILES[kind], *root.glob(f"*/{_FILES[kind]}")]:
-        if file.is_file():
+        if file.is_file() and not (kind == "evaluations" and file.parent.name.startswith(evaluation.FIT_PREFIX)):
             changed_s = _changed_s(file.parent)
             yield RecordFolder(file.parent, shipped, _began_utc(file, changed_s), changed_s)
 
@@ -111,8 +111,16 @@ def _read_evaluation(folder: Path, _stamp: object) -> EvaluationRecord:
     return evaluation.read_record(folder, lenient=True)
 
 
-def state(*, ended: bool, changed_s: float, now_s: float, pace_s: float = 0.0) -> State:
-    """How a record stands; ``pace_s``: the usual time between two of its rows."""
+def state(*, ended: bool, changed_s: float, now_s: float, pace_s: float = 0.0, in_use: bool | None = None) -> State:
+    """How a record stands, by its lock, and by its silence where there is none: preparing takes minutes without a row.
+
+    Args:
+        changed_s, now_s: when it was last written, and now, in seconds of the epoch.
+        pace_s: the usual time between two of its rows.
+        in_use: whether a process holds its folder, as ``records.in_use`` says; None: unknown.
+    """
     if ended:
         return "ended"
+    if in_use is not None:
+        return "running" if in_use else "stopped"
     return "running" if now_s - changed_s < max(LEAST_QUIET_S, 10 * pace_s) else "stopped"

@@ -50,7 +50,7 @@ def _progress(record: TrainingRecord, state: State) -> str:
 def _stage(record: TrainingRecord, stage: Stage, state: State) -> str:
     rows = record.iterations(stage)
     reached = rows[-1].iteration if rows else 0
-    planned = (record.started.planned.get(stage, 0) if record.started else 0) or reached
+    planned = record.started.planned.get(stage, 0) if record.started else 0
     words = [f"{reached} of {planned}" if reached < planned else f"{reached} iterations"]
     if rows:
         words.append(seconds(rows[-1].seconds * 1000))
@@ -58,12 +58,13 @@ def _stage(record: TrainingRecord, stage: Stage, state: State) -> str:
     current = rows and record.iterations()[-1].stage == stage and record.ended is None
     if state == "running" and current and left_s is not None:
         words.append("less than a minute left" if left_s < 60 else f"about {round(left_s / 60)} min left")
-    share = min(reached / planned, 1.0) if planned else 0.0
-    # An ended run has done what it was to do, even where the plan was not on record.
-    kind = "done" if share >= 1 or record.ended else "running" if state == "running" else "stopped"
+    # Without a plan on record the bar is what is there, and only what came after it, or the end, says that it is done.
+    share = min(reached / planned, 1.0) if planned else 1.0
+    done = record.ended or (reached >= planned if planned else not current)
+    kind = "done" if done else "running" if state == "running" else "stopped"
     glyph = {"done": "✓", "running": "◔", "stopped": "⚡"}[kind] if rows else "○"
     return (
-        f'<div class="stage" style="flex-grow: {max(planned, 1) ** 0.5:.2f}">'
+        f'<div class="stage" style="flex-grow: {max(planned or reached, 1) ** 0.5:.2f}">'
         f'<div class="stage-words"><b>{glyph} {STAGE_WORDS[stage]}</b> <span class="number">{" · ".join(words)}</span>'
         f'</div><div class="track"><div class="done {kind}" style="width: {100 * share:.1f}%"></div></div></div>'
     )

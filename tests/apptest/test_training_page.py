@@ -4,9 +4,11 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from conductor_core.records.in_use import LOCK
 from conductor_core.records.training import RECORD, Ended, append
 from pages.components import record_folders
 from pages.components.session import Session
+from tests.support.holding import another_process
 from tests.support.records import AGENTS, training_rows, write_training
 
 Visit = Callable[..., AppTest]
@@ -80,6 +82,33 @@ def test_a_training_that_stopped_says_how_it_goes_on(visit: Visit, root: Path) -
     assert "⚡ stopped" in html(app)
     assert "last written 2 h ago" in html(app)
     assert any("--resume" in each.value for each in app.caption)
+
+
+def test_a_training_that_is_silent_runs_as_long_as_its_process_lives(visit: Visit, root: Path) -> None:
+    """The stage that teaches rounds writes no row for minutes while it prepares."""
+    rows = training_rows(1, cold_start=5, grpo=5, recursion=0, ended=False, planned={"cold_start": 5, "grpo": 9})
+    folder = write_training(root / "silent", rows, age_s=7200)
+    with another_process(folder):
+        app = visit("training")
+        assert "◔ training" in html(app)
+        assert not any("--resume" in each.value for each in app.caption)
+    app.run()
+    assert "⚡ stopped" in html(app)
+    assert any(each.value.startswith("It goes on from its last checkpoint") for each in app.caption)
+    (folder / LOCK).unlink()
+    assert any("If its process has ended" in each.value for each in visit("training").caption)
+
+
+def test_a_stage_that_no_plan_names_is_not_done_while_it_goes_on(visit: Visit, root: Path) -> None:
+    """Records of older versions, gone on with after --stop-after."""
+    rows = training_rows(1, cold_start=10, grpo=20, recursion=0, ended=False, planned={"cold_start": 10})
+    folder = write_training(root / "live", rows)
+    app = visit("training")
+    assert "✓ Cold start" in html(app)
+    assert "◔ GRPO" in html(app)
+    append(folder, Ended(at="2026-11-21T10:00:00+00:00", seconds=60, model="m", sha256="0" * 64))
+    app.run()
+    assert "✓ GRPO" in html(app)
 
 
 def test_one_that_has_just_begun_says_so(visit: Visit, root: Path) -> None:

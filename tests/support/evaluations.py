@@ -6,7 +6,7 @@ from typing import Any
 
 from conductor_core.evaluation.orchestrators.protocol import Asked, Attempt, CarryOut
 from conductor_core.evaluation.orchestrators.workflows import Planned, single
-from conductor_core.evaluation.runner import Evaluation
+from conductor_core.evaluation.runner import Caps, Evaluation, Spending
 from conductor_core.evaluation.tasks import Task
 from conductor_core.events import Limits
 from conductor_core.records.evaluation import EvaluationPlan, Outcome
@@ -63,6 +63,14 @@ class Counted:
     async def attempt(self, asked: Asked, run: CarryOut) -> Attempt:
         self.asked.append(asked.task.task_id)
         return await self._within.attempt(asked, run)
+
+
+def spent(caps: Caps, *there: Outcome) -> Spending:
+    """The spending of an evaluation that has these outcomes already."""
+    spending = Spending(caps)
+    for each in there:
+        spending.add(each)
+    return spending
 
 
 def evaluation(

@@ -6,11 +6,14 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from conductor_core.evaluation.orchestrators.workflows import AGGREGATE
+from conductor_core.evaluation.routers import mas_router
+from conductor_core.evaluation.routers.mas_router import MasRouterConfig
 from conductor_core.records.evaluation import read_record
 from storage import open_store
 from tests.support.command_line import PLAN, CommandLine
@@ -160,6 +163,47 @@ def test_the_cost_cap_is_an_end_that_says_so(
     assert (done.code, done.document["results"][0]["n"]) == (0, 8)
 
 
+def test_the_cap_holds_for_learned_routers_too(
+    cli: CommandLine,
+    provider: ScriptedProvider,
+    pool_file: Path,
+    task_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Stopped while runs of single workers are made, while teams are tried, and between its own outcomes."""
+    provider.always(sums)
+    monkeypatch.setattr(mas_router, "MasRouterConfig", partial(MasRouterConfig, epochs=1, draws=2))
+    fit_file = tmp_path / "words.jsonl"
+    words = ("Apples", "Boats", "Clouds", "Doors", "Eggs", "Forks", "Gates", "Hats")
+    fit_file.write_text(
+        "".join(
+            f'{{"question": "{word}: What is {n} and {n}?", "reference": "{2 * n}", "grader": "numeric"}}\n'
+            for n, word in enumerate(words * 5)
+        )
+    )
+    common = (
+        "evaluate", "--suite", task_file, "--orchestrators", "mas-router,single:alpha", "--pool", pool_file,
+        "--fit-suite", fit_file, "--fit-tasks", 2, "--limit", 3, "--json", "--quiet", "--concurrency", 1, "--name",
+    )  # fmt: skip
+    calls: list[int] = []
+    for cap, resumed in (("0.00015", ()), ("0.0006", ("--resume",)), ("0.0006", ("--resume",))):
+        stopped = cli(*common, "routed", "--max-usd", cap, *resumed)
+        assert stopped.code == 1, stopped.err
+        assert stopped.document["complete"] is False
+        assert "the learned routers are not fitted yet: the cost cap is reached" in stopped.err
+        assert "raise --max-usd" in stopped.err
+        assert "0 of 6 outcomes are kept; go on with --resume --name routed" in stopped.err
+        calls.append(len(provider.completions))
+    assert 0 < calls[0] < 6 < calls[1] == calls[2], "six runs of single workers, then teams; nothing at the same cap"
+    done = cli(*common, "routed", "--resume", "--max-usd", "1")
+    assert (done.code, [each["n"] for each in done.document["results"]]) == (0, [3, 3])
+    asked = len(provider.completions)
+    once_more = cli(*common, "other", "--max-usd", "0.0004")
+    assert once_more.code == 1, "what its fit took is part of it"
+    assert len(provider.completions) == asked
+
+
 def test_with_a_part_of_the_pool_present(
     cli: CommandLine, provider: ScriptedProvider, pool_file: Path, task_file: Path, data: Path
 ) -> None:
@@ -208,6 +252,7 @@ def test_a_failing_worker_costs_its_score_and_nothing_else(
         (["--suite", "rehearsal", "--orchestrators", "single", "--exclude", "nobody"], "nobody"),
         (["--suite", "rehearsal", "--orchestrators", "single", "--resume"], "--name"),
         (["--suite", "rehearsal", "--orchestrators", "single", "--name", "../up"], "--name"),
+        (["--suite", "rehearsal", "--orchestrators", "single", "--name", "fit-mine"], "another --name"),
         (["--suite", "rehearsal", "--orchestrators", "conductor", "--conductor", "nobody"], "no Conductor"),
         (["--suite", "rehearsal", "--orchestrators", "untrained"], "--untrained"),
     ],

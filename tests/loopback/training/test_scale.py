@@ -14,7 +14,7 @@ import pytest
 
 from conductor_core.cli.main import main
 from conductor_core.conductors.local import read_config as read_conductor
-from conductor_core.records.training import Iteration, read_record
+from conductor_core.records.training import RECORD, Iteration, read_record
 from conductor_core.training.answer_cache import AnswerCache
 from conductor_core.training.config import read_config
 from conductor_core.training.dry_run import MODEL, rehearsed, write_model
@@ -184,6 +184,24 @@ def test_a_finished_folder_or_another_config_is_not_gone_on_with(
     assert "go on with it (--resume)" in capsys.readouterr().err
     assert train(tmp_path, "--resume", "--seed", "9") == 2
     assert "another config or seed" in capsys.readouterr().err
+
+
+def test_a_training_is_gone_on_with_only_from_what_it_began_with(
+    train: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = str((tmp_path / MODEL).resolve())
+    assert train(tmp_path, "--max-usd", "0") == 1
+    started = read_record(tmp_path).started
+    assert started is not None
+    assert started.started_from == began
+    capsys.readouterr()
+    # A dry run takes no --from: the record says another instead, and then, as older ones, nothing.
+    record = tmp_path / RECORD
+    record.write_text(record.read_text().replace(f'"started_from":"{began}"', '"started_from":"another/model"'))
+    assert train(tmp_path, "--resume", "--max-usd", "0") == 2
+    assert f"began with another/model, not with {began}: add --from another/model" in capsys.readouterr().err
+    record.write_text(record.read_text().replace(',"started_from":"another/model"', ""))
+    assert train(tmp_path, "--resume", "--max-usd", "0") == 1, "the cap, no more"
 
 
 def test_a_killed_training_goes_on_to_the_same_curve_under_accelerate(

@@ -47,6 +47,13 @@ def test_several_shipped_records_stand_in_folders_of_their_own(tmp_path: Path, s
     assert [each.folder.name for each in folders.record_folders("evaluations", tmp_path)] == ["a", "b"]
 
 
+def test_what_learned_routers_are_fitted_on_is_no_evaluation_to_show_or_to_resume(tmp_path: Path) -> None:
+    for name in ("fit-rehearsal-0123456789ab", "fitted"):
+        plan = evaluation_plan(name, ("moa",), 2)
+        write_evaluation(tmp_path / "evaluations" / name, plan, outcomes(plan))
+    assert [each.folder.name for each in folders.record_folders("evaluations", tmp_path)] == ["fitted"]
+
+
 def test_a_folder_without_a_record_is_none(tmp_path: Path) -> None:
     (tmp_path / "training" / "empty").mkdir(parents=True)
     assert folders.record_folders("training", tmp_path) == []
@@ -82,3 +89,17 @@ def test_a_record_that_is_gone_says_so(tmp_path: Path) -> None:
 )
 def test_a_record_that_is_silent_for_long_has_stopped(ended: bool, silent_s: float, pace_s: float, state: str) -> None:
     assert folders.state(ended=ended, changed_s=1000, now_s=1000 + silent_s, pace_s=pace_s) == state
+
+
+@pytest.mark.parametrize(
+    ("ended", "silent_s", "in_use", "state"),
+    [
+        (False, 3600, True, "running"),
+        (False, 1, False, "stopped"),
+        (False, 1, None, "running"),
+        (False, 3600, None, "stopped"),
+        (True, 1, True, "ended"),
+    ],
+)
+def test_a_lock_says_more_than_silence(ended: bool, silent_s: float, in_use: bool | None, state: str) -> None:
+    assert folders.state(ended=ended, changed_s=1000, now_s=1000 + silent_s, in_use=in_use) == state

@@ -3,24 +3,30 @@
 import asyncio
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from conductor_core.engine.pool import open_pool
+from conductor_core.chat import WorkerSpec
+from conductor_core.engine.pool import Pool, open_pool, open_worker
 from conductor_core.engine.runner import Engine
-from conductor_core.errors import BadInput
-from conductor_core.evaluation import fitting
+from conductor_core.errors import BadInput, UnknownRun
+from conductor_core.evaluation import fitting, rewards
 from conductor_core.evaluation.orchestrators.protocol import Asked
 from conductor_core.evaluation.orchestrators.routed import Routed
 from conductor_core.evaluation.orchestrators.workflows import single
 from conductor_core.evaluation.outcome import outcome
-from conductor_core.evaluation.rewards import TeamReward
-from conductor_core.evaluation.routers import router_dc
+from conductor_core.evaluation.rewards import TRIES, TeamReward, Tries
+from conductor_core.evaluation.routers import mas_router, router_dc
+from conductor_core.evaluation.routers.mas_router import MasRouterConfig
 from conductor_core.evaluation.routers.rows import TrainingRow
-from conductor_core.evaluation.runner import Caps
+from conductor_core.evaluation.runner import CapReached, Caps, Spending
 from conductor_core.evaluation.suites import load_suite
+from conductor_core.evaluation.tasks import Suite
 from conductor_core.events import Limits
+from conductor_core.records.evaluation import OUTCOMES
 from conductor_core.rehearsal import recognise
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.trace import RunTrace, fold
@@ -50,6 +56,11 @@ def fit(folder: Path, *names: str) -> fitting.Fit:
         folder=folder,
         settings=SETTINGS,
     )
+
+
+def the_fit(folder: Path) -> Path:
+    (found,) = folder.iterdir()
+    return found
 
 
 async def test_routers_are_fitted_on_runs_that_are_made_once(tmp_path: Path) -> None:
@@ -94,6 +105,67 @@ async def test_a_fitted_router_is_kept_and_used_again(tmp_path: Path, monkeypatc
     monkeypatch.setattr(router_dc, "fit", never)
     assert await routed() == first
     assert len(first) == 6
+
+
+async def test_routers_that_are_kept_need_no_runs(tmp_path: Path) -> None:
+    sink = MemorySink()
+    engine = Engine(sink, SETTINGS)
+    await fitting.fitted(fit(tmp_path, "router-dc"), engine, reader(sink), lambda done, total: None)
+    folder = the_fit(tmp_path)
+
+    def gone(run_id: str) -> RunTrace:
+        raise UnknownRun(f"there is no run {run_id!r} in this database")
+
+    (kept,) = await fitting.fitted(fit(tmp_path, "router-dc"), engine, gone, lambda done, total: None)
+    assert kept.name == "router-dc"
+    runs = sink.kinds().count("run.created")
+    outcomes_file = folder / OUTCOMES
+    outcomes_file.write_text("".join(outcomes_file.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(BadInput, match=f"there is no run .* remove {folder} to fit anew"):
+        await fitting.fitted(fit(tmp_path, "router-dc", "smoothie"), engine, gone, lambda done, total: None)
+    assert sink.kinds().count("run.created") == runs, "no further run was paid for"
+
+
+async def test_one_cap_holds_for_a_fit_and_all_that_goes_on_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of the single workers, then tries of teams: 15 tokens a call."""
+    worker, sink = ScriptedWorker("alpha"), MemorySink()
+    monkeypatch.setattr(rewards, "open_worker", lambda spec, settings, seed: worker)
+    monkeypatch.setattr(mas_router, "MasRouterConfig", partial(MasRouterConfig, epochs=2))
+    # In other words: questions that are all the same to the encoder are nothing to route by.
+    questions = ("Name the number of a week's days.", "Count to three aloud.", "Which year came before this one?")
+    tasks = tuple(replace(task(number), question=question) for number, question in enumerate(questions))
+    suite = Suite("said", "train", tasks, simulated=False)
+    asked = replace(fit(tmp_path, "mas-router"), suite=suite, pool=pool_of(worker), concurrency=1)
+
+    async def again(caps: Caps, before: int = 0) -> Spending:
+        """``before``: tokens of an earlier part of the evaluation."""
+        spending = Spending(caps, tokens=before)
+        with pytest.raises(CapReached, match="--max-tokens"):
+            await fitting.fitted(
+                replace(asked, spending=spending), Engine(sink, SETTINGS), reader(sink), lambda done, total: None
+            )
+        return spending
+
+    spent = await again(Caps(max_tokens=40))
+    assert (spent.tokens, len(worker.calls)) == (30, 2), "the third run of the worker alone is over the cap"
+    spent = await again(Caps(max_tokens=1000), before=960)
+    assert (spent.tokens, len(worker.calls)) == (990, 2), "what was spent elsewhere counts"
+    spent = await again(Caps(max_tokens=60))
+    tokens, calls = spent.tokens, len(worker.calls)
+    assert calls > 3, "a team was tried"
+    assert tokens == 15 * calls, "all that this fit ever took"
+    assert ((await again(Caps(max_tokens=60))).tokens, len(worker.calls)) == (tokens, calls), "not a call more"
+
+    spending = Spending(Caps(max_tokens=10**6))
+    await fitting.fitted(
+        replace(asked, spending=spending), Engine(sink, SETTINGS), reader(sink), lambda done, total: None
+    )
+    assert spending.tokens == 15 * len(worker.calls)
+    folder = the_fit(tmp_path)
+    lines = (folder / TRIES).read_text().splitlines()
+    assert len(lines) == len(list(Tries(folder / TRIES))) > 1, "none was tried twice"
 
 
 class _ToTheLast:
@@ -154,13 +226,16 @@ def test_teams_are_not_tried_with_real_money_without_a_cap() -> None:
         fitting.check(["mas-router"], pool, Caps())
     fitting.check(["mas-router"], pool, Caps(max_usd=1.0))
     fitting.check(["router-dc", "smoothie"], pool, Caps())
+    mixed = Pool("mixed", {**open_pool("rehearsal", SETTINGS).workers, **pool.workers})
+    with pytest.raises(BadInput, match="mas-router"):
+        fitting.check(["mas-router"], mixed, Caps())
 
 
-def test_in_the_rehearsal_world_a_team_is_worth_its_exact_chance() -> None:
+def test_in_the_rehearsal_world_a_team_is_worth_its_exact_chance(tmp_path: Path) -> None:
     tasks = load_suite("rehearsal", "train", limit=1, seed=0).tasks
     pool = open_pool("rehearsal", SETTINGS)
     row = TrainingRow(tasks[0].question, tokens=dict.fromkeys(pool.workers, 100))
-    reward = TeamReward(tasks, [row], pool, Limits(), SETTINGS, 0, Caps())
+    reward = TeamReward(tasks, [row], pool, Limits(), SETTINGS, 0, Spending(), Tries(tmp_path / TRIES))
     workflow = workflow_of(("reasoner", "Solve it: {question}", ()), ("verifier", "Check it: {question}", (0,)))
     score, tokens = reward(0, workflow)
     known = recognise(tasks[0].question)
@@ -168,3 +243,14 @@ def test_in_the_rehearsal_world_a_team_is_worth_its_exact_chance() -> None:
     assert score == success_chance(known, workflow)
     asked = -(-len(tasks[0].question) // 4)
     assert tokens == 2 * asked + 3 * (100 - asked), "both read the task, one reads the other's answer, both write"
+
+
+def test_a_simulated_worker_with_the_name_of_another_profile_is_tried(tmp_path: Path) -> None:
+    tasks = load_suite("rehearsal", "train", limit=1, seed=0).tasks
+    spec = WorkerSpec(name="coder", provider="rehearsal", model="rehearsal/writer")
+    pool = Pool("one", {"coder": open_worker(spec, SETTINGS, 0)})
+    rows = [TrainingRow(tasks[0].question, tokens={"coder": 100})]
+    tries = Tries(tmp_path / TRIES)
+    workflow = workflow_of(("coder", "Solve it: {question}", ()))
+    score, _ = TeamReward(tasks, rows, pool, Limits(), SETTINGS, 0, Spending(), tries)(0, workflow)
+    assert [(each.workflow, each.score) for each in tries] == [(workflow, score)]

@@ -133,3 +133,16 @@ def test_the_summary_can_be_read_again(tmp_path: Path) -> None:
     report.write_summary(tmp_path, summary)
     record = read_record(tmp_path)
     assert (record.summary, record.outcomes) == (summary, tuple(outcomes))
+
+
+def test_a_task_counts_once_for_each_orchestrator(tmp_path: Path) -> None:
+    """As after two processes have carried out the same runs, each with a luck of its own."""
+    first, second = rows("first", 1, 1, 1, 1), rows("second", 0, 1, 0, 0)
+    again = [each.model_copy(update={"score": 1.0, "run_id": "again"}) for each in second[:2]]
+    plan_ = plan("first", "second")
+    wanted = report.summarise(plan_, [*first, *second])
+    assert wanted.n == 4
+    assert report.summarise(plan_, [*first, *second, *again]) == wanted
+    (tmp_path / "plan.json").write_text(plan_.model_dump_json())
+    append(tmp_path, *first, *second, *again)
+    assert read_record(tmp_path).outcomes == (*first, *second)

@@ -11,9 +11,11 @@ from conductor_core.engine.runner import Engine
 from conductor_core.errors import BadInput, ConductorUnavailable, WorkerRefused
 from conductor_core.evaluation.orchestrators.conducted import Conducted
 from conductor_core.evaluation.runner import Caps, open_record, subsets
-from conductor_core.records.evaluation import OUTCOMES, append, read_record
-from tests.support.evaluations import Counted, alone, evaluation, plan, row, task
+from conductor_core.records.evaluation import OUTCOMES, PLAN, append, read_record
+from conductor_core.records.in_use import in_use
+from tests.support.evaluations import Counted, alone, evaluation, plan, row, spent, task
 from tests.support.fakes import MemorySink, Reply, ScriptedConductor, ScriptedWorker, pool_of, quick_settings
+from tests.support.holding import another_process
 
 TASKS = tuple(task(number) for number in range(4))
 
@@ -89,14 +91,14 @@ async def test_the_cost_cap_stops_cleanly_and_can_be_raised(tmp_path: Path) -> N
     open_record(tmp_path, plan_, resume=False)
     first = Counted(alone("alpha"))
     done, stopped = await evaluation(
-        tmp_path, TASKS, [first], ScriptedWorker("alpha"), concurrency=1, caps=Caps(max_usd=150e-6)
+        tmp_path, TASKS, [first], ScriptedWorker("alpha"), concurrency=1, spending=spent(Caps(max_usd=150e-6))
     ).carry_out(engine().run)
-    assert stopped == "the cost cap is reached: 0.000120 of 0.00015 USD"
+    assert stopped == "the cost cap is reached: 0.000120 of 0.00015 USD (raise --max-usd)"
     assert len(done) == 2
     there = open_record(tmp_path, plan_, resume=True)
     assert there == done
     done, stopped = await evaluation(
-        tmp_path, TASKS, [first], ScriptedWorker("alpha"), caps=Caps(max_usd=1.0)
+        tmp_path, TASKS, [first], ScriptedWorker("alpha"), spending=spent(Caps(max_usd=1.0), *there)
     ).carry_out(engine().run, there)
     assert stopped is None
     assert sorted(first.asked) == [each.task_id for each in TASKS]
@@ -104,19 +106,22 @@ async def test_the_cost_cap_stops_cleanly_and_can_be_raised(tmp_path: Path) -> N
 
 
 async def test_the_token_cap_counts_what_was_spent_before(tmp_path: Path) -> None:
+    there = row("single:alpha", "task-0", tokens=20)
+    spending = spent(Caps(max_tokens=40), there)
     _, stopped = await evaluation(
-        tmp_path, TASKS, [alone("alpha")], ScriptedWorker("alpha"), concurrency=1, caps=Caps(max_tokens=40)
-    ).carry_out(engine().run, [row("single:alpha", "task-0", tokens=20)])
-    assert stopped == "the token cap is reached: 35 of 40 tokens"
+        tmp_path, TASKS, [alone("alpha")], ScriptedWorker("alpha"), concurrency=1, spending=spending
+    ).carry_out(engine().run, [there])
+    assert stopped == "the token cap is reached: 35 of 40 tokens (raise --max-tokens)"
 
 
 async def test_runs_that_are_on_count_against_the_cap(tmp_path: Path) -> None:
     """With the price of a run known, as many are begun as the cap has room for, however many may run at once."""
     worker = ScriptedWorker("alpha", lambda messages: Reply(text="1", wait_s=0.01))
     many = [task(number) for number in range(20)]
+    there = row("single:alpha", "task-0", tokens=15)
     done, stopped = await evaluation(
-        tmp_path, many, [alone("alpha")], worker, concurrency=8, caps=Caps(max_tokens=100)
-    ).carry_out(engine().run, [row("single:alpha", "task-0", tokens=15)])
+        tmp_path, many, [alone("alpha")], worker, concurrency=8, spending=spent(Caps(max_tokens=100), there)
+    ).carry_out(engine().run, [there])
     assert stopped is not None
     assert sum(each.tokens for each in done) <= 100
 
@@ -175,3 +180,16 @@ def test_every_part_of_the_pool_is_present_equally_often() -> None:
     assert missing != subsets(many, agents, 2, seed=2)
     with pytest.raises(BadInput, match="--present"):
         subsets(many, agents, 5, seed=1)
+
+
+def test_two_processes_do_not_carry_out_one_evaluation(tmp_path: Path) -> None:
+    folder = tmp_path / "trial"
+    folder.mkdir()
+    with another_process(folder):
+        with pytest.raises(BadInput, match="is in use by another process"):
+            open_record(folder, plan(), resume=False)
+        (folder / PLAN).write_text(plan().model_dump_json())
+        with pytest.raises(BadInput, match="is in use by another process"):
+            open_record(folder, plan(), resume=True)
+    assert open_record(folder, plan(), resume=True) == ()
+    assert in_use(folder) is True

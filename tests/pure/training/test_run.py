@@ -15,10 +15,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from conductor_core.cli.main import main
 from conductor_core.errors import BadInput
+from conductor_core.records.in_use import in_use
 from conductor_core.records.training import HeldOut, Iteration, Sample, read_record
 from conductor_core.training.config import TrainingConfig
 from conductor_core.training.folder import weights_sha256
 from conductor_core.training.run import train
+from tests.support.holding import another_process
 from tests.support.trainings import toy_config
 
 ROOT = Path(__file__).parents[3]
@@ -151,6 +153,73 @@ def test_a_training_can_begin_with_a_model_that_is_there(whole: Path, tmp_path: 
     rows = read_record(out).rows
     assert {row.stage for row in rows if isinstance(row, Iteration | HeldOut | Sample)} == {"grpo"}
     assert done.sha256 == weights_sha256(whole)  # the same start, seed and prompts
+
+
+def test_a_stage_that_follows_later_is_planned_and_no_end_is_on_record_until_it_comes(tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    train(toy_config(), out, stop_after="cold_start")
+    stopped = read_record(out)
+    assert stopped.started is not None
+    assert stopped.started.planned == {"cold_start": 6}
+    with pytest.raises(KeyboardInterrupt):
+        train(toy_config(), out, resume=True, show=Interrupt(after=1))
+    going = read_record(out)
+    assert going.started is not None
+    assert going.started.planned == {"cold_start": 6, "grpo": 4}
+    assert going.ended is None
+    assert going.iterations("cold_start") == stopped.iterations("cold_start")
+
+
+def test_a_training_is_gone_on_with_only_from_what_it_began_with(whole: Path, tmp_path: Path) -> None:
+    start, out = whole / "stages" / "cold_start", tmp_path / "model"
+    with pytest.raises(KeyboardInterrupt):
+        train(toy_config(), out, start_from=str(start), show=Interrupt(after=3))
+    kept = (out / "record.jsonl").read_bytes()
+    with pytest.raises(BadInput, match=f"began with {start}, not with a cold start: add --from"):
+        train(toy_config(), out, resume=True)
+    with pytest.raises(BadInput, match=f"began with {start}, not with {whole}"):
+        train(toy_config(), out, resume=True, start_from=str(whole))
+    assert (out / "record.jsonl").read_bytes() == kept
+    train(toy_config(), out, resume=True, start_from=os.path.relpath(start))
+    assert weights_sha256(out) == weights_sha256(whole)
+    with pytest.raises(BadInput, match=f"began with a cold start, not with {start}: leave out --from"):
+        train(toy_config(), whole, resume=True, start_from=str(start))
+
+
+def test_a_record_that_does_not_say_what_it_began_with_is_gone_on_with(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    train(toy_config(), out, stop_after="cold_start")
+    first, *rest = (out / "record.jsonl").read_text().splitlines()
+    started = json.loads(first)
+    del started["started_from"]
+    (out / "record.jsonl").write_text("\n".join([json.dumps(started), *rest]) + "\n")
+    train(toy_config(), out, resume=True)
+    assert figures(out) == figures(whole)
+
+
+def test_two_processes_do_not_train_in_one_folder(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    with pytest.raises(KeyboardInterrupt):
+        train(toy_config(), out, show=Interrupt(after=3))
+    torn = out / "stages" / "grpo.checkpoints" / "checkpoint-3"  # as another process is writing it
+    torn.mkdir()
+    kept = (out / "record.jsonl").read_bytes()
+    with another_process(out):
+        for resume in (True, False):
+            with pytest.raises(BadInput, match="is in use by another process"):
+                train(toy_config(), out, resume=resume)
+        assert torn.is_dir()
+        assert (out / "record.jsonl").read_bytes() == kept
+    train(toy_config(), out, resume=True)
+    assert figures(out) == figures(whole)
+
+
+def test_a_training_holds_its_folder_as_long_as_it_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    seen: set[bool | None] = set()
+    train(toy_config(grpo=False), out, show=lambda _: seen.add(in_use(out)))
+    assert seen == {True}
+    assert in_use(out) is False
 
 
 def test_another_seed_is_another_training(whole: Path, tmp_path: Path) -> None:
