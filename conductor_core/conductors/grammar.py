@@ -39,7 +39,8 @@ class PlanShape:
             ``usual``, ``anew`` (of inner rounds) and ``again`` (of a recursion), of the former two those that hold the
             task, ``usual_opening`` and ``anew_opening``; ``thought_line``; ``usual_done`` and ``again_done``. They may
             use ``done`` and ``one`` (an ordinal), which are defined here.
-        recursion: whether the Conductor's own ordinal is among ``choices``: only then is another round spoken of.
+        recursion: whether the Conductor's own ordinal is among ``choices``, as the last. With ``phrases`` another round
+            is then spoken of to the Conductor alone, and it can only be the last step, which reads an earlier one.
         bounded: whether the grammar itself bounds the length of free text, where no ``PlanBudget`` can. Counting
             characters costs xgrammar milliseconds a token instead of microseconds.
     """
@@ -64,12 +65,13 @@ def plan_grammar(shape: PlanShape) -> str:
     """The grammar in GBNF, rule ``root``."""
     thoughts = f"{{1,{_REASONING_CHARACTERS}}}" if shape.bounded else "+"
     characters = f"{{0,{_INSTRUCTION_CHARACTERS}}}" if shape.bounded else "*"
+    held_back = shape.recursion and bool(shape.phrases)
     lists = [f"plan{steps}" for steps in range(1, shape.max_steps + 1)] + ["stop"] * shape.may_stop
     rules = [
         f'root ::= reasoning "{MODEL_ID}" ({" | ".join(lists)})',
         r'reasoning ::= thought_line "\n"' if shape.phrases else rf'reasoning ::= "" | thought{thoughts} "\n"',
         r'thought ::= [^_`\x00-\x08\x0b-\x1f\x7f\ud800-\udfff] | "_" [^_i`\x00-\x1f\x7f\ud800-\udfff]',
-        f"worker ::= {_any_of(shape.choices)}",
+        f"worker ::= {_any_of(shape.choices[:-1] if held_back else shape.choices)}",
         *_texts(shape, characters),
         # It begins with a letter or with the macro's brace: a lost model else writes bare punctuation.
         r"visible ::= [^\x00-@\[-`|-\x7f\u00a0\u2000-\u206f\u3000-\u303f\ud800-\udfff]",
@@ -78,23 +80,34 @@ def plan_grammar(shape: PlanShape) -> str:
     for index in range(shape.max_steps):
         rules += _access_rules(index)
     for steps in range(1, shape.max_steps + 1):
-        workers = ' ", " '.join(["worker"] * steps)
         first = "first" if shape.task_first else "instruction"
-        instructions = ' ", " '.join([first, *["instruction"] * (steps - 1)])
-        access = ' ", " '.join(f"access{index}" for index in range(steps))
-        rules.append(rf'plan{steps} ::= {workers} "]\n{SUBTASKS}" {instructions} "]\n{ACCESS}" {access} "]"')
+        workers = ["worker"] * steps
+        instructions = [first, *["instruction"] * (steps - 1)]
+        access = [f"access{index}" for index in range(steps)]
+        plans = [_lists(workers, instructions, access)]
+        if held_back and steps > 1:
+            itself = [*workers[:-1], f'"{shape.choices[-1]}"']
+            plans.append(_lists(itself, [*instructions[:-1], "another_round"], [*access[:-1], f"reads{steps - 1}"]))
+        rules.append(f"plan{steps} ::= {' | '.join(plans)}")
     if shape.may_stop:
         rules.append(rf'stop ::= "]\n{SUBTASKS}]\n{ACCESS}]"')
     return "\n".join(rules) + "\n"
 
 
+def _lists(workers: Sequence[str], instructions: Sequence[str], access: Sequence[str]) -> str:
+    """What follows ``model_id = [``, of a rule for each entry."""
+    ids, texts, lists = (' ", " '.join(entries) for entries in (workers, instructions, access))
+    return rf'{ids} "]\n{SUBTASKS}" {texts} "]\n{ACCESS}" {lists} "]"'
+
+
 def _texts(shape: PlanShape, characters: str) -> list[str]:
     """Rules for an instruction, and for the first one."""
     if shape.phrases:
-        again, again_done = (" | again", " | again_done") if shape.recursion else ("", "")
+        again_done = " | again_done" if shape.recursion else ""
         round_words = "anew" if shape.may_stop else "usual"
         return [
-            rf'instruction ::= "\"" ({round_words}{again}) "\""',
+            rf'instruction ::= "\"" {round_words} "\""',
+            r'another_round ::= "\"" again "\""',
             rf'first ::= "\"" {round_words}_opening "\""',
             f"done ::= usual_done{again_done}",
             f"one ::= {_any_of(shape.choices)}",
@@ -110,7 +123,7 @@ def _access_rules(index: int) -> list[str]:
     """Rules for the access list of step ``index``: any ascending selection of 0 .. index - 1, or all."""
     if index == 0:
         return ['access0 ::= "[]"']
-    rules = [rf'access{index} ::= "[]" | "\"all\"" | "[" from{index}x0 "]"']
+    rules = [f'access{index} ::= "[]" | reads{index}', rf'reads{index} ::= "\"all\"" | "[" from{index}x0 "]"']
     for first in range(index):
         # Ascending: after index i only larger ones may follow.
         options = [

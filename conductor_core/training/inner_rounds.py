@@ -7,6 +7,7 @@ a call in the same words would be answered in the same way. Without these exampl
 rounds in reinforcement learning, and half of what it wrote was malformed.
 """
 
+import itertools
 import random
 import time
 from collections.abc import Callable
@@ -29,7 +30,8 @@ from conductor_core.training.tasks import Task, draw_task
 
 INNER_AT_ONCE, OUTER_AT_ONCE, CORPUS_AT_ONCE = 6, 2, 4
 """Examples in one supervised step. More inner rounds than outer ones: whether to open a further round is learned
-sooner than whom to ask in it. The corpus' examples keep other plans as they are."""
+sooner than whom to ask in it. The corpus' examples are of other tasks than rehearsal questions and keep plans for those
+as they are, wishes how to work among them."""
 TAUGHT_BEST_OF = 240
 """Plans that are weighed for an example: more than for the cold start, which leaves something to explore."""
 TOLD = 20
@@ -90,6 +92,12 @@ def _rehearsal_task(rng: random.Random, *, hard: bool | None = None) -> Task:
             return task
 
 
+def _other_example(seed: str) -> Example:
+    """Of a task that is no rehearsal question."""
+    drawn = (draw_example(random.Random(f"{seed}/{number}")) for number in itertools.count())
+    return next(each for each in drawn if each.task.rehearsal is None)
+
+
 def teach(
     model: Qwen2ForCausalLM,
     tokenizer: PreTrainedTokenizerBase,
@@ -116,7 +124,7 @@ def teach(
         for at in range(OUTER_AT_ONCE):
             drawn += draw_outer_rounds(random.Random(f"{each}/outer/{at}"), config.pool, step_cost)
         for at in range(CORPUS_AT_ONCE):
-            drawn.append(draw_example(random.Random(f"{each}/corpus/{at}"), TAUGHT_BEST_OF))
+            drawn.append(_other_example(f"{each}/corpus/{at}"))
         rows = example_rows(drawn, tokenizer)
         batch = collate([{"prompt": prompt, "completion": completion} for prompt, completion in rows])
         on_device = {name: part.to(model.device) if isinstance(part, Tensor) else part for name, part in batch.items()}

@@ -1,5 +1,6 @@
 """What is installed is all that is in the tree: a package or a data file left out shows only on another machine."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -36,3 +37,11 @@ def test_every_data_file_is_installed() -> None:
             assert found, f"{package}: nothing is named {pattern}"
             installed |= {file for file in found if file.is_file()}
     assert there - installed == set()
+
+
+def test_what_is_shipped_names_no_folder_of_the_machine_it_was_made_on() -> None:
+    shipped = ROOT / "conductor_core" / "records" / "shipped"
+    files = [path for path in shipped.rglob("*") if path.is_file()]
+    assert files
+    named = {str(path.relative_to(ROOT)) for path in files if re.search(r'"(/|~|[A-Z]:\\)', path.read_text("utf-8"))}
+    assert not named

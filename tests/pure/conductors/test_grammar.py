@@ -66,6 +66,35 @@ def test_the_stop_is_offered_only_in_a_recursion() -> None:
     assert parse_completion(STOP).is_stop
 
 
+BOOK = (
+    'usual ::= "Solve {question}" | "Check it"\nusual_opening ::= "Solve {question}"\nagain ::= "Look once more"\n'
+    'anew ::= "Solve {question} anew"\nanew_opening ::= "Solve {question} anew"\nthought_line ::= "So."\n'
+    'usual_done ::= "solved"\nagain_done ::= "looked at again"'
+)
+
+
+@pytest.mark.parametrize(
+    ("ids", "subtasks", "access", "legal"),
+    [
+        ("0, 1", '"Solve {question}", "Check it"', "[], [0]", True),
+        ("0, 2", '"Solve {question}", "Look once more"', "[], [0]", True),
+        ("0, 2", '"Solve {question}", "Look once more"', '[], "all"', True),
+        ("0, 2", '"Solve {question}", "Look once more"', "[], []", False),
+        ("0, 2", '"Solve {question}", "Check it"', "[], [0]", False),
+        ("0, 1", '"Solve {question}", "Look once more"', "[], [0]", False),
+        ("0, 2, 1", '"Solve {question}", "Look once more", "Check it"', "[], [0], [0, 1]", False),
+        ("2", '"Solve {question}"', "[]", False),
+    ],
+)
+def test_a_phrase_book_speaks_of_another_round_to_the_conductor_at_the_end_alone(
+    ids: str, subtasks: str, access: str, legal: bool
+) -> None:
+    shape = PlanShape((0, 1, 2), 3, task_first=True, phrases=BOOK, recursion=True)
+    assert accepts(shape, plan(ids, subtasks, access, "So.\n")) is legal
+    never = PlanShape((0, 1), 3, task_first=True, phrases=BOOK)
+    assert accepts(never, plan(ids, subtasks, access, "So.\n")) is (legal and "2" not in ids)
+
+
 def test_the_first_instruction_can_be_made_to_hold_the_task() -> None:
     shape = PlanShape(choices=(0, 1, 2), max_steps=4, task_first=True)
     assert accepts(shape, plan("0, 1", '"Plan this: {question}", "Do it"', "[], [0]"))
