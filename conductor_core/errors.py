@@ -8,6 +8,7 @@
     │   └── UnknownRun          no run of that id in this database
     ├── ConductorError          the model that writes workflows
     │   ├── ConductorUnavailable    cannot be loaded or reached
+    │   ├── PromptOverflows         the task, or what a recursion adds to it, is longer than its context
     │   └── PlanRejected            wrote no usable workflow, after all attempts
     ├── WorkerError             the model that answers a step
     │   ├── WorkerUnreachable       no connection                        (retried)
@@ -74,6 +75,10 @@ class ConductorError(InspectorError):
 
 
 class ConductorUnavailable(ConductorError):
+    pass
+
+
+class PromptOverflows(ConductorError):
     pass
 
 

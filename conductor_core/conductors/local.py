@@ -13,8 +13,8 @@ from conductor_core.conductors.grammar import PlanBudget, PlanShape, choices_of,
 from conductor_core.conductors.prompt import STATIC_MESSAGES, full_prompt
 from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.conductors.short_prompt import short_prompt
-from conductor_core.errors import ConductorUnavailable, UnknownConductor
-from conductor_core.inference.errors import InferenceError
+from conductor_core.errors import ConductorUnavailable, PromptOverflows, UnknownConductor
+from conductor_core.inference.errors import InferenceError, PromptTooLong
 from conductor_core.inference.generation import Done, Generation, Sampling
 from conductor_core.inference.shared import shared_model
 from conductor_core.settings import Settings
@@ -106,6 +106,8 @@ class LocalConductor:
                         yield PlanFinished(finish_reason=piece.finish_reason, usage=piece.usage)
                     else:
                         yield PlanText(text=piece)
+        except PromptTooLong as error:
+            raise PromptOverflows(f"Conductor {self._name}: {error}") from error
         except InferenceError as error:
             raise ConductorUnavailable(f"Conductor {self._name}: {error}") from error
 

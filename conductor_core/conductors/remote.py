@@ -6,6 +6,7 @@ RemoteConductor.write    what the server is, then one POST, simpler when a part 
 
 import json
 import os
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -17,7 +18,7 @@ from conductor_core.chat import ConductorInfo, FinishReason, Message, PlanFinish
 from conductor_core.conductors.grammar import PlanShape
 from conductor_core.conductors.prompt import full_prompt
 from conductor_core.conductors.server import Server, identify
-from conductor_core.errors import ConductorUnavailable
+from conductor_core.errors import ConductorUnavailable, PromptOverflows
 from conductor_core.http_body import StrictUtf8, async_stream
 from conductor_core.settings import Settings
 
@@ -34,6 +35,12 @@ _FINISH: dict[str, FinishReason] = {
     "content_filter": "content_filter",
     "tool_calls": "tool_calls",
 }
+
+
+# As vLLM, SGLang, llama.cpp, Ollama and OpenAI put it.
+_TOO_LONG = re.compile(
+    r"context[ _](length|window|size)|maximum (number of tokens|input)|too many tokens", re.IGNORECASE
+)
 
 
 class _Refused(Exception):
@@ -122,8 +129,11 @@ class RemoteConductor:
     def _simplify(self, complaint: str, constrained: bool, asked_usage: bool) -> None:
         """Leaves out one of what the refused request had (another call may have left out more meanwhile).
 
-        Raises: ConductorUnavailable if there is nothing left to leave out.
+        Raises: PromptOverflows if it is too long, which leaving something out would not change; ConductorUnavailable if
+            there is nothing left to leave out.
         """
+        if _TOO_LONG.search(complaint):
+            raise PromptOverflows(f"{self._where} refuses the request as too long: {complaint}")
         if asked_usage and ("stream_options" in complaint or not constrained):
             self._reports_usage = False
         elif constrained:

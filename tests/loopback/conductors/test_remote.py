@@ -9,7 +9,7 @@ import pytest
 
 from conductor_core.chat import Conductor, PlanFinished, PlanRequest, PlanText, WorkerSpec
 from conductor_core.conductors import open_conductor, remote
-from conductor_core.errors import ConductorUnavailable
+from conductor_core.errors import ConductorUnavailable, PromptOverflows
 from conductor_core.settings import Settings
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.validation import validate
@@ -162,10 +162,28 @@ async def test_a_server_without_usage_reports_gets_none_asked(server: KnownServe
 
 
 async def test_a_request_refused_in_every_form_is_an_error(server: KnownServer) -> None:
-    server.always(error(400, {"error": {"message": "context length exceeded"}}))
-    with pytest.raises(ConductorUnavailable, match="refuses the request: context length exceeded"):
+    server.always(error(400, {"error": {"message": "no such parameter"}}))
+    with pytest.raises(ConductorUnavailable, match="refuses the request: no such parameter"):
         await write(conductor(server))
     assert len(server.completions) == 3
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "This model's maximum context length is 2048 tokens. However, your request has 9000 input tokens.",
+        "the request exceeds the available context size, try increasing it",
+    ],
+)
+async def test_a_prompt_too_long_for_the_server_leaves_later_ones_as_they_were(server: KnownServer, said: str) -> None:
+    server.then(error(400, {"error": {"message": said}}))
+    server.always(Answer(PLAN))
+    writer = conductor(server)
+    with pytest.raises(PromptOverflows, match="too long"):
+        await write(writer)
+    _, finished = await write(writer)
+    assert writer.info.constrained
+    assert not finished.usage.estimated
 
 
 @pytest.mark.parametrize(

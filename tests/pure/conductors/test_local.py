@@ -7,7 +7,7 @@ from conductor_core.chat import Conductor, ParentPlan, PlanFinished, PlanRequest
 from conductor_core.conductors import open_conductor
 from conductor_core.conductors.seating import numbering
 from conductor_core.conductors.short_prompt import short_prompt
-from conductor_core.errors import ConductorUnavailable, UnknownConductor
+from conductor_core.errors import PromptOverflows, UnknownConductor
 from conductor_core.settings import Settings
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.validation import validate
@@ -105,7 +105,7 @@ def test_says_where_it_runs_before_it_is_loaded(models: list[Path]) -> None:
 
 async def test_a_prompt_beyond_the_context_is_one_clear_line(tmp_path: Path) -> None:
     conductor = open_conductor(str(random_model(tmp_path, context=256)), Settings())
-    with pytest.raises(ConductorUnavailable, match="reads 256 at most"):
+    with pytest.raises(PromptOverflows, match="reads 256 at most"):
         await write(conductor, PlanRequest(task="t", agents=AGENTS))
 
 
