@@ -18,8 +18,8 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from conductor_core.errors import StoreError, StoreTooNew
+from conductor_core.file_lock import FileLock
 from storage import failures
-from storage.locks import FileLock
 
 HEAD = "0001"
 """The newest migration, which this program reads and writes. A test holds it equal to the migrations' own head."""

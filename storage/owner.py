@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from storage.locks import FileLock
+from conductor_core.file_lock import FileLock
 
 _ID = re.compile(r"[0-9a-f]{32}")
 

@@ -1,7 +1,7 @@
-"""Locks between processes: who may write now, and which processes that own runs are alive.
+"""Locks between processes: who may write now, and which processes that write a run, or a folder of records, are alive.
 
-Both are ``flock`` locks on small files beside the database. The kernel drops them when a process dies, however it dies,
-so they are right across containers, reused process ids and moved clocks, where a recorded process id is not.
+All are ``flock`` locks on small files. The kernel drops them when a process dies, however it dies, so they are right
+across containers, reused process ids and moved clocks, where a recorded process id is not.
 """
 
 import errno
@@ -22,10 +22,17 @@ class FileLock:
         self.path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
-    def try_acquire(self) -> bool:
-        """Takes the lock if nobody holds it."""
+    def is_of(self, path: Path) -> bool:
+        """Whether the file that is locked is the one now at ``path``."""
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return os.path.samestat(os.fstat(self._file), path.stat())
+        except FileNotFoundError:
+            return False
+
+    def try_acquire(self, *, shared: bool = False) -> bool:
+        """Takes the lock if nobody holds it; ``shared``: if nobody holds it alone."""
+        try:
+            fcntl.flock(self._file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 return False
