@@ -129,11 +129,8 @@ class RemoteConductor:
     def _simplify(self, complaint: str, constrained: bool, asked_usage: bool) -> None:
         """Leaves out one of what the refused request had (another call may have left out more meanwhile).
 
-        Raises: PromptOverflows if it is too long, which leaving something out would not change; ConductorUnavailable if
-            there is nothing left to leave out.
+        Raises: ConductorUnavailable if there is nothing left to leave out.
         """
-        if _TOO_LONG.search(complaint):
-            raise PromptOverflows(f"{self._where} refuses the request as too long: {complaint}")
         if asked_usage and ("stream_options" in complaint or not constrained):
             self._reports_usage = False
         elif constrained:
@@ -179,6 +176,8 @@ class RemoteConductor:
         said = _said(await _beginning(response))
         detail = f": {said}" if said else ""
         match response.status_code:
+            case 400 | 422 if _TOO_LONG.search(said):
+                return PromptOverflows(f"{self._where} refuses the request as too long: {said}")
             case 400 | 422:
                 return _Refused(said or f"status {response.status_code}")
             case 401 | 403:
