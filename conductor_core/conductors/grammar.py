@@ -11,6 +11,7 @@ Reasoning may hold neither a backtick nor ``_i``: so it can neither hide the lis
 first ``model_id`` is the one that is held to the rules.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +24,7 @@ SUBTASKS = "subtasks = ["
 ACCESS = "access_list = ["
 STOP = f"{MODEL_ID}]\n{SUBTASKS}]\n{ACCESS}]"
 
+_ORDINAL = re.compile(r"\d+")
 _REASONING_CHARACTERS = 1500
 _INSTRUCTION_CHARACTERS = 800
 
@@ -37,8 +39,8 @@ class PlanShape:
         task_first: whether the first instruction must hold the task (``{question}``): a lost model may forget it.
         phrases: what this model was taught to say, as rules in GBNF; empty: any text. They define the instructions
             ``usual``, ``anew`` (of inner rounds) and ``again`` (of a recursion), of the former two those that hold the
-            task, ``usual_opening`` and ``anew_opening``; ``thought_line``; ``usual_done`` and ``again_done``. They may
-            use ``done`` and ``one`` (an ordinal), which are defined here.
+            task, ``usual_opening`` and ``anew_opening``; ``thought_line``; ``again_done``. They may use ``worker`` (an
+            ordinal) and ``another_round_clause`` (empty where no recursion is offered), which are defined here.
         recursion: whether the Conductor's own ordinal is among ``choices``, as the last. With ``phrases`` another round
             is then spoken of to the Conductor alone, and it can only be the last step, which reads an earlier one.
         bounded: whether the grammar itself bounds the length of free text, where no ``PlanBudget`` can. Counting
@@ -103,14 +105,13 @@ def _lists(workers: Sequence[str], instructions: Sequence[str], access: Sequence
 def _texts(shape: PlanShape, characters: str) -> list[str]:
     """Rules for an instruction, and for the first one."""
     if shape.phrases:
-        again_done = " | again_done" if shape.recursion else ""
+        clause = f' | ", " again_done " by model {shape.choices[-1]}"' if shape.recursion else ""
         round_words = "anew" if shape.may_stop else "usual"
         return [
             rf'instruction ::= "\"" {round_words} "\""',
             r'another_round ::= "\"" again "\""',
             rf'first ::= "\"" {round_words}_opening "\""',
-            f"done ::= usual_done{again_done}",
-            f"one ::= {_any_of(shape.choices)}",
+            f'another_round_clause ::= ""{clause}',
             shape.phrases,
         ]
     return [
@@ -171,6 +172,7 @@ class PlanBudget:
 
     Reasoning gets at most ``REASONING_SHARE`` of the tokens; each instruction an equal share of what is then left after
     setting aside one token for every character that must still follow. Beyond that the closing characters are forced.
+    With ``phrases`` the line of thought says who does what, and ``model_id`` is what it says.
     For one completion. Implements ``inference.generation.Forcing``.
     """
 
@@ -179,9 +181,13 @@ class PlanBudget:
     SLACK_TOKENS = 4
     """An escape, or a character of several bytes, is completed before a quote can close the string."""
 
-    def __init__(self, max_steps: int, *, task_first: bool = False) -> None:
+    def __init__(self, max_steps: int, *, task_first: bool = False, thought_casts: bool = False) -> None:
+        """``thought_casts``: the line of thought names the agents in the order of their steps, as phrases do; then
+        ``model_id`` is held to it.
+        """
         self._max_steps = max_steps
         self._task_first = task_first
+        self._thought_casts = thought_casts
         self._string_limits: dict[int, int] = {}
 
     def __call__(self, text: str, used_tokens: int, limit_tokens: int) -> str | None:
@@ -189,6 +195,8 @@ class PlanBudget:
         if lists_at < 0:
             return self._end_reasoning(text, used_tokens, limit_tokens)
         strings_at = text.find(SUBTASKS, lists_at)
+        if strings_at < 0 and self._thought_casts and text.endswith(MODEL_ID):
+            return _cast(text[:lists_at])
         if strings_at < 0 or text.find("]\n" + ACCESS, strings_at) >= 0:
             return None
         begun, inside = _strings_begun(text, strings_at + len(SUBTASKS))
@@ -211,6 +219,12 @@ class PlanBudget:
         if line and MODEL_ID.startswith(line):
             return None  # it is just beginning the lists by itself
         return "\n" + MODEL_ID if line else MODEL_ID
+
+
+def _cast(thought: str) -> str | None:
+    """The list of the agents that a line of thought names, up to where the next token may begin: after ``[``."""
+    named = _ORDINAL.findall(thought.partition(": ")[2])
+    return f"{', '.join(named)}]\n{SUBTASKS.removesuffix(' [')}" if named else None
 
 
 def least_tokens(max_steps: int) -> int:

@@ -21,7 +21,10 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 
 PHRASES = "phrases.gbnf"
-_NEEDED_RULES = ("usual ", "usual_opening ", "anew ", "anew_opening ", "again ", "thought_line ")
+_NEEDED_RULES = tuple(
+    f"{rule} "
+    for rule in ("usual", "usual_opening", "anew", "anew_opening", "again", "again_done", "thought_line", "done")
+)
 RETRY_TEMPERATURE = 0.7
 """A second attempt of a greedy Conductor would repeat the first word by word."""
 
@@ -123,7 +126,7 @@ class LocalConductor:
             sampling=Sampling(temperature, self._config.top_p, self._config.top_k, request.seed),
             static_messages=0 if short else STATIC_MESSAGES,
             grammar=plan_grammar(shape) if shape else None,
-            forcing=PlanBudget(shape.max_steps, task_first=shape.task_first) if shape else None,
+            forcing=_budget(shape) if shape else None,
         )
 
     def _shape(self, request: PlanRequest) -> PlanShape:
@@ -143,3 +146,7 @@ class LocalConductor:
 
     async def aclose(self) -> None:
         """Nothing to release: the model stays with the process, for all who share it."""
+
+
+def _budget(shape: PlanShape) -> PlanBudget:
+    return PlanBudget(shape.max_steps, task_first=shape.task_first, thought_casts=bool(shape.phrases))

@@ -49,7 +49,7 @@ _MAIN_ROLE = {
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
 BEST_OF = 12
-"""Plans that are weighed for a rehearsal question. More would leave nothing to explore."""
+"""Plans that are weighed for a rehearsal question, beside everybody alone. More would leave nothing to explore."""
 STEP_COST = 0.02
 """What a further step must add to the chance of a right answer to be worth its while."""
 _FAN_ROLES = {"compare": "item", "foreach": "item", "parts": "maths"}
@@ -125,6 +125,9 @@ def draw_plan(
         plans = [
             _drawn(task, shapes, present, drawing, wording, chance=drawing.choice((0.0, 0.5))) for _ in range(best_of)
         ]
+        # Few shapes have one step, and the usual one for its role is not the best for every question: so that one step
+        # is chosen where one is enough, everybody alone is weighed besides.
+        plans += _alone(task, shapes, present, wording)
         return max(plans, key=lambda plan: _worth(plan, task))
     steps = _with_another_round(task, _steps(task, max_steps), max_steps, recursion)
     return _written(task, steps, present, rng)
@@ -227,6 +230,13 @@ def _drawn(
     return _written(task, rng.choice(shapes), present, random.Random(wording), casting=rng, chance=chance)
 
 
+def _alone(task: Task, shapes: Sequence[list[list[Any]]], present: Sequence[int], wording: int) -> list[Plan]:
+    """Each of those present, alone, by each of ``shapes`` that has one step; the order depends on ``wording``."""
+    single = [shape for shape in shapes if len(shape) == 1]
+    plans = [_written(task, shape, (seat,), random.Random(wording)) for shape in single for seat in present]
+    return random.Random(wording).sample(plans, len(plans))
+
+
 def _worth(plan: Plan, task: Task) -> float:
     """The exact reward of a plan for a question of the rehearsal world."""
     if task.rehearsal is None:
@@ -235,11 +245,15 @@ def _worth(plan: Plan, task: Task) -> float:
 
 
 def _shapes(task: Task, max_steps: int) -> list[list[list[Any]]]:
-    """All shapes that suit the task's kind whatever its difficulty; only those it asks for, if it asks for a way."""
+    """All shapes that suit the task's kind whatever its difficulty; but the one that it asks for, if it asks for a way:
+    the reward knows nothing of wishes.
+    """
+    if task.way:
+        return [_steps(task, max_steps)]
     plans = table("plans")
-    variants = plans[task.way] if task.way else [*plans.get(task.kind, ()), *plans["verified"], *plans["staged"]]
+    variants = [*plans.get(task.kind, ()), *plans["verified"], *plans["staged"]]
     shapes = [_with_main_role(each["steps"], task) for each in variants if len(each["steps"]) <= max_steps]
-    if task.parts and not task.way:
+    if task.parts:
         shapes.append(_fan(task, max_steps))
     return shapes
 

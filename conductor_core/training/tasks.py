@@ -13,6 +13,7 @@ from typing import Literal
 from conductor_core.rehearsal.families import FAMILIES, RehearsalTask, generate
 from conductor_core.training.source import Source, joined, made_up_word
 from conductor_core.training.wording import table
+from conductor_core.training.wording.requests import typed_requests
 
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "medium", "hard")
@@ -295,6 +296,13 @@ def rehearsal_task(known: RehearsalTask) -> Task:
     return Task(kind, noun, difficulty, text, parts, rehearsal=known)
 
 
+def _typed(source: Source) -> Task:
+    """A request as somebody typed it."""
+    asked = source.rng.choice(typed_requests())
+    kind = _TEMPLATE_KINDS.get(asked.kind, asked.kind)
+    return Task(kind, NOUNS[kind], asked.difficulty, asked.text, asked.parts)
+
+
 _BUILT: dict[str, Callable[[Source], Task]] = {
     "word": _word,
     "arithmetic": _arithmetic,
@@ -305,6 +313,7 @@ _BUILT: dict[str, Callable[[Source], Task]] = {
     "foreign": _foreign,
     "unclear": _unclear,
     "rehearsed": _rehearsed,
+    "typed": _typed,
 }
 _WEIGHTS = {
     "word": 12,
@@ -339,6 +348,7 @@ _WEIGHTS = {
     "hostile": 1.5,
     "foreign": 2,
     "unclear": 1.5,
+    "typed": 55,
     "rehearsed": 105,
 }
 """Shares of the kinds: more of what is asked most often and is told apart least easily."""

@@ -61,11 +61,12 @@ def _thought_rules(slots: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
     ways = " | ".join(_literal(text) for text in thought["way"].values())
     usual = " | ".join(_literal(text) for role, text in sorted(thought["done"].items()) if role != "again")
     yield f"thought_line ::= who_does_what | {_sequence(table('plans')['stop'], slots)}"
-    yield 'who_does_what ::= head "n"? " " noun (" with " number " parts")? way? ": " done_by (", " done_by)* "."'
+    yield 'head_of_task ::= head "n"? " " noun (" with " number " parts")? way?'
+    yield 'who_does_what ::= head_of_task ": " done_by (", " done_by)* another_round_clause "."'
     yield f"head ::= {heads}"
     yield f"way ::= {ways}"
-    yield 'done_by ::= done " by model" (" " one | "s " one (", " one)* " and " one)'
-    yield f"usual_done ::= {usual}"
+    yield f"done ::= {usual}"
+    yield 'done_by ::= done " by model" (" " worker | "s " worker (", " worker)* " and " worker)'
     yield f"again_done ::= {_literal(thought['done']['again'])}"
 
 

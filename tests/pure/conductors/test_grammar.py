@@ -1,5 +1,7 @@
 import itertools
+import re
 from functools import cache
+from random import Random
 
 import pytest
 import xgrammar
@@ -68,8 +70,9 @@ def test_the_stop_is_offered_only_in_a_recursion() -> None:
 
 BOOK = (
     'usual ::= "Solve {question}" | "Check it"\nusual_opening ::= "Solve {question}"\nagain ::= "Look once more"\n'
-    'anew ::= "Solve {question} anew"\nanew_opening ::= "Solve {question} anew"\nthought_line ::= "So."\n'
-    'usual_done ::= "solved"\nagain_done ::= "looked at again"'
+    'anew ::= "Solve {question} anew"\nanew_opening ::= "Solve {question} anew"\nthought_line ::= "So." | cast\n'
+    'cast ::= "A task: solved by model " worker (", checked by model " worker)* another_round_clause "."\n'
+    'again_done ::= "looked at again"'
 )
 
 
@@ -120,14 +123,14 @@ def test_two_digit_ordinals_and_steps() -> None:
 class RandomWriter:
     """Draws one allowed byte after the other, as a model that knows nothing would, under the budget's forcing."""
 
-    def __init__(self, shape: PlanShape, limit: int, seed: st.DataObject) -> None:
-        self.shape, self.limit, self.seed = shape, limit, seed
+    def __init__(self, shape: PlanShape, limit: int, random: Random) -> None:
+        self.shape, self.limit, self.random = shape, limit, random
 
     def write(self) -> tuple[str, int]:
         matcher = xgrammar.GrammarMatcher(_compiled(self.shape), terminate_without_stop_token=True)
         mask = xgrammar.allocate_token_bitmask(1, 257)
-        budget = PlanBudget(self.shape.max_steps, task_first=self.shape.task_first)
-        random = self.seed.draw(st.randoms(use_true_random=False))
+        casts = bool(self.shape.phrases)
+        budget = PlanBudget(self.shape.max_steps, task_first=self.shape.task_first, thought_casts=casts)
         text, used = b"", 0
         while not matcher.is_terminated() and used < self.limit + 50:
             forced = budget(text.decode("utf-8", "ignore"), used, self.limit)
@@ -137,7 +140,7 @@ class RandomWriter:
             matcher.fill_next_token_bitmask(mask)
             words = mask[0].tolist()
             allowed = [byte for byte in range(256) if words[byte // 32] >> byte % 32 & 1]
-            byte = random.choice(allowed)
+            byte = self.random.choice(allowed)
             assert matcher.accept_token(byte)
             text, used = text + bytes([byte]), used + 1
         return text.decode(), used
@@ -157,7 +160,7 @@ def test_even_a_byte_at_a_time_plans_are_whole_within_the_limit(
 ) -> None:
     shape = PlanShape(choices=tuple(range(choices)), max_steps=max_steps, may_stop=may_stop, task_first=task_first)
     limit = least_tokens(max_steps) + spare
-    text, used = RandomWriter(shape, limit, data).write()
+    text, used = RandomWriter(shape, limit, data.draw(st.randoms(use_true_random=False))).write()
     assert used <= limit
     parsed = parse_completion(text)
     assert not parsed.faults
@@ -165,6 +168,20 @@ def test_even_a_byte_at_a_time_plans_are_whole_within_the_limit(
         assert not validate(parsed, [f"w{i}" for i in range(choices)], max_steps=max_steps).faults
         assert parsed.steps is not None
         assert not task_first or "{question}" in str(parsed.steps[0].instruction)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32), max_steps=st.integers(1, 4), recursion=st.booleans())
+def test_who_does_what_in_the_thought_is_who_does_it_in_the_plan(seed: int, max_steps: int, recursion: bool) -> None:
+    choices = (0, 2, 11) if recursion else (0, 2)
+    shape = PlanShape(choices, max_steps, task_first=True, phrases=BOOK, recursion=recursion)
+    text, _ = RandomWriter(shape, 10_000, Random(seed)).write()
+    parsed = parse_completion(text)
+    assert parsed.steps is not None
+    thought = text.partition("\n")[0]
+    said = [int(number) for number in re.findall(r"\d+", thought)]
+    legal = len(said) <= max_steps and not (len(said) == 1 and said[0] == 11)
+    assert [step.agent for step in parsed.steps] == said or not said or not legal
 
 
 def test_the_schema_says_the_same_of_agents_and_lengths() -> None:
