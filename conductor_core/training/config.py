@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from conductor_core.errors import BadInput
 from conductor_core.records.training import Stage
+from conductor_core.training.plans import BEST_OF
 from conductor_core.training.scale_config import ScaleConfig
 from conductor_core.workflow.model import Frozen
 
@@ -68,7 +69,7 @@ class ColdStartConfig(Frozen):
     """
 
     examples: int = Field(ge=1)
-    best_of: int = Field(12, ge=1)
+    best_of: int = Field(BEST_OF, ge=1)
     tokenizer_examples: int = Field(ge=1)
     thought_only: float = Field(ge=0, lt=1)
     batch_size: int = Field(ge=1)

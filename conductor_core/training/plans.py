@@ -48,8 +48,8 @@ _MAIN_ROLE = {
 }
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
-BEST_OF = 12
-"""Plans that are weighed for a rehearsal question, beside everybody alone. More would leave nothing to explore."""
+BEST_OF = 40
+"""Plans that are weighed for a rehearsal question, beside everybody alone."""
 STEP_COST = 0.02
 """What a further step must add to the chance of a right answer to be worth its while."""
 _FAN_ROLES = {"compare": "item", "foreach": "item", "parts": "maths"}

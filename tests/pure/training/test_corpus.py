@@ -2,19 +2,29 @@
 
 import itertools
 import random
+import re
+import tomllib
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_core.conductors.seating import SEATS, numbering
+from conductor_core.rehearsal import DIFFICULTIES, FAMILIES, generate
 from conductor_core.rehearsal.exact import success_chance
+from conductor_core.rehearsal.families import Difficulty
 from conductor_core.training.corpus import Example, draw_example, examples
-from conductor_core.training.tasks import draw_task
+from conductor_core.training.plans import draw_plan
+from conductor_core.training.tasks import draw_task, rehearsal_task
+from conductor_core.training.wording.requests import typed_requests
 from conductor_core.workflow.model import QUESTION, Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import validate
+
+EVERYDAY = Path(__file__).parents[3] / "benchmarks" / "everyday_requests.toml"
 
 
 def _workflow(example: Example) -> Workflow:
@@ -106,3 +116,37 @@ def test_of_many_plans_the_one_of_highest_reward_is_taken_and_of_one_none_is_pre
         return sum(chances) / len(chances)
 
     assert worth(12) > worth(1) + 0.1
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_step_where_one_is_enough(family: str) -> None:
+    def steps(difficulty: Difficulty) -> list[int]:
+        tasks = [rehearsal_task(generate(family, difficulty, seed)) for seed in range(12)]
+        return [len(draw_plan(task, range(len(SEATS)), 5, random.Random(at)).steps) for at, task in enumerate(tasks)]
+
+    assert steps("easy").count(1) >= 10
+    assert steps("medium").count(1) <= 2
+
+
+@pytest.mark.parametrize(("way", "steps"), [("opinions", 4), ("verified", 4), ("staged", 3), ("brief", 1)])
+@pytest.mark.parametrize("difficulty", DIFFICULTIES)
+def test_a_wish_how_to_work_is_followed_whatever_it_is_worth(way: str, steps: int, difficulty: Difficulty) -> None:
+    task = replace(rehearsal_task(generate("arithmetic", difficulty, 3)), way=way)
+    plan = draw_plan(task, range(len(SEATS)), 5, random.Random(1))
+    assert len(plan.steps) == steps
+
+
+def test_the_typed_requests_are_of_known_kinds_and_none_is_one_that_is_measured() -> None:
+    measured = tomllib.loads(EVERYDAY.read_text(encoding="utf-8"))
+    asked = {_plain(text) for of_kind in measured.values() for text in of_kind["requests"]}
+    assert len(asked) == 120
+    typed = [_plain(each.text) for each in typed_requests()]
+    assert len(typed) == len(set(typed)) > 2000
+    assert not asked & set(typed)
+    rng = random.Random(0)
+    plans = {draw_task(rng).kind for _ in range(2000)}
+    assert {"code" if each.kind == "program" else each.kind for each in typed_requests()} <= plans
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))
