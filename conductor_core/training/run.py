@@ -6,8 +6,6 @@ stage in float32 and, while a stage runs, its checkpoints.
 
 import platform
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,13 +17,12 @@ from transformers.utils import logging as transformers_logging
 
 from conductor_core.conductors.seating import numbering
 from conductor_core.errors import BadInput
-from conductor_core.records.in_use import hold, release
 from conductor_core.records.training import RECORD, Ended, HeldOut, Iteration, Stage, Started, append, read_record
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.training import cold_start, grpo
 from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoint, rewrite, writing
 from conductor_core.training.config import GrpoConfig, TrainingConfig
-from conductor_core.training.folder import WEIGHTS, begun_with, check_start, load, save, weights_sha256
+from conductor_core.training.folder import WEIGHTS, begun_with, check_start, held, load, save, weights_sha256
 from conductor_core.training.recorder import Record, Show
 
 
@@ -67,22 +64,8 @@ def train(
     stages = _stages(config, stop_after, start_from)
     torch.set_num_threads(config.threads)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    if resume and not (out / RECORD).is_file():
-        raise BadInput(f"{out} holds no training to go on with: leave out --resume")
-    with _held(out):
+    with held(out, resume=resume):
         return _train(config, out, stages, start_from, show, resume=resume)
-
-
-@contextmanager
-def _held(out: Path) -> Iterator[None]:
-    """While it lasts no other process writes ``out``: two would drop each other's rows and checkpoints."""
-    with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
-        hold(out)
-    try:
-        yield
-    finally:
-        release(out)
 
 
 def _train(

@@ -349,7 +349,7 @@ _WEIGHTS = {
     "foreign": 2,
     "unclear": 1.5,
     "typed": 55,
-    "rehearsed": 105,
+    "rehearsed": 120,
 }
 """Shares of the kinds: more of what is asked most often and is told apart least easily."""
 
