@@ -12,7 +12,7 @@ first ``model_id`` is the one that is held to the rules.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -39,8 +39,9 @@ class PlanShape:
         task_first: whether the first instruction must hold the task (``{question}``): a lost model may forget it.
         phrases: what this model was taught to say, as rules in GBNF; empty: any text. They define the instructions
             ``usual``, ``anew`` (of inner rounds) and ``again`` (of a recursion), of the former two those that hold the
-            task, ``usual_opening`` and ``anew_opening``; ``thought_line``; ``again_done``. They may use ``worker`` (an
-            ordinal) and ``another_round_clause`` (empty where no recursion is offered), which are defined here.
+            task, ``usual_opening`` and ``anew_opening``; for the line of thought the kind of task, ``task_head``, what
+            a worker does, ``done``, what the Conductor does, ``again_done``, and why a recursion ends,
+            ``stop_thought``. With phrases the line of thought says who does what, at most ``max_steps`` agents.
         recursion: whether the Conductor's own ordinal is among ``choices``, as the last. With ``phrases`` another round
             is then spoken of to the Conductor alone, and it can only be the last step, which reads an earlier one.
         bounded: whether the grammar itself bounds the length of free text, where no ``PlanBudget`` can. Counting
@@ -68,10 +69,13 @@ def plan_grammar(shape: PlanShape) -> str:
     thoughts = f"{{1,{_REASONING_CHARACTERS}}}" if shape.bounded else "+"
     characters = f"{{0,{_INSTRUCTION_CHARACTERS}}}" if shape.bounded else "*"
     held_back = shape.recursion and bool(shape.phrases)
-    lists = [f"plan{steps}" for steps in range(1, shape.max_steps + 1)] + ["stop"] * shape.may_stop
+    lists = [f"plan{steps}" for steps in range(1, shape.max_steps + 1)]
+    lists += ["stop"] * (shape.may_stop and not shape.phrases)
     rules = [
-        f'root ::= reasoning "{MODEL_ID}" ({" | ".join(lists)})',
-        r'reasoning ::= thought_line "\n"' if shape.phrases else rf'reasoning ::= "" | thought{thoughts} "\n"',
+        f'root ::= reasoning "{MODEL_ID}" ({" | ".join(lists)}){_ending(shape)}',
+        rf'reasoning ::= task_head ": " cast{shape.max_steps} ".\n"'
+        if shape.phrases
+        else rf'reasoning ::= "" | thought{thoughts} "\n"',
         r'thought ::= [^_`\x00-\x08\x0b-\x1f\x7f\ud800-\udfff] | "_" [^_i`\x00-\x1f\x7f\ud800-\udfff]',
         f"worker ::= {_any_of(shape.choices[:-1] if held_back else shape.choices)}",
         *_texts(shape, characters),
@@ -105,19 +109,40 @@ def _lists(workers: Sequence[str], instructions: Sequence[str], access: Sequence
 def _texts(shape: PlanShape, characters: str) -> list[str]:
     """Rules for an instruction, and for the first one."""
     if shape.phrases:
-        clause = f' | ", " again_done " by model {shape.choices[-1]}"' if shape.recursion else ""
         round_words = "anew" if shape.may_stop else "usual"
         return [
             rf'instruction ::= "\"" {round_words} "\""',
             r'another_round ::= "\"" again "\""',
             rf'first ::= "\"" {round_words}_opening "\""',
-            f'another_round_clause ::= ""{clause}',
+            *_cast_rules(shape),
             shape.phrases,
         ]
     return [
         rf'instruction ::= "\"" visible character{characters} "\""',
         rf'first ::= "\"" (visible character{characters})? "{QUESTION}" character{characters} "\""',
     ]
+
+
+def _ending(shape: PlanShape) -> str:
+    """With phrases, a recursion is ended for a reason that is given, and only so."""
+    return rf' | stop_thought "\n{MODEL_ID}" stop' if shape.phrases and shape.may_stop else ""
+
+
+def _cast_rules(shape: PlanShape) -> Iterator[str]:
+    """Who does what, as in ``planned by model 0, solved by models 2 and 4``.
+
+    ``castN``: at most N agents; ``restN`` and ``othersN`` follow a worker, the latter after ``models``. Another round
+    comes last and is the Conductor's own.
+    """
+    itself = f' | ", " again_done " by model {shape.choices[-1]}"' if shape.recursion else ""
+    yield 'rest0 ::= ""'
+    for most in range(1, shape.max_steps + 1):
+        several = f' | "s " worker others{most - 1}' if most > 1 else ""
+        yield f'cast{most} ::= done " by model" (" " worker rest{most - 1}{several})'
+        if most < shape.max_steps:
+            further = f' | ", " worker others{most - 1}' if most > 1 else ""
+            yield f'others{most} ::= " and " worker rest{most - 1}{further}'
+            yield f'rest{most} ::= "" | ", " cast{most}{itself}'
 
 
 def _access_rules(index: int) -> list[str]:
@@ -172,7 +197,6 @@ class PlanBudget:
 
     Reasoning gets at most ``REASONING_SHARE`` of the tokens; each instruction an equal share of what is then left after
     setting aside one token for every character that must still follow. Beyond that the closing characters are forced.
-    With ``phrases`` the line of thought says who does what, and ``model_id`` is what it says.
     For one completion. Implements ``inference.generation.Forcing``.
     """
 
@@ -182,8 +206,8 @@ class PlanBudget:
     """An escape, or a character of several bytes, is completed before a quote can close the string."""
 
     def __init__(self, max_steps: int, *, task_first: bool = False, thought_casts: bool = False) -> None:
-        """``thought_casts``: the line of thought names the agents in the order of their steps, as phrases do; then
-        ``model_id`` is held to it.
+        """``thought_casts``: the line of thought names the agents in the order of their steps, as with phrases; then
+        ``model_id`` is what it says.
         """
         self._max_steps = max_steps
         self._task_first = task_first

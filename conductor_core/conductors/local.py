@@ -21,10 +21,8 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 
 PHRASES = "phrases.gbnf"
-_NEEDED_RULES = tuple(
-    f"{rule} "
-    for rule in ("usual", "usual_opening", "anew", "anew_opening", "again", "again_done", "thought_line", "done")
-)
+_INSTRUCTION_RULES = ("usual", "usual_opening", "anew", "anew_opening", "again")
+_THOUGHT_RULES = ("task_head", "done", "again_done", "stop_thought")
 RETRY_TEMPERATURE = 0.7
 """A second attempt of a greedy Conductor would repeat the first word by word."""
 
@@ -63,7 +61,8 @@ def read_config(folder: Path) -> LocalConfig:
         raise UnknownConductor(f"{path} cannot be used: {where}: {fault['msg']}") from error
     except (OSError, ValueError) as error:
         raise UnknownConductor(f"{path} cannot be read as JSON: {error}") from error
-    if missing := [rule.strip() for rule in _NEEDED_RULES if taught and f"\n{rule}::=" not in f"\n{taught}"]:
+    needed = (*_INSTRUCTION_RULES, *_THOUGHT_RULES) if taught else ()
+    if missing := [rule for rule in needed if f"\n{rule} ::=" not in f"\n{taught}"]:
         raise UnknownConductor(
             f"{phrases} lacks the rules {', '.join(missing)}: its model is of another version: train it again, "
             "or take the phrases.gbnf of this version's tiny Conductor if it was trained on the same corpus"

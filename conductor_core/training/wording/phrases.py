@@ -55,18 +55,16 @@ def _instructions(node: Any) -> Iterator[str]:
 
 
 def _thought_rules(slots: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    """``A hard word problem: planned by model 0, solved by models 2 and 4.``, or why a recursion ends."""
+    """``A hard word problem``, what its steps do, and why a recursion ends. Who does it: ``conductors.grammar``."""
     thought = table("plans")["thought"]
     heads = " | ".join(_sequence(thought[each], slots) for each in DIFFICULTIES)
     ways = " | ".join(_literal(text) for text in thought["way"].values())
     usual = " | ".join(_literal(text) for role, text in sorted(thought["done"].items()) if role != "again")
-    yield f"thought_line ::= who_does_what | {_sequence(table('plans')['stop'], slots)}"
-    yield 'head_of_task ::= head "n"? " " noun (" with " number " parts")? way?'
-    yield 'who_does_what ::= head_of_task ": " done_by (", " done_by)* another_round_clause "."'
+    yield f"stop_thought ::= {_sequence(table('plans')['stop'], slots)}"
+    yield 'task_head ::= head "n"? " " noun (" with " number " parts")? way?'
     yield f"head ::= {heads}"
     yield f"way ::= {ways}"
     yield f"done ::= {usual}"
-    yield 'done_by ::= done " by model" (" " worker | "s " worker (", " worker)* " and " worker)'
     yield f"again_done ::= {_literal(thought['done']['again'])}"
 
 

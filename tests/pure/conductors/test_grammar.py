@@ -70,9 +70,8 @@ def test_the_stop_is_offered_only_in_a_recursion() -> None:
 
 BOOK = (
     'usual ::= "Solve {question}" | "Check it"\nusual_opening ::= "Solve {question}"\nagain ::= "Look once more"\n'
-    'anew ::= "Solve {question} anew"\nanew_opening ::= "Solve {question} anew"\nthought_line ::= "So." | cast\n'
-    'cast ::= "A task: solved by model " worker (", checked by model " worker)* another_round_clause "."\n'
-    'again_done ::= "looked at again"'
+    'anew ::= "Solve {question} anew"\nanew_opening ::= "Solve {question} anew"\ntask_head ::= "A task" | "A proof"\n'
+    'done ::= "solved" | "checked"\nagain_done ::= "looked at again"\nstop_thought ::= "It is settled."'
 )
 
 
@@ -93,9 +92,9 @@ def test_a_phrase_book_speaks_of_another_round_to_the_conductor_at_the_end_alone
     ids: str, subtasks: str, access: str, legal: bool
 ) -> None:
     shape = PlanShape((0, 1, 2), 3, task_first=True, phrases=BOOK, recursion=True)
-    assert accepts(shape, plan(ids, subtasks, access, "So.\n")) is legal
+    assert accepts(shape, plan(ids, subtasks, access, "A task: solved by model 0.\n")) is legal
     never = PlanShape((0, 1), 3, task_first=True, phrases=BOOK)
-    assert accepts(never, plan(ids, subtasks, access, "So.\n")) is (legal and "2" not in ids)
+    assert accepts(never, plan(ids, subtasks, access, "A task: solved by model 0.\n")) is (legal and "2" not in ids)
 
 
 def test_the_first_instruction_can_be_made_to_hold_the_task() -> None:
@@ -170,18 +169,41 @@ def test_even_a_byte_at_a_time_plans_are_whole_within_the_limit(
         assert not task_first or "{question}" in str(parsed.steps[0].instruction)
 
 
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**32), max_steps=st.integers(1, 4), recursion=st.booleans())
-def test_who_does_what_in_the_thought_is_who_does_it_in_the_plan(seed: int, max_steps: int, recursion: bool) -> None:
-    choices = (0, 2, 11) if recursion else (0, 2)
-    shape = PlanShape(choices, max_steps, task_first=True, phrases=BOOK, recursion=recursion)
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32), max_steps=st.integers(1, 4), recursion=st.booleans(), inner=st.booleans())
+def test_who_does_what_in_the_thought_is_who_does_it_in_the_plan(
+    seed: int, max_steps: int, recursion: bool, inner: bool
+) -> None:
+    choices = (0, 1, 2) if recursion else (0, 1)
+    shape = PlanShape(choices, max_steps, may_stop=inner, task_first=True, phrases=BOOK, recursion=recursion)
     text, _ = RandomWriter(shape, 10_000, Random(seed)).write()
-    parsed = parse_completion(text)
-    assert parsed.steps is not None
-    thought = text.partition("\n")[0]
-    said = [int(number) for number in re.findall(r"\d+", thought)]
-    legal = len(said) <= max_steps and not (len(said) == 1 and said[0] == 11)
-    assert [step.agent for step in parsed.steps] == said or not said or not legal
+    parsed, thought = parse_completion(text), text.partition("\n")[0]
+    assert parsed.is_stop == (thought == "It is settled.")
+    if not parsed.is_stop:
+        assert not validate(parsed, ["a", "b"], max_steps=max_steps, allow_recursion=recursion).faults
+        assert [step.agent for step in parsed.steps or ()] == [int(each) for each in re.findall(r"\d+", thought)]
+
+
+@pytest.mark.parametrize(
+    ("thought", "legal"),
+    [
+        ("A task: solved by model 0.", True),
+        ("A proof: solved by models 0, 1 and 0.", True),
+        ("A task: solved by models 0 and 1, checked by model 1.", True),
+        ("A task: solved by model 0, looked at again by model 2.", True),
+        ("A task: solved by models 0 and 1, looked at again by model 2.", True),
+        ("A task: solved by models 0, 1 and 0, checked by model 1.", False),
+        ("A task: solved by models 0, 1 and 0, looked at again by model 2.", False),
+        ("A task: looked at again by model 2.", False),
+        ("A task: looked at again by model 0.", False),
+        ("A task: solved by model 2.", False),
+        ("A task: solved by models 0.", False),
+        ("It is settled.", False),
+    ],
+)
+def test_the_thought_names_as_many_as_there_may_be_steps(thought: str, legal: bool) -> None:
+    matcher = xgrammar.GrammarMatcher(_compiled(PlanShape((0, 1, 2), 3, phrases=BOOK, recursion=True)))
+    assert matcher.accept_string(f"{thought}\nmodel_id = [") is legal
 
 
 def test_the_schema_says_the_same_of_agents_and_lengths() -> None:
