@@ -2,10 +2,11 @@
 
     python -m benchmarks.everyday_requests [--conductor tiny] [--misses]
 
-The requests are in ``everyday_requests.toml``, by kind; they were written apart from the training corpus. Those that
-came near to one of its typed requests are left out (a third of the words in common, rare words counting for more). Each is planned as the app does (seven workers, at most 5 steps, recursion on offer).
-The kind is taken from the plan's line of thought ("A planning task: ..."). Prints one JSON object: requests, those
-whose kind is right, and both by kind; ``--misses`` adds the lines of thought of the others.
+The requests are in ``everyday_requests.toml``, by kind; they were written apart from the training corpus, and those
+that came near to one of its typed requests are left out (a third of the words in common, rare words counting for more).
+Each is planned as the app does (seven workers, at most 5 steps, recursion on offer). The kind is taken from the line
+of thought ("A planning task: ..."). Prints one JSON object: requests, those whose kind is right, and both by kind;
+``--misses`` adds the lines of thought of the others.
 """
 
 import argparse

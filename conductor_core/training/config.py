@@ -13,7 +13,6 @@ from pydantic import Field, ValidationError, model_validator
 
 from conductor_core.errors import BadInput
 from conductor_core.records.training import Stage
-from conductor_core.training.plans import BEST_OF
 from conductor_core.training.scale_config import ScaleConfig
 from conductor_core.workflow.model import Frozen
 
@@ -54,6 +53,10 @@ class Optimiser(Frozen):
     def scheduler(self) -> str:
         """As transformers names the schedule."""
         return "constant_with_warmup" if self.schedule == "constant" else self.schedule
+
+
+BEST_OF = 40
+"""Plans that are weighed for a rehearsal question, beside everybody alone."""
 
 
 class ColdStartConfig(Frozen):
@@ -220,6 +223,13 @@ class TrainingConfig(Frozen):
     def stages(self) -> tuple[Stage, ...]:
         """Those that this training has, in order."""
         return tuple(stage for stage in STAGES if getattr(self, stage) is not None)
+
+    def grpo_of(self, stage: Stage) -> GrpoConfig:
+        """The settings of a stage of reinforcement learning."""
+        found = self.recursion if stage == "recursion" else self.grpo
+        if found is None:
+            raise ValueError(f"there is no stage {stage}")
+        return found
 
 
 def read_config(ref: str) -> TrainingConfig:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from conductor_core.chat import ParentPlan, PlanRequest
 from conductor_core.conductors.short_prompt import short_prompt
 from conductor_core.training.casting import draw_present, specs
-from conductor_core.training.plans import BEST_OF, Plan, draw_plan, draw_repair, draw_stop
+from conductor_core.training.config import BEST_OF
+from conductor_core.training.plans import Plan, draw_plan, draw_repair, draw_stop
 from conductor_core.training.tasks import Task, draw_task
 from conductor_core.training.wording import choose, table
 

@@ -85,7 +85,7 @@ def weights_sha256(folder: Path) -> str:
 def held(out: Path, *, resume: bool) -> Iterator[None]:
     """While it lasts no other process writes ``out``: two would drop each other's rows and checkpoints.
 
-    Raises: BadInput if ``out`` cannot be used, is in use, or holds no training to ``resume``.
+    Raises: BadInput if ``out`` cannot be used, is in use, holds no training to ``resume``, or one that is not resumed.
     """
     if resume and not (out / RECORD).is_file():
         raise BadInput(f"{out} holds no training to go on with: leave out --resume")
@@ -93,6 +93,8 @@ def held(out: Path, *, resume: bool) -> Iterator[None]:
         out.mkdir(parents=True, exist_ok=True)
         hold(out)
     try:
+        if not resume and (out / RECORD).is_file():
+            raise BadInput(f"{out} holds a training: go on with it (--resume), or name another folder")
         yield
     finally:
         release(out)

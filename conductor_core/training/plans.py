@@ -15,6 +15,7 @@ from conductor_core.conductors.seating import SEATS
 from conductor_core.rehearsal import PROFILES
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.training.casting import cast
+from conductor_core.training.config import BEST_OF
 from conductor_core.training.tasks import DIFFICULTIES, Task
 from conductor_core.training.wording import choose, table
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Step, Workflow
@@ -48,8 +49,6 @@ _MAIN_ROLE = {
 }
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
-BEST_OF = 40
-"""Plans that are weighed for a rehearsal question, beside everybody alone."""
 STEP_COST = 0.02
 """What a further step must add to the chance of a right answer to be worth its while."""
 _FAN_ROLES = {"compare": "item", "foreach": "item", "parts": "maths"}
@@ -107,8 +106,8 @@ def draw_plan(
     Args:
         present: the seats that are taken.
         recursion: whether the Conductor itself may be named, as the ordinal after the last seat.
-        best_of: plans that are weighed for a rehearsal question. 1: any shape and anybody present, so that whom to
-            ask for what is left to reinforcement learning.
+        best_of: plans that are weighed for a rehearsal question, and besides them everybody alone. 1: one plan, of any
+            shape unless a way is asked for, and anybody present, so that whom to ask is left to reinforcement learning.
     """
     drawing = rng
     if rng.random() < 0.7:

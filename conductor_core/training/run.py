@@ -17,11 +17,11 @@ from transformers.utils import logging as transformers_logging
 
 from conductor_core.conductors.seating import numbering
 from conductor_core.errors import BadInput
-from conductor_core.records.training import RECORD, Ended, HeldOut, Iteration, Stage, Started, append, read_record
+from conductor_core.records.training import Ended, HeldOut, Iteration, Stage, Started, append, read_record
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.training import cold_start, grpo
 from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoint, rewrite, writing
-from conductor_core.training.config import GrpoConfig, TrainingConfig
+from conductor_core.training.config import TrainingConfig
 from conductor_core.training.folder import WEIGHTS, begun_with, check_start, held, load, save, weights_sha256
 from conductor_core.training.recorder import Record, Show
 
@@ -112,8 +112,6 @@ def _open(config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start: s
     if resume:
         _go_on(config, out, stages, start)
         return
-    if (out / RECORD).is_file():
-        raise BadInput(f"{out} holds a training: go on with it (--resume), or name another folder")
     started = Started(
         name=config.name,
         at=_now(),
@@ -153,14 +151,7 @@ def _same(started: Started, config: TrainingConfig) -> bool:
 def _planned(config: TrainingConfig, stage: Stage) -> int:
     if stage == "cold_start" and config.cold_start is not None:
         return cold_start.planned_steps(config.cold_start)
-    return _grpo_config(config, stage).iterations
-
-
-def _grpo_config(config: TrainingConfig, stage: Stage) -> GrpoConfig:
-    found = config.recursion if stage == "recursion" else config.grpo
-    if found is None:
-        raise ValueError(f"there is no stage {stage}")
-    return found
+    return config.grpo_of(stage).iterations
 
 
 def _run_stage(
@@ -172,7 +163,7 @@ def _run_stage(
         work.mkdir(parents=True, exist_ok=True)
     checkpoint = latest_checkpoint(work)
     record = Record(out, stage, _planned(config, stage), show)
-    steps = 1 if stage == "cold_start" else _grpo_config(config, stage).updates
+    steps = 1 if stage == "cold_start" else config.grpo_of(stage).updates
     drop_rows_after(out, before, stage, int(checkpoint.name.rpartition("-")[2]) // steps if checkpoint else -1)
     record.resume()
     cpu = config.device == "cpu" or not torch.cuda.is_available()
@@ -183,7 +174,7 @@ def _run_stage(
     else:
         model, tokenizer = load(start or "")
         model = grpo.run(
-            _grpo_config(config, stage), config.seed, model, tokenizer, work, record, checkpoint=checkpoint, cpu=cpu
+            config.grpo_of(stage), config.seed, model, tokenizer, work, record, checkpoint=checkpoint, cpu=cpu
         )
     save(model, tokenizer, out / "stages" / stage)
     shutil.rmtree(work)

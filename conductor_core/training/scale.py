@@ -38,12 +38,12 @@ from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoin
 from conductor_core.training.config import GrpoConfig, RecursionConfig, Reward, TrainingConfig
 from conductor_core.training.cost_cap import CostCap
 from conductor_core.training.figures import Judged, figures
-from conductor_core.training.folder import begun_with, held
+from conductor_core.training.folder import begun_with
 from conductor_core.training.recorder import Record, Recorder, Show, without_console
 from conductor_core.training.run import Trained
 from conductor_core.training.scale_config import ScaleConfig, WorkersConfig
 from conductor_core.training.scale_prompts import Asked, Parents, draw_prompts, find_parents, load_tasks
-from conductor_core.training.scale_record import begin_record, now, stage_config
+from conductor_core.training.scale_record import begin_record, now
 from conductor_core.training.scale_trainer import ScaleTrainer, StoppedElsewhere, arguments
 from conductor_core.training.worker_reward import Patience, Scored, WorkerReward
 
@@ -64,7 +64,8 @@ def train(
     sink: EventSink | None = None,
     show: Show = lambda _: None,
 ) -> Trained:
-    """Runs the stages of ``config`` and leaves the model folder in ``out``. Every process of a launch calls it.
+    """Runs the stages of ``config`` and leaves the model folder in ``out``. Every process of a launch calls it;
+    whoever calls it holds ``out``.
 
     Args:
         start_from: model folder or hub id in place of the config's ``base``.
@@ -80,7 +81,6 @@ def train(
     with ExitStack() as stack:
         main = None
         if state.is_main_process:
-            stack.enter_context(held(out, resume=resume))
             main = stack.enter_context(_opened(config, scale, out, stages, start, settings, sink, show, resume=resume))
         state.wait_for_everyone()
         pool = main.reward.pool if main else _pool(scale.workers, settings)
@@ -116,7 +116,7 @@ def _checked(
             raise BadInput(f"config {config.name} has no stage {stop_after} to stop after; it has {', '.join(stages)}")
         stages = stages[: stages.index(stop_after) + 1]
     for stage in stages:
-        grpo = stage_config(config, stage)
+        grpo = config.grpo_of(stage)
         if grpo.rollout != "trl" or grpo.reward != Reward(kind="sampled") or grpo.guard.weight:
             raise BadInput(
                 f'config {config.name}, {stage}: with the table scale, rollout is "trl", reward.kind is "sampled", a '
@@ -193,7 +193,7 @@ def _prompts(
     config: TrainingConfig, stage: Stage, tasks: Sequence[Any], pool: Pool, out: Path, main: _Main | None
 ) -> list[Asked]:
     """The same on every process: what inner rounds are asked about is fixed in a file when the stage begins."""
-    grpo, workers = stage_config(config, stage), pool.specs
+    grpo, workers = config.grpo_of(stage), pool.specs
     if not isinstance(grpo, RecursionConfig):
         return draw_prompts(grpo, tasks, workers, config.seed)
     path = out / PARENTS
@@ -278,7 +278,7 @@ def _run_stage(
     show: Show,
 ) -> None:
     """Trains one stage and writes its folder. Raises: what stops the training, after a checkpoint is kept."""
-    state, grpo = PartialState(), stage_config(config, stage)
+    state, grpo = PartialState(), config.grpo_of(stage)
     work = out / "stages" / f"{stage}.checkpoints"
     if main is not None:
         with writing(work):

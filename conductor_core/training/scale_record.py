@@ -12,9 +12,9 @@ from accelerate import PartialState
 
 from conductor_core.engine.pool import Pool
 from conductor_core.errors import BadInput
-from conductor_core.records.training import RECORD, Stage, Started, append, read_record
+from conductor_core.records.training import Stage, Started, append, read_record
 from conductor_core.training.checkpoint import writing
-from conductor_core.training.config import GrpoConfig, TrainingConfig
+from conductor_core.training.config import TrainingConfig
 from conductor_core.training.folder import check_start
 from conductor_core.training.scale_config import WorkersConfig
 
@@ -22,19 +22,10 @@ _MAY_CHANGE = frozenset(WorkersConfig.model_fields) - {"pool", "params", "inner_
 """Settings of the workers that a resumed training may have otherwise: caps, patience, prices."""
 
 
-def stage_config(config: TrainingConfig, stage: Stage) -> GrpoConfig:
-    found = config.recursion if stage == "recursion" else config.grpo
-    if found is None:
-        raise ValueError(f"there is no stage {stage}")
-    return found
-
-
 def begin_record(
     config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start: str, pool: Pool, *, resume: bool
 ) -> None:
     """Begins a record in ``out``, or makes sure that the one there is of the same training. Raises: BadInput."""
-    if not resume and (out / RECORD).is_file():
-        raise BadInput(f"{out} holds a training: go on with it (--resume), or name another folder")
     asked = config.model_dump(mode="json")
     if resume:
         started = read_record(out).started
@@ -50,7 +41,7 @@ def begin_record(
         simulated=pool.simulated,
         machine=_machine(config),
         agents=tuple(pool.workers),
-        planned={stage: stage_config(config, stage).iterations for stage in stages},
+        planned={stage: config.grpo_of(stage).iterations for stage in stages},
         started_from=start,
     )
     with writing(out):

@@ -14,6 +14,7 @@ import pytest
 
 from conductor_core.cli.main import main
 from conductor_core.conductors.local import read_config as read_conductor
+from conductor_core.records.in_use import LOCK
 from conductor_core.records.training import RECORD, Iteration, read_record
 from conductor_core.training.answer_cache import AnswerCache
 from conductor_core.training.config import read_config
@@ -119,15 +120,15 @@ def test_a_dry_run_trains_with_the_rehearsal_pool_and_leaves_a_conductor(whole: 
     assert not list((out / "stages").glob("*.checkpoints"))
 
 
-def test_a_folder_that_another_process_trains_in_is_refused(
-    train: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_folder_that_another_process_trains_in_is_refused_untouched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "held"
     out.mkdir()
     with another_process(out) as pid:
-        assert train(out) == 2
+        assert main(["train", CONFIG, "--dry-run", "--out", str(out)]) == 2
     assert f"is in use by another process ({pid} on " in capsys.readouterr().err
-    assert not (out / RECORD).exists()
+    assert [path.name for path in out.iterdir()] == [LOCK]
 
 
 def test_a_training_whose_workers_fail_goes_on_to_the_same_curve(
