@@ -37,26 +37,32 @@ def train_at_scale(
     settings = inputs.read_settings()
     with _folder(out, show, dry_run=dry_run) as folder, _store(db, settings) as store:
         from conductor_core.training import scale  # only now: torch takes seconds to load
+        from conductor_core.training.folder import held
 
-        if dry_run:
-            from conductor_core.training.dry_run import differences, rehearsed, write_model
+        with held(folder, resume=resume) if _main_process() else nullcontext():
+            if dry_run:
+                from conductor_core.training.dry_run import differences, rehearsed, write_model
 
-            settings = settings.model_copy(update={"rehearsal_tokens_per_s": 0.0})
-            made = rehearsed(config, folder, pool=pool)
-            for line in differences(config, made):
-                show(line)
-            write_model(made)
-            config, start_from = made, None
-        return scale.train(
-            config,
-            folder,
-            settings,
-            resume=resume,
-            stop_after=stop_after,
-            start_from=start_from,
-            sink=None if store is None else store.log,
-            show=show,
-        )
+                settings = settings.model_copy(update={"rehearsal_tokens_per_s": 0.0})
+                made = rehearsed(config, folder, pool=pool)
+                for line in differences(config, made):
+                    show(line)
+                write_model(made)
+                config, start_from = made, None
+            return scale.train(
+                config,
+                folder,
+                settings,
+                resume=resume,
+                stop_after=stop_after,
+                start_from=start_from,
+                sink=None if store is None else store.log,
+                show=show,
+            )
+
+
+def _main_process() -> bool:
+    return os.environ.get("RANK", "0") == "0"
 
 
 def _with_choices(config: TrainingConfig, pool: str | None, max_usd: float | None) -> TrainingConfig:
@@ -85,6 +91,5 @@ def _folder(out: Path | None, show: Callable[[str], None], *, dry_run: bool) -> 
 @contextmanager
 def _store(db: str | None, settings: Settings) -> Iterator[Store | None]:
     """The database in which the rollouts' runs are kept, on the main process, if one is named."""
-    wanted = db is not None and os.environ.get("RANK", "0") == "0"
-    with opened_store(db, settings) if wanted else nullcontext() as store:
+    with opened_store(db, settings) if db is not None and _main_process() else nullcontext() as store:
         yield store

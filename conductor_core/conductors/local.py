@@ -21,7 +21,8 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 
 PHRASES = "phrases.gbnf"
-_NEEDED_RULES = ("usual ", "usual_opening ", "anew ", "anew_opening ", "again ", "thought_line ")
+_NEEDED_RULES = ("task_head1", "usual1", "usual_opening1", "anew1", "anew_opening1", "again")
+_NEEDED_IN_THOUGHTS = ("done", "again_done", "stop_thought")
 RETRY_TEMPERATURE = 0.7
 """A second attempt of a greedy Conductor would repeat the first word by word."""
 
@@ -60,7 +61,8 @@ def read_config(folder: Path) -> LocalConfig:
         raise UnknownConductor(f"{path} cannot be used: {where}: {fault['msg']}") from error
     except (OSError, ValueError) as error:
         raise UnknownConductor(f"{path} cannot be read as JSON: {error}") from error
-    if missing := [rule.strip() for rule in _NEEDED_RULES if taught and f"\n{rule}::=" not in f"\n{taught}"]:
+    needed = (*_NEEDED_RULES, *_NEEDED_IN_THOUGHTS) if taught else ()
+    if missing := [rule for rule in needed if f"\n{rule} ::=" not in f"\n{taught}"]:
         raise UnknownConductor(
             f"{phrases} lacks the rules {', '.join(missing)}: its model is of another version: train it again, "
             "or take the phrases.gbnf of this version's tiny Conductor if it was trained on the same corpus"
@@ -123,7 +125,7 @@ class LocalConductor:
             sampling=Sampling(temperature, self._config.top_p, self._config.top_k, request.seed),
             static_messages=0 if short else STATIC_MESSAGES,
             grammar=plan_grammar(shape) if shape else None,
-            forcing=PlanBudget(shape.max_steps, task_first=shape.task_first) if shape else None,
+            forcing=_budget(shape) if shape else None,
         )
 
     def _shape(self, request: PlanRequest) -> PlanShape:
@@ -143,3 +145,7 @@ class LocalConductor:
 
     async def aclose(self) -> None:
         """Nothing to release: the model stays with the process, for all who share it."""
+
+
+def _budget(shape: PlanShape) -> PlanBudget:
+    return PlanBudget(shape.max_steps, task_first=shape.task_first, thought_casts=bool(shape.phrases))

@@ -59,9 +59,8 @@ class Writer:
         The last forced token is left to it all the same: it might join the following characters in one token.
         """
         demanded = self._forcing(self.text, len(self.ids), limit) if self._forcing is not None else None
-        if demanded is not None and self._matcher.accept_string(demanded):
-            ids = self._model.encode_text(demanded)
-        else:
+        ids = self._model.encode_text(demanded) if demanded is not None else []
+        if demanded is None or len(self.ids) + len(ids) > limit or not self._matcher.accept_string(demanded):
             ids = self._model.encode_text(self._matcher.find_jump_forward_string())[:-1]
             if not ids or len(self.ids) + len(ids) > limit:
                 return []

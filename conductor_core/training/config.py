@@ -220,6 +220,13 @@ class TrainingConfig(Frozen):
         """Those that this training has, in order."""
         return tuple(stage for stage in STAGES if getattr(self, stage) is not None)
 
+    def grpo_of(self, stage: Stage) -> GrpoConfig:
+        """The settings of a stage of reinforcement learning."""
+        found = self.recursion if stage == "recursion" else self.grpo
+        if found is None:
+            raise ValueError(f"there is no stage {stage}")
+        return found
+
 
 def read_config(ref: str) -> TrainingConfig:
     """A TOML file, or the name of a checked-in one. Raises: BadInput naming the file and the field."""

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -10,6 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, 
 
 from conductor_core.conductors.local import PHRASES
 from conductor_core.errors import BadInput
+from conductor_core.records.in_use import hold, release
+from conductor_core.records.training import RECORD
 from conductor_core.training.checkpoint import writing
 from conductor_core.training.wording.phrases import phrase_rules
 
@@ -75,3 +79,22 @@ def check_start(out: Path, before: str | None, now: str) -> None:
 def weights_sha256(folder: Path) -> str:
     """Digest of the weights file, for the model card."""
     return hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+
+
+@contextmanager
+def held(out: Path, *, resume: bool) -> Iterator[None]:
+    """While it lasts no other process writes ``out``: two would drop each other's rows and checkpoints.
+
+    Raises: BadInput if ``out`` cannot be used, is in use, holds no training to ``resume``, or one that is not resumed.
+    """
+    if resume and not (out / RECORD).is_file():
+        raise BadInput(f"{out} holds no training to go on with: leave out --resume")
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        hold(out)
+    try:
+        if not resume and (out / RECORD).is_file():
+            raise BadInput(f"{out} holds a training: go on with it (--resume), or name another folder")
+        yield
+    finally:
+        release(out)

@@ -6,8 +6,6 @@ stage in float32 and, while a stage runs, its checkpoints.
 
 import platform
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,13 +17,12 @@ from transformers.utils import logging as transformers_logging
 
 from conductor_core.conductors.seating import numbering
 from conductor_core.errors import BadInput
-from conductor_core.records.in_use import hold, release
-from conductor_core.records.training import RECORD, Ended, HeldOut, Iteration, Stage, Started, append, read_record
+from conductor_core.records.training import Ended, HeldOut, Iteration, Stage, Started, append, read_record
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.training import cold_start, grpo
 from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoint, rewrite, writing
-from conductor_core.training.config import GrpoConfig, TrainingConfig
-from conductor_core.training.folder import WEIGHTS, begun_with, check_start, load, save, weights_sha256
+from conductor_core.training.config import TrainingConfig
+from conductor_core.training.folder import WEIGHTS, begun_with, check_start, held, load, save, weights_sha256
 from conductor_core.training.recorder import Record, Show
 
 
@@ -67,22 +64,8 @@ def train(
     stages = _stages(config, stop_after, start_from)
     torch.set_num_threads(config.threads)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    if resume and not (out / RECORD).is_file():
-        raise BadInput(f"{out} holds no training to go on with: leave out --resume")
-    with _held(out):
+    with held(out, resume=resume):
         return _train(config, out, stages, start_from, show, resume=resume)
-
-
-@contextmanager
-def _held(out: Path) -> Iterator[None]:
-    """While it lasts no other process writes ``out``: two would drop each other's rows and checkpoints."""
-    with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
-        hold(out)
-    try:
-        yield
-    finally:
-        release(out)
 
 
 def _train(
@@ -129,8 +112,6 @@ def _open(config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start: s
     if resume:
         _go_on(config, out, stages, start)
         return
-    if (out / RECORD).is_file():
-        raise BadInput(f"{out} holds a training: go on with it (--resume), or name another folder")
     started = Started(
         name=config.name,
         at=_now(),
@@ -170,14 +151,7 @@ def _same(started: Started, config: TrainingConfig) -> bool:
 def _planned(config: TrainingConfig, stage: Stage) -> int:
     if stage == "cold_start" and config.cold_start is not None:
         return cold_start.planned_steps(config.cold_start)
-    return _grpo_config(config, stage).iterations
-
-
-def _grpo_config(config: TrainingConfig, stage: Stage) -> GrpoConfig:
-    found = config.recursion if stage == "recursion" else config.grpo
-    if found is None:
-        raise ValueError(f"there is no stage {stage}")
-    return found
+    return config.grpo_of(stage).iterations
 
 
 def _run_stage(
@@ -189,7 +163,7 @@ def _run_stage(
         work.mkdir(parents=True, exist_ok=True)
     checkpoint = latest_checkpoint(work)
     record = Record(out, stage, _planned(config, stage), show)
-    steps = 1 if stage == "cold_start" else _grpo_config(config, stage).updates
+    steps = 1 if stage == "cold_start" else config.grpo_of(stage).updates
     drop_rows_after(out, before, stage, int(checkpoint.name.rpartition("-")[2]) // steps if checkpoint else -1)
     record.resume()
     cpu = config.device == "cpu" or not torch.cuda.is_available()
@@ -200,7 +174,7 @@ def _run_stage(
     else:
         model, tokenizer = load(start or "")
         model = grpo.run(
-            _grpo_config(config, stage), config.seed, model, tokenizer, work, record, checkpoint=checkpoint, cpu=cpu
+            config.grpo_of(stage), config.seed, model, tokenizer, work, record, checkpoint=checkpoint, cpu=cpu
         )
     save(model, tokenizer, out / "stages" / stage)
     shutil.rmtree(work)

@@ -8,15 +8,14 @@ and the model folder. ``docs/training-at-scale.md`` has the commands and the ari
 
 import hashlib
 import json
-import os
 import random
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,18 +31,19 @@ from conductor_core.conductors import open_conductor
 from conductor_core.engine.pool import Pool, open_pool
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.events import EventSink
-from conductor_core.records.training import RECORD, Ended, Sample, Stage, Started, append, read_record
+from conductor_core.records.training import Ended, Sample, Stage, append, read_record
 from conductor_core.settings import Settings
 from conductor_core.training.answer_cache import AnswerCache
 from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoint, writing
 from conductor_core.training.config import GrpoConfig, RecursionConfig, Reward, TrainingConfig
 from conductor_core.training.cost_cap import CostCap
 from conductor_core.training.figures import Judged, figures
-from conductor_core.training.folder import begun_with, check_start
+from conductor_core.training.folder import begun_with
 from conductor_core.training.recorder import Record, Recorder, Show, without_console
 from conductor_core.training.run import Trained
 from conductor_core.training.scale_config import ScaleConfig, WorkersConfig
 from conductor_core.training.scale_prompts import Asked, Parents, draw_prompts, find_parents, load_tasks
+from conductor_core.training.scale_record import begin_record, now
 from conductor_core.training.scale_trainer import ScaleTrainer, StoppedElsewhere, arguments
 from conductor_core.training.worker_reward import Patience, Scored, WorkerReward
 
@@ -51,8 +51,6 @@ ANSWERS = "answers.sqlite3"
 """File of the workers' answers, in the output folder."""
 
 PARENTS = "parents.json"
-_MAY_CHANGE = frozenset(WorkersConfig.model_fields) - {"pool", "params", "inner_conductor"}
-"""Settings of the workers that a resumed training may have otherwise: caps, patience, prices."""
 
 
 def train(
@@ -66,7 +64,8 @@ def train(
     sink: EventSink | None = None,
     show: Show = lambda _: None,
 ) -> Trained:
-    """Runs the stages of ``config`` and leaves the model folder in ``out``. Every process of a launch calls it.
+    """Runs the stages of ``config`` and leaves the model folder in ``out``. Every process of a launch calls it;
+    whoever calls it holds ``out``.
 
     Args:
         start_from: model folder or hub id in place of the config's ``base``.
@@ -97,7 +96,7 @@ def train(
         if main is None:
             return Trained(out, "", stages[-1], 0.0, None, None)
         sha256 = _publish(out / "stages" / stages[-1], out)
-        ended = Ended(at=_now(), seconds=round(time.monotonic() - began, 1), model=str(out), sha256=sha256)
+        ended = Ended(at=now(), seconds=round(time.monotonic() - began, 1), model=str(out), sha256=sha256)
         with writing(out):
             append(out, ended)
         iterations = read_record(out).iterations(stages[-1])
@@ -117,7 +116,7 @@ def _checked(
             raise BadInput(f"config {config.name} has no stage {stop_after} to stop after; it has {', '.join(stages)}")
         stages = stages[: stages.index(stop_after) + 1]
     for stage in stages:
-        grpo = stage_config(config, stage)
+        grpo = config.grpo_of(stage)
         if grpo.rollout != "trl" or grpo.reward != Reward(kind="sampled") or grpo.guard.weight:
             raise BadInput(
                 f'config {config.name}, {stage}: with the table scale, rollout is "trl", reward.kind is "sampled", a '
@@ -129,13 +128,6 @@ def _checked(
             "and --dry-run shows every other part"
         )
     return config.scale, stages, start
-
-
-def stage_config(config: TrainingConfig, stage: Stage) -> GrpoConfig:
-    found = config.recursion if stage == "recursion" else config.grpo
-    if found is None:
-        raise ValueError(f"there is no stage {stage}")
-    return found
 
 
 @dataclass
@@ -161,7 +153,7 @@ def _opened(
 ) -> Iterator[_Main]:
     workers = scale.workers
     pool = _pool(workers, settings)
-    _begin_record(config, out, stages, begun_with(start), pool, resume=resume)
+    begin_record(config, out, stages, begun_with(start), pool, resume=resume)
     cache = AnswerCache(out / ANSWERS)
     reward = None
     try:
@@ -197,51 +189,11 @@ def _pool(workers: WorkersConfig, settings: Settings) -> Pool:
     return pool.with_params(dict.fromkeys(pool.workers, workers.params), settings) if workers.params else pool
 
 
-def _begin_record(
-    config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start: str, pool: Pool, *, resume: bool
-) -> None:
-    """Begins a record in ``out``, or makes sure that the one there is of the same training. Raises: BadInput."""
-    there = (out / RECORD).is_file()
-    if there and not resume:
-        raise BadInput(f"{out} holds a training: go on with it (--resume), or name another folder")
-    if resume and not there:
-        raise BadInput(f"{out} holds no training to go on with: leave out --resume")
-    asked = config.model_dump(mode="json")
-    if resume:
-        started = read_record(out).started
-        if started is None or _essence(started.config) != _essence(asked):
-            raise BadInput(f"{out} holds a training of another config or seed: go on with the one it was begun with")
-        check_start(out, started.started_from, start)
-        return
-    row = Started(
-        name=config.name,
-        at=_now(),
-        seed=config.seed,
-        config=asked,
-        simulated=pool.simulated,
-        machine=_machine(config),
-        agents=tuple(pool.workers),
-        planned={stage: stage_config(config, stage).iterations for stage in stages},
-        started_from=start,
-    )
-    with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
-        append(out, row)
-
-
-def _essence(config: Mapping[str, Any]) -> Any:
-    """The configuration without what may be changed on the way."""
-    copied = json.loads(json.dumps(config))
-    workers = copied.get("scale", {}).get("workers", {})
-    copied.get("scale", {})["workers"] = {name: value for name, value in workers.items() if name not in _MAY_CHANGE}
-    return copied
-
-
 def _prompts(
     config: TrainingConfig, stage: Stage, tasks: Sequence[Any], pool: Pool, out: Path, main: _Main | None
 ) -> list[Asked]:
     """The same on every process: what inner rounds are asked about is fixed in a file when the stage begins."""
-    grpo, workers = stage_config(config, stage), pool.specs
+    grpo, workers = config.grpo_of(stage), pool.specs
     if not isinstance(grpo, RecursionConfig):
         return draw_prompts(grpo, tasks, workers, config.seed)
     path = out / PARENTS
@@ -326,7 +278,7 @@ def _run_stage(
     show: Show,
 ) -> None:
     """Trains one stage and writes its folder. Raises: what stops the training, after a checkpoint is kept."""
-    state, grpo = PartialState(), stage_config(config, stage)
+    state, grpo = PartialState(), config.grpo_of(stage)
     work = out / "stages" / f"{stage}.checkpoints"
     if main is not None:
         with writing(work):
@@ -391,14 +343,3 @@ def _publish(folder: Path, out: Path) -> str:
             while block := file.read(1 << 24):
                 digest.update(block)
     return digest.hexdigest()
-
-
-def _machine(config: TrainingConfig) -> str:
-    state = PartialState()
-    device = torch.cuda.get_device_name() if state.device.type == "cuda" else f"CPU, {config.threads} threads"
-    processes = "" if state.num_processes == 1 else f"{state.num_processes} x "
-    return f"{processes}{device}, torch {torch.__version__}, {os.cpu_count()} cores"
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

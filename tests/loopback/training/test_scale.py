@@ -14,10 +14,12 @@ import pytest
 
 from conductor_core.cli.main import main
 from conductor_core.conductors.local import read_config as read_conductor
+from conductor_core.records.in_use import LOCK
 from conductor_core.records.training import RECORD, Iteration, read_record
 from conductor_core.training.answer_cache import AnswerCache
 from conductor_core.training.config import read_config
 from conductor_core.training.dry_run import MODEL, rehearsed, write_model
+from tests.support.holding import another_process
 from tests.support.provider import Answer, Call, Reply, ScriptedProvider, deterministic_answer, error
 
 pytestmark = pytest.mark.timeout(300)  # trainings, and processes that load torch, on a machine that may be busy
@@ -116,6 +118,17 @@ def test_a_dry_run_trains_with_the_rehearsal_pool_and_leaves_a_conductor(whole: 
     assert record.samples()
     assert read_conductor(out).prompt == "full"
     assert not list((out / "stages").glob("*.checkpoints"))
+
+
+def test_a_folder_that_another_process_trains_in_is_refused_untouched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "held"
+    out.mkdir()
+    with another_process(out) as pid:
+        assert main(["train", CONFIG, "--dry-run", "--out", str(out)]) == 2
+    assert f"is in use by another process ({pid} on " in capsys.readouterr().err
+    assert [path.name for path in out.iterdir()] == [LOCK]
 
 
 def test_a_training_whose_workers_fail_goes_on_to_the_same_curve(

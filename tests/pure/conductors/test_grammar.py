@@ -1,5 +1,7 @@
 import itertools
+import re
 from functools import cache
+from random import Random
 
 import pytest
 import xgrammar
@@ -67,9 +69,11 @@ def test_the_stop_is_offered_only_in_a_recursion() -> None:
 
 
 BOOK = (
-    'usual ::= "Solve {question}" | "Check it"\nusual_opening ::= "Solve {question}"\nagain ::= "Look once more"\n'
-    'anew ::= "Solve {question} anew"\nanew_opening ::= "Solve {question} anew"\nthought_line ::= "So."\n'
-    'usual_done ::= "solved"\nagain_done ::= "looked at again"'
+    'usual1 ::= "Solve {question}" | "Check it"\nusual_opening1 ::= "Solve {question}"\nagain ::= "Look once more"\n'
+    'anew1 ::= "Solve {question} anew"\nanew_opening1 ::= "Solve {question} anew"\ntask_head1 ::= "A task"\n'
+    'usual2 ::= "Prove {question}"\nusual_opening2 ::= "Prove {question}"\ntask_head2 ::= "A proof"\n'
+    'anew2 ::= "Prove {question} anew"\nanew_opening2 ::= "Prove {question} anew"\n'
+    'done ::= "solved" | "checked"\nagain_done ::= "looked at again"\nstop_thought ::= "It is settled."'
 )
 
 
@@ -90,9 +94,9 @@ def test_a_phrase_book_speaks_of_another_round_to_the_conductor_at_the_end_alone
     ids: str, subtasks: str, access: str, legal: bool
 ) -> None:
     shape = PlanShape((0, 1, 2), 3, task_first=True, phrases=BOOK, recursion=True)
-    assert accepts(shape, plan(ids, subtasks, access, "So.\n")) is legal
+    assert accepts(shape, plan(ids, subtasks, access, "A task: solved by model 0.\n")) is legal
     never = PlanShape((0, 1), 3, task_first=True, phrases=BOOK)
-    assert accepts(never, plan(ids, subtasks, access, "So.\n")) is (legal and "2" not in ids)
+    assert accepts(never, plan(ids, subtasks, access, "A task: solved by model 0.\n")) is (legal and "2" not in ids)
 
 
 def test_the_first_instruction_can_be_made_to_hold_the_task() -> None:
@@ -120,14 +124,14 @@ def test_two_digit_ordinals_and_steps() -> None:
 class RandomWriter:
     """Draws one allowed byte after the other, as a model that knows nothing would, under the budget's forcing."""
 
-    def __init__(self, shape: PlanShape, limit: int, seed: st.DataObject) -> None:
-        self.shape, self.limit, self.seed = shape, limit, seed
+    def __init__(self, shape: PlanShape, limit: int, random: Random) -> None:
+        self.shape, self.limit, self.random = shape, limit, random
 
     def write(self) -> tuple[str, int]:
         matcher = xgrammar.GrammarMatcher(_compiled(self.shape), terminate_without_stop_token=True)
         mask = xgrammar.allocate_token_bitmask(1, 257)
-        budget = PlanBudget(self.shape.max_steps, task_first=self.shape.task_first)
-        random = self.seed.draw(st.randoms(use_true_random=False))
+        casts = bool(self.shape.phrases)
+        budget = PlanBudget(self.shape.max_steps, task_first=self.shape.task_first, thought_casts=casts)
         text, used = b"", 0
         while not matcher.is_terminated() and used < self.limit + 50:
             forced = budget(text.decode("utf-8", "ignore"), used, self.limit)
@@ -137,7 +141,7 @@ class RandomWriter:
             matcher.fill_next_token_bitmask(mask)
             words = mask[0].tolist()
             allowed = [byte for byte in range(256) if words[byte // 32] >> byte % 32 & 1]
-            byte = random.choice(allowed)
+            byte = self.random.choice(allowed)
             assert matcher.accept_token(byte)
             text, used = text + bytes([byte]), used + 1
         return text.decode(), used
@@ -157,7 +161,7 @@ def test_even_a_byte_at_a_time_plans_are_whole_within_the_limit(
 ) -> None:
     shape = PlanShape(choices=tuple(range(choices)), max_steps=max_steps, may_stop=may_stop, task_first=task_first)
     limit = least_tokens(max_steps) + spare
-    text, used = RandomWriter(shape, limit, data).write()
+    text, used = RandomWriter(shape, limit, data.draw(st.randoms(use_true_random=False))).write()
     assert used <= limit
     parsed = parse_completion(text)
     assert not parsed.faults
@@ -165,6 +169,54 @@ def test_even_a_byte_at_a_time_plans_are_whole_within_the_limit(
         assert not validate(parsed, [f"w{i}" for i in range(choices)], max_steps=max_steps).faults
         assert parsed.steps is not None
         assert not task_first or "{question}" in str(parsed.steps[0].instruction)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32), max_steps=st.integers(1, 4), recursion=st.booleans(), inner=st.booleans())
+def test_who_does_what_in_the_thought_is_who_does_it_in_the_plan(
+    seed: int, max_steps: int, recursion: bool, inner: bool
+) -> None:
+    choices = (0, 1, 2) if recursion else (0, 1)
+    shape = PlanShape(choices, max_steps, may_stop=inner, task_first=True, phrases=BOOK, recursion=recursion)
+    text, _ = RandomWriter(shape, 10_000, Random(seed)).write()
+    parsed, thought = parse_completion(text), text.partition("\n")[0]
+    assert parsed.is_stop == (thought == "It is settled.")
+    if not parsed.is_stop:
+        assert not validate(parsed, ["a", "b"], max_steps=max_steps, allow_recursion=recursion).faults
+        assert [step.agent for step in parsed.steps or ()] == [int(each) for each in re.findall(r"\d+", thought)]
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_instructions_speak_of_the_kind_of_task_that_the_thought_names(inner: bool) -> None:
+    shape = PlanShape((0, 1), 3, may_stop=inner, task_first=True, phrases=BOOK)
+    anew = " anew" if inner else ""
+    for kind, verb in (("task", "Solve"), ("proof", "Prove")):
+        thought = f"A {kind}: solved by model 0.\n"
+        assert accepts(shape, plan("0", f'"{verb} {{question}}{anew}"', "[]", thought))
+        other = "Prove" if verb == "Solve" else "Solve"
+        assert not accepts(shape, plan("0", f'"{other} {{question}}{anew}"', "[]", thought))
+
+
+@pytest.mark.parametrize(
+    ("thought", "legal"),
+    [
+        ("A task: solved by model 0.", True),
+        ("A proof: solved by models 0, 1 and 0.", True),
+        ("A task: solved by models 0 and 1, checked by model 1.", True),
+        ("A task: solved by model 0, looked at again by model 2.", True),
+        ("A task: solved by models 0 and 1, looked at again by model 2.", True),
+        ("A task: solved by models 0, 1 and 0, checked by model 1.", False),
+        ("A task: solved by models 0, 1 and 0, looked at again by model 2.", False),
+        ("A task: looked at again by model 2.", False),
+        ("A task: looked at again by model 0.", False),
+        ("A task: solved by model 2.", False),
+        ("A task: solved by models 0.", False),
+        ("It is settled.", False),
+    ],
+)
+def test_the_thought_names_as_many_as_there_may_be_steps(thought: str, legal: bool) -> None:
+    matcher = xgrammar.GrammarMatcher(_compiled(PlanShape((0, 1, 2), 3, phrases=BOOK, recursion=True)))
+    assert matcher.accept_string(f"{thought}\nmodel_id = [") is legal
 
 
 def test_the_schema_says_the_same_of_agents_and_lengths() -> None:
