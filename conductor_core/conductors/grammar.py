@@ -40,7 +40,7 @@ class PlanShape:
         task_first: whether the first instruction must hold the task (``{question}``): a lost model may forget it.
         phrases: what this model was taught to say, as rules in GBNF; empty: any text. For groups of tasks, numbered
             from 1, ``task_headN`` says what kind of task it is, and ``usualN``, or in inner rounds ``anewN``, are the
-            instructions for it; ``usual_openingN`` and ``anew_openingN`` are those that hold the task. For all groups:
+            instructions for it; with ``usual_openingN`` or ``anew_openingN`` a plan begins. For all groups:
             ``again``, the instruction of a recursion; what a worker does (``done``), what the Conductor does
             (``again_done``), and why a recursion ends (``stop_thought``). With phrases the line of thought names the
             kind of task, of which all instructions then speak, and who does what, at most ``max_steps`` agents.

@@ -28,7 +28,10 @@ _QUESTIONS_OF_A_FAMILY = 8
 
 @cache
 def phrase_rules() -> str:
-    """The rules, in GBNF, that ``conductors.grammar.PlanShape.phrases`` speaks of. A group: nouns of the same kinds."""
+    """The rules, in GBNF, that ``conductors.grammar.PlanShape.phrases`` speaks of. A group: nouns of the same kinds.
+
+    A plan opens with words that hold the task and speak of nothing above.
+    """
     slots: Mapping[str, tuple[str, ...]] = {"ordinal": ORDINALS, "number": NUMBERS, "half": ("first", "second")}
     lines = [f"again ::= {_sequence(table('plans')['again'], slots)}"]
     shared: dict[str, str] = {}
@@ -41,7 +44,7 @@ def phrase_rules() -> str:
                 text: _rule(text.replace("<noun>", f"<{noun}>"), shared, {**slots, noun: nouns}) for text in templates
             }
             lines.append(f"{name}{group} ::= {' | '.join(rules.values())}")
-            opening = (rule for text, rule in rules.items() if QUESTION in text)
+            opening = (rule for text, rule in rules.items() if QUESTION in text and "above" not in text)
             lines.append(f"{name}_opening{group} ::= {' | '.join(opening)}")
     lines += shared.values()
     lines += _thought_rules(slots)
