@@ -24,6 +24,7 @@ SUBTASKS = "subtasks = ["
 ACCESS = "access_list = ["
 STOP = f"{MODEL_ID}]\n{SUBTASKS}]\n{ACCESS}]"
 
+_GROUP = re.compile(r"^task_head(\d+) ::=", re.MULTILINE)
 _ORDINAL = re.compile(r"\d+")
 _REASONING_CHARACTERS = 1500
 _INSTRUCTION_CHARACTERS = 800
@@ -37,11 +38,12 @@ class PlanShape:
         choices: ordinals that ``model_id`` may hold: the workers', and the Conductor's own where recursion is allowed.
         may_stop: whether three empty lists are offered (they end a recursion): in inner rounds.
         task_first: whether the first instruction must hold the task (``{question}``): a lost model may forget it.
-        phrases: what this model was taught to say, as rules in GBNF; empty: any text. They define the instructions
-            ``usual``, ``anew`` (of inner rounds) and ``again`` (of a recursion), of the former two those that hold the
-            task, ``usual_opening`` and ``anew_opening``; for the line of thought the kind of task, ``task_head``, what
-            a worker does, ``done``, what the Conductor does, ``again_done``, and why a recursion ends,
-            ``stop_thought``. With phrases the line of thought says who does what, at most ``max_steps`` agents.
+        phrases: what this model was taught to say, as rules in GBNF; empty: any text. For groups of tasks, numbered
+            from 1, ``task_headN`` says what kind of task it is, and ``usualN``, or in inner rounds ``anewN``, are the
+            instructions for it; with ``usual_openingN`` or ``anew_openingN`` a plan begins. For all groups:
+            ``again``, the instruction of a recursion; what a worker does (``done``), what the Conductor does
+            (``again_done``), and why a recursion ends (``stop_thought``). With phrases the line of thought names the
+            kind of task, of which all instructions then speak, and who does what, at most ``max_steps`` agents.
         recursion: whether the Conductor's own ordinal is among ``choices``, as the last. With ``phrases`` another round
             is then spoken of to the Conductor alone, and it can only be the last step, which reads an earlier one.
         bounded: whether the grammar itself bounds the length of free text, where no ``PlanBudget`` can. Counting
@@ -68,16 +70,10 @@ def plan_grammar(shape: PlanShape) -> str:
     """The grammar in GBNF, rule ``root``."""
     thoughts = f"{{1,{_REASONING_CHARACTERS}}}" if shape.bounded else "+"
     characters = f"{{0,{_INSTRUCTION_CHARACTERS}}}" if shape.bounded else "*"
-    held_back = shape.recursion and bool(shape.phrases)
-    lists = [f"plan{steps}" for steps in range(1, shape.max_steps + 1)]
-    lists += ["stop"] * (shape.may_stop and not shape.phrases)
     rules = [
-        f'root ::= reasoning "{MODEL_ID}" ({" | ".join(lists)}){_ending(shape)}',
-        rf'reasoning ::= task_head ": " cast{shape.max_steps} ".\n"'
-        if shape.phrases
-        else rf'reasoning ::= "" | thought{thoughts} "\n"',
+        f"root ::= {' | '.join(_openings(shape, thoughts))}",
         r'thought ::= [^_`\x00-\x08\x0b-\x1f\x7f\ud800-\udfff] | "_" [^_i`\x00-\x1f\x7f\ud800-\udfff]',
-        f"worker ::= {_any_of(shape.choices[:-1] if held_back else shape.choices)}",
+        f"worker ::= {_any_of(shape.choices[:-1] if _held_back(shape) else shape.choices)}",
         *_texts(shape, characters),
         # It begins with a letter or with the macro's brace: a lost model else writes bare punctuation.
         r"visible ::= [^\x00-@\[-`|-\x7f\u00a0\u2000-\u206f\u3000-\u303f\ud800-\udfff]",
@@ -85,19 +81,48 @@ def plan_grammar(shape: PlanShape) -> str:
     ]
     for index in range(shape.max_steps):
         rules += _access_rules(index)
-    for steps in range(1, shape.max_steps + 1):
-        first = "first" if shape.task_first else "instruction"
-        workers = ["worker"] * steps
-        instructions = [first, *["instruction"] * (steps - 1)]
-        access = [f"access{index}" for index in range(steps)]
-        plans = [_lists(workers, instructions, access)]
-        if held_back and steps > 1:
-            itself = [*workers[:-1], f'"{shape.choices[-1]}"']
-            plans.append(_lists(itself, [*instructions[:-1], "another_round"], [*access[:-1], f"reads{steps - 1}"]))
-        rules.append(f"plan{steps} ::= {' | '.join(plans)}")
+    for group in _groups(shape):
+        rules += _plan_rules(shape, group)
     if shape.may_stop:
         rules.append(rf'stop ::= "]\n{SUBTASKS}]\n{ACCESS}]"')
     return "\n".join(rules) + "\n"
+
+
+def _held_back(shape: PlanShape) -> bool:
+    """Whether the Conductor's own ordinal is kept to a last step that speaks of another round."""
+    return shape.recursion and bool(shape.phrases)
+
+
+def _groups(shape: PlanShape) -> list[str]:
+    """The numbers of the groups of tasks that the phrases tell apart; one without a number for any text."""
+    return _GROUP.findall(shape.phrases) if shape.phrases else [""]
+
+
+def _openings(shape: PlanShape, thoughts: str) -> Iterator[str]:
+    """Reasoning and the beginning of the lists, then a plan; or the end of a recursion, with phrases for a reason."""
+    for group in _groups(shape):
+        plans = [f"plan{group}x{steps}" for steps in range(1, shape.max_steps + 1)]
+        if shape.phrases:
+            yield rf'task_head{group} ": " cast{shape.max_steps} ".\n{MODEL_ID}" ({" | ".join(plans)})'
+        else:
+            lists = [*plans, *["stop"] * shape.may_stop]
+            yield rf'("" | thought{thoughts} "\n") "{MODEL_ID}" ({" | ".join(lists)})'
+    if shape.phrases and shape.may_stop:
+        yield rf'stop_thought "\n{MODEL_ID}" stop'
+
+
+def _plan_rules(shape: PlanShape, group: str) -> Iterator[str]:
+    """The lists of a plan of 1, 2, .. steps."""
+    for steps in range(1, shape.max_steps + 1):
+        first = f"first{group}" if shape.task_first else f"instruction{group}"
+        workers = ["worker"] * steps
+        instructions = [first, *[f"instruction{group}"] * (steps - 1)]
+        access = [f"access{index}" for index in range(steps)]
+        plans = [_lists(workers, instructions, access)]
+        if _held_back(shape) and steps > 1:
+            itself = [*workers[:-1], f'"{shape.choices[-1]}"']
+            plans.append(_lists(itself, [*instructions[:-1], "another_round"], [*access[:-1], f"reads{steps - 1}"]))
+        yield f"plan{group}x{steps} ::= {' | '.join(plans)}"
 
 
 def _lists(workers: Sequence[str], instructions: Sequence[str], access: Sequence[str]) -> str:
@@ -109,11 +134,11 @@ def _lists(workers: Sequence[str], instructions: Sequence[str], access: Sequence
 def _texts(shape: PlanShape, characters: str) -> list[str]:
     """Rules for an instruction, and for the first one."""
     if shape.phrases:
-        round_words = "anew" if shape.may_stop else "usual"
+        words = "anew" if shape.may_stop else "usual"
         return [
-            rf'instruction ::= "\"" {round_words} "\""',
+            *(rf'instruction{group} ::= "\"" {words}{group} "\""' for group in _groups(shape)),
+            *(rf'first{group} ::= "\"" {words}_opening{group} "\""' for group in _groups(shape)),
             r'another_round ::= "\"" again "\""',
-            rf'first ::= "\"" {round_words}_opening "\""',
             *_cast_rules(shape),
             shape.phrases,
         ]
@@ -121,11 +146,6 @@ def _texts(shape: PlanShape, characters: str) -> list[str]:
         rf'instruction ::= "\"" visible character{characters} "\""',
         rf'first ::= "\"" (visible character{characters})? "{QUESTION}" character{characters} "\""',
     ]
-
-
-def _ending(shape: PlanShape) -> str:
-    """With phrases, a recursion is ended for a reason that is given, and only so."""
-    return rf' | stop_thought "\n{MODEL_ID}" stop' if shape.phrases and shape.may_stop else ""
 
 
 def _cast_rules(shape: PlanShape) -> Iterator[str]:

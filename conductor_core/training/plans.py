@@ -8,7 +8,7 @@ keeps to the step limit, and every step either holds the task (``{question}``) o
 import random
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from conductor_core.conductors.seating import SEATS
@@ -138,6 +138,7 @@ def draw_repair(
     """A plan for an inner round whose last response is in doubt; in other words than those of a first round, for an
     identical call would be answered identically. ``best_of``: as for ``draw_plan``.
     """
+    task = replace(task, way=None)  # how to work was said for the first round
     variants = table("plans")["repair"]
     if task.rehearsal is None or best_of == 1:
         return _written(task, _with_main_role(_fitting(variants, "hard", max_steps), task), present, rng)

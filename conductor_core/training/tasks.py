@@ -68,7 +68,7 @@ NOUNS = {
     "olympiad": "contest problem",
     "proof": "proof",
 }
-_NAMED_BY_TOPIC = frozenset({"maths", "choice", "science"})
+NAMED_BY_TOPIC = frozenset({"maths", "choice", "science"})
 _TEMPLATE_KINDS = {"algebra": "maths", "geometry": "maths", "counting": "maths", "program": "code"}
 
 
@@ -100,7 +100,7 @@ def _from_template(name: str, source: Source) -> Task:
     template = rng.choice(entry[difficulty])
     if entry.get("fan") and "<a> vs" in template:
         template = "<a> vs <b> vs <c>" if parts > 2 else "<a> vs <b>: <aspect>, <aspect>?"
-    noun = str(table("topics")[topic]["noun"]) if kind in _NAMED_BY_TOPIC else NOUNS[kind]
+    noun = str(table("topics")[topic]["noun"]) if kind in NAMED_BY_TOPIC else NOUNS[kind]
     if kind == "maths" and name not in ("algebra", topic) and rng.random() < 0.5:
         noun = str(table("topics")[name]["noun"])
     return Task(kind, noun, difficulty, source.fill(template), parts)

@@ -69,8 +69,10 @@ def test_the_stop_is_offered_only_in_a_recursion() -> None:
 
 
 BOOK = (
-    'usual ::= "Solve {question}" | "Check it"\nusual_opening ::= "Solve {question}"\nagain ::= "Look once more"\n'
-    'anew ::= "Solve {question} anew"\nanew_opening ::= "Solve {question} anew"\ntask_head ::= "A task" | "A proof"\n'
+    'usual1 ::= "Solve {question}" | "Check it"\nusual_opening1 ::= "Solve {question}"\nagain ::= "Look once more"\n'
+    'anew1 ::= "Solve {question} anew"\nanew_opening1 ::= "Solve {question} anew"\ntask_head1 ::= "A task"\n'
+    'usual2 ::= "Prove {question}"\nusual_opening2 ::= "Prove {question}"\ntask_head2 ::= "A proof"\n'
+    'anew2 ::= "Prove {question} anew"\nanew_opening2 ::= "Prove {question} anew"\n'
     'done ::= "solved" | "checked"\nagain_done ::= "looked at again"\nstop_thought ::= "It is settled."'
 )
 
@@ -182,6 +184,17 @@ def test_who_does_what_in_the_thought_is_who_does_it_in_the_plan(
     if not parsed.is_stop:
         assert not validate(parsed, ["a", "b"], max_steps=max_steps, allow_recursion=recursion).faults
         assert [step.agent for step in parsed.steps or ()] == [int(each) for each in re.findall(r"\d+", thought)]
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_instructions_speak_of_the_kind_of_task_that_the_thought_names(inner: bool) -> None:
+    shape = PlanShape((0, 1), 3, may_stop=inner, task_first=True, phrases=BOOK)
+    anew = " anew" if inner else ""
+    for kind, verb in (("task", "Solve"), ("proof", "Prove")):
+        thought = f"A {kind}: solved by model 0.\n"
+        assert accepts(shape, plan("0", f'"{verb} {{question}}{anew}"', "[]", thought))
+        other = "Prove" if verb == "Solve" else "Solve"
+        assert not accepts(shape, plan("0", f'"{other} {{question}}{anew}"', "[]", thought))
 
 
 @pytest.mark.parametrize(

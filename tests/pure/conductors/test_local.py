@@ -120,9 +120,9 @@ def test_a_conductor_json_that_cannot_be_used_is_refused(tmp_path: Path, text: s
 def test_a_phrase_book_of_another_version_is_refused_by_its_missing_rules(tmp_path: Path) -> None:
     folder = random_model(tmp_path)
     (folder / "conductor.json").write_text("{}")
-    rules = ["usual", "opening", "again", "done"]
+    rules = ["usual1", "opening1", "again", "done"]
     (folder / "phrases.gbnf").write_text("".join(f'{rule} ::= "Solve it"\n' for rule in rules))
     with pytest.raises(
-        UnknownConductor, match=r"lacks the rules usual_opening, anew, .*, stop_thought: .* train it again"
+        UnknownConductor, match=r"lacks the rules task_head1, usual_opening1, .*, stop_thought: .* train it again"
     ):
         open_conductor(str(folder), Settings())

@@ -69,3 +69,23 @@ def test_another_round_and_absent_workers_are_not_spoken_of_where_they_are_not_o
     plan = thought + 'check it for gaps: {question}"]\naccess_list = [[]]'
     assert accepts(plan, recursion=False, choices=7)
     assert not accepts(plan, recursion=False, choices=3)
+
+
+def test_a_plan_begins_with_words_that_speak_of_nothing_above() -> None:
+    thought = "A proof: solved by model 0, checked by model 1.\nmodel_id = [0, 1]\n"
+    gaps = '"Find the gaps in the proof above and write the corrected proof of: {question}"'
+    whole = '"Write a complete proof with each step justified: {question}"'
+    assert accepts(f"{thought}subtasks = [{whole}, {gaps}]\naccess_list = [[], [0]]")
+    assert not accepts(f"{thought}subtasks = [{gaps}, {whole}]\naccess_list = [[], [0]]")
+
+
+@pytest.mark.parametrize(
+    ("noun", "other"), [("translation", "word problem"), ("chemistry question", "decision"), ("proof", "summary")]
+)
+def test_a_plan_speaks_of_one_kind_of_task(noun: str, other: str) -> None:
+    def plan(named: str) -> str:
+        words = f"Solve this {named}, check the result by another route and give the final answer: {{question}}"
+        return f'A simple {noun}: solved by model 0.\nmodel_id = [0]\nsubtasks = ["{words}"]\naccess_list = [[]]'
+
+    assert accepts(plan(noun))
+    assert not accepts(plan(other))
