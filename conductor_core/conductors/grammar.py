@@ -266,7 +266,10 @@ class PlanBudget:
 
 
 def _cast(thought: str) -> str | None:
-    """The list of the agents that a line of thought names, up to where the next token may begin: after ``[``."""
+    """What follows ``model_id = [`` for the agents that a line of thought names; None if it names none.
+
+    It ends before the next ``[``, which may be one token with what comes after it.
+    """
     named = _ORDINAL.findall(thought.partition(": ")[2])
     return f"{', '.join(named)}]\n{SUBTASKS.removesuffix(' [')}" if named else None
 

@@ -21,8 +21,17 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 
 PHRASES = "phrases.gbnf"
-_NEEDED_RULES = ("task_head1", "usual1", "usual_opening1", "anew1", "anew_opening1", "again")
-_NEEDED_IN_THOUGHTS = ("done", "again_done", "stop_thought")
+_NEEDED_RULES = (
+    "task_head1",
+    "usual1",
+    "usual_opening1",
+    "anew1",
+    "anew_opening1",
+    "again",
+    "done",
+    "again_done",
+    "stop_thought",
+)
 RETRY_TEMPERATURE = 0.7
 """A second attempt of a greedy Conductor would repeat the first word by word."""
 
@@ -61,8 +70,7 @@ def read_config(folder: Path) -> LocalConfig:
         raise UnknownConductor(f"{path} cannot be used: {where}: {fault['msg']}") from error
     except (OSError, ValueError) as error:
         raise UnknownConductor(f"{path} cannot be read as JSON: {error}") from error
-    needed = (*_NEEDED_RULES, *_NEEDED_IN_THOUGHTS) if taught else ()
-    if missing := [rule for rule in needed if f"\n{rule} ::=" not in f"\n{taught}"]:
+    if missing := [rule for rule in _NEEDED_RULES if taught and f"\n{rule} ::=" not in f"\n{taught}"]:
         raise UnknownConductor(
             f"{phrases} lacks the rules {', '.join(missing)}: its model is of another version: train it again, "
             "or take the phrases.gbnf of this version's tiny Conductor if it was trained on the same corpus"
