@@ -300,7 +300,8 @@ def _typed(source: Source) -> Task:
     """A request as somebody typed it."""
     asked = source.rng.choice(typed_requests())
     kind = _TEMPLATE_KINDS.get(asked.kind, asked.kind)
-    return Task(kind, NOUNS[kind], asked.difficulty, asked.text, asked.parts)
+    noun = str(table("topics")[asked.topic]["noun"]) if asked.topic else NOUNS[kind]
+    return Task(kind, noun, asked.difficulty, asked.text, asked.parts)
 
 
 _BUILT: dict[str, Callable[[Source], Task]] = {

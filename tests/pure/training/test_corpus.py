@@ -17,7 +17,7 @@ from conductor_core.rehearsal.exact import success_chance
 from conductor_core.rehearsal.families import Difficulty
 from conductor_core.training.corpus import Example, draw_example, examples
 from conductor_core.training.plans import draw_plan
-from conductor_core.training.tasks import NOUNS, Task, draw_task, rehearsal_task
+from conductor_core.training.tasks import NAMED_BY_TOPIC, NOUNS, Task, draw_task, rehearsal_task
 from conductor_core.training.wording import table
 from conductor_core.training.wording.requests import typed_requests
 from conductor_core.workflow.model import QUESTION, Workflow
@@ -142,7 +142,7 @@ def test_none_of_the_typed_requests_is_nearly_one_that_is_measured() -> None:
     asked = [_words(text) for of_kind in measured.values() for text in of_kind["requests"]]
     typed = [_words(each.text) for each in typed_requests()]
     assert len(asked) == 175
-    assert len(typed) == len({each.text.lower() for each in typed_requests()}) > 2000
+    assert len(typed) == len({each.text.lower() for each in typed_requests()}) > 4000
     assert max(len(one & other) / len(one | other) for one in asked for other in typed) < 0.5
 
 
@@ -152,6 +152,7 @@ def test_every_typed_request_has_a_plan_of_its_kind(max_steps: int) -> None:
     for each in typed_requests():
         kind = "code" if each.kind == "program" else each.kind
         assert kind in plans["fan"] if each.parts else kind in plans
+        assert (kind in NAMED_BY_TOPIC) == (each.topic in table("topics"))
         task = Task(kind, NOUNS[kind], each.difficulty, each.text, each.parts)
         assert 1 <= len(draw_plan(task, range(len(SEATS)), max_steps, random.Random(1)).steps) <= max_steps
 
