@@ -13,6 +13,7 @@ import asyncio
 import json
 import platform
 import random
+import re
 import statistics
 import sys
 import time
@@ -28,6 +29,7 @@ from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.engine.pool import read_specs
 from conductor_core.settings import Settings
 from conductor_core.training import readable
+from conductor_core.training.wording import table
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import topology
@@ -50,6 +52,17 @@ PROMPT_OF: dict[str, Callable[[dict[str, Any]], str]] = {
     "humaneval": lambda row: str(row["prompt"]),
 }
 """How a row of each file is put as a task. The answer is never part of it."""
+_MATHS = r"algebra|geometry|number theory|counting|probability|trigonometry|calculus|statistics|contest|calculation"
+FITTING = {
+    "gsm8k": rf"word problem|{_MATHS}",
+    "math500": rf"word problem|{_MATHS}",
+    "aime24": rf"word problem|logic puzzle|{_MATHS}",
+    "humaneval": "programming task",
+    "mmlu_stem": "|".join(str(topic["noun"]) for topic in table("topics").values()),
+}
+"""How the line of thought names what each file holds; a question of MMLU by its subject, or one near to it."""
+_OF_OPTIONS = r"option|letter|choice"
+"""What the instructions for multiple choice speak of, and those for open questions of the same subjects do not."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +78,19 @@ class Outcome:
     warnings: tuple[str, ...]
     unreadable: tuple[str, ...]
     duration_ms: float
+
+    @property
+    def thought(self) -> str:
+        return self.completion.partition("\n")[0]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the plan takes the prompt for the kind of task that it is."""
+        if self.workflow is None:
+            return False
+        of_options = any(re.search(_OF_OPTIONS, step.instruction) for step in self.workflow.steps)
+        named = re.search(FITTING[self.dataset], self.thought.partition(":")[0]) is not None
+        return named and of_options == (self.dataset == "mmlu_stem")
 
 
 def draw(folder: Path, n: int, seed: int) -> list[tuple[str, str]]:
@@ -146,8 +172,9 @@ def _shapes(outcomes: Sequence[Outcome]) -> str:
             steps = statistics.fmean(len(flow.steps) for flow in flows) if flows else 0.0
             shapes = _counts(topology(flow) for flow in flows)
             counts = ", ".join(f"{k}: {v}" for k, v in sorted(Counter(len(flow.steps) for flow in flows).items()))
-            rows.append((name, len(own), f"{len(flows) / len(own):.1%}", f"{steps:.2f}", counts, shapes))
-    return _table(("data set", "prompts", "valid", "mean steps", "plans by steps", "topologies"), rows)
+            fitting = f"{sum(each.fits for each in own) / len(own):.0%}"
+            rows.append((name, len(own), f"{len(flows) / len(own):.1%}", fitting, f"{steps:.2f}", counts, shapes))
+    return _table(("data set", "prompts", "valid", "fitting kind", "mean steps", "plans by steps", "topologies"), rows)
 
 
 def _agents(outcomes: Sequence[Outcome], agents: Sequence[WorkerSpec]) -> str:
@@ -173,12 +200,11 @@ def _samples(outcomes: Sequence[Outcome]) -> str:
     for name in PROMPT_OF:
         each = next((each for each in outcomes if each.dataset == name and each.workflow is not None), None)
         if each is not None and each.workflow is not None:
-            thought = each.completion.partition("\n")[0]
             steps = "\n".join(
                 f"{i}. **{step.agent}**, reads {_reads(step)}: {step.instruction}"
                 for i, step in enumerate(each.workflow.steps)
             )
-            shown.append(f"**{name}** (the first drawn): {thought}\n\n{steps}")
+            shown.append(f"**{name}** (the first drawn): {each.thought}\n\n{steps}")
     return "\n\n".join(shown)
 
 
@@ -206,6 +232,8 @@ def report(outcomes: Sequence[Outcome], free: Sequence[Outcome], agents: Sequenc
         f"- Without the grammar: {free_valid} of {len(free)}.",
         f"- {statistics.median(durations):.0f} ms a plan (median), {durations[int(len(durations) * 0.95)]:.0f} ms at",
         "  the 95th percentile, on a machine of two cores that others used at the same time.",
+        f"- {sum(each.fits for each in outcomes)} plans take the prompt for the kind of task that it is, by the noun",
+        "  in the line of thought and, for multiple choice, by instructions that speak of options.",
         f"- {len(wordings)} different instructions.",
         f"- {sum(bool(each.unreadable) for each in outcomes)} plans hold an instruction that the check of wording",
         "  objects to (`conductor_core/training/readable.py`: repetitions, words never taught, broken macros, nothing",

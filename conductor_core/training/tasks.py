@@ -13,7 +13,7 @@ from typing import Literal
 from conductor_core.rehearsal.families import FAMILIES, RehearsalTask, generate
 from conductor_core.training.source import Source, joined, made_up_word
 from conductor_core.training.wording import table
-from conductor_core.training.wording.requests import typed_requests
+from conductor_core.training.wording.requests import TypedRequest, typed_requests
 
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "medium", "hard")
@@ -297,8 +297,11 @@ def rehearsal_task(known: RehearsalTask) -> Task:
 
 
 def _typed(source: Source) -> Task:
-    """A request as somebody typed it."""
-    asked = source.rng.choice(typed_requests())
+    return typed_task(source.rng.choice(typed_requests()))
+
+
+def typed_task(asked: TypedRequest) -> Task:
+    """A request as somebody typed it, as a task of the corpus."""
     kind = _TEMPLATE_KINDS.get(asked.kind, asked.kind)
     noun = str(table("topics")[asked.topic]["noun"]) if asked.topic else NOUNS[kind]
     return Task(kind, noun, asked.difficulty, asked.text, asked.parts)

@@ -17,7 +17,7 @@ from conductor_core.rehearsal.exact import success_chance
 from conductor_core.rehearsal.families import Difficulty
 from conductor_core.training.corpus import Example, draw_example, examples
 from conductor_core.training.plans import draw_plan
-from conductor_core.training.tasks import NAMED_BY_TOPIC, NOUNS, Task, draw_task, rehearsal_task
+from conductor_core.training.tasks import NAMED_BY_TOPIC, draw_task, rehearsal_task, typed_task
 from conductor_core.training.wording import table
 from conductor_core.training.wording.requests import typed_requests
 from conductor_core.workflow.model import QUESTION, Workflow
@@ -150,10 +150,9 @@ def test_none_of_the_typed_requests_is_nearly_one_that_is_measured() -> None:
 def test_every_typed_request_has_a_plan_of_its_kind(max_steps: int) -> None:
     plans = table("plans")
     for each in typed_requests():
-        kind = "code" if each.kind == "program" else each.kind
-        assert kind in plans["fan"] if each.parts else kind in plans
-        assert (kind in NAMED_BY_TOPIC) == (each.topic in table("topics"))
-        task = Task(kind, NOUNS[kind], each.difficulty, each.text, each.parts)
+        task = typed_task(each)
+        assert task.kind in plans["fan"] if task.parts else task.kind in plans
+        assert (task.kind in NAMED_BY_TOPIC) == (each.topic in table("topics"))
         assert 1 <= len(draw_plan(task, range(len(SEATS)), max_steps, random.Random(1)).steps) <= max_steps
 
 
