@@ -12,7 +12,6 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar, cast
@@ -30,6 +29,7 @@ from conductor_core.evaluation.runner import CapReached, Caps, Evaluation, Spend
 from conductor_core.evaluation.suites import load_suite
 from conductor_core.evaluation.tasks import Suite
 from conductor_core.events import Limits
+from conductor_core.records import now
 from conductor_core.records.evaluation import FIT_PREFIX, EvaluationPlan, Outcome
 from conductor_core.records.in_use import release
 from conductor_core.settings import Settings
@@ -169,7 +169,7 @@ def _plan(fit: Fit) -> EvaluationPlan:
     together = hashlib.sha256(json.dumps([made_with, fit.seed, fit.database]).encode()).hexdigest()
     return EvaluationPlan(
         name=f"{FIT_PREFIX}{suite.name}-{together[:12]}",
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        at=now(),
         suite=suite.name,
         split=suite.split,
         tasks=len(suite.tasks),

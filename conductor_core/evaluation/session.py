@@ -25,6 +25,7 @@ from conductor_core.evaluation.runner import CapReached, Caps, Evaluation, Spend
 from conductor_core.evaluation.suites import load_suite
 from conductor_core.evaluation.tasks import Suite
 from conductor_core.events import EventSink, Limits
+from conductor_core.records import now
 from conductor_core.records.evaluation import FIT_PREFIX, EvaluationPlan, Outcome, Summary, read_record
 from conductor_core.settings import Settings
 
@@ -131,7 +132,7 @@ def prepare(choices: Choices, settings: Settings) -> Prepared:
         fitting.check(learned, pool, choices.caps)
     plan = EvaluationPlan(
         name=name,
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        at=now(),
         suite=suite.name,
         split=suite.split,
         tasks=len(suite.tasks),

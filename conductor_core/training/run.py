@@ -7,7 +7,6 @@ stage in float32 and, while a stage runs, its checkpoints.
 import platform
 import shutil
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
@@ -17,6 +16,7 @@ from transformers.utils import logging as transformers_logging
 
 from conductor_core.conductors.seating import numbering
 from conductor_core.errors import BadInput
+from conductor_core.records import now
 from conductor_core.records.training import Ended, HeldOut, Iteration, Stage, Started, append, read_record
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.training import cold_start, grpo
@@ -85,7 +85,7 @@ def _train(
     record, sha256 = read_record(out), weights_sha256(out)
     seconds = round(sum(done[-1].seconds for stage in stages if (done := record.iterations(stage))), 1)
     with writing(out):
-        append(out, Ended(at=_now(), seconds=seconds, model=str(out), sha256=sha256))
+        append(out, Ended(at=now(), seconds=seconds, model=str(out), sha256=sha256))
     iterations, held_out = record.iterations(stages[-1]), record.held_out()
     return Trained(
         out, sha256, stages[-1], seconds, iterations[-1] if iterations else None, held_out[-1] if held_out else None
@@ -114,7 +114,7 @@ def _open(config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start: s
         return
     started = Started(
         name=config.name,
-        at=_now(),
+        at=now(),
         seed=config.seed,
         config=config.model_dump(mode="json"),
         simulated=True,
@@ -186,7 +186,3 @@ def _machine(config: TrainingConfig) -> str:
         device = torch.cuda.get_device_name()
     processor = platform.processor() or platform.machine()
     return f"{device if device != 'cpu' else processor}, {config.threads} threads, torch {torch.__version__}"
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

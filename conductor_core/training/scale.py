@@ -31,6 +31,7 @@ from conductor_core.conductors import open_conductor
 from conductor_core.engine.pool import Pool, open_pool
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.events import EventSink
+from conductor_core.records import now
 from conductor_core.records.training import Ended, Sample, Stage, append, read_record
 from conductor_core.settings import Settings
 from conductor_core.training.answer_cache import AnswerCache
@@ -43,7 +44,7 @@ from conductor_core.training.recorder import Record, Recorder, Show, without_con
 from conductor_core.training.run import Trained
 from conductor_core.training.scale_config import ScaleConfig, WorkersConfig
 from conductor_core.training.scale_prompts import Asked, Parents, draw_prompts, find_parents, load_tasks
-from conductor_core.training.scale_record import begin_record, now
+from conductor_core.training.scale_record import begin_record
 from conductor_core.training.scale_trainer import ScaleTrainer, StoppedElsewhere, arguments
 from conductor_core.training.worker_reward import Patience, Scored, WorkerReward
 

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from accelerate import PartialState
 
 from conductor_core.engine.pool import Pool
 from conductor_core.errors import BadInput
+from conductor_core.records import now
 from conductor_core.records.training import Stage, Started, append, read_record
 from conductor_core.training.checkpoint import writing
 from conductor_core.training.config import TrainingConfig
@@ -62,7 +62,3 @@ def _machine(config: TrainingConfig) -> str:
     device = torch.cuda.get_device_name() if state.device.type == "cuda" else f"CPU, {config.threads} threads"
     processes = "" if state.num_processes == 1 else f"{state.num_processes} x "
     return f"{processes}{device}, torch {torch.__version__}, {os.cpu_count()} cores"
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
