@@ -38,6 +38,9 @@ from conductor_core.training.simulated import carry_out
 from conductor_core.training.situations import Situation, draw_situations, held_out_situations
 from conductor_core.training.trainer import ConductorTrainer
 
+_READ = slice(0, 30, 3)
+"""Which held-out tasks are kept for reading: one of each of the ten families, all difficulties among them."""
+
 
 class Stage:
     """What one GRPO stage gives to its trainer: prompts, rollouts, rewards, and the figures of both."""
@@ -115,21 +118,21 @@ class Stage:
 
     def _keep(self, asked: Sequence[Situation], completions: Sequence[str], scored: Sequence[Scored]) -> None:
         """The first plan for each of a few prompts, for reading."""
-        rows = [
-            Sample(
-                stage=self.record.stage,
-                iteration=self.iteration,
-                task=asked[at].task.question,
-                family=asked[at].task.family,
-                difficulty=asked[at].task.difficulty,
-                completion=completions[at],
-                reward=scored[at].reward,
-                chance=scored[at].chance,
-                agents=asked[at].agents,
-            )
-            for at in range(0, len(asked), self.config.group)
-        ]
-        self.record.add(*rows[:4])
+        first = range(0, len(asked), self.config.group)
+        self.record.add(*(self._sample(self.iteration, asked[at], completions[at], scored[at]) for at in first[:4]))
+
+    def _sample(self, iteration: int, asked: Situation, completion: str, scored: Scored) -> Sample:
+        return Sample(
+            stage=self.record.stage,
+            iteration=iteration,
+            task=asked.task.question,
+            family=asked.task.family,
+            difficulty=asked.task.difficulty,
+            completion=completion,
+            reward=scored.reward,
+            chance=scored.chance,
+            agents=asked.agents,
+        )
 
     def details(self) -> dict[str, Any]:
         """Fields of the iteration's row that the trainer does not log; begins the next iteration's."""
@@ -156,7 +159,7 @@ class Stage:
         self._began = time.monotonic()
 
     def measure(self, iteration: int, model: Qwen2ForCausalLM) -> None:
-        """Adds a held-out row if one is due."""
+        """Adds a held-out row if one is due, and the plans for the same few tasks each time, for reading."""
         due = iteration % self.config.held_out.every == 0 or iteration == self.config.iterations
         if not due:
             return
@@ -195,7 +198,8 @@ class Stage:
                 steps=fmean(steps),
                 steps_by_difficulty=by_group(zip(levels, steps, strict=True)),
                 worker_tokens=fmean(tokens),
-            )
+            ),
+            *(self._sample(iteration, self._held_out[at], texts[at], scored[at]) for at in range(len(texts))[_READ]),
         )
 
 

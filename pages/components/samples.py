@@ -33,17 +33,18 @@ class Group:
 
 
 def groups(record: TrainingRecord) -> list[Group]:
-    """By task where tasks came more than once, else by family and difficulty; the longest time apart first."""
+    """The tasks that came more than once, else by family and difficulty; the longest time apart first."""
     found: dict[str, list[Sample]] = {}
     for sample in sorted(record.samples(), key=_when):
         found.setdefault(sample.task, []).append(sample)
-    if all(len(samples) == 1 for samples in found.values()):
+    again = {task: samples for task, samples in found.items() if len(samples) > 1}
+    if not again:
         found = {}
         for sample in sorted(record.samples(), key=_when):
             found.setdefault(_kind(sample), []).append(sample)
         made = [Group(label, tuple(samples)) for label, samples in found.items()]
     else:
-        made = [Group(f"{_kind(samples[0])} · {task[:90]}", tuple(samples)) for task, samples in found.items()]
+        made = [Group(f"{_kind(samples[0])} · {task[:90]}", tuple(samples)) for task, samples in again.items()]
     moments = sorted({_when(sample) for sample in record.samples()})
     return sorted(made, key=lambda each: moments.index(_when(each.samples[0])) - moments.index(_when(each.samples[-1])))
 
@@ -105,7 +106,8 @@ def _sample(group: Group, side: str, at: int, agents: Sequence[str]) -> None:
 
 
 def _moment(sample: Sample) -> str:
-    return f"{STAGE_WORDS[sample.stage]} · iteration {sample.iteration}"
+    when = f"iteration {sample.iteration}" if sample.iteration else "before its first iteration"
+    return f"{STAGE_WORDS[sample.stage]} · {when}"
 
 
 def sample_html(sample: Sample, checked: Checked, agents: Sequence[str], *, dark: bool) -> str:

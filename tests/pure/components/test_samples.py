@@ -101,5 +101,11 @@ def test_where_no_task_came_twice_those_of_a_kind_stand_together() -> None:
     assert [each.task for each in group.samples] == ["one", "two"]
 
 
+def test_a_task_that_came_once_is_left_out_where_others_came_again() -> None:
+    rows = (*(sample("a", iteration=each, task="again") for each in (0, 20)), sample("b", iteration=10, task="once"))
+    (group,) = groups(TrainingRecord(Path("r"), rows))
+    assert [each.task for each in group.samples] == ["again", "again"]
+
+
 def test_without_samples_there_is_nothing_to_read() -> None:
     assert groups(TrainingRecord(Path("r"), ())) == []

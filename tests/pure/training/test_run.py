@@ -55,7 +55,9 @@ def test_a_training_leaves_a_model_folder_and_a_record_with_all_figures(whole: P
     for name in ("loss", "supervised_loss", "reward", "format_rate", "entropy", "completion_tokens", "rollout_s"):
         assert getattr(last, name) is not None, name
     assert [row.iteration for row in record.held_out()] == [0, 2, 4]
-    assert {row.iteration for row in record.samples()} == {1, 2, 4}
+    assert {row.iteration for row in record.samples()} == {0, 1, 2, 4}
+    again = [row.iteration for row in record.samples() if row.task == record.samples()[0].task]
+    assert again == [0, 2, 4], "the same held-out task before, in the middle and at the end"
     assert record.ended is not None
     assert record.ended.sha256 == weights_sha256(whole)
     assert not list((whole / "stages").glob("*.checkpoints"))
