@@ -118,6 +118,21 @@ class Sample(Frozen):
     agents: tuple[str | None, ...] = ()
 
 
+class Taught(Frozen):
+    """How far the lessons are that a recursion stage begins with.
+
+    Attributes:
+        rounds, planned: shown so far, and in all. seconds: as of an iteration. loss: mean since the row before.
+    """
+
+    kind: Literal["taught"] = "taught"
+    stage: Stage
+    rounds: int
+    planned: int
+    seconds: float
+    loss: float
+
+
 class Ended(Frozen):
     """The last row of a run that came to its end.
 
@@ -132,7 +147,7 @@ class Ended(Frozen):
     sha256: str
 
 
-Row = Annotated[Started | Iteration | HeldOut | Sample | Ended, Field(discriminator="kind")]
+Row = Annotated[Started | Iteration | HeldOut | Sample | Taught | Ended, Field(discriminator="kind")]
 _ROW: TypeAdapter[Row] = TypeAdapter(Row)
 
 
@@ -154,6 +169,9 @@ class TrainingRecord:
 
     def iterations(self, stage: Stage | None = None) -> tuple[Iteration, ...]:
         return tuple(row for row in self.rows if isinstance(row, Iteration) and stage in (None, row.stage))
+
+    def taught(self) -> tuple[Taught, ...]:
+        return tuple(row for row in self.rows if isinstance(row, Taught))
 
     def held_out(self) -> tuple[HeldOut, ...]:
         return tuple(row for row in self.rows if isinstance(row, HeldOut))

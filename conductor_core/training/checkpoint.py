@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from transformers import Trainer
 
 from conductor_core.errors import BadInput
-from conductor_core.records.training import RECORD, Row, Stage, Started, read_record
+from conductor_core.records.training import RECORD, Row, Stage, Started, Taught, read_record
 
 COMPLETE = "complete"
 """Name of the mark."""
@@ -54,14 +54,20 @@ def latest_checkpoint(folder: Path) -> Path | None:
     return whole[max(whole)] if whole else None
 
 
-def drop_rows_after(folder: Path, kept: Iterator[Stage] | tuple[Stage, ...], stage: Stage, iteration: int) -> None:
-    """Leaves in the record of ``folder`` the stages ``kept`` whole and ``stage`` up to ``iteration``."""
+def drop_rows_after(
+    folder: Path, kept: Iterator[Stage] | tuple[Stage, ...], stage: Stage, iteration: int, *, rounds: int = 0
+) -> None:
+    """Leaves in the record of ``folder`` the stages ``kept`` whole and of ``stage`` all up to ``iteration``, and its
+    lessons up to ``rounds``.
+    """
     whole = set(kept)
 
     def stays(row: Row) -> bool:
         if isinstance(row, Started):
             return True
         of = getattr(row, "stage", None)  # the last row has none, and is written anew
+        if isinstance(row, Taught):
+            return of in whole or (of == stage and row.rounds <= rounds)
         return of in whole or (of == stage and getattr(row, "iteration", 0) <= iteration)
 
     rewrite(folder, [row for row in read_record(folder).rows if stays(row)])

@@ -27,7 +27,7 @@ from conductor_core.training.cold_start import LeftPadded, example_rows
 from conductor_core.training.config import GrpoConfig, RecursionConfig
 from conductor_core.training.corpus import draw_example
 from conductor_core.training.figures import Judged, by_group, figures
-from conductor_core.training.inner_rounds import draw_inner_round, teach
+from conductor_core.training.inner_rounds import draw_inner_round
 from conductor_core.training.legal import LegalPlans
 from conductor_core.training.logprobs import attend_in_fp32
 from conductor_core.training.recorder import Record, Recorder, without_console
@@ -36,6 +36,7 @@ from conductor_core.training.reward import Judge, Scored, exact_worth, score
 from conductor_core.training.rollout import sample
 from conductor_core.training.simulated import carry_out
 from conductor_core.training.situations import Situation, draw_situations, held_out_situations
+from conductor_core.training.teaching import teach
 from conductor_core.training.trainer import ConductorTrainer
 
 _READ = slice(0, 30, 3)
@@ -235,7 +236,7 @@ def run(
     if isinstance(config, RecursionConfig):
         situations = recursion_situations(config, drawn, model, tokenizer, max_tokens=config.max_completion_tokens)
         if checkpoint is None:
-            prepare(model, tokenizer, config, drawn, record, cpu=cpu)
+            prepare(model, tokenizer, config, drawn, work, record, cpu=cpu)
         stage = Stage(config, seed, situations, tokenizer, record, worth)
     else:
         situations = draw_situations(drawn, config.iterations * config.prompts, config.pool)
@@ -283,6 +284,7 @@ def prepare(
     tokenizer: PreTrainedTokenizerBase,
     config: RecursionConfig,
     seed: str,
+    work: Path,
     record: Record,
     *,
     cpu: bool,
@@ -290,7 +292,7 @@ def prepare(
     """What comes before the first iteration of the recursion stage."""
     if config.optimiser.bf16 and cpu:
         attend_in_fp32(model)
-    teach(model, tokenizer, config, seed, lambda line: record.show(f"{record.stage}: {line}"))
+    teach(model, tokenizer, config, seed, work, record)
 
 
 def supervised_batches(

@@ -9,33 +9,18 @@ rounds in reinforcement learning, and half of what it wrote was malformed.
 
 import itertools
 import random
-import time
-from collections.abc import Callable
 from dataclasses import replace
-from statistics import fmean
-
-import torch
-from torch import Tensor
-from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
 
 from conductor_core.conductors.seating import SEATS
-from conductor_core.training.cold_start import LeftPadded, example_rows
-from conductor_core.training.config import PoolDraw, RecursionConfig
+from conductor_core.training.config import PoolDraw
 from conductor_core.training.corpus import Example, draw_example
 from conductor_core.training.plans import Plan, draw_plan, draw_repair, draw_stop
-from conductor_core.training.recorder import in_words
 from conductor_core.training.recursion import balanced_inner_situation, recursive, worth
 from conductor_core.training.situations import Situation, draw_situation
 from conductor_core.training.tasks import Task, draw_task
 
-INNER_AT_ONCE, OUTER_AT_ONCE, CORPUS_AT_ONCE = 6, 2, 4
-"""Examples in one supervised step. More inner rounds than outer ones: whether to open a further round is learned
-sooner than whom to ask in it. The corpus' examples are of other tasks than rehearsal questions and keep plans for those
-as they are, wishes how to work among them."""
 TAUGHT_BEST_OF = 240
 """Plans that are weighed for an example: more than for the cold start, which leaves something to explore."""
-TOLD = 20
-"""Times that it is told how far the showing is."""
 HARD_SHARE = 0.6
 """Of the questions: elsewhere a further round is hardly ever worth its steps."""
 
@@ -92,51 +77,7 @@ def _rehearsal_task(rng: random.Random, *, hard: bool | None = None) -> Task:
             return task
 
 
-def _other_example(seed: str) -> Example:
+def draw_other_example(seed: str) -> Example:
     """Of a task that is no rehearsal question."""
     drawn = (draw_example(random.Random(f"{seed}/{number}")) for number in itertools.count())
     return next(each for each in drawn if each.task.rehearsal is None)
-
-
-def teach(
-    model: Qwen2ForCausalLM,
-    tokenizer: PreTrainedTokenizerBase,
-    config: RecursionConfig,
-    seed: str,
-    show: Callable[[str], None],
-) -> None:
-    """Shows ``config.taught`` rounds, inner and outer ones, once each, among examples of the corpus. Beside every outer
-    one goes its twin without recursion, for else plans grew the further step also where the Conductor was not on offer.
-    ``show`` is told now and then how far it is, with the mean loss since it was told last.
-    """
-    at_once = INNER_AT_ONCE + OUTER_AT_ONCE
-    steps = config.taught // at_once
-    told_every, began = max(1, steps // TOLD), time.monotonic()
-    collate, losses = LeftPadded(int(tokenizer.pad_token_id)), list[float]()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=config.taught_learning_rate, betas=(0.9, 0.98))
-    model.train()
-    for step in range(steps):
-        optimiser.param_groups[0]["lr"] = config.taught_learning_rate * min(1.0, (step + 1) / 5) * (1 - step / steps)
-        each, step_cost = f"{seed}/taught/{step}", config.reward.step_cost
-        drawn = [
-            draw_inner_round(random.Random(f"{each}/inner/{at}"), config.pool, step_cost) for at in range(INNER_AT_ONCE)
-        ]
-        for at in range(OUTER_AT_ONCE):
-            drawn += draw_outer_rounds(random.Random(f"{each}/outer/{at}"), config.pool, step_cost)
-        for at in range(CORPUS_AT_ONCE):
-            drawn.append(_other_example(f"{each}/corpus/{at}"))
-        rows = example_rows(drawn, tokenizer)
-        batch = collate([{"prompt": prompt, "completion": completion} for prompt, completion in rows])
-        on_device = {name: part.to(model.device) if isinstance(part, Tensor) else part for name, part in batch.items()}
-        with torch.autocast(model.device.type, torch.bfloat16, enabled=config.optimiser.bf16):
-            loss: Tensor = model(**on_device).loss
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimiser.max_grad_norm)
-        optimiser.step()
-        optimiser.zero_grad()
-        losses.append(float(loss.detach()))
-        done = step + 1
-        if done % told_every == 0 or done == steps:
-            left_s = (time.monotonic() - began) / done * (steps - done)
-            show(f"shown {done * at_once} of {steps * at_once} rounds · loss {fmean(losses):.3f} · {in_words(left_s)}")
-            losses.clear()

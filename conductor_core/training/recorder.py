@@ -42,9 +42,12 @@ class Record:
 
     def resume(self) -> None:
         """Takes up the time where the last kept row of the stage left it."""
-        earlier = read_record(self.folder).iterations(self.stage)
+        read = read_record(self.folder)
+        earlier, taught = read.iterations(self.stage), [row for row in read.taught() if row.stage == self.stage]
         if earlier:
             self.before_s, self.last = earlier[-1].seconds, earlier[-1]
+        elif taught:
+            self.before_s = taught[-1].seconds
 
     def add(self, *rows: Row) -> None:
         """Raises: BadInput if the record cannot be written."""

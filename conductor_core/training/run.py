@@ -24,6 +24,7 @@ from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoin
 from conductor_core.training.config import TrainingConfig
 from conductor_core.training.folder import WEIGHTS, begun_with, check_start, held, load, save, weights_sha256
 from conductor_core.training.recorder import Record, Show
+from conductor_core.training.teaching import taught_rounds
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,8 @@ def _run_stage(
     checkpoint = latest_checkpoint(work)
     record = Record(out, stage, _planned(config, stage), show)
     steps = 1 if stage == "cold_start" else config.grpo_of(stage).updates
-    drop_rows_after(out, before, stage, int(checkpoint.name.rpartition("-")[2]) // steps if checkpoint else -1)
+    reached = int(checkpoint.name.rpartition("-")[2]) // steps if checkpoint else -1
+    drop_rows_after(out, before, stage, reached, rounds=taught_rounds(work))
     record.resume()
     cpu = config.device == "cpu" or not torch.cuda.is_available()
     model: PreTrainedModel

@@ -46,7 +46,7 @@ class Curve:
 
 def stages_of(record: TrainingRecord) -> tuple[Stage, ...]:
     """Those that have begun, in the order in which they are trained."""
-    begun = {row.stage for row in record.iterations()}
+    begun = {row.stage for row in record.iterations()} | {row.stage for row in record.taught()}
     return tuple(stage for stage in STAGES if stage in begun)
 
 
@@ -130,7 +130,10 @@ def to_csv(curves: Sequence[Curve], spans: Sequence[Span]) -> str:
 
 def time_left_s(record: TrainingRecord, stage: Stage) -> float | None:
     """What is left of ``stage`` at its mean pace so far; None if that cannot be known."""
-    rows = record.iterations(stage)
+    rows, lessons = record.iterations(stage), [row for row in record.taught() if row.stage == stage]
+    if lessons and not rows:
+        last = lessons[-1]
+        return last.seconds / last.rounds * (last.planned - last.rounds)
     if not rows or rows[-1].iteration == 0:
         return None
     left = _planned(record, stage) - rows[-1].iteration
@@ -138,6 +141,8 @@ def time_left_s(record: TrainingRecord, stage: Stage) -> float | None:
 
 
 def pace_s(record: TrainingRecord) -> float:
-    """Seconds an iteration takes in the stage that the record is at; 0 if there is none yet."""
-    rows = record.iterations()
+    """Seconds from one row to the next in the stage that the record is at; 0 if there is none yet."""
+    rows, lessons = record.iterations(), record.taught()
+    if lessons and rows and lessons[-1].stage != rows[-1].stage:
+        return lessons[-1].seconds / len(lessons)
     return rows[-1].seconds / max(rows[-1].iteration, 1) if rows else 0.0

@@ -51,18 +51,23 @@ def _stage(record: TrainingRecord, stage: Stage, state: State) -> str:
     rows = record.iterations(stage)
     reached = rows[-1].iteration if rows else 0
     planned = record.started.planned.get(stage, 0) if record.started else 0
-    words = [f"{reached} of {planned}" if reached < planned else f"{reached} iterations"]
-    if rows:
-        words.append(seconds(rows[-1].seconds * 1000))
+    lessons = [row for row in record.taught() if row.stage == stage]
+    words = [f"{reached} of {planned}" if reached < planned else f"{reached} iteration{'s'[: reached != 1]}"]
+    if lessons:
+        words.insert(0, f"{lessons[-1].rounds:,} of {lessons[-1].planned:,} rounds shown")
+    if rows or lessons:
+        words.append(seconds((rows or lessons)[-1].seconds * 1000))
     left_s = time_left_s(record, stage)
-    current = rows and record.iterations()[-1].stage == stage and record.ended is None
+    current = (rows or lessons) and stages_of(record)[-1] == stage and record.ended is None
     if state == "running" and current and left_s is not None:
         words.append("less than a minute left" if left_s < 60 else f"about {round(left_s / 60)} min left")
     # Without a plan on record the bar is what is there, and only what came after it, or the end, says that it is done.
     share = min(reached / planned, 1.0) if planned else 1.0
+    if lessons and not rows:
+        share = lessons[-1].rounds / lessons[-1].planned
     done = record.ended or (reached >= planned if planned else not current)
     kind = "done" if done else "running" if state == "running" else "stopped"
-    glyph = {"done": "✓", "running": "◔", "stopped": "⚡"}[kind] if rows else "○"
+    glyph = {"done": "✓", "running": "◔", "stopped": "⚡"}[kind] if rows or lessons else "○"
     return (
         f'<div class="stage" style="flex-grow: {max(planned or reached, 1) ** 0.5:.2f}">'
         f'<div class="stage-words"><b>{glyph} {STAGE_WORDS[stage]}</b> <span class="number">{" · ".join(words)}</span>'
@@ -86,6 +91,7 @@ def _tiles(record: TrainingRecord) -> str:
         tiles.append(_first_and_last("reward", [row.reward for row in rows], "{:.3f}"))
         tiles.append(_first_and_last("valid plans", [row.format_rate for row in rows], "{:.1%}"))
         tiles.append(_first_and_last("steps per workflow", [row.steps for row in rows], "{:.2f}"))
+        tiles.append(_first_and_last("loss in its lessons", [row.loss for row in record.taught()], "{:.3f}"))
     else:
         tiles.append(_first_and_last("loss", [row.loss for row in record.iterations()], "{:.3f}"))
     return f'<div class="tiles">{"".join(tiles)}</div>' if any(tiles) else ""

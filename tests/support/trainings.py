@@ -13,6 +13,7 @@ from conductor_core.training.config import (
     HeldOutConfig,
     ModelShape,
     Optimiser,
+    RecursionConfig,
     TrainingConfig,
 )
 from conductor_core.training.corpus import examples
@@ -27,6 +28,20 @@ SHAPE = ModelShape(
     num_key_value_heads=1,
     max_position_embeddings=1024,
 )
+
+
+def recursion_config(taught: int, inner: float = 0.0) -> RecursionConfig:
+    return RecursionConfig(
+        iterations=1,
+        prompts=1,
+        group=2,
+        max_completion_tokens=16,
+        taught=taught,
+        taught_learning_rate=2e-2,
+        guard_inner_share=inner,
+        optimiser=Optimiser(learning_rate=1e-3, bf16=False),
+        held_out=HeldOutConfig(tasks=3, every=1),
+    )
 
 
 def toy_config(*, grpo: bool = True, iterations: int = 4, seed: int = 3, updates: int = 1) -> TrainingConfig:

@@ -2,31 +2,14 @@
 
 import random
 from collections import Counter
-from pathlib import Path
-
-import torch
 
 from conductor_core.conductors.seating import SEATS
-from conductor_core.training.config import Optimiser, PoolDraw, RecursionConfig
-from conductor_core.training.grpo import prepare, supervised_batches
-from conductor_core.training.inner_rounds import draw_inner_round, draw_outer_rounds, teach
-from conductor_core.training.recorder import Record
-from tests.support.trainings import toy_model, toy_tokenizer
+from conductor_core.training.config import PoolDraw
+from conductor_core.training.grpo import supervised_batches
+from conductor_core.training.inner_rounds import draw_inner_round, draw_outer_rounds
+from tests.support.trainings import recursion_config, toy_tokenizer
 
 POOL = PoolDraw(whole_share=0.5, full_steps_share=0.8)
-
-
-def config(taught: int, inner: float = 0.0) -> RecursionConfig:
-    return RecursionConfig(
-        iterations=1,
-        prompts=1,
-        group=2,
-        max_completion_tokens=16,
-        taught=taught,
-        taught_learning_rate=2e-2,
-        guard_inner_share=inner,
-        optimiser=Optimiser(learning_rate=1e-3, bf16=False),
-    )
 
 
 def test_examples_stop_after_a_good_response_and_plan_again_after_a_doubtful_one() -> None:
@@ -70,22 +53,7 @@ def test_an_example_comes_again_by_its_seed() -> None:
     assert draw_inner_round(random.Random(3), POOL, 0.02) == draw_inner_round(random.Random(3), POOL, 0.02)
 
 
-def test_teaching_lowers_the_loss_and_nothing_to_show_changes_nothing(tmp_path: Path) -> None:
-    model = toy_model(scale=1.0)
-    before = [parameter.clone() for parameter in model.parameters()]
-    said: list[str] = []
-    teach(model, toy_tokenizer(), config(0), "5", said.append)
-    assert not said
-    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
-    prepare(model, toy_tokenizer(), config(32), "5", Record(tmp_path, "recursion", 1, said.append), cpu=True)
-    assert [line.split(" · ")[0] for line in said] == [
-        f"recursion: shown {number} of 32 rounds" for number in (8, 16, 24, 32)
-    ]
-    first, *_, last = (float(line.split("loss ")[1].split()[0]) for line in said)
-    assert last < first < 6.5  # of 600 tokens: 6.4 untaught
-
-
 def test_the_guard_of_the_recursion_stage_holds_inner_rounds() -> None:
-    batch = supervised_batches(config(0, inner=0.5), 1, toy_tokenizer())(0)
+    batch = supervised_batches(recursion_config(0, inner=0.5), 1, toy_tokenizer())(0)
     parent = toy_tokenizer().encode("<|parent|>", add_special_tokens=False)[0]
     assert (batch["input_ids"] == parent).any(dim=1).sum() >= 4
