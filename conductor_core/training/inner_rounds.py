@@ -63,7 +63,8 @@ def draw_outer_rounds(rng: random.Random, pool: PoolDraw, step_cost: float) -> t
     further = draw_plan(task, present, most, rng, recursion=True, best_of=TAUGHT_BEST_OF)
     again = draw_repair(task, present, most, rng, best_of=TAUGHT_BEST_OF)
     priced = replace(outer, again=again.workflow(), step_cost=step_cost)
-    best = max((once, further), key=lambda plan: _value(priced, plan, step_cost))
+    recurses = bool(further.steps) and further.steps[-1].ordinal == len(SEATS)
+    best = max((once, further) if recurses else (once,), key=lambda plan: _value(priced, plan, step_cost))
     alone = outer.request.model_copy(update={"allow_recursion": False})
     return Example(task, outer.request, best), Example(task, alone, once)
 
