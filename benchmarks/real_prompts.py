@@ -1,6 +1,6 @@
 """What the tiny Conductor plans for prompts it was never trained on: 500 drawn from public benchmark files.
 
-    python -m benchmarks.real_prompts --data FOLDER [--n 500] [--seed 0] [--conductor tiny] [--write] [--plans FILE]
+    python -m benchmarks.real_prompts --data FOLDER [--n 500] [--seed 0] [--besides N:SEED] [--write] [--plans FILE]
 
 Each prompt goes the app's own way: ``open_conductor("tiny")``, recursion offered as by default, the parser, validation.
 Prints a Markdown report; ``--write`` puts it into ``docs/real-prompts.md``. Exit 1 if any plan does not parse and
@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from conductor_core.engine.pool import read_specs
 from conductor_core.settings import Settings
 from conductor_core.training import readable
 from conductor_core.training.wording import table
+from conductor_core.training.wording.requests import typed_requests
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import topology
@@ -93,8 +94,17 @@ class Outcome:
         return named and of_options == (self.dataset == "mmlu_stem")
 
 
-def draw(folder: Path, n: int, seed: int) -> list[tuple[str, str]]:
-    """``n`` (data set, prompt) pairs, as many from each file as there are, up to an equal share.
+RUN_WORDS = 8
+
+
+def runs(text: str) -> frozenset[str]:
+    """Every run of ``RUN_WORDS`` words: what texts share that have it from one another, and stock phrases."""
+    words = re.findall(r"\w+", text.lower())
+    return frozenset(" ".join(words[at : at + RUN_WORDS]) for at in range(len(words) - RUN_WORDS + 1))
+
+
+def draw(folder: Path, n: int, seed: int, besides: Container[str] = ()) -> list[tuple[str, str]]:
+    """``n`` (data set, prompt) pairs, as many from each file as there are, up to an equal share; none of ``besides``.
 
     Raises: OSError, ValueError if a file is missing or is not JSON lines.
     """
@@ -103,6 +113,7 @@ def draw(folder: Path, n: int, seed: int) -> list[tuple[str, str]]:
         name: [put(json.loads(line)) for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
         for name, put in PROMPT_OF.items()
     }
+    prompts = {name: [each for each in found if each not in besides] for name, found in prompts.items()}
     drawn: list[tuple[str, str]] = []
     left = n
     for position, name in enumerate(sorted(prompts, key=lambda each: len(prompts[each]))):
@@ -214,6 +225,8 @@ def report(outcomes: Sequence[Outcome], free: Sequence[Outcome], agents: Sequenc
     free_valid = sum(each.workflow is not None for each in free)
     durations = sorted(each.duration_ms for each in outcomes)
     wordings = {step.instruction for each in outcomes if each.workflow for step in each.workflow.steps}
+    taught = frozenset(run for request in typed_requests() for run in runs(request.text))
+    alike = sum(not taught.isdisjoint(runs(each.prompt)) for each in outcomes)
     lines = [
         "# What the tiny Conductor plans for real prompts",
         "",
@@ -235,6 +248,7 @@ def report(outcomes: Sequence[Outcome], free: Sequence[Outcome], agents: Sequenc
         f"- {sum(each.fits for each in outcomes)} plans take the prompt for the kind of task that it is, by the noun",
         "  in the line of thought and, for multiple choice, by instructions that speak of options.",
         f"- {len(wordings)} different instructions.",
+        f"- {alike} prompts share a run of {RUN_WORDS} words with one of the corpus' typed requests: stock phrases.",
         f"- {sum(bool(each.unreadable) for each in outcomes)} plans hold an instruction that the check of wording",
         "  objects to (`conductor_core/training/readable.py`: repetitions, words never taught, broken macros, nothing",
         "  to work on).",
@@ -260,17 +274,25 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder with the .jsonl files")
     parser.add_argument("--n", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--besides", nargs="*", default=[], metavar="N:SEED", help="draws that were looked at before: none of theirs"
+    )
     parser.add_argument("--conductor", default="tiny", help="tiny, or a model folder")
     parser.add_argument("--pool", default="rehearsal", help="rehearsal, paper or a pool file")
     parser.add_argument("--free", type=int, default=100, help="how many to plan without the grammar as well")
     parser.add_argument("--write", action="store_true", help="write docs/real-prompts.md")
     parser.add_argument("--plans", type=Path, help="write every prompt and plan to this file, to be read")
     given = parser.parse_args()
-    drawn = draw(given.data, given.n, given.seed)
+    earlier: set[str] = set()
+    for each in given.besides:
+        n, _, seed = each.partition(":")
+        earlier |= {prompt for _, prompt in draw(given.data, int(n), int(seed))}
+    drawn = draw(given.data, given.n, given.seed, earlier)
     outcomes, agents = asyncio.run(plan_all(drawn, given.pool, Settings(constrained=True), given.conductor))
     sample = random.Random(given.seed).sample(drawn, min(given.free, len(drawn)))
     free, _ = asyncio.run(plan_all(sample, given.pool, Settings(constrained=False), given.conductor))
     command = f"python -m benchmarks.real_prompts --data FOLDER --n {given.n} --seed {given.seed} --pool {given.pool}"
+    command += f" --besides {' '.join(given.besides)}" if given.besides else ""
     text = report(outcomes, free, agents, command)
     print(text)
     if given.write:
