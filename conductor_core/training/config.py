@@ -220,6 +220,11 @@ class TrainingConfig(Frozen):
         return self
 
     @property
+    def best_of(self) -> int:
+        """Of the cold start, for all examples of the corpus: what it leaves to reward, the guard does not tell."""
+        return BEST_OF if self.cold_start is None else self.cold_start.best_of
+
+    @property
     def stages(self) -> tuple[Stage, ...]:
         """Those that this training has, in order."""
         return tuple(stage for stage in STAGES if getattr(self, stage) is not None)

@@ -49,7 +49,7 @@ def draw_example(rng: random.Random, best_of: int = BEST_OF) -> Example:
     """One example; ``best_of`` as above."""
     task, present, max_steps = draw_task(rng), draw_present(rng), _draw_max_steps(rng)
     if rng.random() < PARENT_SHARE:
-        return _inner_example(task, present, max_steps, rng)
+        return _inner_example(task, present, max_steps, rng, best_of)
     recursion = rng.random() < RECURSION_SHARE
     request = PlanRequest(task=task.text, agents=specs(present), max_steps=max_steps, allow_recursion=recursion)
     return Example(task, request, draw_plan(task, present, max_steps, rng, recursion=recursion, best_of=best_of))
@@ -59,9 +59,9 @@ def _draw_max_steps(rng: random.Random) -> int:
     return rng.choices((1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16), (7, 9, 13, 12, 45, 3, 2, 4, 2, 2, 1))[0]
 
 
-def _inner_example(task: Task, present: tuple[int, ...], max_steps: int, rng: random.Random) -> Example:
+def _inner_example(task: Task, present: tuple[int, ...], max_steps: int, rng: random.Random, best_of: int) -> Example:
     """A recursive call: the parent's plan and the last response are given, and the Conductor stops or repairs."""
-    parent = draw_plan(task, present, max(2, max_steps), rng, recursion=True)
+    parent = draw_plan(task, present, max(2, max_steps), rng, recursion=True, best_of=best_of)
     settled = rng.random() < 0.5
     response = choose(rng.choice(table("hints")["settled" if settled else "doubtful"]), rng).replace(
         "<n>", str(rng.randint(2, 999))
@@ -73,5 +73,5 @@ def _inner_example(task: Task, present: tuple[int, ...], max_steps: int, rng: ra
         allow_recursion=rng.random() < 0.6,
         parent=ParentPlan(plan=parent.completion().partition("\n")[2], last_response=response),
     )
-    plan = draw_stop(rng) if settled else draw_repair(task, present, max_steps, rng)
+    plan = draw_stop(rng) if settled else draw_repair(task, present, max_steps, rng, best_of=best_of)
     return Example(task, request, plan)

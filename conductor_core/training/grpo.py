@@ -24,7 +24,7 @@ from conductor_core.errors import BadInput
 from conductor_core.records.training import HeldOut, Sample
 from conductor_core.training import library_settings
 from conductor_core.training.cold_start import LeftPadded, example_rows
-from conductor_core.training.config import GrpoConfig, RecursionConfig
+from conductor_core.training.config import BEST_OF, GrpoConfig, RecursionConfig
 from conductor_core.training.corpus import draw_example
 from conductor_core.training.figures import Judged, by_group, figures
 from conductor_core.training.inner_rounds import draw_inner_round
@@ -44,7 +44,10 @@ _READ = slice(0, 30, 3)
 
 
 class Stage:
-    """What one GRPO stage gives to its trainer: prompts, rollouts, rewards, and the figures of both."""
+    """What one GRPO stage gives to its trainer: prompts, rollouts, rewards, and the figures of both.
+
+    ``best_of``: of the guard's examples, as in ``supervised_batches``.
+    """
 
     def __init__(
         self,
@@ -54,8 +57,10 @@ class Stage:
         tokenizer: PreTrainedTokenizerBase,
         record: Record,
         judge: Judge = exact_worth,
+        *,
+        best_of: int = BEST_OF,
     ) -> None:
-        self.config, self.seed, self.record = config, seed, record
+        self.config, self.seed, self.record, self.best_of = config, seed, record, best_of
         self.situations, self.tokenizer, self._judge = situations, tokenizer, judge
         self._by_prompt = {each.prompt: each for each in situations}
         self._held_out = held_out_situations(config.held_out, config.pool.most_steps)
@@ -223,11 +228,13 @@ def run(
     *,
     checkpoint: Path | None,
     cpu: bool,
+    best_of: int = BEST_OF,
 ) -> PreTrainedModel:
     """Trains ``model``, with checkpoints in ``work``. Returns it, in float32.
 
     Args:
         checkpoint: to go on from. Prompts, samples and guard come again by the seed and the iteration's number.
+        best_of: of the guard's examples, as in ``supervised_batches``.
     Raises: BadInput if the model cannot be trained so.
     """
     if not isinstance(model, Qwen2ForCausalLM):
@@ -237,10 +244,10 @@ def run(
         situations = recursion_situations(config, drawn, model, tokenizer, max_tokens=config.max_completion_tokens)
         if checkpoint is None:
             prepare(model, tokenizer, config, drawn, work, record, cpu=cpu)
-        stage = Stage(config, seed, situations, tokenizer, record, worth)
+        stage = Stage(config, seed, situations, tokenizer, record, worth, best_of=best_of)
     else:
         situations = draw_situations(drawn, config.iterations * config.prompts, config.pool)
-        stage = Stage(config, seed, situations, tokenizer, record)
+        stage = Stage(config, seed, situations, tokenizer, record, best_of=best_of)
     trainer = build_trainer(stage, model, work, cpu=cpu)
     if checkpoint is None:
         stage.measure(0, model)
@@ -254,7 +261,7 @@ def build_trainer(stage: Stage, model: Qwen2ForCausalLM, work: Path, *, cpu: boo
     config = stage.config
     if config.optimiser.bf16 and cpu:
         attend_in_fp32(model)
-    guard = supervised_batches(config, stage.seed, stage.tokenizer) if config.guard.weight else None
+    guard = supervised_batches(config, stage.seed, stage.tokenizer, stage.best_of) if config.guard.weight else None
     trainer = ConductorTrainer(
         guard=guard,
         guard_weight=config.guard.weight,
@@ -296,16 +303,19 @@ def prepare(
 
 
 def supervised_batches(
-    config: GrpoConfig, seed: int, tokenizer: PreTrainedTokenizerBase
+    config: GrpoConfig, seed: int, tokenizer: PreTrainedTokenizerBase, best_of: int = BEST_OF
 ) -> Callable[[int], Mapping[str, Any]]:
     """By an update's number: whole examples of the corpus, of all kinds of tasks, new ones each time; in the recursion
     stage inner rounds among them.
+
+    Args:
+        best_of: as for ``corpus.examples``: what the cold start left to reward is not told here either.
     """
     guard = config.guard
     collate = LeftPadded(int(tokenizer.pad_token_id))
 
     def batch(update: int) -> Mapping[str, Any]:
-        each_drawn = (draw_example(random.Random(f"{seed}/guard/{update}/{at}")) for at in itertools.count())
+        each_drawn = (draw_example(random.Random(f"{seed}/guard/{update}/{at}"), best_of) for at in itertools.count())
         endless = (each for each in each_drawn if guard.rehearsal or each.task.rehearsal is None)
         drawn = list(itertools.islice(endless, guard.examples))
         if isinstance(config, RecursionConfig):

@@ -140,10 +140,12 @@ def draw_repair(
     """
     task = replace(task, way=None)  # how to work was said for the first round
     variants = table("plans")["repair"]
-    if task.rehearsal is None or best_of == 1:
+    if task.rehearsal is None:
         return _written(task, _with_main_role(_fitting(variants, "hard", max_steps), task), present, rng)
     shapes = [_with_main_role(each["steps"], task) for each in variants if len(each["steps"]) <= max_steps]
     wording = rng.getrandbits(64)
+    if best_of == 1:
+        return _drawn(task, shapes, present, rng, wording, chance=1.0)
     plans = [_drawn(task, shapes, present, rng, wording, chance=rng.choice((0.0, 0.5))) for _ in range(best_of)]
     return max(plans, key=lambda plan: _worth(plan, task))
 

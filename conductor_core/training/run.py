@@ -176,7 +176,15 @@ def _run_stage(
     else:
         model, tokenizer = load(start or "")
         model = grpo.run(
-            config.grpo_of(stage), config.seed, model, tokenizer, work, record, checkpoint=checkpoint, cpu=cpu
+            config.grpo_of(stage),
+            config.seed,
+            model,
+            tokenizer,
+            work,
+            record,
+            checkpoint=checkpoint,
+            cpu=cpu,
+            best_of=config.best_of,
         )
     save(model, tokenizer, out / "stages" / stage)
     shutil.rmtree(work)

@@ -4,6 +4,8 @@ import itertools
 import random
 import re
 import tomllib
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +16,10 @@ from hypothesis import strategies as st
 from conductor_core.conductors.seating import SEATS, numbering
 from conductor_core.rehearsal import DIFFICULTIES, FAMILIES, generate
 from conductor_core.rehearsal.exact import success_chance
-from conductor_core.rehearsal.families import Difficulty
+from conductor_core.rehearsal.families import Difficulty, RehearsalTask
+from conductor_core.training import plans
 from conductor_core.training.corpus import Example, draw_example, examples
-from conductor_core.training.plans import draw_plan
+from conductor_core.training.plans import draw_plan, draw_repair
 from conductor_core.training.tasks import NAMED_BY_TOPIC, draw_task, rehearsal_task, typed_task
 from conductor_core.training.wording import table
 from conductor_core.training.wording.requests import typed_requests
@@ -119,6 +122,37 @@ def test_of_many_plans_the_one_of_highest_reward_is_taken_and_of_one_none_is_pre
     assert worth(12) > worth(1) + 0.1
 
 
+@pytest.mark.parametrize("best_of", [1, 2])
+def test_where_no_plan_is_preferred_none_is_weighed_in_first_rounds_and_inner_ones(
+    best_of: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With two plans all kinds of examples are weighed: so it would be seen with one."""
+    weighed: list[Workflow] = []
+
+    def chance(task: RehearsalTask, workflow: Workflow) -> float:
+        weighed.append(workflow)
+        return 0.5
+
+    monkeypatch.setattr(plans, "success_chance", chance)
+    by_kind: dict[str, list[bool]] = {"first round": [], "stop": [], "repair": []}
+    for example in itertools.islice(examples(9, best_of), 1000):
+        if example.task.rehearsal is not None:
+            inner = "repair" if example.plan.steps else "stop"
+            by_kind["first round" if example.request.parent is None else inner].append(bool(weighed))
+        weighed.clear()
+    assert all(len(found) >= 5 for found in by_kind.values())
+    assert all(set(found) == {best_of > 1} for found in by_kind.values())
+
+
+@pytest.mark.parametrize("draw", [draw_plan, draw_repair])
+def test_where_no_plan_is_preferred_anybody_is_asked(draw: Callable[..., plans.Plan]) -> None:
+    task = rehearsal_task(generate("algebra", "hard", 3))
+    drawn = [draw(task, range(len(SEATS)), 5, random.Random(at), best_of=1) for at in range(200)]
+    asked = Counter(plan.steps[0].ordinal for plan in drawn)
+    assert set(asked) == set(range(len(SEATS)))
+    assert max(asked.values()) < 3 * min(asked.values())
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_step_where_one_is_enough(family: str) -> None:
     def steps(difficulty: Difficulty) -> list[int]:
@@ -148,10 +182,10 @@ def test_none_of_the_typed_requests_is_nearly_one_that_is_measured() -> None:
 
 @pytest.mark.parametrize("max_steps", [1, 2, 5])
 def test_every_typed_request_has_a_plan_of_its_kind(max_steps: int) -> None:
-    plans = table("plans")
+    by_kind = table("plans")
     for each in typed_requests():
         task = typed_task(each)
-        assert task.kind in plans["fan"] if task.parts else task.kind in plans
+        assert task.kind in by_kind["fan"] if task.parts else task.kind in by_kind
         assert (task.kind in NAMED_BY_TOPIC) == (each.topic in table("topics"))
         assert 1 <= len(draw_plan(task, range(len(SEATS)), max_steps, random.Random(1)).steps) <= max_steps
 

@@ -17,9 +17,12 @@ from conductor_core.cli.main import main
 from conductor_core.errors import BadInput
 from conductor_core.records.in_use import in_use
 from conductor_core.records.training import HeldOut, Iteration, Sample, Taught, read_record
+from conductor_core.rehearsal.families import RehearsalTask
+from conductor_core.training import plans
 from conductor_core.training.config import TrainingConfig
 from conductor_core.training.folder import weights_sha256
 from conductor_core.training.run import train
+from conductor_core.workflow.model import Workflow
 from tests.support.holding import another_process
 from tests.support.trainings import recursion_config, toy_config
 
@@ -240,6 +243,24 @@ def test_another_seed_is_another_training(whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "model"
     train(toy_config(seed=4), out, start_from=str(whole / "stages" / "cold_start"))
     assert weights_sha256(out) != weights_sha256(whole)
+
+
+@pytest.mark.parametrize("best_of", [1, 2])
+def test_the_guard_prefers_no_plan_where_the_cold_start_does_not(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, best_of: int
+) -> None:
+    weighed: list[Workflow] = []
+
+    def chance(task: RehearsalTask, workflow: Workflow) -> float:
+        weighed.append(workflow)
+        return 0.5
+
+    monkeypatch.setattr(plans, "success_chance", chance)
+    toy = toy_config()
+    assert toy.cold_start is not None
+    config = toy.model_copy(update={"cold_start": toy.cold_start.model_copy(update={"best_of": best_of})})
+    train(config, tmp_path / "model", start_from=str(whole / "stages" / "cold_start"))
+    assert bool(weighed) == (best_of > 1)
 
 
 def test_a_record_is_neither_mixed_up_nor_lost(whole: Path, tmp_path: Path) -> None:
