@@ -10,7 +10,6 @@ import hashlib
 import json
 import random
 import shutil
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -85,7 +84,6 @@ def train(
             main = stack.enter_context(_opened(config, scale, out, stages, start, settings, sink, show, resume=resume))
         state.wait_for_everyone()
         pool = main.reward.pool if main else _pool(scale.workers, settings)
-        began = time.monotonic()
         for index, stage in enumerate(stages):
             asked = _prompts(config, stage, tasks, pool, out, main)
             weights = out / "stages" / stage
@@ -97,11 +95,11 @@ def train(
         if main is None:
             return Trained(out, "", stages[-1], 0.0, None, None)
         sha256 = _publish(out / "stages" / stages[-1], out)
-        ended = Ended(at=now(), seconds=round(time.monotonic() - began, 1), model=str(out), sha256=sha256)
+        record = read_record(out)
+        seconds, iterations = record.seconds(stages), record.iterations(stages[-1])
         with writing(out):
-            append(out, ended)
-        iterations = read_record(out).iterations(stages[-1])
-        return Trained(out, sha256, stages[-1], ended.seconds, iterations[-1] if iterations else None, None)
+            append(out, Ended(at=now(), seconds=seconds, model=str(out), sha256=sha256))
+        return Trained(out, sha256, stages[-1], seconds, iterations[-1] if iterations else None, None)
 
 
 def _checked(
