@@ -42,7 +42,7 @@ from conductor_core.training.folder import begun_with
 from conductor_core.training.recorder import Record, Recorder, Show, without_console
 from conductor_core.training.run import Trained
 from conductor_core.training.scale_config import ScaleConfig, WorkersConfig
-from conductor_core.training.scale_prompts import Asked, Parents, draw_prompts, find_parents, load_tasks
+from conductor_core.training.scale_prompts import Asked, Parents, draw_prompts, find_parents, left_out, load_tasks
 from conductor_core.training.scale_record import begin_record
 from conductor_core.training.scale_trainer import ScaleTrainer, StoppedElsewhere, arguments
 from conductor_core.training.worker_reward import Patience, Scored, WorkerReward
@@ -153,6 +153,9 @@ def _opened(
     workers = scale.workers
     pool = _pool(workers, settings)
     begin_record(config, out, stages, begun_with(start), pool, resume=resume)
+    # Before the stage that comes first is paid for: who plans inner rounds cannot be changed on the way.
+    if "recursion" in stages and (why := left_out(config)):
+        show(f"left out: {why}")
     cache = AnswerCache(out / ANSWERS)
     reward = None
     try:
