@@ -20,7 +20,9 @@ Limit = Annotated[int | None, typer.Option("--limit", min=1, help="How many task
 Name = Annotated[str | None, typer.Option("--name", help="Of the evaluation's folder; needed to resume it.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the evaluation of this --name.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Runs at once.")]
-MaxUsd = Annotated[float | None, typer.Option("--max-usd", min=0, help="What the whole evaluation may cost.")]
+MaxUsd = Annotated[
+    float | None, typer.Option("--max-usd", min=0, help="What the workers of the whole evaluation may cost.")
+]
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="Tokens that it may take in all.")]
 Present = Annotated[
     int | None, typer.Option("--present", min=1, metavar="K", help="Only K workers are present, others for each task.")

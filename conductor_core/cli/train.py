@@ -12,14 +12,16 @@ from conductor_core.cli.output import print_json
 from conductor_core.cli.train_scale import train_at_scale
 from conductor_core.errors import BadInput
 from conductor_core.records.training import Stage
-from conductor_core.training.config import STAGES, read_config
+from conductor_core.training.config import STAGES, TrainingConfig, read_config
 
 Config = Annotated[
     str, typer.Argument(metavar="CONFIG", help="tiny, tiny-by-reward, qwen2.5-7b-grpo, ..., or a TOML file.")
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", metavar="FOLDER", help="Folder for the model and the record; else one in your data folder."),
+    typer.Option(
+        "--out", metavar="FOLDER", help="Folder for model and record; else one by config and seed in your data folder."
+    ),
 ]
 Seed = Annotated[int | None, typer.Option("--seed", help="Instead of the config's.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the training that FOLDER holds.")]
@@ -56,9 +58,8 @@ def train_command(
         stage = next((each for each in STAGES if each == stop_after), None)
         if stage is None:
             raise BadInput(f"--stop-after: there is no stage {stop_after}; stages: {', '.join(STAGES)}")
-    asked = read_config(config)
-    if seed is not None:
-        asked = asked.model_copy(update={"seed": seed})
+    written = read_config(config)
+    asked = written if seed is None else written.model_copy(update={"seed": seed})
 
     speaks = os.environ.get("RANK", "0") == "0"  # of a launch of many processes only the first
 
@@ -86,7 +87,7 @@ def train_command(
         from conductor_core.training.run import train  # only now: torch takes seconds to load
 
         if out is None:
-            out = inputs.read_settings().data_folder / "training" / asked.name
+            out = _own_folder(asked, written.seed)
             show(f"model and record go into {out}")
         done = train(asked, out, resume=resume, stop_after=stage, start_from=start_from, show=show)
     if not speaks:
@@ -105,3 +106,9 @@ def train_command(
     else:
         print(f"{done.folder} sha256 {done.sha256}")
     return 0
+
+
+def _own_folder(config: TrainingConfig, written_seed: int) -> Path:
+    """Below the data folder, by the config's name; another seed than its file's has a folder beside that one."""
+    name = config.name if config.seed == written_seed else f"{config.name}-seed{config.seed}"
+    return inputs.read_settings().data_folder / "training" / name

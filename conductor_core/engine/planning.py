@@ -18,7 +18,7 @@ from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked, validate
 
 PLANS_ARE_FREE = Price(input=0, output=0)
-"""Conductors have no price yet: a plan counts against the token budget alone."""
+"""No price of a Conductor is known: a plan counts against the token budget alone, also where its server asks money."""
 
 log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from conductor_core.chat import ConductorInfo
 from conductor_core.engine.pool import Pool
 from conductor_core.errors import BadInput, ConductorUnavailable
 from conductor_core.evaluation.graders import grade
@@ -32,13 +33,21 @@ class Caps:
     max_usd: float | None = None
     max_tokens: int | None = None
 
-    def check(self, pool: Pool) -> None:
-        """Raises: BadInput if USD are to be capped and a worker's price is unknown."""
+    def check(self, pool: Pool, conductors: Iterable[ConductorInfo] = ()) -> None:
+        """Raises: BadInput if USD are to be capped and the price of a worker or of a Conductor is unknown."""
+        if self.max_usd is None:
+            return
         unknown = [spec.name for spec in pool.specs if spec.usd_per_mtok is None]
-        if self.max_usd is not None and unknown:
+        if unknown:
             raise BadInput(
                 f"--max-usd cannot be held: the pool gives no price for {', '.join(unknown)}; add usd_per_mtok, or "
                 "cap tokens with --max-tokens"
+            )
+        servers = [info.name for info in conductors if info.kind == "remote"]
+        if servers:
+            raise BadInput(
+                f"--max-usd cannot be held: no price is known of the Conductor {', '.join(servers)}, a server; cap "
+                "tokens with --max-tokens instead, which counts its plans too, or take a Conductor that runs here"
             )
 
 

@@ -118,11 +118,11 @@ def prepare(choices: Choices, settings: Settings) -> Prepared:
     settings = settings.model_copy(update={"rehearsal_tokens_per_s": 0.0})
     pool = open_pool(choices.pool, settings, seed=choices.seed).without(choices.excluded)
     agents = tuple(pool.workers)
-    choices.caps.check(pool)
     names = catalogue.expand(choices.orchestrators, agents, untrained=choices.untrained is not None)
     refs = catalogue.conductor_refs(names, choices.conductor, choices.untrained)
-    for ref in set(refs.values()):
-        open_conductor(ref, settings)  # cheap, and says now if there is no such one
+    # Cheap, and says now if there is no such one.
+    conductors = [open_conductor(ref, settings) for ref in dict.fromkeys(refs.values())]
+    choices.caps.check(pool, [each.info for each in conductors])
     suite = load_suite(choices.suite, choices.split, limit=choices.limit, seed=choices.seed)
     if choices.present is not None:
         subsets(suite.tasks, agents, choices.present, choices.seed)

@@ -3,7 +3,7 @@
 A resumed run first drops the rows after the checkpoint that it continues from, so that no iteration stands twice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -137,6 +137,7 @@ class Ended(Frozen):
     """The last row of a run that came to its end.
 
     Attributes:
+        seconds: of all its stages, pauses between resumed parts left out.
         model: folder of the trained weights. sha256: of its ``model.safetensors``.
     """
 
@@ -172,6 +173,10 @@ class TrainingRecord:
 
     def taught(self) -> tuple[Taught, ...]:
         return tuple(row for row in self.rows if isinstance(row, Taught))
+
+    def seconds(self, stages: Iterable[Stage]) -> float:
+        """What ``stages`` took together, each until its last iteration; pauses between resumed parts left out."""
+        return round(sum(done[-1].seconds for stage in stages if (done := self.iterations(stage))), 1)
 
     def held_out(self) -> tuple[HeldOut, ...]:
         return tuple(row for row in self.rows if isinstance(row, HeldOut))

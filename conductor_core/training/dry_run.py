@@ -17,8 +17,8 @@ from transformers.utils.logging import disable_progress_bar
 from conductor_core.engine.pool import read_specs
 from conductor_core.errors import BadInput
 from conductor_core.training.config import GrpoConfig, TrainingConfig
-from conductor_core.training.scale_config import ScaleConfig, TaskSource
-from conductor_core.training.scale_prompts import draw_prompts, load_tasks
+from conductor_core.training.scale_config import ScaleConfig, TaskSource, WorkersConfig
+from conductor_core.training.scale_prompts import draw_prompts, left_out, load_tasks
 
 MODEL = "dry-run-model"
 """Folder of the stand-in, in the output folder."""
@@ -26,7 +26,7 @@ MODEL = "dry-run-model"
 _SMALLER = {"iterations": 2, "prompts": 2, "group": 4, "max_completion_tokens": 96, "save_every": 1, "sample_every": 1}
 _TASKS = TaskSource(suite="rehearsal", split="train", count=4)
 _ROWS = 4
-_LEARNING_STEPS, _LEARNING_RATE = 15, 1e-2
+_SHOWN_EACH, _LEARNING_RATE = 3, 1e-2
 _SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 _CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -103,6 +103,8 @@ def differences(config: TrainingConfig, made: TrainingConfig) -> list[str]:
     ]
     if was.workers.inner_conductor:
         lines.append(f"in place of the inner Conductor {was.workers.inner_conductor}: {now.workers.inner_conductor}")
+    if why := left_out(config):
+        lines.append(f"NOT EXERCISED: {why}")
     for stage in config.stages:
         old, new = getattr(config, stage), getattr(made, stage)
         lines.append(
@@ -119,6 +121,15 @@ def _scale(config: TrainingConfig) -> ScaleConfig:
     return config.scale
 
 
+def _plans(workers: WorkersConfig) -> tuple[str, ...]:
+    """``_PLANS``, and with an inner Conductor one that names the Conductor itself after a worker of the whole pool."""
+    if workers.inner_conductor is None:
+        return _PLANS
+    itself = len(read_specs(workers.pool))
+    lists = f'model_id = [0, {itself}]\nsubtasks = ["Answer: {{question}}", "Plan on."]\naccess_list = [[], [0]]'
+    return (*_PLANS, lists)
+
+
 def _write_model(config: TrainingConfig, scale: ScaleConfig, folder: Path) -> None:
     """Trains tokenizer and model on the very prompts that will be asked."""
     grpo = config.grpo or config.recursion
@@ -131,7 +142,8 @@ def _write_model(config: TrainingConfig, scale: ScaleConfig, folder: Path) -> No
         config.seed,
     )
     texts = [message.content for each in asked for message in each.messages]
-    tokenizer = _tokenizer(texts)
+    plans = _plans(scale.workers)
+    tokenizer = _tokenizer(texts, plans)
     set_seed(config.seed)
     model = Qwen2ForCausalLM(
         Qwen2Config(
@@ -158,17 +170,19 @@ def _write_model(config: TrainingConfig, scale: ScaleConfig, folder: Path) -> No
         )
         for each in asked
     ]
-    _learn_plans(model, tokenizer, prompts)
+    _learn_plans(model, tokenizer, prompts, plans)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
-def _learn_plans(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, prompts: Sequence[str]) -> None:
+def _learn_plans(
+    model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, prompts: Sequence[str], plans: Sequence[str]
+) -> None:
     """A few supervised steps: each plan after one of the prompts, loss on the plan."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE)
     model.train()
-    for step in range(_LEARNING_STEPS):
-        prompt, plan = prompts[step % len(prompts)], _PLANS[step % len(_PLANS)]
+    for step in range(_SHOWN_EACH * len(plans)):
+        prompt, plan = prompts[step % len(prompts)], plans[step % len(plans)]
         prompt_ids = tokenizer.encode(prompt, add_special_tokens=False)
         plan_ids = [*tokenizer.encode(plan, add_special_tokens=False), int(tokenizer.eos_token_id)]
         ids = torch.tensor([prompt_ids + plan_ids])
@@ -179,7 +193,7 @@ def _learn_plans(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, pr
         optimiser.zero_grad()
 
 
-def _tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
+def _tokenizer(texts: Sequence[str], plans: Sequence[str]) -> PreTrainedTokenizerFast:
     """A byte-level BPE with Qwen2.5's chat format."""
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -196,6 +210,6 @@ def _tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
     made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=raw, eos_token=_SPECIAL[2], pad_token=_SPECIAL[0]
     )
-    made.add_tokens([AddedToken(plan, special=False, normalized=False) for plan in _PLANS])
+    made.add_tokens([AddedToken(plan, special=False, normalized=False) for plan in plans])
     made.chat_template = _CHAT_TEMPLATE
     return made

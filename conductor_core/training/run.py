@@ -33,6 +33,7 @@ class Trained:
 
     Attributes:
         stage: the last that was finished.
+        seconds: of all stages, pauses between resumed parts left out.
         iteration, held_out: its last figures.
     """
 
@@ -84,7 +85,7 @@ def _train(
     model, tokenizer = load(out / "stages" / stages[-1])
     save(model.bfloat16(), tokenizer, out)
     record, sha256 = read_record(out), weights_sha256(out)
-    seconds = round(sum(done[-1].seconds for stage in stages if (done := record.iterations(stage))), 1)
+    seconds = record.seconds(stages)
     with writing(out):
         append(out, Ended(at=now(), seconds=seconds, model=str(out), sha256=sha256))
     iterations, held_out = record.iterations(stages[-1]), record.held_out()

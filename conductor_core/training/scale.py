@@ -10,7 +10,6 @@ import hashlib
 import json
 import random
 import shutil
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -43,7 +42,7 @@ from conductor_core.training.folder import begun_with
 from conductor_core.training.recorder import Record, Recorder, Show, without_console
 from conductor_core.training.run import Trained
 from conductor_core.training.scale_config import ScaleConfig, WorkersConfig
-from conductor_core.training.scale_prompts import Asked, Parents, draw_prompts, find_parents, load_tasks
+from conductor_core.training.scale_prompts import Asked, Parents, draw_prompts, find_parents, left_out, load_tasks
 from conductor_core.training.scale_record import begin_record
 from conductor_core.training.scale_trainer import ScaleTrainer, StoppedElsewhere, arguments
 from conductor_core.training.worker_reward import Patience, Scored, WorkerReward
@@ -85,7 +84,6 @@ def train(
             main = stack.enter_context(_opened(config, scale, out, stages, start, settings, sink, show, resume=resume))
         state.wait_for_everyone()
         pool = main.reward.pool if main else _pool(scale.workers, settings)
-        began = time.monotonic()
         for index, stage in enumerate(stages):
             asked = _prompts(config, stage, tasks, pool, out, main)
             weights = out / "stages" / stage
@@ -97,11 +95,11 @@ def train(
         if main is None:
             return Trained(out, "", stages[-1], 0.0, None, None)
         sha256 = _publish(out / "stages" / stages[-1], out)
-        ended = Ended(at=now(), seconds=round(time.monotonic() - began, 1), model=str(out), sha256=sha256)
+        record = read_record(out)
+        seconds, iterations = record.seconds(stages), record.iterations(stages[-1])
         with writing(out):
-            append(out, ended)
-        iterations = read_record(out).iterations(stages[-1])
-        return Trained(out, sha256, stages[-1], ended.seconds, iterations[-1] if iterations else None, None)
+            append(out, Ended(at=now(), seconds=seconds, model=str(out), sha256=sha256))
+        return Trained(out, sha256, stages[-1], seconds, iterations[-1] if iterations else None, None)
 
 
 def _checked(
@@ -155,6 +153,9 @@ def _opened(
     workers = scale.workers
     pool = _pool(workers, settings)
     begin_record(config, out, stages, begun_with(start), pool, resume=resume)
+    # Before the stage that comes first is paid for: who plans inner rounds cannot be changed on the way.
+    if "recursion" in stages and (why := left_out(config)):
+        show(f"left out: {why}")
     cache = AnswerCache(out / ANSWERS)
     reward = None
     try:

@@ -31,7 +31,7 @@ class WorkersConfig(Frozen):
         concurrency: workflows at once; each worker's ``max_concurrency`` holds beside it.
         step_attempts: calls for one step before it has failed.
         pauses, pause_s: how often and how long a failing pool is waited for; each wait is twice as long as the last.
-        max_usd, max_tokens: caps; None: none.
+        max_usd, max_tokens: caps on what the workers take; None: none. The inner Conductor is not counted in them.
         assumed_usd_per_mtok: counted for workers without a price, until the provider says what a call cost.
         inner_conductor: who plans the inner rounds of plans that name the Conductor itself, as ``--conductor`` names
             it; None: such plans are not offered, and only inner rounds as prompts of their own are trained.

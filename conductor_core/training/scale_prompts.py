@@ -10,7 +10,7 @@ from conductor_core.errors import BadInput
 from conductor_core.evaluation.suites import load_suite
 from conductor_core.evaluation.tasks import Task
 from conductor_core.training.answer_cache import AnswerCache
-from conductor_core.training.config import GrpoConfig, PoolDraw, RecursionConfig
+from conductor_core.training.config import GrpoConfig, PoolDraw, RecursionConfig, TrainingConfig
 from conductor_core.training.scale_config import TaskSource
 from conductor_core.training.worker_reward import Rollout
 
@@ -108,6 +108,17 @@ def draw_prompts(
         )
         drawn.append(Asked(request, task))
     return drawn
+
+
+def left_out(config: TrainingConfig) -> str | None:
+    """Why the recursion stage of ``config`` has inner rounds alone where ``inner_share`` asks for both; None if not."""
+    stage, scale = config.recursion, config.scale
+    if stage is None or stage.inner_share == 1.0 or scale is None or scale.workers.inner_conductor is not None:
+        return None
+    return (
+        f"outer rounds of the recursion stage: it has inner rounds only, whatever inner_share = {stage.inner_share:g} "
+        "says, for without inner_conductor in scale.workers nobody could plan when a plan names the Conductor itself"
+    )
 
 
 def _pool(draw: PoolDraw, workers: Sequence[WorkerSpec], rng: random.Random) -> tuple[WorkerSpec, ...]:

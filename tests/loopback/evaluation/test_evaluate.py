@@ -24,6 +24,8 @@ ROW_KEYS = {
     "orchestrator", "score", "score_low", "score_high", "tokens_per_task", "steps_per_task", "usd_per_task",
     "by_difficulty",
 }  # fmt: skip
+SERVER = "https://host.invalid/v1#m"
+CAPPED = ["--suite", "rehearsal", "--max-usd", "1", "--orchestrators"]
 
 
 def sums(call: Call) -> Answer:
@@ -152,8 +154,9 @@ def test_the_cost_cap_is_an_end_that_says_so(
     provider.always(sums)
     common = (
         "evaluate", "--suite", task_file, "--orchestrators", "single:alpha", "--pool", pool_file, "--name", "capped",
-        "--json", "--quiet",
+        "--json", "--quiet", "--conductor", SERVER,
     )  # fmt: skip
+    # The Conductor is none of the orchestrators, so its price does not matter.
     stopped = cli(*common, "--max-usd", "0.0002", "--concurrency", 1)
     assert stopped.code == 1
     assert stopped.document["complete"] is False
@@ -255,6 +258,9 @@ def test_a_failing_worker_costs_its_score_and_nothing_else(
         (["--suite", "rehearsal", "--orchestrators", "single", "--name", "fit-mine"], "another --name"),
         (["--suite", "rehearsal", "--orchestrators", "conductor", "--conductor", "nobody"], "no Conductor"),
         (["--suite", "rehearsal", "--orchestrators", "untrained"], "--untrained"),
+        ([*CAPPED, "conductor,single", "--conductor", SERVER], f"no price is known of the Conductor {SERVER}"),
+        ([*CAPPED, "single,untrained", "--untrained", SERVER], f"no price is known of the Conductor {SERVER}"),
+        ([*CAPPED, f"conductor:{SERVER}"], f"no price is known of the Conductor {SERVER}"),
     ],
 )
 def test_bad_input_is_one_clear_line(cli: CommandLine, options: list[str], told: str, data: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,14 +18,16 @@ from conductor_core.conductors.local import read_config as read_conductor
 from conductor_core.records.in_use import LOCK
 from conductor_core.records.training import RECORD, Iteration, read_record
 from conductor_core.training.answer_cache import AnswerCache
-from conductor_core.training.config import read_config
+from conductor_core.training.checkpoint import rewrite
+from conductor_core.training.config import CONFIGS, read_config
 from conductor_core.training.dry_run import MODEL, rehearsed, write_model
+from conductor_core.workflow.model import CONDUCTOR_AGENT
 from tests.support.holding import another_process
 from tests.support.provider import Answer, Call, Reply, ScriptedProvider, deterministic_answer, error
 
 pytestmark = pytest.mark.timeout(300)  # trainings, and processes that load torch, on a machine that may be busy
 
-CONFIG = "qwen2.5-7b-grpo"
+CONFIG, RECURSION = "qwen2.5-7b-grpo", "qwen2.5-7b-recursion"
 AGENTS = ("alpha", "beta", "gamma")
 WORKER = """
 [[worker]]
@@ -76,6 +79,15 @@ def iterations(out: Path) -> list[Iteration]:
     """Without what depends on the clock."""
     timed = {"seconds": 0.0, "rollout_s": None, "reward_s": None, "update_s": None}
     return [row.model_copy(update=timed) for row in read_record(out).iterations()]
+
+
+def took_longer(out: Path, more_s: float) -> None:
+    """Changes the record of a training that was stopped."""
+    rows = list(read_record(out).rows)
+    for at, row in enumerate(rows):
+        if isinstance(row, Iteration):
+            rows[at] = row.model_copy(update={"seconds": row.seconds + more_s})
+    rewrite(out, rows)
 
 
 def questions(provider: ScriptedProvider) -> list[str]:
@@ -160,8 +172,12 @@ def test_a_training_whose_workers_fail_goes_on_to_the_same_curve(
     assert capsys.readouterr().err.strip().splitlines()[-1].startswith("error: the worker pool is failing")
     provider.always(deterministic_answer)
     provider.calls.clear()
+    took_longer(out, 1000.0)
     assert train(out, "--resume") == 0
     assert iterations(out) == iterations(tmp_path / "whole")
+    ended = read_record(out).ended
+    assert ended is not None
+    assert ended.seconds > 1000, "what came before the stop is part of it"
     # What was finished is not asked again, and nothing else is asked than in a training without a break.
     assert sorted(questions(provider)) == sorted(set(asked) - answered)
 
@@ -181,12 +197,37 @@ def test_the_cost_cap_stops_a_training_and_a_higher_one_lets_it_go_on(
     assert len(questions(provider)) == len(set(questions(provider)))
 
 
-def test_a_recursion_stage_plans_on_from_finished_rollouts(train: Callable[..., int], tmp_path: Path) -> None:
-    assert train(tmp_path, config="qwen2.5-7b-recursion") == 0
+def test_a_recursion_stage_plans_on_from_finished_rollouts(
+    train: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path, config=RECURSION) == 0
+    said = capsys.readouterr().err
+    assert "NOT EXERCISED: outer rounds of the recursion stage" in said
+    assert "\nleft out: outer rounds of the recursion stage: it has inner rounds only, whatever inner_share" in said
     record = read_record(tmp_path)
-    assert [row.iteration for row in record.iterations("grpo")] == [1, 2]
-    assert [row.iteration for row in record.iterations("recursion")] == [1, 2]
+    grpo, recursion = record.iterations("grpo"), record.iterations("recursion")
+    assert [row.iteration for row in grpo] == [row.iteration for row in recursion] == [1, 2]
     assert (tmp_path / "parents.json").stat().st_size > 10
+    assert record.ended is not None
+    assert record.ended.seconds == round(grpo[-1].seconds + recursion[-1].seconds, 1)
+
+
+def test_with_an_inner_conductor_outer_rounds_recurse(
+    train: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = (CONFIGS / f"{RECURSION}.toml").read_text()
+    with_inner = re.sub(r'# With vLLM.*(inner_conductor = ".*")', r"\1", written)
+    assert with_inner != written
+    config, out = tmp_path / "recursion.toml", tmp_path / "out"
+    config.write_text(with_inner.replace("inner_share = 0.6", "inner_share = 0.0"))
+    write_model(rehearsed(read_config(str(config)), out, pool=str(tmp_path / "pool.toml")))
+    assert train(out, config=str(config)) == 0
+    said = capsys.readouterr().err
+    assert "in place of the inner Conductor http://127.0.0.1:8000#Qwen/Qwen2.5-7B-Instruct: tiny" in said
+    assert "outer rounds" not in said
+    record = read_record(out)
+    assert not any(CONDUCTOR_AGENT in row.agent_share for row in record.iterations("grpo"))
+    assert any(CONDUCTOR_AGENT in row.agent_share for row in record.iterations("recursion"))
 
 
 def test_a_finished_folder_or_another_config_is_not_gone_on_with(

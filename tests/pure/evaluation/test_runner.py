@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core.chat import ConductorInfo
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import BadInput, ConductorUnavailable, WorkerRefused
 from conductor_core.evaluation.orchestrators.conducted import Conducted
@@ -106,7 +107,7 @@ async def test_the_cost_cap_stops_cleanly_and_can_be_raised(tmp_path: Path) -> N
 
 
 async def test_the_token_cap_counts_what_was_spent_before(tmp_path: Path) -> None:
-    there = row("single:alpha", "task-0", tokens=20)
+    there = row("single:alpha", "task-0", tokens=15, conductor_tokens=5)
     spending = spent(Caps(max_tokens=40), there)
     _, stopped = await evaluation(
         tmp_path, TASKS, [alone("alpha")], ScriptedWorker("alpha"), concurrency=1, spending=spending
@@ -131,6 +132,16 @@ def test_usd_cannot_be_capped_where_a_price_is_unknown() -> None:
     with pytest.raises(BadInput, match="no price for beta"):
         Caps(max_usd=1.0).check(pool)
     Caps(max_tokens=1).check(pool)
+
+
+def test_usd_cannot_be_capped_with_a_conductor_on_a_server() -> None:
+    pool = pool_of(ScriptedWorker("alpha"))
+    here = ConductorInfo(name="tiny", kind="local", model="tiny")
+    server = ConductorInfo(name="https://host/v1#m", kind="remote", model="m")
+    with pytest.raises(BadInput, match=r"the Conductor https://host/v1#m, a server; cap tokens with --max-tokens"):
+        Caps(max_usd=1.0).check(pool, [here, server])
+    Caps(max_usd=1.0).check(pool, [here])
+    Caps(max_tokens=1).check(pool, [server])
 
 
 async def test_cancelled_it_keeps_what_is_done_and_ends_its_runs(tmp_path: Path) -> None:

@@ -302,6 +302,22 @@ def test_the_command_prints_one_document(tmp_path: Path, capsys: pytest.CaptureF
     assert started.seed == 5
 
 
+def test_each_seed_has_a_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CONDUCTOR_DATA_FOLDER", str(tmp_path / "data"))
+    command = ["train", str(config_file(toy_config(grpo=False, seed=3), tmp_path))]
+    own, other = tmp_path / "data" / "training" / "toy", tmp_path / "data" / "training" / "toy-seed1"
+    assert main(command) == 0
+    assert main([*command, "--seed", "3"]) == 2
+    assert f"{own} holds a training" in capsys.readouterr().err
+    assert main([*command, "--seed", "1"]) == 0
+    assert f"go into {other}\n" in capsys.readouterr().err
+    assert main([*command, "--seed", "1", "--resume"]) == 0
+    seeds = {folder: started.seed for folder in (own, other) if (started := read_record(folder).started)}
+    assert seeds == {own: 3, other: 1}
+
+
 @pytest.mark.parametrize("arguments", [["no-such"], ["tiny", "--stop-after", "dinner"], ["tiny", "--max-usd", "1"]])
 def test_what_cannot_be_trained_is_one_line(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

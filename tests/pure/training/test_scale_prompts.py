@@ -6,9 +6,9 @@ from conductor_core.chat import WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.evaluation.tasks import Task
 from conductor_core.training.answer_cache import AnswerCache, Outcome
-from conductor_core.training.config import GrpoConfig, Optimiser, PoolDraw, RecursionConfig
+from conductor_core.training.config import GrpoConfig, Optimiser, PoolDraw, RecursionConfig, read_config
 from conductor_core.training.scale_config import TaskSource
-from conductor_core.training.scale_prompts import draw_prompts, find_parents, load_tasks
+from conductor_core.training.scale_prompts import draw_prompts, find_parents, left_out, load_tasks
 
 WORKERS = tuple(WorkerSpec(name=f"w{n}", provider="openai", model="m", description=f"good at {n}") for n in range(7))
 TASKS = tuple(Task(f"t/{n}", f"Question {n}?", "family", "easy", "1", "numeric") for n in range(5))
@@ -80,6 +80,19 @@ def test_inner_rounds_plan_on_from_right_and_wrong_answers_alike(tmp_path: Path)
 def test_a_recursion_stage_without_anything_to_plan_on_from_says_so() -> None:
     with pytest.raises(BadInput, match="run a grpo stage in the same folder first"):
         draw_prompts(config(RecursionConfig), TASKS, WORKERS, 0)
+
+
+def test_what_a_recursion_stage_leaves_out_is_said() -> None:
+    written = read_config("qwen2.5-7b-recursion")
+    assert written.scale is not None
+    assert written.recursion is not None
+    assert "inner rounds only, whatever inner_share = 0.6 says" in (left_out(written) or "")
+    workers = written.scale.workers.model_copy(update={"inner_conductor": "tiny"})
+    scale = written.scale.model_copy(update={"workers": workers})
+    assert left_out(written.model_copy(update={"scale": scale})) is None
+    inner_only = written.recursion.model_copy(update={"inner_share": 1.0})
+    assert left_out(written.model_copy(update={"recursion": inner_only})) is None
+    assert left_out(read_config("qwen2.5-7b-grpo")) is None
 
 
 def test_tasks_of_several_suites_are_shuffled_together_by_seed(tmp_path: Path) -> None:
