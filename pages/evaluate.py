@@ -10,6 +10,7 @@ from conductor_core.records.evaluation import EvaluationRecord
 from conductor_core.records.in_use import in_use
 from pages.components import record_folders as folders
 from pages.components.evaluation_charts import pareto, pareto_in_words, steps_by_difficulty, steps_in_words
+from pages.components.evaluation_details import rounds, rounds_html, spreads_html, subsets_html
 from pages.components.evaluation_head import head_html
 from pages.components.figure.component import figure
 from pages.components.outcomes import runs_view
@@ -23,7 +24,7 @@ from pages.components.words import ago, inert, plural
 OPENED = "evaluation-opened"
 COMMAND = "python -m conductor_core evaluate --suite rehearsal --orchestrators conductor,single,moa"
 EMPTY = "**No evaluation yet.** This command puts the Conductor beside each single worker and all of them together:"
-ORDERS = {"plan": "as planned", "score": "by score", "tokens": "by tokens"}
+ORDERS = {"plan": "as planned", "score": "by score", "tokens": "by worker tokens"}
 
 
 def show() -> None:
@@ -58,16 +59,26 @@ def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
         return
     shown = _controls(rows)
     _table(record, shown)
+    if record.summary is not None and (lines := spreads_html(record.summary.spreads)):
+        st.html(lines)
     if any(outcome.present for outcome in record.outcomes):
         absent = sum(row.absent_named for row in rows)
         named = plural(absent, "plan") if absent else "No plan"
         st.caption(
             f"Only a part of the pool was there for each task, another part each time. {named} named an absent worker."
         )
+    _parts_of_the_pool(record, shown)
     opened = st.session_state.get(OPENED)
     if opened in record.plan.orchestrators:
         _runs(record, str(opened))
     _figures(shown)
+    if again := rounds(record, shown):
+        with st.container(border=True, key="rounds"):
+            st.html(
+                '<div class="chart-title"><b>Second rounds by difficulty</b>'
+                '<span class="muted">Of 100 tasks of each; only Conductors that named themselves.</span></div>'
+            )
+            st.html(rounds_html(again, shown))
     with st.container(border=True, key="heat"):
         st.html(
             '<div class="chart-title"><b>Score by difficulty and family</b>'
@@ -128,6 +139,16 @@ def _table(record: EvaluationRecord, shown: Sequence[Standing]) -> None:
                 st.html(row_html(row, chosen=chosen, simulated=record.plan.simulated), width="content")
 
 
+def _parts_of_the_pool(record: EvaluationRecord, shown: Sequence[Standing]) -> None:
+    present = None if record.summary is None else record.summary.present
+    if present is None or not present.subsets:
+        return
+    label = f"The {plural(len(present.subsets), 'part')} of the pool, {plural(present.k, 'worker')} each"
+    with st.expander(label, key="subsets"):
+        st.caption("Score in percent; bold: more than the best of those present reaches alone on the same tasks.")
+        st.html(subsets_html(present, [row.orchestrator for row in shown]))
+
+
 def _name(row: Standing, chosen: bool) -> None:
     if row.computed:
         st.html(f'<div class="ellipsis computed">{escape(row.orchestrator)}</div>')
@@ -157,8 +178,8 @@ def _figures(shown: Sequence[Standing]) -> None:
     left, right = st.columns([3, 2], gap="small")
     with left, st.container(border=True, key="chart-pareto"):
         st.html(
-            '<div class="chart-title"><b>Score against tokens</b><span class="muted">Filled: nobody scores more with '
-            "as few tokens. Whiskers: 95 % interval.</span></div>"
+            '<div class="chart-title"><b>Score against worker tokens</b><span class="muted">Filled: nobody scores more '
+            "with as few tokens. Whiskers: 95 % interval.</span></div>"
         )
         figure(pareto(shown), key="figure-pareto", alt=pareto_in_words(shown))
     with right, st.container(border=True, key="chart-steps-by-difficulty"):

@@ -201,7 +201,17 @@ def markdown(plan: EvaluationPlan, summary: Summary) -> str:
 
 
 def _overview(summary: Summary) -> str:
-    header = ["orchestrator", "score", "95 %", "difference", "steps", "tokens", "USD", "seconds"]
+    header = [
+        "orchestrator",
+        "score",
+        "95 %",
+        "difference",
+        "steps",
+        "worker tokens",
+        "Conductor tokens",
+        "USD",
+        "seconds",
+    ]
     present = () if summary.present is None else (summary.present.best_present,)
     rows = [
         [
@@ -211,12 +221,13 @@ def _overview(summary: Summary) -> str:
             _difference(row),
             f"{row.steps_per_task:.2f}",
             f"{row.tokens_per_task:.0f}",
+            f"{row.conductor_tokens_per_task:.0f}",
             "unknown" if row.usd_per_task is None else f"{row.usd_per_task:.5f}",
             f"{row.latency_ms_per_task / 1000:.2f}",
         ]
         for row in (*summary.results, *present)
     ]
-    note = "Scores in points; tokens and USD of the workers, per task; seconds as run, many tasks at once."
+    note = "Scores in points; tokens and USD per task, USD of the workers; seconds as run, many tasks at once."
     return f"{table(header, rows)}\n\n{note}"
 
 
@@ -224,7 +235,7 @@ def _spread_line(spread: Spread) -> str:
     return (
         f"{spread.kind}, {len(spread.orchestrators)} of them: mean {_points(spread.score)}, standard deviation "
         f"{_points(spread.score_sd)}, from {_points(spread.score_min)} to {_points(spread.score_max)}; "
-        f"{spread.steps_per_task:.2f} steps and {spread.tokens_per_task:.0f} tokens a task."
+        f"{spread.steps_per_task:.2f} steps and {spread.tokens_per_task:.0f} worker tokens a task."
     )
 
 

@@ -102,7 +102,7 @@ def _hover(row: Standing) -> str:
         f" [{100 * row.score_low:.1f}, {100 * row.score_high:.1f}]"
     )  # fmt: skip
     return (
-        f"{plain(row.orchestrator)}<br>{100 * row.score:.1f} %{interval}<br>{row.tokens:,.0f} tokens, "
+        f"{plain(row.orchestrator)}<br>{100 * row.score:.1f} %{interval}<br>{row.tokens:,.0f} worker tokens, "
         f"{row.steps:.1f} steps<extra></extra>"
     )
 
@@ -111,7 +111,7 @@ def pareto_in_words(rows: Sequence[Standing]) -> str:
     front = ", ".join(
         f"{row.orchestrator} ({100 * row.score:.1f} % at {row.tokens:,.0f} tokens)" for row in frontier(rows)
     )
-    return f"Score against tokens per task. On the frontier: {front}."
+    return f"Score against worker tokens per task. On the frontier: {front}."
 
 
 def steps_by_difficulty(rows: Sequence[Standing]) -> Figure:

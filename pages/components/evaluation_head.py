@@ -2,7 +2,8 @@
 
 from html import escape
 
-from conductor_core.records.evaluation import EvaluationRecord
+from conductor_core.records.evaluation import EvaluationPlan, EvaluationRecord
+from pages.components.evaluation_again import SHORT, conductor_refs, model_digests
 from pages.components.record_folders import State
 from pages.components.words import plural
 
@@ -31,8 +32,27 @@ def head_html(record: EvaluationRecord, state: State, quiet: str) -> str:
     said = "".join(f"<span>{fact}</span>" for fact in facts)
     return (
         f'<div class="record-head"><div class="record-title"><b>{escape(plan.name)}</b>{"".join(pills)}'
-        f'<span class="record-facts">{said}</span></div>{_progress(record, state)}</div>'
+        f'<span class="record-facts">{said}</span></div>{_progress(record, state)}{_conductors(plan)}</div>'
     )
+
+
+def _conductors(plan: EvaluationPlan) -> str:
+    """Each Conductor with the rows that are its own: what "untrained" is, for one, is only said here."""
+    rows: dict[str, list[str]] = {}
+    for name, ref in conductor_refs(plan).items():
+        # conductor:REF says its REF a second time.
+        rows.setdefault(ref, []).append(name.removesuffix(f":{ref}"))
+    digests = model_digests(plan)
+    said = "".join(
+        f"<div><b>{escape(ref)}</b>{_digest(digests.get(ref))}<span>{escape(', '.join(dict.fromkeys(names)))}</span>"
+        "</div>"
+        for ref, names in rows.items()
+    )
+    return f'<div class="record-conductors"><span>Conductors</span><div>{said}</div></div>' if said else ""
+
+
+def _digest(sha256: str | None) -> str:
+    return f'<code title="sha256 {escape(sha256)}">{escape(sha256[:SHORT])}</code>' if sha256 else ""
 
 
 def _progress(record: EvaluationRecord, state: State) -> str:

@@ -9,8 +9,9 @@ import streamlit as st
 
 from conductor_core.errors import StoreError
 from conductor_core.events import RunCreated
-from conductor_core.records.evaluation import EvaluationRecord, Outcome
+from conductor_core.records.evaluation import EvaluationPlan, EvaluationRecord, Outcome
 from pages.components import places
+from pages.components.evaluation_again import command, to_mend
 from pages.components.session import current
 from pages.components.words import inert, plural, seconds
 
@@ -165,20 +166,39 @@ def _rows(record: EvaluationRecord, shown: Sequence[Pair], other: str | None) ->
         return
     absent = sum(task is None for task in tasks.values())
     if absent:
-        where = f" ({inert(record.plan.database)})" if record.plan.database else ""
-        these = "These runs were" if absent == len(shown) else f"{plural(absent, 'run')} of these {len(shown)} were"
-        st.caption(
-            f":material/link_off: {these} made in another database{where}, not in this one, and cannot be opened here."
-        )
+        _say_absent(record.plan, absent, len(shown))
     with st.container(key="outcomes"):
         with st.container(key="outcome-row-head", horizontal=True):
             st.html('<div class="cells head">Task</div>')
-            heads = ("Outcome", *(("Theirs",) if other else ()), "Difficulty", "Family", "Tokens", "Steps", "Time")
+            heads = (
+                "Outcome",
+                *(("Theirs",) if other else ()),
+                "Difficulty",
+                "Family",
+                "Worker<br>tokens",
+                "Steps",
+                "Time",
+            )
             st.html(_cells_html(heads, head=True, wide=other is not None), width="content")
         for number, pair in enumerate(shown):
             with st.container(key=f"outcome-row-{number}", horizontal=True):
                 here = None if pair.other is None else theirs[pair.other.run_id]
                 _row(pair, tasks[pair.own.run_id], here, say_absent=absent < len(shown))
+
+
+def _say_absent(plan: EvaluationPlan, absent: int, shown: int) -> None:
+    """That runs are elsewhere; and where none is here, how the same evaluation is made here."""
+    where = f" ({inert(plan.database)})" if plan.database else ""
+    these = "These runs were" if absent == shown else f"{plural(absent, 'run')} of these {shown} were"
+    none_here = absent == shown
+    st.caption(
+        f":material/link_off: {these} made in another database{where}, not in this one, and cannot be opened here."
+        + (" This command makes the same evaluation with runs that open:" if none_here else "")
+    )
+    if none_here:
+        st.code(command(plan), language="bash", wrap_lines=True)
+        if mend := to_mend(plan):
+            st.caption(inert(" ".join(mend)))
 
 
 def _task(run_id: str) -> str | None:

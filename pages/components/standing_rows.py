@@ -6,11 +6,17 @@ from html import escape
 from pages.components.standings import Standing, difficulties, families, signed
 from pages.components.words import seconds
 
-HEADS = ("Score", "95 % interval", "", "Against the first", "Tokens", "USD", "Latency", "Steps", "Faults")
+HEADS = (
+    "Score", "95 % interval", "", "Against the first", "Worker tokens", "Conductor tokens", "USD", "Latency", "Steps",
+    "Faults",
+)  # fmt: skip
 
 
 def head_html() -> str:
-    cells = "".join(f'<span class="{"number" if name else ""}">{name}</span>' for name in HEADS)
+    # In two lines where a head is of two words of tokens: the column is as wide as its figures.
+    cells = "".join(
+        f'<span class="{"number" if name else ""}">{name.replace(" tokens", "<br>tokens")}</span>' for name in HEADS
+    )
     return f'<div class="cells head standings">{cells}</div>'
 
 
@@ -25,6 +31,7 @@ def row_html(row: Standing, *, chosen: bool, simulated: bool) -> str:
         bar_html(row),
         difference_html(row),
         f"{row.tokens:,.0f}",
+        f"{row.conductor_tokens:,.0f}",
         usd_html(row, simulated),
         seconds(row.latency_ms),
         f"{row.steps:.1f}",

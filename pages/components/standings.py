@@ -15,6 +15,7 @@ class Standing:
     """One row. Intervals are None while they are not known. Attributes as in ``Result``.
 
     Attributes:
+        tokens, conductor_tokens: a task, of the workers and of the Conductor itself.
         computed: not an orchestrator of the plan but made of others' outcomes: there are no runs to open.
     """
 
@@ -24,6 +25,7 @@ class Standing:
     score_low: float | None
     score_high: float | None
     tokens: float
+    conductor_tokens: float
     steps: float
     usd: float | None
     latency_ms: float
@@ -67,6 +69,7 @@ def _from_result(result: Result) -> Standing:
         score_low=result.score_low,
         score_high=result.score_high,
         tokens=result.tokens_per_task,
+        conductor_tokens=result.conductor_tokens_per_task,
         steps=result.steps_per_task,
         usd=result.usd_per_task,
         latency_ms=result.latency_ms_per_task,
@@ -90,6 +93,7 @@ def _so_far(name: str, own: Sequence[Outcome], first: Sequence[Outcome] | None) 
         score_low=None,
         score_high=None,
         tokens=_mean(outcome.tokens for outcome in own),
+        conductor_tokens=_mean(outcome.conductor_tokens for outcome in own),
         steps=_mean(outcome.steps for outcome in own),
         usd=_mean(costs) if len(costs) == len(own) else None,
         latency_ms=_mean(outcome.duration_ms for outcome in own),
@@ -148,14 +152,15 @@ def frontier(rows: Sequence[Standing]) -> list[Standing]:
 
 _HEADS = (
     "orchestrator", "n", "score", "score_low", "score_high", "difference", "difference_low", "difference_high",
-    "tokens_per_task", "usd_per_task", "latency_ms_per_task", "steps_per_task", "faults",
+    "worker_tokens_per_task", "conductor_tokens_per_task", "usd_per_task", "latency_ms_per_task", "steps_per_task",
+    "faults",
 )  # fmt: skip
 
 
 def _cells(row: Standing) -> list[str | float | int | None]:
     return [
         row.orchestrator, row.n, row.score, row.score_low, row.score_high, row.difference, row.difference_low,
-        row.difference_high, row.tokens, row.usd, row.latency_ms, row.steps, row.faults,
+        row.difference_high, row.tokens, row.conductor_tokens, row.usd, row.latency_ms, row.steps, row.faults,
     ]  # fmt: skip
 
 
@@ -174,8 +179,9 @@ def to_csv(rows: Sequence[Standing]) -> str:
 def to_markdown(rows: Sequence[Standing]) -> str:
     """The table as people read it."""
     lines = [
-        "| orchestrator | score [95 %] | difference to the first [95 %] | tokens | USD | latency s | steps |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| orchestrator | score [95 %] | difference to the first [95 %] | worker tokens | Conductor tokens | USD "
+        "| latency s | steps |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
         usd = "unknown" if row.usd is None else f"{row.usd:.4f}"
@@ -184,6 +190,7 @@ def to_markdown(rows: Sequence[Standing]) -> str:
             percent(row.score, row.score_low, row.score_high),
             points(row.difference, row.difference_low, row.difference_high),
             f"{row.tokens:,.0f}",
+            f"{row.conductor_tokens:,.0f}",
             usd,
             f"{row.latency_ms / 1000:.1f}",
             f"{row.steps:.1f}",

@@ -4,11 +4,12 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from conductor_core.evaluation.report import summarise
 from conductor_core.records.evaluation import OUTCOMES, Outcome
 from conductor_core.trace import RunTrace
 from pages.components import record_folders
 from pages.components.session import Session
-from tests.support.records import evaluation_plan, outcomes, write_evaluation
+from tests.support.records import evaluation_plan, outcomes, seeds_and_parts, write_evaluation
 
 Visit = Callable[..., AppTest]
 PLAN = evaluation_plan("rehearsal-test", ("conductor", "single:reasoner", "moa"), 48)
@@ -50,6 +51,7 @@ def test_a_finished_evaluation_has_a_row_per_orchestrator_in_the_plan_s_order(vi
     app = visit("evaluate")
     assert names(app) == list(PLAN.orchestrators)
     assert all("whisker" in row for row in rows(app, "standings"))
+    assert [">120</span>" in row for row in rows(app, "standings")] == [True, False, False]
     for said in ("✓ done", "simulated workers", "48 tasks", "rehearsal, test split"):
         assert said in html(app)
     assert len(app.get("bidi_component")) == 2
@@ -110,6 +112,37 @@ def test_runs_made_elsewhere_say_where(visit: Visit, root: Path) -> None:
     app = visit("evaluate", state={"evaluation-opened": "moa"})
     said = "".join(each.value for each in app.caption).replace("\\", "")
     assert "These runs were made in another database (sqlite:///elsewhere.sqlite3), not in this one" in said
+    (again,) = [each.value for each in app.code]
+    assert again.startswith("python -m conductor_core evaluate --suite rehearsal --split test --limit 48 --seed 0")
+    assert "--orchestrators conductor,single:reasoner,moa" in again
+
+
+def test_runs_that_are_partly_here_need_no_command(visit: Visit, root: Path, finished_run: RunTrace) -> None:
+    first, *rest = outcomes(PLAN)
+    here = first.model_copy(update={"run_id": finished_run.run_id, "score": 0.0, "fault": None})
+    write_evaluation(root / "e", PLAN, [here, *rest])
+    assert not visit("evaluate", state={"evaluation-opened": "conductor"}).code
+
+
+def test_seeds_rounds_and_parts_of_the_pool_are_shown_where_there_are_any(visit: Visit, root: Path) -> None:
+    plan, found = seeds_and_parts(70)
+    write_evaluation(root / "e", plan, found, figures=summarise)
+    app = visit("evaluate")
+    said = html(app)
+    assert "<b>conductor</b> over 2 Conductors" in said
+    assert "Second rounds by difficulty" in said
+    assert [each.label for each in app.expander] == ["The 35 parts of the pool, 3 workers each"]
+    assert said.count('<tr><th scope="row">') == 35
+    assert '<b>tiny</b><code title="sha256 d9abbc4d' in said
+    app.multiselect("evaluation-names").set_value(["conductor", "single:coder"]).run()
+    assert "Second rounds by difficulty" not in html(app)
+
+
+def test_an_older_record_has_no_empty_sections(visit: Visit, root: Path) -> None:
+    write_evaluation(root / "e", PLAN, outcomes(PLAN))
+    app = visit("evaluate")
+    assert not app.expander
+    assert not any(each in html(app) for each in ("Second rounds", "record-conductors", 'class="spreads"'))
 
 
 def test_tasks_that_one_solves_and_the_other_does_not(visit: Visit, root: Path) -> None:

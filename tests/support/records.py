@@ -3,14 +3,16 @@
 python -m tests.support.records FOLDER      writes some of each into the data folder FOLDER
 """
 
+import itertools
 import math
 import os
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from conductor_core.evaluation.report import summarise
 from conductor_core.records import evaluation, training
 from conductor_core.records.evaluation import EvaluationPlan, Outcome, Result, Summary
 from conductor_core.records.training import Ended, HeldOut, Iteration, Row, Sample, Stage, Started
@@ -196,6 +198,10 @@ ORCHESTRATORS: Mapping[str, tuple[tuple[float, float, float], float, float]] = {
 }
 
 
+KINDS = {"conductor": "conductor", "recursion": "conductor-recursion"}
+"""What those of several Conductors (conductor:REF) answer like."""
+
+
 def evaluation_plan(
     name: str, orchestrators: Sequence[str], tasks: int, seed: int = 0, *, simulated: bool = True
 ) -> EvaluationPlan:
@@ -219,7 +225,7 @@ def outcomes(plan: EvaluationPlan) -> list[Outcome]:
     for number in range(plan.tasks):
         family, difficulty = FAMILIES[number % len(FAMILIES)], DIFFICULTIES[number % 3]
         for orchestrator in plan.orchestrators:
-            chances, tokens, steps = ORCHESTRATORS[orchestrator]
+            chances, tokens, steps = ORCHESTRATORS[KINDS.get(orchestrator.partition(":")[0], orchestrator)]
             longer = (0.8, 1.0, 1.2)[number % 3]
             fault = "the worker's stream ended early" if rng.random() < 0.004 else None
             made.append(
@@ -231,7 +237,7 @@ def outcomes(plan: EvaluationPlan) -> list[Outcome]:
                     run_id=f"elsewhere-{len(made):06}",
                     score=float(fault is None and rng.random() < chances[number % 3]),
                     tokens=round(tokens * longer * rng.uniform(0.8, 1.2)),
-                    conductor_tokens=120 if orchestrator.startswith("conductor") else 0,
+                    conductor_tokens=120 if orchestrator.startswith(("conductor", "recursion")) else 0,
                     cost_usd=0.0 if plan.simulated else tokens * 4e-6 * longer,
                     duration_ms=steps * 900 * longer * rng.uniform(0.8, 1.3),
                     steps=max(1, round(steps * (longer if steps > 1.5 else 1))),
@@ -259,6 +265,7 @@ def summary(plan: EvaluationPlan, found: Sequence[Outcome]) -> Summary:
                 score_low=max(score - half, 0.0),
                 score_high=min(score + half, 1.0),
                 tokens_per_task=_mean([each.tokens for each in own]),
+                conductor_tokens_per_task=_mean([each.conductor_tokens for each in own]),
                 steps_per_task=_mean([each.steps for each in own]),
                 usd_per_task=_mean(costs) if len(costs) == len(own) else None,
                 latency_ms_per_task=_mean([each.duration_ms for each in own]),
@@ -276,6 +283,23 @@ def summary(plan: EvaluationPlan, found: Sequence[Outcome]) -> Summary:
     return Summary(suite=plan.suite, split=plan.split, n=plan.tasks, results=tuple(results))
 
 
+def seeds_and_parts(tasks: int = 140) -> tuple[EvaluationPlan, list[Outcome]]:
+    """Two Conductors, one of them also with recursion; for each task another three of the seven workers."""
+    conducted = {"conductor": "tiny", "conductor:seeds/two": "seeds/two", "recursion": "tiny"}
+    plan = evaluation_plan("seeds", (*conducted, *(f"single:{agent}" for agent in AGENTS)), tasks)
+    digests = {"tiny": "d9abbc4d" * 8, "seeds/two": "c0f0e966" * 8}
+    settings = {"conductors": conducted, "models_sha256": digests, "present": 3}
+    parts = list(itertools.combinations(AGENTS, 3))
+    found = []
+    for at, each in enumerate(outcomes(plan)):
+        number = at // len(plan.orchestrators)
+        again = each.orchestrator == "recursion" and number % 3 > 0
+        fields = {"rounds": 2 if again and number % 3 == 2 else 1, "stops": int(again and number % 6 == 1)}
+        part = parts[number % len(parts)] if each.orchestrator in conducted else ()
+        found.append(each.model_copy(update={**fields, "present": part}))
+    return plan.model_copy(update={"settings": settings}), found
+
+
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
@@ -287,12 +311,13 @@ def write_evaluation(
     *,
     done: bool = True,
     age_s: float = 0.0,
+    figures: Callable[[EvaluationPlan, Sequence[Outcome]], Summary] = summary,
 ) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / evaluation.PLAN).write_text(plan.model_dump_json(indent=2), encoding="utf-8")
     evaluation.append(folder, *found)
     if done:
-        (folder / evaluation.SUMMARY).write_text(summary(plan, found).model_dump_json(), encoding="utf-8")
+        (folder / evaluation.SUMMARY).write_text(figures(plan, found).model_dump_json(), encoding="utf-8")
     for file in folder.iterdir():
         _age(file, age_s)
     return folder
@@ -305,6 +330,7 @@ def main(folder: Path) -> None:
     )
     plan = evaluation_plan("rehearsal-test", tuple(ORCHESTRATORS), 300)
     write_evaluation(folder / "evaluations" / "rehearsal-test", plan, outcomes(plan), age_s=60)
+    write_evaluation(folder / "evaluations" / "seeds", *seeds_and_parts(), age_s=300, figures=summarise)
     going = evaluation_plan("going-on", ("conductor", "single:reasoner", "moa"), 100)
     write_evaluation(folder / "evaluations" / "going-on", going, outcomes(going)[:140], done=False, age_s=900)
 

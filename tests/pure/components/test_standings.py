@@ -8,7 +8,7 @@ import pytest
 from conductor_core.records.evaluation import EvaluationRecord, Present
 from pages.components.evaluation_charts import pareto, steps_by_difficulty
 from pages.components.outcomes import Pair, Which, pairs
-from pages.components.standing_rows import difference_html, heat_html, row_html
+from pages.components.standing_rows import difference_html, head_html, heat_html, row_html
 from pages.components.standings import frontier, standings, to_csv, to_markdown
 from tests.support.records import evaluation_plan, outcomes, summary
 
@@ -33,6 +33,7 @@ def test_one_that_goes_on_shows_what_there_is_without_intervals() -> None:
     own = [each.score for each in GOING.outcomes if each.orchestrator == "conductor"]
     assert rows[0].score == pytest.approx(sum(own) / len(own))
     assert rows[0].difference is None
+    assert [row.conductor_tokens for row in rows] == [120.0, 0.0, 0.0, 0.0]
 
 
 def test_a_difference_so_far_is_over_the_tasks_that_both_have_done() -> None:
@@ -71,7 +72,10 @@ def test_the_tables_to_take_away_hold_every_row() -> None:
     assert [row["orchestrator"] for row in table] == list(PLAN.orchestrators)
     assert float(table[0]["score"]) == ROWS[0].score
     assert float(table[2]["difficulty:hard"]) == ROWS[2].by_difficulty["hard"]
+    assert float(table[0]["worker_tokens_per_task"]) == ROWS[0].tokens
+    assert [float(row["conductor_tokens_per_task"]) for row in table] == [120.0, 0.0, 0.0, 0.0]
     assert to_markdown(ROWS).count("\n") == 6
+    assert f"| {ROWS[0].tokens:,.0f} | 120 | 0.0000 |" in to_markdown(ROWS)
     assert f"| {100 * ROWS[0].score:.1f} [" in to_markdown(ROWS)
 
 
@@ -85,6 +89,9 @@ def test_names_cannot_break_a_table_or_a_page() -> None:
 
 def test_a_row_says_its_score_with_interval_and_that_nothing_was_paid() -> None:
     row = row_html(ROWS[0], chosen=False, simulated=True)
+    assert f'>{ROWS[0].tokens:,.0f}</span><span class="number">120</span>' in row
+    assert "Worker<br>tokens" in head_html()
+    assert "Conductor<br>tokens" in head_html()
     assert f"<b>{100 * ROWS[0].score:.1f} %</b>" in row
     assert 'class="whisker"' in row
     assert ">simulated<" in row

@@ -68,9 +68,9 @@ def test_several_conductors_are_taken_together() -> None:
     (spread,) = summary.spreads
     assert (spread.kind, spread.orchestrators) == ("conductor", names[:3])
     assert (spread.score, spread.score_sd, spread.score_min, spread.score_max) == (0.5, 0.25, 0.25, 0.75)
-    assert "conductor, 3 of them: mean 50.0, standard deviation 25.0, from 25.0 to 75.0" in report.markdown(
-        plan(*names), summary
-    )
+    text = report.markdown(plan(*names), summary)
+    assert "conductor, 3 of them: mean 50.0, standard deviation 25.0, from 25.0 to 75.0; " in text
+    assert "1.00 steps and 10 worker tokens a task." in text
 
 
 def test_faults_and_plans_that_named_an_absent_worker_are_counted() -> None:
@@ -106,15 +106,20 @@ def test_the_best_present_worker_is_the_best_of_all_tasks() -> None:
 
 def test_tables_are_markdown_in_points() -> None:
     plan_ = plan("first", "second", simulated=True, settings={"simulated": ["workers", "tasks"]})
-    summary = report.summarise(plan_, [*rows("first", 1, 1, 1, 0), *rows("second", 0, 1, 0, 0, cost_usd=None)])
+    summary = report.summarise(
+        plan_, [*rows("first", 1, 1, 1, 0), *rows("second", 0, 1, 0, 0, cost_usd=None, conductor_tokens=7)]
+    )
     text = report.markdown(plan_, summary)
     assert "workers and tasks are simulated" in text
     lines = text.splitlines()
-    assert lines[2] == "| orchestrator | score | 95 % | difference | steps | tokens | USD | seconds |"
+    assert (
+        lines[2]
+        == "| orchestrator | score | 95 % | difference | steps | worker tokens | Conductor tokens | USD | seconds |"
+    )
     assert lines[4].startswith("| first | 75.0 | ")
     assert lines[5].startswith("| second | 25.0 | ")
     assert "| -50.0 (" in lines[5]
-    assert lines[5].endswith("| 1.00 | 10 | unknown | 0.10 |")
+    assert lines[5].endswith("| 1.00 | 10 | 7 | unknown | 0.10 |")
     assert "| difficulty | easy | hard |" in lines
     assert "| first | 100.0 | 50.0 |" in lines
     assert "rounds by difficulty" not in text

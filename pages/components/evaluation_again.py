@@ -1,0 +1,72 @@
+"""The command that makes an evaluation again, with runs that open here: from what its plan says."""
+
+import os
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from conductor_core.events import Limits
+from conductor_core.records.evaluation import EvaluationPlan
+
+SHIPPED_CONDUCTOR = "tiny"
+KNOWN_POOLS = ("rehearsal", "paper")
+SHORT = 12
+"""Hex digits of a digest that tell models apart."""
+
+
+def command(plan: EvaluationPlan) -> str:
+    """As typed into a shell."""
+    conductors = conductor_refs(plan)
+    options: dict[str, Any] = {
+        "suite": plan.suite,
+        "split": plan.split,
+        "limit": plan.tasks,
+        "seed": plan.seed,
+        "pool": plan.pool,
+        "orchestrators": ",".join(plan.orchestrators),
+        # Those that name their Conductor themselves (conductor:REF) need no option.
+        "conductor": next((ref for name, ref in conductors.items() if ":" not in name and name != "untrained"), None),
+        "untrained": conductors.get("untrained"),
+        "present": plan.settings.get("present"),
+        "max-steps": _max_steps(plan),
+    }
+    given = (f"--{name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None)
+    return " ".join(("python -m conductor_core evaluate", *given))
+
+
+def to_mend(plan: EvaluationPlan) -> list[str]:
+    """What the plan does not hold, or this machine does not have: sentences on what to put in its place."""
+    found = [
+        f"The Conductor “{ref}” (sha256 {digest[:SHORT]}) is not on this machine: give its folder."
+        for ref, digest in model_digests(plan).items()
+        # Path.is_dir raises for what is no path at all, as a record may hold.
+        if ref != SHIPPED_CONDUCTOR and not os.path.isdir(os.path.expanduser(ref))
+    ]
+    if plan.suite != "rehearsal":
+        found.append(f"If the suite {plan.suite} is a file, give its path.")
+    if plan.pool not in KNOWN_POOLS:
+        found.append(f"The pool {plan.pool} is a file: give its path.")
+    if not plan.simulated:
+        found.append("It asks the workers again, at their price.")
+    return found
+
+
+def conductor_refs(plan: EvaluationPlan) -> dict[str, str]:
+    """The Conductor behind each orchestrator that has one; empty for a plan that does not say."""
+    return _texts(plan.settings.get("conductors"))
+
+
+def model_digests(plan: EvaluationPlan) -> dict[str, str]:
+    """The sha256 of each Conductor that is in a folder, by its ref."""
+    return _texts(plan.settings.get("models_sha256"))
+
+
+def _texts(given: object) -> dict[str, str]:
+    """Settings are not checked when a plan is read: what is no mapping of texts counts as not said."""
+    return {str(key): str(value) for key, value in given.items()} if isinstance(given, Mapping) else {}
+
+
+def _max_steps(plan: EvaluationPlan) -> int | None:
+    limits = plan.settings.get("limits")
+    max_steps = limits.get("max_steps") if isinstance(limits, Mapping) else None
+    return max_steps if max_steps != Limits().max_steps else None
