@@ -33,7 +33,9 @@ class Group:
 
 
 def groups(record: TrainingRecord) -> list[Group]:
-    """The tasks that came more than once, else by family and difficulty; the longest time apart first."""
+    """The tasks that came more than once, else by family and difficulty; the longest time apart first, and of those what changed
+    most, for better or worse.
+    """
     found: dict[str, list[Sample]] = {}
     for sample in sorted(record.samples(), key=_when):
         found.setdefault(sample.task, []).append(sample)
@@ -46,7 +48,12 @@ def groups(record: TrainingRecord) -> list[Group]:
     else:
         made = [Group(f"{_kind(samples[0])} · {task[:90]}", tuple(samples)) for task, samples in again.items()]
     moments = sorted({_when(sample) for sample in record.samples()})
-    return sorted(made, key=lambda each: moments.index(_when(each.samples[0])) - moments.index(_when(each.samples[-1])))
+
+    def least(group: Group) -> tuple[int, float]:
+        first, last = group.samples[0], group.samples[-1]
+        return moments.index(_when(first)) - moments.index(_when(last)), -abs(last.reward - first.reward)
+
+    return sorted(made, key=least)
 
 
 def _kind(sample: Sample) -> str:

@@ -107,5 +107,19 @@ def test_a_task_that_came_once_is_left_out_where_others_came_again() -> None:
     assert [each.task for each in group.samples] == ["again", "again"]
 
 
+def test_what_changed_most_comes_first() -> None:
+    rewards = {"same": (0.9, 0.9), "worse": (0.9, 0.4), "better": (0.6, 0.9)}
+    rows = [
+        sample("a", iteration=when, task=task).model_copy(update={"reward": both[at]})
+        for at, when in enumerate((0, 20))
+        for task, both in rewards.items()
+    ]
+    assert [group.samples[0].task for group in groups(TrainingRecord(Path("r"), tuple(rows)))] == [
+        "worse",
+        "better",
+        "same",
+    ]
+
+
 def test_without_samples_there_is_nothing_to_read() -> None:
     assert groups(TrainingRecord(Path("r"), ())) == []
