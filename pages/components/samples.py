@@ -33,8 +33,8 @@ class Group:
 
 
 def groups(record: TrainingRecord) -> list[Group]:
-    """The tasks that came more than once, else by family and difficulty; the longest time apart first, and of those what changed
-    most, for better or worse.
+    """The tasks that came more than once, else by family and difficulty. First what lies furthest apart in time, and of
+    that what changed most, for better or worse.
     """
     found: dict[str, list[Sample]] = {}
     for sample in sorted(record.samples(), key=_when):
