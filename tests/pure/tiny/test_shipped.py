@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +12,12 @@ from safetensors import safe_open
 
 import conductor_core.conductors
 from conductor_core.chat import ParentPlan, PlanRequest, PlanText, WorkerSpec
+from conductor_core.cli.main import main
 from conductor_core.conductors import open_conductor
 from conductor_core.conductors.seating import numbering
 from conductor_core.conductors.short_prompt import MARKERS
 from conductor_core.engine.pool import read_specs
-from conductor_core.rehearsal import EXAMPLES
+from conductor_core.rehearsal import EXAMPLES, Example, grade
 from conductor_core.settings import Settings
 from conductor_core.training.readable import faults
 from conductor_core.training.wording.phrases import phrase_rules
@@ -146,6 +148,15 @@ def test_the_examples_of_the_run_page_take_their_shapes() -> None:
     assert shapes["Chain"] == "chain"
     assert shapes["Fan-out"] == "fan-out"
     assert len(_plan(EXAMPLES[3].task).steps) >= 3
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: str(example.title))
+def test_the_examples_of_the_run_page_end_in_the_right_answer(
+    example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CONDUCTOR_REHEARSAL_TOKENS_PER_S", "0")
+    assert main(["run", example.task, "--json", "--db", f"sqlite:///{tmp_path / 'runs.sqlite3'}"]) == 0
+    assert grade(example.task, json.loads(capsys.readouterr().out)["answer"])
 
 
 def test_the_pool_of_the_paper_gets_valid_plans() -> None:
