@@ -54,7 +54,8 @@ def _stage(record: TrainingRecord, stage: Stage, state: State) -> str:
     lessons = [row for row in record.taught() if row.stage == stage]
     words = [f"{reached} of {planned}" if reached < planned else f"{reached} iteration{'s'[: reached != 1]}"]
     if lessons:
-        words.insert(0, f"{lessons[-1].rounds:,} of {lessons[-1].planned:,} rounds shown")
+        shown, of = lessons[-1].rounds, lessons[-1].planned
+        words.insert(0, f"{shown:,} rounds" if shown == of else f"{shown:,} of {of:,} rounds")
     if rows or lessons:
         words.append(seconds((rows or lessons)[-1].seconds * 1000))
     left_s = time_left_s(record, stage)
