@@ -46,7 +46,7 @@ def test_a_finished_training_shows_where_it_has_come_to(visit: Visit, root: Path
     for said in ("✓ done", "simulated workers", "seed 1", "x86-64, 2 threads", "40 iterations", "held-out accuracy"):
         assert said in page
     assert len(figures(app)) == 8
-    assert "planner" in page
+    assert f"<b>{AGENTS[2]}</b>" in page
 
 
 def test_figures_of_the_head_are_means_and_difficulties_are_in_order(visit: Visit, root: Path) -> None:
@@ -153,6 +153,9 @@ def test_only_the_chosen_stages_are_drawn_and_smoothing_can_be_taken_away(visit:
 def test_workflows_stand_early_beside_late_for_the_same_task(visit: Visit, root: Path) -> None:
     write_training(root / "done", training_rows(1, cold_start=0, grpo=41, recursion=0))
     app = visit("training")
+    assert "no valid plan" in html(app), "what changed most is shown first"
+    tasks = app.selectbox("sample-group-3")
+    tasks.select(tasks.options[1]).run()
     page = html(app)
     assert "Answer this:" in page
     assert "Reason it out independently" in page

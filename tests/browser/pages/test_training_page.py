@@ -47,8 +47,8 @@ def test_a_record_is_drawn_and_another_can_be_chosen(app: App, open_page: OpenPa
     expect(page.locator(".record-head")).to_contain_text("seed 1")
     expect(page.locator(".js-plotly-plot")).to_have_count(8)
     assert figures(page) == 8
-    expect(page.locator(".st-key-sample-early")).to_contain_text("Answer this")
-    expect(page.locator(".st-key-sample-late")).to_contain_text("Reason it out independently")
+    expect(page.locator(".st-key-sample-early")).to_contain_text("no valid plan")
+    expect(page.locator(".st-key-sample-late")).to_contain_text("Compute")
     expect(page.locator(".st-key-sample-late .plan-graph")).to_be_visible()
     page.locator(".st-key-record-choice").get_by_role("combobox").click()
     page.get_by_role("option", name="older").click()
