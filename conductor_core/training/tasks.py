@@ -296,10 +296,6 @@ def rehearsal_task(known: RehearsalTask) -> Task:
     return Task(kind, noun, difficulty, text, parts, rehearsal=known)
 
 
-def _typed(source: Source) -> Task:
-    return typed_task(source.rng.choice(typed_requests()))
-
-
 def typed_task(asked: TypedRequest) -> Task:
     """A request as somebody typed it, as a task of the corpus."""
     kind = _TEMPLATE_KINDS.get(asked.kind, asked.kind)
@@ -317,7 +313,7 @@ _BUILT: dict[str, Callable[[Source], Task]] = {
     "foreign": _foreign,
     "unclear": _unclear,
     "rehearsed": _rehearsed,
-    "typed": _typed,
+    "typed": lambda source: typed_task(source.rng.choice(typed_requests())),
 }
 _WEIGHTS = {
     "word": 12,
