@@ -248,7 +248,7 @@ def report(outcomes: Sequence[Outcome], free: Sequence[Outcome], agents: Sequenc
         f"- {sum(each.fits for each in outcomes)} plans take the prompt for the kind of task that it is, by the noun",
         "  in the line of thought and, for multiple choice, by instructions that speak of options.",
         f"- {len(wordings)} different instructions.",
-        f"- {alike} prompts share a run of {RUN_WORDS} words with one of the corpus' typed requests: stock phrases.",
+        f"- {alike} prompts share a run of {RUN_WORDS} words with one of the corpus' typed requests.",
         f"- {sum(bool(each.unreadable) for each in outcomes)} plans hold an instruction that the check of wording",
         "  objects to (`conductor_core/training/readable.py`: repetitions, words never taught, broken macros, nothing",
         "  to work on).",
