@@ -55,7 +55,10 @@ def _stage(record: TrainingRecord, stage: Stage, state: State) -> str:
     words = [f"{reached} of {planned}" if reached < planned else f"{reached} iteration{'s'[: reached != 1]}"]
     if lessons:
         shown, of = lessons[-1].rounds, lessons[-1].planned
-        words.insert(0, f"{shown:,} rounds" if shown == of else f"{shown:,} of {of:,} rounds")
+        # There is room for one figure: the lessons are most of such a stage, until they are over and iterations go on.
+        words = (
+            [f"{shown:,} of {of:,} rounds"] if shown < of else words if 0 < reached < planned else [f"{of:,} rounds"]
+        )
     if rows or lessons:
         words.append(seconds((rows or lessons)[-1].seconds * 1000))
     left_s = time_left_s(record, stage)
@@ -69,9 +72,10 @@ def _stage(record: TrainingRecord, stage: Stage, state: State) -> str:
     done = record.ended or (reached >= planned if planned else not current)
     kind = "done" if done else "running" if state == "running" else "stopped"
     glyph = {"done": "✓", "running": "◔", "stopped": "⚡"}[kind] if rows or lessons else "○"
+    said = " · ".join(words)
     return (
         f'<div class="stage" style="flex-grow: {max(planned or reached, 1) ** 0.5:.2f}">'
-        f'<div class="stage-words"><b>{glyph} {STAGE_WORDS[stage]}</b> <span class="number">{" · ".join(words)}</span>'
+        f'<div class="stage-words" title="{said}"><b>{glyph} {STAGE_WORDS[stage]}</b> <span class="number">{said}</span>'
         f'</div><div class="track"><div class="done {kind}" style="width: {100 * share:.1f}%"></div></div></div>'
     )
 
