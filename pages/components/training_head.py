@@ -55,10 +55,9 @@ def _stage(record: TrainingRecord, stage: Stage, state: State) -> str:
     words = [f"{reached} of {planned}" if reached < planned else f"{reached} iteration{'s'[: reached != 1]}"]
     if lessons:
         shown, of = lessons[-1].rounds, lessons[-1].planned
-        # There is room for one figure: the lessons are most of such a stage, until they are over and iterations go on.
-        words = (
-            [f"{shown:,} of {of:,} rounds"] if shown < of else words if 0 < reached < planned else [f"{of:,} rounds"]
-        )
+        # There is room for one figure: the lessons are most of such a stage, unless iterations are under way.
+        if not 0 < reached < planned:
+            words = [f"{of:,} rounds" if shown == of else f"{shown:,} of {of:,} rounds"]
     if rows or lessons:
         words.append(seconds((rows or lessons)[-1].seconds * 1000))
     left_s = time_left_s(record, stage)
