@@ -75,7 +75,8 @@ def _stage(record: TrainingRecord, stage: Stage, state: State) -> str:
     return (
         f'<div class="stage" style="flex-grow: {max(planned or reached, 1) ** 0.5:.2f}">'
         f'<div class="stage-words" title="{said}"><b>{glyph} {STAGE_WORDS[stage]}</b> '
-        f'<span class="number">{said}</span></div><div class="track"><div class="done {kind}" style="width: {100 * share:.1f}%"></div></div></div>'
+        f'<span class="number">{said}</span></div>'
+        f'<div class="track"><div class="done {kind}" style="width: {100 * share:.1f}%"></div></div></div>'
     )
 
 
