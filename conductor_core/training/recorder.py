@@ -33,8 +33,8 @@ class Record:
     began: float = field(default_factory=time.monotonic)
     last: Iteration | None = None
     held_out: HeldOut | None = None
-    first_here: tuple[int, float] | None = None
-    """The first iteration of this process, and when it ended: what came before it was preparation."""
+    taken_up: tuple[int, float] | None = None
+    """The last iteration before this process, and when its trainer began: what came before that was preparation."""
 
     @property
     def seconds(self) -> float:
@@ -55,7 +55,6 @@ class Record:
             append(self.folder, *rows)
         for row in rows:
             if isinstance(row, Iteration):
-                self.first_here = self.first_here or (row.iteration, time.monotonic())
                 self.last = row
                 self.show(self._line(row))
             elif isinstance(row, HeldOut):
@@ -82,9 +81,9 @@ class Record:
         return " · ".join([*said, self._time_left(row.iteration)])
 
     def _time_left(self, iteration: int) -> str:
-        """From the pace since this process took up the stage; at its first iteration from that one alone."""
-        first, ended = self.first_here or (iteration, self.began)
-        each = (time.monotonic() - ended) / (iteration - first) if iteration > first else time.monotonic() - self.began
+        """From the pace since this process took up the stage."""
+        before, began = self.taken_up or (0, self.began)
+        each = (time.monotonic() - began) / max(1, iteration - before)
         left_s = each * (self.planned - iteration)
         return f"{each:.1f} s each, {in_words(left_s)}" if left_s >= 90 else in_words(left_s)
 
@@ -112,6 +111,9 @@ class Recorder(TrainerCallback):
         after: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._record, self._steps, self._details, self._after = record, steps, details, after
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._record.taken_up = (state.global_step // self._steps, time.monotonic())
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         logs = logs or {}
