@@ -28,6 +28,7 @@ from conductor_core.training.config import ColdStartConfig
 from conductor_core.training.corpus import Example, examples
 from conductor_core.training.library_settings import common
 from conductor_core.training.logprobs import attend_in_fp32, rounded
+from conductor_core.training.muon import MuonWithAdamW
 from conductor_core.training.recorder import Record, Recorder, without_console
 from conductor_core.training.tokenizer import train_tokenizer
 
@@ -158,6 +159,7 @@ def run(
         args=_arguments(config, seed, work, cpu=cpu),
         data_collator=collate,
         train_dataset=Batched(rows, config.batch_size, seed),
+        optimizers=(_optimiser(config, model), None),
     )
     without_console(trainer)
     steps = planned_steps(config)
@@ -191,6 +193,19 @@ def mean_loss(model: Qwen2ForCausalLM, data: Batched, collate: LeftPadded, *, bf
 
 def _texts(drawn: Sequence[Example]) -> Iterator[str]:
     return (example.prompt + example.completion for example in drawn)
+
+
+def _optimiser(config: ColdStartConfig, model: Qwen2ForCausalLM) -> MuonWithAdamW | None:
+    """None: the trainer's own, AdamW."""
+    if config.matrix_rate is None:
+        return None
+    return MuonWithAdamW(
+        model,
+        matrix_rate=config.matrix_rate,
+        rate=config.optimiser.learning_rate,
+        weight_decay=config.optimiser.weight_decay,
+        adam_beta2=config.optimiser.adam_beta2,
+    )
 
 
 def _often(most: int, steps: int) -> int:

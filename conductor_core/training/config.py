@@ -69,6 +69,8 @@ class ColdStartConfig(Frozen):
         thought_only: share of examples that end after the line of thought (see ``cold_start.example_rows``).
         batch_size: examples a step.
         save_every: steps between checkpoints.
+        matrix_rate: learning rate of the hidden matrices by Muon; the optimiser's is for the rest then. None: AdamW
+            for all.
     """
 
     examples: int = Field(ge=1)
@@ -77,6 +79,7 @@ class ColdStartConfig(Frozen):
     thought_only: float = Field(ge=0, lt=1)
     batch_size: int = Field(ge=1)
     save_every: int = Field(200, ge=1)
+    matrix_rate: float | None = Field(None, gt=0)
     model: ModelShape
     optimiser: Optimiser
 
