@@ -159,7 +159,7 @@ def run(
         args=_arguments(config, seed, work, cpu=cpu),
         data_collator=collate,
         train_dataset=Batched(rows, config.batch_size, seed),
-        optimizers=(_optimiser(config, model), None),
+        optimizers=(optimiser_of(config, model), None),
     )
     without_console(trainer)
     steps = planned_steps(config)
@@ -195,8 +195,8 @@ def _texts(drawn: Sequence[Example]) -> Iterator[str]:
     return (example.prompt + example.completion for example in drawn)
 
 
-def _optimiser(config: ColdStartConfig, model: Qwen2ForCausalLM) -> MuonWithAdamW | None:
-    """None: the trainer's own, AdamW."""
+def optimiser_of(config: ColdStartConfig, model: Qwen2ForCausalLM) -> MuonWithAdamW | None:
+    """None: the trainer's own, AdamW for all weights."""
     if config.matrix_rate is None:
         return None
     return MuonWithAdamW(

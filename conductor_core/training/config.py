@@ -69,8 +69,8 @@ class ColdStartConfig(Frozen):
         thought_only: share of examples that end after the line of thought (see ``cold_start.example_rows``).
         batch_size: examples a step.
         save_every: steps between checkpoints.
-        matrix_rate: learning rate of the hidden matrices by Muon; the optimiser's is for the rest then. None: AdamW
-            for all.
+        matrix_rate: learning rate of the hidden matrices by Muon; schedule, decay and clipping are the optimiser's, its
+            rate and ``adam_beta2`` are for the rest then. None: AdamW for all.
     """
 
     examples: int = Field(ge=1)

@@ -107,7 +107,7 @@ def _from_template(name: str, source: Source) -> Task:
 
 
 def _word(source: Source) -> Task:
-    """A story: a beginning, what happens, a question. The more happens, the harder: what takes two steps is easy."""
+    """A story: a beginning, what happens, a question. The more happens, the harder; one event at most is easy."""
     story, rng = table("hints")["story"], source.rng
     difficulty = rng.choices(DIFFICULTIES, (20, 50, 30))[0]
     events = {"easy": rng.randint(0, 1), "medium": rng.randint(2, 3), "hard": rng.randint(4, 6)}[difficulty]

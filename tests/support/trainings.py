@@ -55,9 +55,9 @@ def toy_config(*, grpo: bool = True, iterations: int = 4, seed: int = 3, updates
             thought_only=0.5,
             batch_size=8,
             save_every=2,
-            matrix_rate=1e-2,
+            matrix_rate=2e-2,
             model=SHAPE,
-            optimiser=Optimiser(learning_rate=1e-2, bf16=False),
+            optimiser=Optimiser(learning_rate=1e-2, weight_decay=0.1, adam_beta2=0.98, bf16=False),
         ),
         grpo=GrpoConfig(
             iterations=iterations,
