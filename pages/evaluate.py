@@ -9,6 +9,7 @@ import streamlit as st
 from conductor_core.records.evaluation import EvaluationRecord
 from conductor_core.records.in_use import in_use
 from pages.components import record_folders as folders
+from pages.components.difficulty_marks import legend
 from pages.components.evaluation_charts import pareto, pareto_in_words, steps_by_difficulty, steps_in_words
 from pages.components.evaluation_details import rounds, rounds_html, spreads_html, subsets_html
 from pages.components.evaluation_head import head_html
@@ -16,9 +17,10 @@ from pages.components.figure.component import figure
 from pages.components.outcomes import runs_view
 from pages.components.record_choice import choose_record, follow, no_record
 from pages.components.record_folders import RecordFolder, State
+from pages.components.simulated import meaning, workers_simulated
 from pages.components.standing_rows import head_html as table_head_html
 from pages.components.standing_rows import heat_html, row_html
-from pages.components.standings import Standing, standings, to_csv, to_markdown
+from pages.components.standings import Standing, compared_with, difficulties, families, standings, to_csv, to_markdown
 from pages.components.words import ago, inert, plural
 
 OPENED = "evaluation-opened"
@@ -48,16 +50,13 @@ def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
     """All that changes while an evaluation runs."""
     with st.container(border=True, key="evaluation-head"):
         st.html(head_html(record, state, ago(folder.changed_utc)))
-        if record.plan.simulated:
-            st.caption(
-                ":material/theater_comedy: The workers are simulated: these figures compare ways of orchestrating them "
-                "and say nothing about any vendor's model."
-            )
+        if said := meaning(record.plan):
+            st.caption(f":material/theater_comedy: {said}")
     rows = standings(record)
     if not rows:
         st.info("No task has been done yet.", icon=":material/hourglass_empty:")
         return
-    shown = _controls(rows)
+    shown = _controls(record, rows)
     _table(record, shown)
     if record.summary is not None and (lines := spreads_html(record.summary.spreads)):
         st.html(lines)
@@ -74,20 +73,24 @@ def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
     _figures(shown)
     if again := rounds(record, shown):
         with st.container(border=True, key="rounds"):
+            title, of = ("Second rounds by difficulty", " of each") if difficulties(shown) else ("Second rounds", "")
             st.html(
-                '<div class="chart-title"><b>Second rounds by difficulty</b>'
-                '<span class="muted">Of 100 tasks of each; only Conductors that named themselves.</span></div>'
+                f'<div class="chart-title"><b>{title}</b>'
+                f'<span class="muted">Of 100 tasks{of}; only Conductors that named themselves.</span></div>'
             )
             st.html(rounds_html(again, shown))
+    groups = [name for name, found in (("difficulty", difficulties(shown)), ("family", families(shown))) if found]
+    if not groups:
+        return
     with st.container(border=True, key="heat"):
         st.html(
-            '<div class="chart-title"><b>Score by difficulty and family</b>'
+            f'<div class="chart-title"><b>Score by {" and ".join(groups)}</b>'
             '<span class="muted">Percent; the further from the background, the more.</span></div>'
         )
         st.html(heat_html(shown))
 
 
-def _controls(rows: Sequence[Standing]) -> list[Standing]:
+def _controls(record: EvaluationRecord, rows: Sequence[Standing]) -> list[Standing]:
     """Which orchestrators are shown, in which order; and the table to take away."""
     with st.container(horizontal=True, vertical_alignment="center", key="evaluation-controls"):
         names = st.multiselect(
@@ -111,11 +114,15 @@ def _controls(rows: Sequence[Standing]) -> list[Standing]:
             shown.sort(key=lambda row: -row.score)
         elif order == "tokens":
             shown.sort(key=lambda row: row.tokens)
-        for kind, text, mime in (("csv", to_csv(shown), "text/csv"), ("md", to_markdown(shown), "text/markdown")):
+        tables = (
+            ("csv", to_csv(shown, record.plan), "text/csv"),
+            ("md", to_markdown(shown, record.plan), "text/markdown"),
+        )
+        for kind, text, mime in tables:
             st.download_button(
                 {"csv": "CSV", "md": "Markdown"}[kind],
                 text,
-                file_name=f"evaluation.{kind}",
+                file_name=f"{record.folder.name}.{kind}",
                 mime=mime,
                 key=f"table-{kind}",
                 icon=":material/download:",
@@ -131,12 +138,12 @@ def _table(record: EvaluationRecord, shown: Sequence[Standing]) -> None:
     with st.container(key="standings"):
         with st.container(key="standing-row-head", horizontal=True):
             st.html('<div class="cells head">Orchestrator</div>')
-            st.html(table_head_html(), width="content")
+            st.html(table_head_html(compared_with(record.plan)), width="content")
         for number, row in enumerate(shown):
             with st.container(key=f"standing-row-{number}", horizontal=True):
                 chosen = row.orchestrator == opened
                 _name(row, chosen)
-                st.html(row_html(row, chosen=chosen, simulated=record.plan.simulated), width="content")
+                st.html(row_html(row, chosen=chosen, simulated=workers_simulated(record.plan)), width="content")
 
 
 def _parts_of_the_pool(record: EvaluationRecord, shown: Sequence[Standing]) -> None:
@@ -175,16 +182,20 @@ def _runs(record: EvaluationRecord, orchestrator: str) -> None:
 
 
 def _figures(shown: Sequence[Standing]) -> None:
-    left, right = st.columns([3, 2], gap="small")
+    # Without difficulties there are no marks to draw: the other figure has the whole width.
+    names = difficulties(shown)
+    left, right = st.columns([3, 2], gap="small") if names else (st.container(), None)
     with left, st.container(border=True, key="chart-pareto"):
         st.html(
             '<div class="chart-title"><b>Score against worker tokens</b><span class="muted">Filled: nobody scores more '
             "with as few tokens. Whiskers: 95 % interval.</span></div>"
         )
         figure(pareto(shown), key="figure-pareto", alt=pareto_in_words(shown))
+    if right is None:
+        return
     with right, st.container(border=True, key="chart-steps-by-difficulty"):
         st.html(
-            '<div class="chart-title"><b>Steps by difficulty</b><span class="muted">○ easy, ◇ medium, ■ hard.'
+            f'<div class="chart-title"><b>Steps by difficulty</b><span class="muted">{escape(legend(names))}.'
             "</span></div>"
         )
         figure(steps_by_difficulty(shown), key="figure-steps-by-difficulty", alt=steps_in_words(shown))

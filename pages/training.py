@@ -46,7 +46,12 @@ def _body(record: TrainingRecord, folder: RecordFolder, state: State) -> None:
     with st.container(border=True, key="training-head"):
         st.html(head_html(record, state, ago(folder.changed_utc)))
         if state == "stopped":
-            st.caption(_how_on(folder))
+            st.caption(_how_on(record, folder))
+        if record.rows and record.started is None:
+            st.caption(
+                ":material/help: The first row is missing: whether the workers were simulated is unknown, as are seed, "
+                "machine and configuration."
+            )
         if record.started and record.started.simulated:
             st.caption(
                 ":material/theater_comedy: The reward came from simulated workers: the curves show how the method "
@@ -64,9 +69,13 @@ def _body(record: TrainingRecord, folder: RecordFolder, state: State) -> None:
             st.json(dict(record.started.config), expanded=2)
 
 
-def _how_on(folder: RecordFolder) -> str:
+def _how_on(record: TrainingRecord, folder: RecordFolder) -> str:
     """What to do about a training that stopped. Without a lock a process may still be at it, only silently."""
-    on = "goes on from its last checkpoint when the same command is given with `--resume`."
+    if record.started is None:
+        return "It cannot be gone on with: its first row is missing."
+    on = "goes on from its last checkpoint when the same command is given with `--resume`"
+    # Whoever goes on with a record reads it strictly.
+    on += ", once each line that cannot be read is removed." if record.broken else "."
     if in_use(folder.folder) is None:
         return f"It is silent, which may not be its end. If its process has ended, it {on}"
     return f"It {on}"
@@ -79,7 +88,7 @@ def _controls(record: TrainingRecord, begun: Sequence[Stage]) -> tuple[Sequence[
         stages = [stage for stage in begun if stage in chosen] or rewarded
         smooth = st.toggle("Smooth", value=True, key="training-smooth", width="content")
         points = window(spans(record, stages))
-        st.caption(f"running mean of {points} iterations, what was recorded behind it" if smooth else "as recorded")
+        st.caption(f"running mean of {points} points, what was recorded behind it" if smooth else "as recorded")
     return stages, smooth
 
 

@@ -69,7 +69,9 @@ def _spreads(results: Sequence[Result]) -> tuple[Spread, ...]:
 
 def write_summary(folder: Path, summary: Summary) -> None:
     """Keeps the figures of an evaluation that is done. Raises: OSError."""
-    (folder / SUMMARY).write_text(summary.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    new = folder / f"{SUMMARY}.new"
+    new.write_text(summary.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    new.replace(folder / SUMMARY)  # whoever reads meanwhile finds none or all of it
 
 
 def result(name: str, outcomes: Sequence[Outcome], first: Sequence[Outcome] = ()) -> Result:
@@ -217,7 +219,7 @@ def _overview(summary: Summary) -> str:
         [
             row.orchestrator,
             _points(row.score),
-            f"{_points(row.score_low)} to {_points(row.score_high)}",
+            _interval(row.score_low, row.score_high) or "—",
             _difference(row),
             f"{row.steps_per_task:.2f}",
             f"{row.tokens_per_task:.0f}",
@@ -228,6 +230,8 @@ def _overview(summary: Summary) -> str:
         for row in (*summary.results, *present)
     ]
     note = "Scores in points; tokens and USD per task, USD of the workers; seconds as run, many tasks at once."
+    if any(not _interval(row.score_low, row.score_high) for row in (*summary.results, *present)):
+        note += " —: too few or identical outcomes for an interval."
     return f"{table(header, rows)}\n\n{note}"
 
 
@@ -242,8 +246,17 @@ def _spread_line(spread: Spread) -> str:
 def _difference(row: Result) -> str:
     if row.difference is None or row.difference_low is None or row.difference_high is None:
         return ""
-    low, high = _points(row.difference_low, sign=True), _points(row.difference_high, sign=True)
-    return f"{_points(row.difference, sign=True)} ({low} to {high})"
+    return _with_interval(row.difference, row.difference_low, row.difference_high)
+
+
+def _with_interval(difference: float, low: float, high: float) -> str:
+    interval = _interval(low, high, sign=True)
+    return _points(difference, sign=True) + (f" ({interval})" if interval else "")
+
+
+def _interval(low: float, high: float, *, sign: bool = False) -> str:
+    """Empty for one of no width: resampling identical outcomes, of one task say, gives no other."""
+    return "" if low == high else f"{_points(low, sign=sign)} to {_points(high, sign=sign)}"
 
 
 def _breakdown(
@@ -271,8 +284,7 @@ def _differences(summary: Summary) -> str:
     def cell(row: Result, level: str) -> str:
         if level not in row.difference_by_difficulty:
             return ""
-        mean, low, high = row.difference_by_difficulty[level]
-        return f"{_points(mean, sign=True)} ({_points(low, sign=True)} to {_points(high, sign=True)})"
+        return _with_interval(*row.difference_by_difficulty[level])
 
     header = [f"difference with {summary.results[0].orchestrator}", *levels]
     return table(header, [[row.orchestrator, *(cell(row, level) for level in levels)] for row in rows])

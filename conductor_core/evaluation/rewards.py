@@ -17,6 +17,7 @@ from conductor_core.evaluation.routers.rows import TrainingRow
 from conductor_core.evaluation.runner import CapReached, Spending, drop_unfinished_line
 from conductor_core.evaluation.tasks import Task
 from conductor_core.events import Event, Limits
+from conductor_core.records import why
 from conductor_core.rehearsal import recognise
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.settings import Settings
@@ -76,7 +77,7 @@ def _read(file: Path) -> Iterator[Try]:
         try:
             yield Try.model_validate_json(line)
         except ValidationError as error:
-            raise BadInput(f"{file}, line {number}, is no try of a team: {error.errors()[0]['msg']}") from error
+            raise BadInput(f"{file}, line {number}, is no try of a team: {why(error)}") from error
 
 
 class _Forgetting:

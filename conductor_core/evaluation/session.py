@@ -159,7 +159,7 @@ def _further(
     models = {ref: model_digest(ref) for ref in dict.fromkeys(refs.values())}
     further: dict[str, Any] = {
         "tasks_sha256": tasks_digest(suite.tasks),
-        "simulated": ["workers"] * pool.simulated + ["tasks"] * suite.simulated,
+        "simulated": _simulated(suite, pool),
         "pool_sha256": pool_digest(pool.specs),
         "simulated_sha256": simulated_digest(pool, suite.tasks),
         "limits": choices.limits.model_dump(mode="json"),
@@ -168,9 +168,22 @@ def _further(
     }
     if choices.present is not None:
         further["present"] = choices.present
+    if choices.excluded:
+        further["excluded"] = sorted(choices.excluded)
     if training is not None:
         further["fit_tasks_sha256"] = tasks_digest(training.tasks)
+        # What is as usual is not said: earlier plans, which never say it, can still be gone on with.
+        if choices.fit_tasks != Choices.fit_tasks:
+            further["fit_tasks"] = choices.fit_tasks
+        if choices.fit_suite is not None:
+            further["fit_suite"] = choices.fit_suite
     return further
+
+
+def _simulated(suite: Suite, pool: Pool) -> list[str]:
+    """Which parts are, in the words of the tables: who reads them must know whether any worker was a real one."""
+    workers = "workers" if all(spec.simulated for spec in pool.specs) else "some workers"
+    return [workers] * pool.simulated + ["tasks"] * suite.simulated
 
 
 async def carry_out(

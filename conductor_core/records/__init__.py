@@ -6,9 +6,26 @@ A leaf vocabulary, free of torch. ``shipped/`` holds the records of the Conducto
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pydantic import ConfigDict, ValidationError
+
+from conductor_core.workflow.model import Frozen
+
 SHIPPED = Path(__file__).with_name("shipped")
 
 
 def now() -> str:
     """The time as a record keeps it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class Finite(Frozen):
+    """Base of what holds figures: an infinite one, or none at all (NaN), can neither be drawn nor put into words."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+def why(error: ValidationError) -> str:
+    """What is wrong with a row, and with which part of it."""
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else first["msg"]

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from conductor_core.errors import BadInput
+from conductor_core.records import Finite, why
 from conductor_core.workflow.model import Frozen
 
 PLAN, OUTCOMES, SUMMARY = "plan.json", "outcomes.jsonl", "summary.json"
@@ -43,7 +44,7 @@ class EvaluationPlan(Frozen):
     settings: Mapping[str, Any] = {}
 
 
-class Outcome(Frozen):
+class Outcome(Finite):
     """One task through one orchestrator.
 
     Attributes:
@@ -77,7 +78,7 @@ class Outcome(Frozen):
     fault: str | None = None
 
 
-class Result(Frozen):
+class Result(Finite):
     """An orchestrator's figures over all tasks: the contract's row of ``evaluate --json`` and what the page draws.
 
     Attributes:
@@ -111,7 +112,7 @@ class Result(Frozen):
     difference_high: float | None = None
 
 
-class PresentSubset(Frozen):
+class PresentSubset(Finite):
     """Tasks that were asked with the same part of the pool.
 
     Attributes:
@@ -134,7 +135,7 @@ class Present(Frozen):
     subsets: tuple[PresentSubset, ...]
 
 
-class Spread(Frozen):
+class Spread(Finite):
     """Several Conductors asked in the same way (``conductor:REF``, say of three training seeds), taken together.
 
     Attributes:
@@ -164,13 +165,24 @@ class Summary(Frozen):
 
 @dataclass(frozen=True)
 class EvaluationRecord:
-    """A record as read. ``summary`` is None while it is going on. ``broken``: what is wrong with lines left out."""
+    """A record as read.
+
+    Attributes:
+        summary: None while it is going on.
+        broken_lines, broken_summary: what is wrong with outcomes, and with a summary, that were left out.
+    """
 
     folder: Path
     plan: EvaluationPlan
     outcomes: tuple[Outcome, ...]
     summary: Summary | None
-    broken: tuple[str, ...] = ()
+    broken_lines: tuple[str, ...] = ()
+    broken_summary: str | None = None
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """All that is wrong with what was left out."""
+        return self.broken_lines if self.broken_summary is None else (self.broken_summary, *self.broken_lines)
 
 
 def once(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
@@ -191,29 +203,28 @@ def read_record(folder: Path, *, lenient: bool = False) -> EvaluationRecord:
     """The record in ``folder``, each outcome once; a last line that is still being written is left out.
 
     Args:
-        lenient: whether lines that are no outcomes, or a summary that is none, are left out and told in ``broken``.
+        lenient: whether lines that are no outcomes are left out and told. A summary that is none always is: whoever
+            goes on with the evaluation makes it anew from the outcomes.
 
     Raises: BadInput naming the file and what is wrong with it.
     """
     plan = _read(folder / PLAN, EvaluationPlan)
-    broken: list[str] | None = [] if lenient else None
-    summary = None
+    summary, broken_summary = None, None
     if (folder / SUMMARY).is_file():
         try:
             summary = _read(folder / SUMMARY, Summary)
         except BadInput as error:
-            if broken is None:
-                raise
-            broken.append(str(error))
-    outcomes = once(_outcomes(folder / OUTCOMES, broken)) if (folder / OUTCOMES).is_file() else ()
-    return EvaluationRecord(folder, plan, outcomes, summary, tuple(broken or ()))
+            broken_summary = str(error)
+    broken: list[str] = []
+    found = _outcomes(folder / OUTCOMES, broken if lenient else None) if (folder / OUTCOMES).is_file() else ()
+    return EvaluationRecord(folder, plan, once(found), summary, tuple(broken), broken_summary)
 
 
 def _read(path: Path, model: type[M]) -> M:
     try:
         return model.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
-        what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        what = why(error) if isinstance(error, ValidationError) else error
         raise BadInput(f"{path} cannot be used: {what}") from error
 
 
@@ -226,7 +237,7 @@ def _outcomes(path: Path, broken: list[str] | None) -> Iterator[Outcome]:
         try:
             yield Outcome.model_validate_json(line)
         except ValidationError as error:
-            fault = f"{path}, line {number}, is no outcome: {error.errors()[0]['msg']}"
+            fault = f"{path}, line {number}, is no outcome: {why(error)}"
             if broken is None:
                 raise BadInput(fault) from error
             broken.append(fault)

@@ -3,19 +3,29 @@
 A resumed run first drops the rows after the checkpoint that it continues from, so that no iteration stands twice.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from conductor_core.errors import BadInput
+from conductor_core.records import Finite, why
 from conductor_core.workflow.model import Frozen
 
 RECORD = "record.jsonl"
 
 Stage = Literal["cold_start", "grpo", "recursion"]
+
+
+def _finite_or_none(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+Figure = Annotated[float | None, BeforeValidator(_finite_or_none)]
+"""What a row may do without. A loss that is no number is left out: it must not end the training that it belongs to."""
 
 
 class Started(Frozen):
@@ -44,7 +54,7 @@ class Started(Frozen):
     started_from: str | None = None
 
 
-class Iteration(Frozen):
+class Iteration(Finite):
     """Figures of one optimiser step (cold start) or one GRPO iteration. What a stage does not have is None.
 
     Attributes:
@@ -63,28 +73,28 @@ class Iteration(Frozen):
     stage: Stage
     iteration: int
     seconds: float
-    loss: float | None = None
-    supervised_loss: float | None = None
-    learning_rate: float | None = None
-    grad_norm: float | None = None
-    reward: float | None = None
-    reward_spread: float | None = None
-    format_rate: float | None = None
-    accuracy: float | None = None
+    loss: Figure = None
+    supervised_loss: Figure = None
+    learning_rate: Figure = None
+    grad_norm: Figure = None
+    reward: Figure = None
+    reward_spread: Figure = None
+    format_rate: Figure = None
+    accuracy: Figure = None
     accuracy_by_difficulty: Mapping[str, float] = Field(default_factory=dict)
-    steps: float | None = None
+    steps: Figure = None
     steps_by_difficulty: Mapping[str, float] = Field(default_factory=dict)
     topology_share: Mapping[str, float] = Field(default_factory=dict)
     agent_share: Mapping[str, float] = Field(default_factory=dict)
-    completion_tokens: float | None = None
-    clipped_share: float | None = None
-    entropy: float | None = None
-    rollout_s: float | None = None
-    reward_s: float | None = None
-    update_s: float | None = None
+    completion_tokens: Figure = None
+    clipped_share: Figure = None
+    entropy: Figure = None
+    rollout_s: Figure = None
+    reward_s: Figure = None
+    update_s: Figure = None
 
 
-class HeldOut(Frozen):
+class HeldOut(Finite):
     """Greedy, grammar-held plans for held-out tasks, measured between iterations."""
 
     kind: Literal["held_out"] = "held_out"
@@ -96,10 +106,10 @@ class HeldOut(Frozen):
     accuracy_by_difficulty: Mapping[str, float] = Field(default_factory=dict)
     steps: float
     steps_by_difficulty: Mapping[str, float] = Field(default_factory=dict)
-    worker_tokens: float | None = None
+    worker_tokens: Figure = None
 
 
-class Sample(Frozen):
+class Sample(Finite):
     """A workflow written during training, so that early ones can be read beside late ones.
 
     Attributes:
@@ -114,26 +124,27 @@ class Sample(Frozen):
     difficulty: str
     completion: str
     reward: float
-    chance: float | None = None
+    chance: Figure = None
     agents: tuple[str | None, ...] = ()
 
 
-class Taught(Frozen):
+class Taught(Finite):
     """How far the lessons are that a recursion stage begins with.
 
     Attributes:
-        rounds, planned: shown so far, and in all. seconds: as of an iteration. loss: mean since the row before.
+        rounds, planned: shown so far, and in all. seconds: as of an iteration. loss: mean since the row before; None
+            where that is no number.
     """
 
     kind: Literal["taught"] = "taught"
     stage: Stage
-    rounds: int
-    planned: int
+    rounds: int = Field(ge=1)
+    planned: int = Field(ge=1)
     seconds: float
-    loss: float
+    loss: Figure = None
 
 
-class Ended(Frozen):
+class Ended(Finite):
     """The last row of a run that came to its end.
 
     Attributes:
@@ -210,7 +221,7 @@ def read_record(folder: Path, *, lenient: bool = False) -> TrainingRecord:
         try:
             rows.append(_ROW.validate_json(line))
         except ValidationError as error:
-            fault = f"{path}, line {number}, is no row of a training record: {error.errors()[0]['msg']}"
+            fault = f"{path}, line {number}, is no row of a training record: {why(error)}"
             if not lenient:
                 raise BadInput(fault) from error
             broken.append(fault)

@@ -99,9 +99,17 @@ def shares(rows: Sequence[Iteration], spans: Sequence[Span], field: str, names: 
 
 
 def window(spans: Sequence[Span]) -> int:
-    """Points of the running mean: a twentieth of the longest stage, odd, at least 3 and at most 31."""
+    """Points of the running mean: a twentieth of the longest stage's iterations, odd, at least 3 and at most 31. A
+    stage may have recorded only every tenth of them.
+    """
     longest = max((span.length for span in spans), default=0)
     return min(max(3, longest // 20 | 1), 31)
+
+
+def splits(held: Iterable[HeldOut]) -> str:
+    """Of what the held-out tasks are, in words, not escaped; empty where there are none."""
+    found = dict.fromkeys(row.split for row in held)
+    return f"{' and '.join(found)} split" if found else ""
 
 
 def _running_mean(part: Sequence[tuple[int, float]], window: int) -> tuple[tuple[int, float], ...]:

@@ -1,4 +1,4 @@
-"""The command that makes an evaluation again, with runs that open here: from what its plan says."""
+"""The command that makes an evaluation again, with runs that open here: as far as its plan says what was asked for."""
 
 import os
 import shlex
@@ -7,9 +7,10 @@ from typing import Any
 
 from conductor_core.events import Limits
 from conductor_core.records.evaluation import EvaluationPlan
+from pages.components.simulated import ALL_SIMULATED, workers_simulated
 
 SHIPPED_CONDUCTOR = "tiny"
-KNOWN_POOLS = ("rehearsal", "paper")
+KNOWN_POOLS = (ALL_SIMULATED, "paper")
 SHORT = 12
 """Hex digits of a digest that tell models apart."""
 
@@ -28,10 +29,16 @@ def command(plan: EvaluationPlan) -> str:
         "conductor": next((ref for name, ref in conductors.items() if ":" not in name and name != "untrained"), None),
         "untrained": conductors.get("untrained"),
         "present": plan.settings.get("present"),
-        "max-steps": _max_steps(plan),
+        "fit-tasks": plan.settings.get("fit_tasks"),
+        "fit-suite": plan.settings.get("fit_suite"),
+        "max-steps": _other_limits(plan).get("max_steps"),
     }
-    given = (f"--{name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None)
-    return " ".join(("python -m conductor_core evaluate", *given))
+    given = [(name, value) for name, value in options.items() if value is not None]
+    excluded = plan.settings.get("excluded")
+    given += [("exclude", agent) for agent in (excluded if isinstance(excluded, list | tuple) else ())]
+    return " ".join(
+        ("python -m conductor_core evaluate", *(f"--{name} {shlex.quote(str(value))}" for name, value in given))
+    )
 
 
 def to_mend(plan: EvaluationPlan) -> list[str]:
@@ -42,11 +49,15 @@ def to_mend(plan: EvaluationPlan) -> list[str]:
         # Path.is_dir raises for what is no path at all, as a record may hold.
         if ref != SHIPPED_CONDUCTOR and not os.path.isdir(os.path.expanduser(ref))
     ]
+    limits = {name: value for name, value in _other_limits(plan).items() if name != "max_steps"}
+    if limits:
+        said = " ".join(f"CONDUCTOR_{name.upper()}={shlex.quote(str(value))}" for name, value in limits.items())
+        found.append(f"Its runs had other limits: set {said}.")
     if plan.suite != "rehearsal":
         found.append(f"If the suite {plan.suite} is a file, give its path.")
     if plan.pool not in KNOWN_POOLS:
         found.append(f"The pool {plan.pool} is a file: give its path.")
-    if not plan.simulated:
+    if not workers_simulated(plan):
         found.append("It asks the workers again, at their price.")
     return found
 
@@ -66,7 +77,9 @@ def _texts(given: object) -> dict[str, str]:
     return {str(key): str(value) for key, value in given.items()} if isinstance(given, Mapping) else {}
 
 
-def _max_steps(plan: EvaluationPlan) -> int | None:
-    limits = plan.settings.get("limits")
-    max_steps = limits.get("max_steps") if isinstance(limits, Mapping) else None
-    return max_steps if max_steps != Limits().max_steps else None
+def _other_limits(plan: EvaluationPlan) -> dict[str, Any]:
+    """Those of its runs that are not the usual ones, by name."""
+    limits, usual = plan.settings.get("limits"), Limits().model_dump(mode="json")
+    if not isinstance(limits, Mapping):
+        return {}
+    return {name: limits[name] for name, value in usual.items() if limits.get(name, value) not in (value, None)}

@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from pages.components.difficulty_marks import marks
 from pages.components.drawing import Figure, content, layout, plain
 from pages.components.standings import Standing, difficulties, frontier
 
-MARKS = ("circle-open", "diamond-open", "square")
 LEAST_HEIGHT_PX = 440
 ROW_PX, FRAME_PX = 22, 62
 
@@ -26,7 +26,7 @@ def pareto(rows: Sequence[Standing]) -> Figure:
         "line": {"color": "@soft", "width": 1.4, "dash": "dot", "shape": "linear"},
         "hoverinfo": "skip",
     }
-    marks = {
+    points = {
         "type": "scatter",
         "mode": "markers",
         "x": [_tokens(row) for row in rows],
@@ -39,8 +39,8 @@ def pareto(rows: Sequence[Standing]) -> Figure:
         },
         "hovertemplate": [_hover(row) for row in rows],
     }
-    if all(row.score_low is not None for row in rows):
-        marks["error_y"] = {
+    if any(row.score_low is not None for row in rows):
+        points["error_y"] = {
             "type": "data",
             "symmetric": False,
             "array": [100 * (_ends(row)[1] - row.score) for row in rows],
@@ -78,7 +78,7 @@ def pareto(rows: Sequence[Standing]) -> Figure:
         for row in rows
     ]
     path = [[_tokens(row), 100 * row.score] for row in front]
-    return {**content([line, marks], shape), "labels": names, "path": path}
+    return {**content([line, points], shape), "labels": names, "path": path}
 
 
 def _height(rows: Sequence[Standing]) -> int:
@@ -116,7 +116,7 @@ def pareto_in_words(rows: Sequence[Standing]) -> str:
 
 def steps_by_difficulty(rows: Sequence[Standing]) -> Figure:
     """A row per orchestrator; the marks of its difficulties are joined, so that adaptive ones stand out by length."""
-    names = difficulties(rows)
+    by_name = marks(difficulties(rows))
     traces: list[dict[str, Any]] = []
     for at, row in enumerate(rows):
         values = list(row.steps_by_difficulty.values())
@@ -131,7 +131,7 @@ def steps_by_difficulty(rows: Sequence[Standing]) -> Figure:
                     "hoverinfo": "skip",
                 }
             )
-    for number, name in enumerate(names):
+    for name, mark in by_name.items():
         shown = [(at, row) for at, row in enumerate(rows) if name in row.steps_by_difficulty]
         traces.append(
             {
@@ -139,7 +139,7 @@ def steps_by_difficulty(rows: Sequence[Standing]) -> Figure:
                 "mode": "markers",
                 "x": [row.steps_by_difficulty[name] for _, row in shown],
                 "y": [at for at, _ in shown],
-                "marker": {"symbol": MARKS[number % 3], "size": 8, "color": "@ink", "line": {"width": 1.5}},
+                "marker": {"symbol": mark.symbol, "size": 8, "color": "@ink", "line": {"width": 1.5}},
                 "hovertemplate": [
                     f"{plain(row.orchestrator)}<br>{plain(name)}: {row.steps_by_difficulty[name]:.2f} steps"
                     "<extra></extra>"

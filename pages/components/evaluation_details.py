@@ -50,10 +50,11 @@ def _shares(outcomes: Sequence[Outcome], holds: Callable[[Outcome], bool]) -> di
 
 
 def rounds_html(found: Sequence[Rounds], rows: Sequence[Standing]) -> str:
-    """Of 100 tasks of each difficulty, a line for each of ``found``."""
+    """Of 100 tasks of each difficulty, or of all where there is none, a line for each of ``found``."""
     if not found:
         return ""
-    names = difficulties(rows)
+    # Where the suite knows no difficulties, all tasks are one group without a name.
+    names = difficulties(rows) or [""]
     groups = "".join(f'<th class="first" colspan="{len(names)}">{head}</th>' for head in ROUND_HEADS)
     heads = "".join(_head(name, first=not at) for _ in ROUND_HEADS for at, name in enumerate(names))
     lines = "".join(
@@ -70,7 +71,7 @@ def rounds_html(found: Sequence[Rounds], rows: Sequence[Standing]) -> str:
 
 
 def _head(name: str, *, first: bool) -> str:
-    return f"<th{_first(first)}>{escape(name)}</th>"
+    return f"<th{_first(first)}>{escape(name) or 'all'}</th>"
 
 
 def _share(share: float | None, *, first: bool) -> str:

@@ -1,10 +1,12 @@
 """The head of the Evaluate page: what is evaluated, and how far it is. HTML, every text escaped."""
 
+import shlex
 from html import escape
 
 from conductor_core.records.evaluation import EvaluationPlan, EvaluationRecord
-from pages.components.evaluation_again import SHORT, conductor_refs, model_digests
+from pages.components.evaluation_again import SHORT, command, conductor_refs, model_digests
 from pages.components.record_folders import State
+from pages.components.simulated import pill_html
 from pages.components.words import plural
 
 _PILLS = {
@@ -17,9 +19,7 @@ _PILLS = {
 def head_html(record: EvaluationRecord, state: State, quiet: str) -> str:
     """The whole head. ``quiet``: how long ago the record was last written, in words."""
     plan = record.plan
-    pills = [_PILLS[state]]
-    if plan.simulated:
-        pills.append('<span class="pill simulated">simulated workers</span>')
+    pills = [_PILLS[state], pill_html(plan)]
     facts = [
         f"{escape(plan.suite)}, {escape(plan.split)} split",
         plural(plan.tasks, "task"),
@@ -32,7 +32,8 @@ def head_html(record: EvaluationRecord, state: State, quiet: str) -> str:
     said = "".join(f"<span>{fact}</span>" for fact in facts)
     return (
         f'<div class="record-head"><div class="record-title"><b>{escape(plan.name)}</b>{"".join(pills)}'
-        f'<span class="record-facts">{said}</span></div>{_progress(record, state)}{_conductors(plan)}</div>'
+        f'<span class="record-facts">{said}</span></div>{_progress(record, state)}{_missing(record)}'
+        f"{_how_on(record, state)}{_conductors(plan)}</div>"
     )
 
 
@@ -64,10 +65,35 @@ def _progress(record: EvaluationRecord, state: State) -> str:
     share = min(done / total, 1.0) if total else 0.0
     glyph, kind = ("◔", "running") if state == "running" else ("⚡", "stopped")
     words = f"{done:,} of {total:,} runs; the figures below are those so far, intervals come at the end"
-    if state == "stopped":
-        words += f"; --name {escape(record.folder.name)} --resume goes on where it stopped"
     return (
         f'<div class="stages"><div class="stage" style="flex-grow: 1"><div class="stage-words"><b>{glyph} '
         f'{share:.0%}</b> <span class="number">{words}</span></div><div class="track"><div class="done {kind}" '
         f'style="width: {100 * share:.1f}%"></div></div></div></div>'
+    )
+
+
+def _missing(record: EvaluationRecord) -> str:
+    """Says that outcomes are gone behind figures that are done."""
+    if record.summary is None:
+        return ""
+    total = record.summary.n * len(record.plan.orchestrators)
+    done = len(record.outcomes)
+    if done >= total:
+        return ""
+    return (
+        f'<div class="record-note"><b>⚠</b> Only {done:,} of {total:,} runs are in this record: the figures are of '
+        "all, the rows open only those.</div>"
+    )
+
+
+def _how_on(record: EvaluationRecord, state: State) -> str:
+    """The command that goes on with one that stopped, as far as its plan knows it."""
+    if state != "stopped":
+        return ""
+    # Whoever goes on with a record reads its outcomes strictly, and makes the summary anew.
+    first = "Remove each line that cannot be read; then it" if record.broken_lines else "It"
+    given = f"{command(record.plan)} --name {shlex.quote(record.folder.name)} --resume"
+    return (
+        f'<div class="record-note">{first} goes on where it stopped with <code>{escape(given)}</code> Give files by '
+        "their path, and options that it does not name, such as --db, as before.</div>"
     )

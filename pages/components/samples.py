@@ -15,8 +15,10 @@ from conductor_core.workflow.topology import layers, topology
 from conductor_core.workflow.validation import Checked, validate
 from pages.components.curves import STAGE_WORDS, STAGES
 from pages.components.palette import agent_colour, agent_dot
+from pages.components.stage_settings import most_steps
 
 MOST_STEPS = 32
+NOT_ALLOWED = "Its prompt allowed fewer steps, or did not offer the Conductor itself; the record does not say which."
 COLUMN_PX, ROW_PX, RADIUS_PX, MARGIN_PX = 52, 30, 11, 14
 
 
@@ -64,10 +66,29 @@ def _when(sample: Sample) -> tuple[int, int]:
     return STAGES.index(sample.stage), sample.iteration
 
 
-def read_sample(sample: Sample, agents: Sequence[str]) -> Checked:
-    """The workflow of a sample, or all that is wrong with it. ``agents``: the run's names by ordinal."""
-    parsed = parse_completion(sample.completion)
-    return validate(parsed, sample.agents or agents, max_steps=MOST_STEPS, allow_recursion=True)
+def rejected(sample: Sample) -> bool:
+    """Whether training took it for no valid plan: only then is it worth nothing without a chance being known."""
+    return sample.reward == 0 and sample.chance is None
+
+
+def read_sample(sample: Sample, agents: Sequence[str], *, most: int | None = None) -> Checked:
+    """The workflow of a sample, or all that is wrong with it.
+
+    A record does not hold what the prompt allowed: what training took for valid was allowed, what it rejected is held
+    to the limits of its stage.
+
+    Args:
+        agents: the run's names by ordinal.
+        most: steps that any prompt of the stage allows, as far as known.
+    """
+    no = rejected(sample)
+    return validate(
+        parse_completion(sample.completion),
+        sample.agents or agents,
+        max_steps=most if no and most is not None else MOST_STEPS,
+        allow_recursion=not no or sample.stage == "recursion",
+        allow_stop=not no,
+    )
 
 
 def samples_view(record: TrainingRecord) -> None:
@@ -75,7 +96,6 @@ def samples_view(record: TrainingRecord) -> None:
     found = groups(record)
     if not found:
         return
-    agents = record.started.agents if record.started else ()
     st.subheader("What it wrote, early and late", anchor=False)
     chosen = st.selectbox(
         "Task",
@@ -90,10 +110,10 @@ def samples_view(record: TrainingRecord) -> None:
     sides = st.columns(2, gap="small")
     for side, at, column in zip(("early", "late"), (0, len(group.samples) - 1), sides, strict=True):
         with column, st.container(border=True, key=f"sample-{side}"):
-            _sample(group, side, at, agents)
+            _sample(record, group, side, at)
 
 
-def _sample(group: Group, side: str, at: int, agents: Sequence[str]) -> None:
+def _sample(record: TrainingRecord, group: Group, side: str, at: int) -> None:
     numbers = list(range(len(group.samples)))
     # Another key for another group: its samples are others.
     chosen = st.selectbox(
@@ -104,7 +124,8 @@ def _sample(group: Group, side: str, at: int, agents: Sequence[str]) -> None:
         key=f"sample-{side}-{hashlib.sha256(group.label.encode()).hexdigest()[:12]}",
     )
     sample = group.samples[chosen if chosen in numbers else at]
-    checked = read_sample(sample, agents)
+    agents = record.started.agents if record.started else ()
+    checked = read_sample(sample, agents, most=most_steps(record, sample.stage))
     if not group.same_task:
         st.html(f'<div class="sample-task">{escape(sample.task)}</div>')
     st.html(sample_html(sample, checked, agents, dark=st.context.theme.type == "dark"))
@@ -122,9 +143,10 @@ def sample_html(sample: Sample, checked: Checked, agents: Sequence[str], *, dark
     facts = [f'<span>reward <b class="number">{sample.reward:.2f}</b></span>']
     if sample.chance is not None:
         facts.append(f'<span>chance of a right answer <b class="number">{sample.chance:.0%}</b></span>')
-    if checked.workflow is None:
+    if checked.workflow is None or rejected(sample):
         facts.insert(0, '<span class="pill failed">✕ no valid plan</span>')
-        body = "".join(f"<li>{escape(fault.message)}</li>" for fault in checked.faults)
+        wrong = [fault.message for fault in checked.faults] or [NOT_ALLOWED]
+        body = "".join(f"<li>{escape(each)}</li>" for each in wrong)
         return f'<div class="sample"><div class="facts">{"".join(facts)}</div><ul class="faults">{body}</ul></div>'
     workflow = checked.workflow
     facts.insert(0, f'<span class="pill completed">✓ {escape(topology(workflow))}</span>')

@@ -3,37 +3,50 @@
 from collections.abc import Sequence
 from html import escape
 
-from pages.components.standings import Standing, difficulties, families, signed
+from pages.components.simulated import LATENCY
+from pages.components.standings import SIMULATED, Standing, difficulties, families, signed, usd_words
 from pages.components.words import seconds
 
 HEADS = (
-    "Score", "95 % interval", "", "Against the first", "Worker tokens", "Conductor tokens", "USD", "Latency", "Steps",
+    "Score", "95 % interval", "", "Against {first}", "Worker tokens", "Conductor tokens", "USD", "Latency", "Steps",
     "Faults",
 )  # fmt: skip
+HEAD_TITLES = {
+    "Against {first}": "Difference to {first} on the tasks that both have done, in points",
+    "Latency": "As measured: with many tasks at once it includes waiting.",
+}
+NO_INTERVAL = "No interval: not done yet, or too few or identical outcomes"
 
 
-def head_html() -> str:
+def head_html(first: str) -> str:
+    """The head of the columns. ``first``: the orchestrator that the others are compared with."""
+    return f'<div class="cells head standings">{"".join(_head_cell(name, first) for name in HEADS)}</div>'
+
+
+def _head_cell(name: str, first: str) -> str:
+    if not name:
+        return "<span></span>"
+    title = HEAD_TITLES.get(name)
+    # A name may be a path.
+    kind = "number ellipsis" if "{first}" in name else "number"
     # In two lines where a head is of two words of tokens: the column is as wide as its figures.
-    cells = "".join(
-        f'<span class="{"number" if name else ""}">{name.replace(" tokens", "<br>tokens")}</span>' for name in HEADS
-    )
-    return f'<div class="cells head standings">{cells}</div>'
+    said = name.replace(" tokens", "<br>tokens").replace("{first}", escape(first))
+    titled = f' title="{title.replace("{first}", escape(first))}"' if title else ""
+    return f'<span class="{kind}"{titled}>{said}</span>'
 
 
 def row_html(row: Standing, *, chosen: bool, simulated: bool) -> str:
-    interval = "—" if row.score_low is None or row.score_high is None else (
-        f"{100 * row.score_low:.1f} – {100 * row.score_high:.1f}"
-    )  # fmt: skip
+    """The cells of a row. ``simulated``: whether all workers are."""
     faults = f"✕ {row.faults}" if row.faults else "0"
     cells = (
         f"<b>{100 * row.score:.1f} %</b>",
-        interval,
+        interval_html(row),
         bar_html(row),
         difference_html(row),
         f"{row.tokens:,.0f}",
         f"{row.conductor_tokens:,.0f}",
         usd_html(row, simulated),
-        seconds(row.latency_ms),
+        latency_html(row, simulated),
         f"{row.steps:.1f}",
         faults,
     )
@@ -42,6 +55,12 @@ def row_html(row: Standing, *, chosen: bool, simulated: bool) -> str:
         for name, cell in zip(HEADS, cells, strict=True)
     )
     return f'<div class="cells standings{" chosen" if chosen else ""}">{inner}</div>'
+
+
+def interval_html(row: Standing) -> str:
+    if row.score_low is None or row.score_high is None:
+        return f'<span class="muted" title="{NO_INTERVAL}">—</span>'
+    return f"{100 * row.score_low:.1f} – {100 * row.score_high:.1f}"
 
 
 def bar_html(row: Standing) -> str:
@@ -58,7 +77,7 @@ def difference_html(row: Standing) -> str:
     if row.difference is None:
         return '<span class="muted">—</span>'
     if row.difference_low is None or row.difference_high is None:
-        return signed(row.difference)
+        return f'<span title="{NO_INTERVAL}">{signed(row.difference)}</span>'
     unclear = row.difference_low <= 0 <= row.difference_high
     title = ' title="The interval holds 0: no difference was shown."' if unclear else ""
     return (
@@ -68,13 +87,19 @@ def difference_html(row: Standing) -> str:
 
 
 def usd_html(row: Standing, simulated: bool) -> str:
-    if simulated:
-        return '<span class="muted" title="No real model answered: nothing was paid.">simulated</span>'
-    return "unknown" if row.usd is None else f"{row.usd:.4f}"
+    said = usd_words(row, simulated=simulated)
+    if said == SIMULATED:
+        return f'<span class="muted" title="No real worker answered: nothing was paid.">{said}</span>'
+    return said
+
+
+def latency_html(row: Standing, simulated: bool) -> str:
+    shown = seconds(row.latency_ms)
+    return f'<span class="muted" title="{LATENCY}">{shown}</span>' if simulated else shown
 
 
 def heat_html(rows: Sequence[Standing]) -> str:
-    """Score in percent, darker for higher; difficulties first, then families."""
+    """Score in percent, darker for higher; difficulties first, then families, as far as the suite knows them."""
     hard, kinds = difficulties(rows), families(rows)
     heads = "".join(f"<th>{escape(_words(name))}</th>" for name in hard)
     heads += "".join(
@@ -87,8 +112,9 @@ def heat_html(rows: Sequence[Standing]) -> str:
         lines.append(
             f'<tr><th scope="row" title="{escape(row.orchestrator)}">{escape(row.orchestrator)}</th>{cells}</tr>'
         )
-    group = f'<tr class="groups"><th></th><th colspan="{len(hard)}">by difficulty</th>'
-    group += f'<th class="first" colspan="{max(len(kinds), 1)}">by family</th></tr>'
+    group = '<tr class="groups"><th></th>'
+    group += f'<th colspan="{len(hard)}">by difficulty</th>' if hard else ""
+    group += f'<th class="first" colspan="{len(kinds)}">by family</th></tr>' if kinds else "</tr>"
     return f'<table class="heat"><thead>{group}<tr><th></th>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
 
 

@@ -5,14 +5,17 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from conductor_core.records.evaluation import EvaluationRecord, Outcome, Result
+from conductor_core.records.evaluation import EvaluationPlan, EvaluationRecord, Outcome, Result
+from pages.components.simulated import LATENCY, simulated_parts, workers_simulated
+from pages.components.words import plural
 
 DIFFICULTIES = ("easy", "medium", "hard")
+SIMULATED = "simulated"
 
 
 @dataclass(frozen=True)
 class Standing:
-    """One row. Intervals are None while they are not known. Attributes as in ``Result``.
+    """One row. Attributes as in ``Result``; intervals are None while they are not known, and where there is none.
 
     Attributes:
         tokens, conductor_tokens: a task, of the workers and of the Conductor itself.
@@ -61,13 +64,20 @@ def standings(record: EvaluationRecord) -> list[Standing]:
     return found
 
 
+def compared_with(plan: EvaluationPlan) -> str:
+    """The orchestrator that all differences are to, however the rows are ordered."""
+    return next(iter(plan.orchestrators), "the first")
+
+
 def _from_result(result: Result) -> Standing:
+    score_low, score_high = _ends(result.score_low, result.score_high)
+    difference_low, difference_high = _ends(result.difference_low, result.difference_high)
     return Standing(
         orchestrator=result.orchestrator,
         n=result.n,
         score=result.score,
-        score_low=result.score_low,
-        score_high=result.score_high,
+        score_low=score_low,
+        score_high=score_high,
         tokens=result.tokens_per_task,
         conductor_tokens=result.conductor_tokens_per_task,
         steps=result.steps_per_task,
@@ -78,10 +88,15 @@ def _from_result(result: Result) -> Standing:
         steps_by_difficulty=result.steps_by_difficulty,
         faults=result.faults,
         difference=result.difference,
-        difference_low=result.difference_low,
-        difference_high=result.difference_high,
+        difference_low=difference_low,
+        difference_high=difference_high,
         absent_named=result.absent_named,
     )
+
+
+def _ends(low: float | None, high: float | None) -> tuple[float | None, float | None]:
+    """No interval instead of one of no width: resampling identical outcomes, of one task say, gives no other."""
+    return (None, None) if low == high else (low, high)
 
 
 def _so_far(name: str, own: Sequence[Outcome], first: Sequence[Outcome] | None) -> Standing:
@@ -123,7 +138,8 @@ def _means(
     groups: dict[str, list[float]] = {}
     for outcome in outcomes:
         groups.setdefault(key(outcome), []).append(value(outcome))
-    return {name: _mean(values) for name, values in groups.items()}
+    # Tasks whose group is not known have no name, as in the summary.
+    return {name: _mean(values) for name, values in groups.items() if name}
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -164,39 +180,68 @@ def _cells(row: Standing) -> list[str | float | int | None]:
     ]  # fmt: skip
 
 
-def to_csv(rows: Sequence[Standing]) -> str:
-    """All figures in full, with score by difficulty and family."""
+def to_csv(rows: Sequence[Standing], plan: EvaluationPlan) -> str:
+    """All figures in full, with score by difficulty and family, and what they are of."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     hard, kinds = difficulties(rows), families(rows)
-    writer.writerow([*_HEADS, *(f"difficulty:{name}" for name in hard), *(f"family:{name}" for name in kinds)])
+    # What they are of comes last: the columns before it keep their places.
+    about = {
+        "compared_with": compared_with(plan),
+        "suite": plan.suite,
+        "split": plan.split,
+        "pool": plan.pool,
+        "simulated": " and ".join(simulated_parts(plan)),
+    }
+    groups = [*(f"difficulty:{name}" for name in hard), *(f"family:{name}" for name in kinds)]
+    writer.writerow([*_HEADS, *groups, *about])
     for row in rows:
         more = [row.by_difficulty.get(name) for name in hard] + [row.by_family.get(name) for name in kinds]
-        writer.writerow(["" if cell is None else cell for cell in [*_cells(row), *more]])
+        writer.writerow(["" if cell is None else cell for cell in [*_cells(row), *more, *about.values()]])
     return file.getvalue()
 
 
-def to_markdown(rows: Sequence[Standing]) -> str:
-    """The table as people read it."""
+def to_markdown(rows: Sequence[Standing], plan: EvaluationPlan) -> str:
+    """The table as people read it, below a line that says what it is of."""
+    parts = " and ".join(simulated_parts(plan))
+    about = f"{plan.name}: {plan.suite}, {plan.split} split, {plural(plan.tasks, 'task')}, pool {plan.pool}"
+    simulated = workers_simulated(plan)
     lines = [
-        "| orchestrator | score [95 %] | difference to the first [95 %] | worker tokens | Conductor tokens | USD "
-        "| latency s | steps |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        _one_line(f"{about}, seed {plan.seed}{f'; {parts} are simulated' if parts else ''}."),
+        "",
+        f"| orchestrator | tasks | score [95 %] | difference to {_one_line(compared_with(plan))} [95 %] "
+        "| worker tokens | Conductor tokens | USD | latency s | steps |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
-        usd = "unknown" if row.usd is None else f"{row.usd:.4f}"
         cells = (
-            row.orchestrator.replace("|", "\\|").replace("\n", " "),
+            _one_line(row.orchestrator),
+            str(row.n),
             percent(row.score, row.score_low, row.score_high),
             points(row.difference, row.difference_low, row.difference_high),
             f"{row.tokens:,.0f}",
             f"{row.conductor_tokens:,.0f}",
-            usd,
+            usd_words(row, simulated=simulated),
             f"{row.latency_ms / 1000:.1f}",
             f"{row.steps:.1f}",
         )
         lines.append(f"| {' | '.join(cells)} |")
+    if simulated:
+        lines += ["", LATENCY]
     return "\n".join(lines) + "\n"
+
+
+def _one_line(text: str) -> str:
+    """So that a name breaks no table."""
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def usd_words(row: Standing, *, simulated: bool) -> str:
+    """``SIMULATED`` where no worker could be paid. ``simulated``: whether all workers are."""
+    # Older records call a mixed pool simulated as well: what was paid there is said all the same.
+    if simulated and row.usd == 0:
+        return SIMULATED
+    return "unknown" if row.usd is None else f"{row.usd:.4f}"
 
 
 def percent(value: float, low: float | None, high: float | None) -> str:

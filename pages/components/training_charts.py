@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from conductor_core.records.training import Stage, TrainingRecord
 from pages.components import curves as cv
 from pages.components.curves import Curve, Span
+from pages.components.difficulty_marks import legend, marks
 from pages.components.drawing import Figure, content, layout, names_beside, plain
+from pages.components.stage_settings import grammar_in_words
 
 HEIGHT_PX = 250
 MOST_POINTS = 600
 DASHES = ("dot", "dash", "solid")
-MARKS = ("circle-open", "diamond-open", "square-open")
 TONES = ("@tone-0", "@tone-1", "@tone-2")
 HELD_OUT = "held out"
 
@@ -22,7 +24,7 @@ class Panel:
     """A figure with its words.
 
     Attributes:
-        note: what a reader must know, in one line. curves: as recorded, for the table to download.
+        note: what a reader must know, in one line, as HTML. curves: as recorded, for the table to download.
     """
 
     key: str
@@ -141,7 +143,9 @@ def _reward(record: TrainingRecord, axis: _Axis) -> Panel | None:
     reward = cv.curve("reward", rows, axis.spans, lambda row: row.reward)
     valid = cv.curve("valid plans", rows, axis.spans, lambda row: row.format_rate)
     lines = [Line(reward), Line(valid, "dot", "@muted")]
-    note = "Mean over rollouts. Valid: the share that parses and breaks no rule."
+    here = {span.stage for span in axis.spans}
+    grammar = grammar_in_words(record, [row.stage for row in rows if row.stage in here and row.format_rate is not None])
+    note = f"Mean over rollouts. Valid: parses and breaks no rule{'; ' if grammar else ''}{grammar}."
     return _lines("reward", "Reward and valid plans", note, lines, axis, "%{y:.3f}")
 
 
@@ -150,14 +154,17 @@ def _accuracy(record: TrainingRecord, axis: _Axis) -> Panel | None:
     lines = _by_difficulty(rows, axis, "accuracy_by_difficulty")
     if not lines:
         lines = [Line(cv.curve("accuracy", rows, axis.spans, lambda row: row.accuracy))]
-    marks = cv.by_name(held, axis.spans, "accuracy_by_difficulty", cv.DIFFICULTIES)
-    if not marks:
-        marks = [cv.curve("", held, axis.spans, lambda row: row.accuracy)]
+    held_out = cv.by_name(held, axis.spans, "accuracy_by_difficulty", cv.DIFFICULTIES)
+    if not held_out:
+        held_out = [cv.curve("", held, axis.spans, lambda row: row.accuracy)]
+    names = [each.name for each in held_out]
+    by_name = marks(names)
     lines += [
-        Line(Curve(f"{each.name}, {HELD_OUT}".lstrip(", "), each.points), marks=MARKS[number % len(MARKS)])
-        for number, each in enumerate(marks)
+        Line(Curve(f"{each.name}, {HELD_OUT}".lstrip(", "), each.points), marks=by_name[each.name].symbol)
+        for each in held_out
     ]
-    note = "Lines: rollouts. Marks (○ easy, ◇ medium, □ hard): held-out tasks."
+    said = f" ({escape(legend(names))})" if any(names) else ""
+    note = f"Lines: rollouts. Marks{said}: held out, {escape(cv.splits(held))}." if held else "Mean over rollouts."
     return _lines("accuracy", "Accuracy by difficulty", note, lines, axis, "%{y:.3f}")
 
 

@@ -5,11 +5,13 @@ from html import escape
 from statistics import fmean
 
 from conductor_core.records.training import HeldOut, Stage, TrainingRecord
-from pages.components.curves import DIFFICULTIES, STAGE_WORDS, STAGES, stages_of, time_left_s
+from pages.components.curves import DIFFICULTIES, STAGE_WORDS, STAGES, splits, stages_of, time_left_s
 from pages.components.record_folders import State
+from pages.components.stage_settings import grammar_in_words
 from pages.components.words import seconds
 
 AVERAGED = 10
+_SPLITS = "train: wordings of the training, other numbers; test: other wordings too"
 STATE_PILLS = {
     "running": '<span class="pill running">◔ training</span>',
     "ended": '<span class="pill completed">✓ done</span>',
@@ -64,20 +66,25 @@ def _stage(record: TrainingRecord, stage: Stage, state: State) -> str:
     current = (rows or lessons) and stages_of(record)[-1] == stage and record.ended is None
     if state == "running" and current and left_s is not None:
         words.append("less than a minute left" if left_s < 60 else f"about {round(left_s / 60)} min left")
-    # Without a plan on record the bar is what is there, and only what came after it, or the end, says that it is done.
-    share = min(reached / planned, 1.0) if planned else 1.0
+    # Without a plan on record only what came after it, or the end, says that it is done; until then there is no bar.
+    done = bool(record.ended or (reached >= planned if planned else not current))
+    share = min(reached / planned, 1.0) if planned else 1.0 if done else None
     if lessons and not rows:
         share = lessons[-1].rounds / lessons[-1].planned
-    done = record.ended or (reached >= planned if planned else not current)
     kind = "done" if done else "running" if state == "running" else "stopped"
     glyph = {"done": "✓", "running": "◔", "stopped": "⚡"}[kind] if rows or lessons else "○"
     said = " · ".join(words)
     return (
         f'<div class="stage" style="flex-grow: {max(planned or reached, 1) ** 0.5:.2f}">'
         f'<div class="stage-words" title="{said}"><b>{glyph} {STAGE_WORDS[stage]}</b> '
-        f'<span class="number">{said}</span></div>'
-        f'<div class="track"><div class="done {kind}" style="width: {100 * share:.1f}%"></div></div></div>'
+        f'<span class="number">{said}</span></div>{_bar(share, kind)}</div>'
     )
+
+
+def _bar(share: float | None, kind: str) -> str:
+    if share is None:
+        return ""
+    return f'<div class="track"><div class="done {kind}" style="width: {100 * share:.1f}%"></div></div>'
 
 
 def _tiles(record: TrainingRecord) -> str:
@@ -85,7 +92,8 @@ def _tiles(record: TrainingRecord) -> str:
     tiles: list[str] = []
     held = record.held_out()
     if held:
-        tiles.append(_tile("held-out accuracy", f"{held[-1].accuracy:.3f}", _from(f"{held[0].accuracy:.3f}", held)))
+        note = f"{_from(f'{held[0].accuracy:.3f}', held)} · {escape(splits(held))}"
+        tiles.append(_tile("held-out accuracy", f"{held[-1].accuracy:.3f}", note, _SPLITS))
         by = held[-1].accuracy_by_difficulty
         names = [name for name in DIFFICULTIES if name in by] + sorted(set(by) - set(DIFFICULTIES))
         if names:
@@ -94,7 +102,8 @@ def _tiles(record: TrainingRecord) -> str:
     rows = [row for row in record.iterations() if row.reward is not None]
     if rows:
         tiles.append(_first_and_last("reward", [row.reward for row in rows], "{:.3f}"))
-        tiles.append(_first_and_last("valid plans", [row.format_rate for row in rows], "{:.1%}"))
+        grammar = grammar_in_words(record, [row.stage for row in rows])
+        tiles.append(_first_and_last("valid plans", [row.format_rate for row in rows], "{:.1%}", grammar))
         tiles.append(_first_and_last("steps per workflow", [row.steps for row in rows], "{:.2f}"))
         tiles.append(_first_and_last("loss in its lessons", [row.loss for row in record.taught()], "{:.3f}"))
     else:
@@ -102,23 +111,25 @@ def _tiles(record: TrainingRecord) -> str:
     return f'<div class="tiles">{"".join(tiles)}</div>' if any(tiles) else ""
 
 
-def _first_and_last(name: str, values: Sequence[float | None], form: str) -> str:
-    """The mean of the last iterations beside that of the first: a single one says little."""
+def _first_and_last(name: str, values: Sequence[float | None], form: str, further: str = "") -> str:
+    """The mean of the last iterations beside that of the first: a single one says little. ``further``: for its note."""
     found = [value for value in values if value is not None]
     if not found:
         return ""
     first, last = fmean(found[:AVERAGED]), fmean(found[-AVERAGED:])
+    further = further and f" · {further}"
     if len(found) < 2 * AVERAGED:
-        return _tile(name, form.format(found[-1]), f"{form.format(found[0])} at first")
-    return _tile(name, form.format(last), f"{form.format(first)} in the first {AVERAGED}")
+        return _tile(name, form.format(found[-1]), f"{form.format(found[0])} at first{further}")
+    return _tile(name, form.format(last), f"{form.format(first)} in the first {AVERAGED}{further}")
 
 
 def _from(first: str, held: tuple[HeldOut, ...]) -> str:
     return f"{first} at first" if len(held) > 1 else f"measured once, on {held[0].n} tasks"
 
 
-def _tile(name: str, value: str, note: str) -> str:
+def _tile(name: str, value: str, note: str, title: str = "") -> str:
+    titled = f' title="{title}"' if title else ""
     return (
-        f'<div class="tile"><div class="muted">{name}</div><div class="tile-value">{value}</div>'
+        f'<div class="tile"{titled}><div class="muted">{name}</div><div class="tile-value">{value}</div>'
         f'<div class="muted">{note}</div></div>'
     )

@@ -1,3 +1,5 @@
+import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -5,7 +7,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.evaluation.report import summarise
-from conductor_core.records.evaluation import OUTCOMES, Outcome
+from conductor_core.records.evaluation import OUTCOMES, SUMMARY, Outcome
 from conductor_core.trace import RunTrace
 from pages.components import record_folders
 from pages.components.session import Session
@@ -58,6 +60,43 @@ def test_a_finished_evaluation_has_a_row_per_orchestrator_in_the_plan_s_order(vi
     assert 'class="heat"' in html(app)
 
 
+def test_real_workers_on_simulated_tasks_are_shown_as_real_and_paid(visit: Visit, root: Path) -> None:
+    plan = PLAN.model_copy(update={"pool": "paper", "settings": {"simulated": ["tasks"]}})
+    found = [each.model_copy(update={"cost_usd": 0.0123}) for each in outcomes(plan)]
+    write_evaluation(root / "e", plan, found)
+    app = visit("evaluate", state={"evaluation-opened": "moa"})
+    said = html(app) + "".join(each.value for each in app.caption).replace("\\", "")
+    assert ">simulated tasks<" in said
+    assert "the workers are real" in said
+    assert not any(each in said for each in ("simulated workers", "nothing was paid", "workers are simulated"))
+    assert all(">0.0123<" in row for row in rows(app, "standings"))
+    assert "It asks the workers again, at their price." in said
+
+
+def test_a_suite_without_difficulties_has_no_empty_figures(visit: Visit, root: Path) -> None:
+    found = [each.model_copy(update={"difficulty": "", "rounds": 2}) for each in outcomes(PLAN)]
+    write_evaluation(root / "e", PLAN, found, figures=summarise)
+    app = visit("evaluate")
+    assert len(app.get("bidi_component")) == 1
+    assert not any(each in html(app) for each in ('colspan="0"', "by difficulty"))
+    assert "Score by family" in html(app)
+    assert '<th class="first">all</th>' in html(app)
+
+
+def test_the_legend_is_of_the_difficulties_that_there_are(visit: Visit, root: Path) -> None:
+    found = [each.model_copy(update={"difficulty": "hard"}) for each in outcomes(PLAN)]
+    write_evaluation(root / "e", PLAN, found, figures=summarise)
+    assert ">■ hard.<" in html(visit("evaluate"))
+
+
+def test_differences_name_what_they_are_to_in_any_order(visit: Visit, root: Path) -> None:
+    write_evaluation(root / "e", PLAN, outcomes(PLAN))
+    app = visit("evaluate")
+    app.segmented_control("evaluation-order").set_value("tokens").run()
+    assert names(app)[0] != "conductor"
+    assert ">Against conductor<" in html(app)
+
+
 def test_rows_can_be_ordered_and_narrowed_down(visit: Visit, root: Path) -> None:
     write_evaluation(root / "e", PLAN, outcomes(PLAN))
     app = visit("evaluate")
@@ -76,9 +115,48 @@ def test_one_that_goes_on_shows_its_progress_and_no_intervals_yet(visit: Visit, 
     assert "whisker" not in html(app)
 
 
-def test_one_that_stopped_says_how_it_goes_on(visit: Visit, root: Path) -> None:
-    write_evaluation(root / "e", PLAN, outcomes(PLAN)[:72], done=False, age_s=600)
-    assert "--name e --resume goes on where it stopped" in html(visit("evaluate"))
+def test_one_that_stopped_gives_the_whole_command_that_goes_on_with_it(visit: Visit, root: Path) -> None:
+    folder = write_evaluation(root / "e", PLAN, outcomes(PLAN)[:72], done=False, age_s=600)
+    page = html(visit("evaluate"))
+    assert "It goes on where it stopped with <code>python -m conductor_core evaluate --suite rehearsal" in page
+    assert "--orchestrators conductor,single:reasoner,moa --name e --resume</code>" in page
+    lines = (folder / OUTCOMES).read_text().splitlines()
+    (folder / OUTCOMES).write_text("\n".join(["no json", *lines]) + "\n")
+    os.utime(folder / OUTCOMES, (0, 0))
+    assert "Remove each line that cannot be read; then it goes on" in html(visit("evaluate"))
+
+
+def test_a_summary_that_is_half_written_need_not_be_removed_by_hand(visit: Visit, root: Path) -> None:
+    folder = write_evaluation(root / "e", PLAN, outcomes(PLAN))
+    (folder / SUMMARY).write_text("{")
+    app = visit("evaluate")
+    assert "summary.json cannot be used" in app.error[0].value.replace("\\", "")
+    for file in folder.iterdir():
+        os.utime(file, (0, 0))
+    page = html(visit("evaluate"))
+    assert "It goes on where it stopped" in page
+    assert "Remove each line" not in page
+
+
+@pytest.mark.parametrize("left", [0, 3])
+def test_figures_without_the_runs_behind_them_say_so(visit: Visit, root: Path, left: int) -> None:
+    folder = write_evaluation(root / "e", PLAN, outcomes(PLAN))
+    assert "runs are in this record" not in html(visit("evaluate"))
+    lines = (folder / OUTCOMES).read_text().splitlines(keepends=True)
+    (folder / OUTCOMES).write_text("".join(lines[:left]))
+    if not left:
+        (folder / OUTCOMES).unlink()
+    assert f"Only {left} of 144 runs are in this record" in html(visit("evaluate"))
+
+
+def test_a_summary_with_figures_that_are_infinite_is_left_out(visit: Visit, root: Path) -> None:
+    folder = write_evaluation(root / "e", PLAN, outcomes(PLAN))
+    written = json.loads((folder / SUMMARY).read_text())
+    written["results"][0]["latency_ms_per_task"] = float("inf")
+    (folder / SUMMARY).write_text(json.dumps(written))
+    app = visit("evaluate")
+    assert "results.0.latency_ms_per_task" in app.error[0].value.replace("\\", "")
+    assert len(rows(app, "standings")) == 3
 
 
 def test_a_row_opens_its_runs_and_those_in_this_database_are_links(

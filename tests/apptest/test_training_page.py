@@ -1,3 +1,4 @@
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,6 +98,56 @@ def test_a_training_that_is_silent_runs_as_long_as_its_process_lives(visit: Visi
     assert any(each.value.startswith("It goes on from its last checkpoint") for each in app.caption)
     (folder / LOCK).unlink()
     assert any("If its process has ended" in each.value for each in visit("training").caption)
+
+
+def test_a_training_that_stopped_with_a_line_that_cannot_be_read_says_to_remove_it(visit: Visit, root: Path) -> None:
+    rows = training_rows(1, cold_start=5, grpo=5, recursion=0, ended=False)
+    folder = write_training(root / "stopped", rows, age_s=7200)
+    lines = (folder / RECORD).read_text().splitlines()
+    (folder / RECORD).write_text("\n".join([*lines[:3], "{", *lines[3:]]) + "\n")
+    os.utime(folder / RECORD, (0, 0))
+    app = visit("training")
+    assert any("`--resume`, once each line that cannot be read is removed." in each.value for each in app.caption)
+
+
+def test_without_its_first_row_a_training_says_what_is_unknown_and_draws_no_full_bar(visit: Visit, root: Path) -> None:
+    _, *rows = training_rows(1, cold_start=5, grpo=5, recursion=0, ended=False)
+    write_training(root / "stopped", rows, age_s=7200)
+    app = visit("training")
+    said = [each.value for each in app.caption]
+    assert any("whether the workers were simulated is unknown" in each for each in said)
+    assert "It cannot be gone on with: its first row is missing." in said
+    assert html(app).count('class="track"') == 1, "of the cold start alone, after which another stage began"
+    assert "⚡ GRPO" in html(app)
+
+
+def test_labels_name_the_split_and_what_the_grammar_holds(visit: Visit, root: Path) -> None:
+    first, *rest = training_rows(1, cold_start=0, grpo=40, recursion=0)
+    held = first.model_copy(update={"config": {"grpo": {"constrained": True}}}) if first.kind == "started" else first
+    write_training(root / "held", [held, *rest])
+    app = visit("training")
+    page = html(app)
+    assert "at first · test split" in page
+    assert "in the first 10 · held by the grammar" in page
+    assert "parses and breaks no rule; held by the grammar." in page
+    assert ": held out, test split." in page
+    assert any(each.value.startswith("running mean of 3 points,") for each in app.caption)
+
+
+def test_rollouts_that_no_grammar_holds_are_not_said_to_be(visit: Visit, root: Path) -> None:
+    write_training(root / "free", training_rows(1, cold_start=0, grpo=40, recursion=0))
+    assert "held by the grammar" not in html(visit("training"))
+
+
+def test_figures_that_are_no_numbers_are_told_and_the_rest_is_drawn(visit: Visit, root: Path) -> None:
+    folder = write_training(root / "odd", training_rows(1, cold_start=0, grpo=8, recursion=0, ended=False))
+    with (folder / RECORD).open("a") as file:
+        file.write('{"kind":"iteration","stage":"grpo","iteration":9,"seconds":NaN,"reward":0.5}\n')
+        file.write('{"kind":"taught","stage":"recursion","rounds":0,"planned":0,"seconds":1,"loss":1}\n')
+    app = visit("training")
+    (error,) = app.error
+    assert "iteration.seconds: Input should be a finite number (1 more after it)" in error.value.replace("\\", "")
+    assert len(figures(app)) == 8
 
 
 def test_a_stage_that_no_plan_names_is_not_done_while_it_goes_on(visit: Visit, root: Path) -> None:

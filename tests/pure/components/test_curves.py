@@ -81,6 +81,13 @@ def test_the_table_has_a_row_per_iteration_with_what_was_recorded() -> None:
     assert len(table) == 51
 
 
+def test_held_out_tasks_are_named_by_their_split() -> None:
+    held = FULL.held_out()
+    assert cv.splits(held) == "test split"
+    assert cv.splits([held[0].model_copy(update={"split": "train"}), *held]) == "train and test split"
+    assert cv.splits([]) == ""
+
+
 def test_what_is_left_of_a_stage_is_told_by_its_own_pace() -> None:
     going = record(training_rows(1, cold_start=0, grpo=30, recursion=0, ended=False, planned={"grpo": 40}))
     assert cv.time_left_s(going, "grpo") == pytest.approx(28.0)

@@ -11,6 +11,7 @@ from pages.components.evaluation_again import command, to_mend
 from pages.components.evaluation_details import rounds, rounds_html, spreads_html, subsets_html
 from pages.components.evaluation_head import head_html
 from pages.components.record_folders import record_folders
+from pages.components.simulated import meaning, workers_simulated
 from pages.components.standings import standings
 from tests.support.evaluations import plan, row
 from tests.support.records import evaluation_plan, outcomes, seeds_and_parts, summary
@@ -45,6 +46,16 @@ def test_rounds_are_of_all_tasks_of_a_difficulty_and_a_task_without_a_plan_has_n
     assert found.orchestrator == "recursion"
     assert (found.opened, found.stopped) == ({"easy": 0.25, "hard": 1.0}, {"easy": 0.25, "hard": 0.0})
     assert rounds_html([found], standings(record)).count(">25</td>") == 2
+
+
+def test_rounds_of_a_suite_without_difficulties_are_of_all_tasks() -> None:
+    told = [row("recursion", "task-0", difficulty="", rounds=2), row("recursion", "task-1", difficulty="", stops=1)]
+    made = plan("recursion")
+    record = EvaluationRecord(Path("e"), made, tuple(told), summarise(made, told))
+    table = rounds_html(rounds(record, standings(record)), standings(record))
+    assert table.count('<th class="first">all</th>') == 2
+    assert 'colspan="0"' not in table
+    assert table.count(">50</td>") == 2
 
 
 def test_the_shipped_rounds_are_those_of_its_summary() -> None:
@@ -112,6 +123,34 @@ def test_settings_that_are_none_do_no_harm(settings: dict[str, object]) -> None:
     assert command(odd).startswith("python -m conductor_core evaluate")
 
 
+def simulated(*parts: str, pool: str = "mixed") -> EvaluationPlan:
+    return plan("moa", simulated=True, pool=pool, settings={"simulated": list(parts)})
+
+
+@pytest.mark.parametrize(
+    ("made", "pill", "says"),
+    [
+        (simulated("workers", "tasks"), ">simulated workers<", "The workers are simulated"),
+        (simulated("some workers", "tasks"), ">some workers simulated<", "Some workers are simulated"),
+        (simulated("tasks", pool="paper"), ">simulated tasks<", "the workers are real"),
+        # Older plans do not say it, and settings may be anything.
+        (plan("moa", simulated=True, pool="rehearsal"), ">simulated workers<", "The workers are simulated"),
+        (plan("moa", simulated=True), ">simulated workers or tasks<", "does not say which"),
+        (simulated(HOSTILE), ">simulated workers or tasks<", "does not say which"),
+    ],
+)
+def test_real_workers_are_not_called_simulated(made: EvaluationPlan, pill: str, says: str) -> None:
+    assert pill in head_html(record(made), "ended", "")
+    assert says in meaning(made)
+    alone = pill == ">simulated workers<"
+    assert workers_simulated(made) == alone
+    assert ("It asks the workers again, at their price." in to_mend(made)) != alone
+
+
+def test_where_nothing_is_simulated_nothing_says_so() -> None:
+    assert (meaning(plan("moa")), "simulated" in head_html(record(plan("moa")), "ended", "")) == ("", False)
+
+
 def options(plan: EvaluationPlan) -> dict[str, str]:
     words = shlex.split(command(plan))
     assert words[:4] == ["python", "-m", "conductor_core", "evaluate"]
@@ -142,6 +181,12 @@ def test_a_command_takes_along_what_is_not_the_default(tmp_path: Path) -> None:
         "The pool scripted is a file: give its path.",
         "It asks the workers again, at their price.",
     ]
+    usual = {"max_steps": 5, "max_tokens": None, "max_usd": None, "max_seconds": 600.0, "max_depth": 1}
+    asked = {"excluded": ["coder", "a b"], "fit_tasks": 900, "fit_suite": "gsm8k", "limits": usual | {"max_usd": 0.5}}
+    words = shlex.split(command(plan("moa", settings=asked)))
+    assert words[-8:] == ["--fit-tasks", "900", "--fit-suite", "gsm8k", "--exclude", "coder", "--exclude", "a b"]
+    assert "Its runs had other limits: set CONDUCTOR_MAX_USD=0.5." in to_mend(plan("moa", settings=asked))
+    assert not any("limits" in said for said in to_mend(plan("moa", settings={"limits": usual})))
     here = {"conductors": {"conductor": str(tmp_path)}, "models_sha256": {str(tmp_path): "0" * 64}}
     assert to_mend(evaluation_plan("e", ("conductor",), 1).model_copy(update={"settings": here})) == []
     no_path = {"models_sha256": {"x" * 5000: "0" * 64}}

@@ -2,27 +2,37 @@ import base64
 import re
 from pathlib import Path
 
-from conductor_core.records.training import Sample, TrainingRecord
+import pytest
+
+from conductor_core.records.training import Sample, Stage, TrainingRecord
 from pages.components.samples import graph_html, groups, read_sample, sample_html
 from tests.support.records import AGENTS, EARLY, LATE, training_rows
 
 
-def sample(completion: str, *, iteration: int = 1, task: str = "t", agents: tuple[str | None, ...] = ()) -> Sample:
+def sample(
+    completion: str,
+    *,
+    stage: Stage = "grpo",
+    iteration: int = 1,
+    task: str = "t",
+    agents: tuple[str | None, ...] = (),
+    reward: float = 0.5,
+) -> Sample:
     return Sample(
-        stage="grpo",
+        stage=stage,
         iteration=iteration,
         task=task,
         family="code",
         difficulty="easy",
         completion=completion,
-        reward=0.5,
+        reward=reward,
         agents=agents,
     )
 
 
-def shown(completion: str) -> str:
-    made = sample(completion)
-    return sample_html(made, read_sample(made, AGENTS), AGENTS, dark=False)
+def shown(completion: str, *, stage: Stage = "grpo", reward: float = 0.5) -> str:
+    made = sample(completion, stage=stage, reward=reward)
+    return sample_html(made, read_sample(made, AGENTS, most=5), AGENTS, dark=False)
 
 
 def test_a_workflow_is_shown_as_steps_with_agent_instruction_and_access() -> None:
@@ -59,6 +69,34 @@ def test_the_ordinal_after_the_last_agent_is_the_conductor_itself() -> None:
 
 def test_an_empty_plan_is_the_end_of_a_recursion() -> None:
     assert "ends a recursion" in shown("model_id = []\nsubtasks = []\naccess_list = []")
+
+
+AGAIN = "model_id = [1, 7]\nsubtasks = ['a', 'again']\naccess_list = [[], [0]]"
+
+
+@pytest.mark.parametrize(
+    ("completion", "stage", "why"),
+    [
+        (AGAIN, "grpo", "recursion is off"),
+        ("model_id = []\nsubtasks = []\naccess_list = []", "recursion", "The workflow has no steps."),
+        (
+            f"model_id = {[1] * 6}\nsubtasks = {['a'] * 6}\naccess_list = {[[]] * 6}",
+            "grpo",
+            "6 steps; at most 5 are allowed",
+        ),
+        (AGAIN, "recursion", "Its prompt allowed fewer steps, or did not offer the Conductor itself"),
+    ],
+)
+def test_what_training_rejected_is_no_valid_plan_and_says_why(completion: str, stage: Stage, why: str) -> None:
+    html = shown(completion, stage=stage, reward=0.0)
+    assert "✕ no valid plan" in html
+    assert why in html
+    assert "✓" in shown(completion, stage=stage), "the same, as training took it for valid"
+
+
+def test_a_plan_whose_cost_eats_up_its_reward_is_a_valid_one() -> None:
+    made = sample(LATE[0], reward=0.0).model_copy(update={"chance": 0.1})
+    assert "✓ tree" in sample_html(made, read_sample(made, AGENTS), AGENTS, dark=False)
 
 
 def test_instructions_are_data() -> None:

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.records.evaluation import EvaluationRecord, Present
+from conductor_core.evaluation.report import summarise
+from conductor_core.records.evaluation import EvaluationRecord, Outcome, Present
+from pages.components.difficulty_marks import legend
 from pages.components.evaluation_charts import pareto, steps_by_difficulty
 from pages.components.outcomes import Pair, Which, pairs
-from pages.components.standing_rows import difference_html, head_html, heat_html, row_html
-from pages.components.standings import frontier, standings, to_csv, to_markdown
+from pages.components.standing_rows import NO_INTERVAL, difference_html, head_html, heat_html, row_html
+from pages.components.standings import difficulties, frontier, standings, to_csv, to_markdown
+from tests.support.evaluations import plan, row
 from tests.support.records import evaluation_plan, outcomes, summary
 
 PLAN = evaluation_plan("e", ("conductor", "single:reasoner", "moa", "random"), 60)
@@ -63,26 +66,43 @@ def test_the_best_present_worker_stands_last_and_has_no_runs_of_its_own() -> Non
 def test_nobody_on_the_frontier_is_beaten_with_as_few_tokens() -> None:
     front = frontier(ROWS)
     assert all(a.tokens < b.tokens and a.score < b.score for a, b in pairwise(front))
-    for row in ROWS:
-        assert row in front or any(each.tokens <= row.tokens and each.score >= row.score for each in front)
+    for each in ROWS:
+        assert each in front or any(one.tokens <= each.tokens and one.score >= each.score for one in front)
 
 
 def test_the_tables_to_take_away_hold_every_row() -> None:
-    table = list(csv.DictReader(to_csv(ROWS).splitlines()))
+    table = list(csv.DictReader(to_csv(ROWS, PLAN).splitlines()))
     assert [row["orchestrator"] for row in table] == list(PLAN.orchestrators)
     assert float(table[0]["score"]) == ROWS[0].score
     assert float(table[2]["difficulty:hard"]) == ROWS[2].by_difficulty["hard"]
     assert float(table[0]["worker_tokens_per_task"]) == ROWS[0].tokens
     assert [float(row["conductor_tokens_per_task"]) for row in table] == [120.0, 0.0, 0.0, 0.0]
-    assert to_markdown(ROWS).count("\n") == 6
-    assert f"| {ROWS[0].tokens:,.0f} | 120 | 0.0000 |" in to_markdown(ROWS)
-    assert f"| {100 * ROWS[0].score:.1f} [" in to_markdown(ROWS)
+    written = to_markdown(ROWS, PLAN)
+    assert written.count("\n| ") == len(ROWS) + 1
+    assert f"| {ROWS[0].tokens:,.0f} | 120 | simulated |" in written
+    assert f"| conductor | 60 | {100 * ROWS[0].score:.1f} [" in written
+
+
+def test_the_tables_to_take_away_say_what_they_are_of() -> None:
+    """Also where the orchestrator that the others are compared with is not among the rows."""
+    written = to_markdown(ROWS[1:], PLAN)
+    assert written.startswith(
+        "e: rehearsal, test split, 60 tasks, pool rehearsal, seed 0; workers are simulated.\n\n| orchestrator |"
+    )
+    assert "| difference to conductor [95 %] |" in written
+    assert written.endswith("Simulated workers answer at once: these seconds are this program's own.\n")
+    (first, *_) = csv.DictReader(to_csv(ROWS[1:], PLAN).splitlines())
+    assert [first[name] for name in ("compared_with", "suite", "split", "pool", "simulated")] == [
+        "conductor", "rehearsal", "test", "rehearsal", "workers",
+    ]  # fmt: skip
+    paid = PLAN.model_copy(update={"simulated": False})
+    assert "simulated" not in to_markdown([replace(ROWS[0], usd=0.0)], paid)
 
 
 def test_names_cannot_break_a_table_or_a_page() -> None:
     hostile = replace(ROWS[0], orchestrator="<script>x</script>|@ink")
     assert "<script>" not in heat_html([hostile])
-    assert "\\|@ink" in to_markdown([hostile])
+    assert "\\|@ink" in to_markdown([hostile], PLAN)
     assert pareto([hostile])["labels"][0]["name"] == "‹script›x‹/script›|＠ink"
     assert steps_by_difficulty([hostile])["layout"]["yaxis"]["ticktext"] == ["‹script›x‹/script›|＠ink"]
 
@@ -90,8 +110,8 @@ def test_names_cannot_break_a_table_or_a_page() -> None:
 def test_a_row_says_its_score_with_interval_and_that_nothing_was_paid() -> None:
     row = row_html(ROWS[0], chosen=False, simulated=True)
     assert f'>{ROWS[0].tokens:,.0f}</span><span class="number">120</span>' in row
-    assert "Worker<br>tokens" in head_html()
-    assert "Conductor<br>tokens" in head_html()
+    assert "Worker<br>tokens" in head_html("moa")
+    assert "Conductor<br>tokens" in head_html("moa")
     assert f"<b>{100 * ROWS[0].score:.1f} %</b>" in row
     assert 'class="whisker"' in row
     assert ">simulated<" in row
@@ -104,6 +124,73 @@ def test_a_difference_that_was_not_shown_says_so() -> None:
     assert "−30.0" in difference_html(clear)
     assert "≈" not in difference_html(clear)
     assert "≈ +1.0" in difference_html(unclear)
+
+
+def test_the_head_names_what_the_differences_are_to() -> None:
+    assert ">Against moa</span>" in head_html("moa")
+    assert "<script>" not in head_html("<script>x</script>")
+
+
+def test_what_was_paid_is_said_also_where_workers_are_called_simulated() -> None:
+    """Records from before a mixed pool was told apart."""
+    assert ">0.0123</span>" in row_html(replace(ROWS[0], usd=0.0123), chosen=False, simulated=True)
+    assert ">unknown</span>" in row_html(replace(ROWS[0], usd=None), chosen=False, simulated=True)
+    assert ">0.0000</span>" in row_html(ROWS[0], chosen=False, simulated=False)
+
+
+def test_the_latency_of_simulated_workers_is_not_taken_for_theirs() -> None:
+    row = replace(ROWS[0], latency_ms=5700)
+    muted = '<span class="muted" title="Simulated workers answer at once: these seconds are this program\'s own.">5.7 s'
+    assert muted in row_html(row, chosen=False, simulated=True)
+    assert ">5.7 s<" in row_html(row, chosen=False, simulated=False)
+    assert muted not in row_html(row, chosen=False, simulated=False)
+
+
+def test_one_task_or_identical_outcomes_have_no_interval() -> None:
+    told = [
+        row("first"), row("second", score=0.0), row("third"),
+        row("first", "task-1", score=0.0), row("second", "task-1"), row("third", "task-1"),
+    ]  # fmt: skip
+    made = plan("first", "second", "third")
+    one, two = (summarise(made, told[:3]), summarise(made, told))
+    alone = standings(EvaluationRecord(Path("e"), made, tuple(told[:3]), one))
+    assert {(each.score_low, each.score_high, each.difference_low, each.difference_high) for each in alone} == {
+        (None, None, None, None)
+    }
+    assert alone[1].difference == -1
+    shown = row_html(alone[1], chosen=False, simulated=False)
+    assert f'title="{NO_INTERVAL}">—</span>' in shown
+    assert f'title="{NO_INTERVAL}">−100.0</span>' in shown
+    assert "[" not in shown
+    assert "0.0 [" not in to_markdown(alone, made)
+    first, _, third = standings(EvaluationRecord(Path("e"), made, tuple(told), two))
+    assert (first.score_low, first.score_high) == (0, 1)
+    assert (third.score_low, third.difference_low, third.difference_high) == (None, 0, 1)
+    (marks,) = [each for each in pareto([first, third])["data"] if each["mode"] == "markers"]
+    assert marks["error_y"]["arrayminus"] == [50.0, 0.0], "the others keep their whiskers"
+
+
+def of_difficulty(*names: str) -> list[Outcome]:
+    return [row("first", f"task-{number}", difficulty=name) for number, name in enumerate(names)]
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_suite_without_difficulties_has_scores_by_family_only(done: bool) -> None:
+    told = of_difficulty("", "")
+    figures = summarise(plan(), told) if done else None
+    rows = standings(EvaluationRecord(Path("e"), plan(), tuple(told), figures))
+    assert difficulties(rows) == []
+    assert "difficulty" not in heat_html(rows)
+    assert '<th class="first" colspan="1">by family</th>' in heat_html(rows)
+
+
+def test_a_difficulty_has_its_mark_by_its_name() -> None:
+    told = of_difficulty("hard", "level 4", "level 2")
+    rows = standings(EvaluationRecord(Path("e"), plan(), tuple(told), summarise(plan(), told)))
+    drawn = [each["marker"]["symbol"] for each in steps_by_difficulty(rows)["data"] if each["mode"] == "markers"]
+    assert drawn == ["square", "triangle-up-open", "triangle-down-open"]
+    assert legend(difficulties(rows)) == "■ hard, △ level 2, ▽ level 4"
+    assert legend(("easy", "medium", "hard")) == "○ easy, ◇ medium, ■ hard"
 
 
 def test_tasks_are_compared_only_where_both_have_done_them() -> None:

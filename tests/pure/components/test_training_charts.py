@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.records.training import Iteration, TrainingRecord
+from conductor_core.records.training import HeldOut, Iteration, TrainingRecord
 from pages.components.drawing import PALETTE
 from pages.components.palette import DARK, LIGHT
 from pages.components.training_charts import Panel, panels, thinned
@@ -60,6 +60,27 @@ def test_held_out_points_are_marks_that_are_never_smoothed() -> None:
     assert [trace["name"] for trace in marks] == ["easy, held out", "medium, held out", "hard, held out"]
     held = [row.accuracy_by_difficulty["hard"] for row in FULL.held_out() if row.stage == "grpo"]
     assert marks[2]["y"][: len(held)] == held
+
+
+@pytest.mark.parametrize(
+    ("by_difficulty", "symbols", "note"),
+    [
+        ({"easy": 0.9, "hard": 0.2}, ["circle-open", "square"], "Marks (○ easy, ■ hard): held out"),
+        ({"<b>4</b>": 0.2}, ["triangle-up-open"], "Marks (△ &lt;b&gt;4&lt;/b&gt;): held out"),
+        ({}, ["circle-open"], "Lines: rollouts. Marks: held out"),
+    ],
+)
+def test_a_difficulty_has_its_mark_by_its_name(by_difficulty: dict[str, float], symbols: list[str], note: str) -> None:
+    row = HeldOut(
+        stage="grpo", iteration=1, split="test", n=9, accuracy=0.5, accuracy_by_difficulty=by_difficulty, steps=1
+    )
+    rows = (Iteration(stage="grpo", iteration=1, seconds=1, accuracy=0.5), row)
+    (drawn,) = [
+        each for each in panels(TrainingRecord(Path("r"), rows), ("grpo",), smooth=False) if each.key == "accuracy"
+    ]
+    marks = [trace for trace in drawn.figure["data"] if trace["mode"] == "markers"]
+    assert [trace["marker"]["symbol"] for trace in marks] == symbols
+    assert note in drawn.note
 
 
 def test_every_colour_that_is_named_exists() -> None:

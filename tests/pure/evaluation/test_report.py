@@ -58,7 +58,7 @@ def test_differences_by_difficulty() -> None:
     assert report.result("first", first, first).difference_by_difficulty == {}
     summary = report.summarise(plan("first", "second"), [*first, *second])
     text = report.markdown(plan("first", "second"), summary)
-    assert "| second | +0.0 (+0.0 to +0.0) | +100.0 (+100.0 to +100.0) |" in text
+    assert "| second | +0.0 | +100.0 |" in text, "identical differences have no interval"
 
 
 def test_several_conductors_are_taken_together() -> None:
@@ -123,6 +123,19 @@ def test_tables_are_markdown_in_points() -> None:
     assert "| difficulty | easy | hard |" in lines
     assert "| first | 100.0 | 50.0 |" in lines
     assert "rounds by difficulty" not in text
+
+
+def test_one_task_has_no_interval() -> None:
+    plan_ = plan("first", "second")
+    told = [row("first"), row("second", score=0.0)]
+    text = report.markdown(plan_, report.summarise(plan_, told))
+    assert "| first | 100.0 | — |  | " in text
+    assert "| second | 0.0 | — | -100.0 | " in text
+    assert "—: too few or identical outcomes for an interval." in text
+    more = [*told, row("first", "task-1", score=0.0), row("second", "task-1")]
+    text = report.markdown(plan_, report.summarise(plan_, more))
+    assert "| second | 50.0 | 0.0 to 100.0 | +0.0 (-100.0 to +100.0) | " in text
+    assert "—" not in text
 
 
 def test_a_group_that_one_has_no_outcome_of_leaves_a_gap() -> None:

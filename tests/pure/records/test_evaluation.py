@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -28,14 +29,35 @@ def test_a_broken_outcome_is_named_by_file_and_number_or_left_out(tmp_path: Path
     assert len(record.broken) == 1
 
 
-def test_a_broken_summary_leaves_the_outcomes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lenient", [False, True])
+def test_a_broken_summary_leaves_the_outcomes(tmp_path: Path, lenient: bool) -> None:
+    """It is made anew from them: a process that was killed as it wrote it goes on."""
     write_evaluation(tmp_path, MADE, outcomes(MADE))
     (tmp_path / SUMMARY).write_text("{")
-    with pytest.raises(BadInput, match=r"summary\.json cannot be used"):
-        read_record(tmp_path)
-    record = read_record(tmp_path, lenient=True)
+    record = read_record(tmp_path, lenient=lenient)
     assert record.summary is None
     assert len(record.outcomes) == 8
+    (fault,) = record.broken
+    assert "summary.json cannot be used" in fault
+    assert not record.broken_lines
+
+
+def test_a_fault_names_the_part_of_the_row_that_it_is_in(tmp_path: Path) -> None:
+    made = [each.model_dump() | {"scores": 1} for each in outcomes(MADE)]
+    write_evaluation(tmp_path, MADE, (), done=False)
+    (tmp_path / OUTCOMES).write_text(json.dumps(made[0]) + "\n")
+    with pytest.raises(BadInput, match="line 1, is no outcome: scores: Extra inputs are not permitted"):
+        read_record(tmp_path)
+
+
+@pytest.mark.parametrize("figure", ["score", "duration_ms", "cost_usd"])
+def test_a_figure_that_is_infinite_is_no_outcome(tmp_path: Path, figure: str) -> None:
+    write_evaluation(tmp_path, MADE, (), done=False)
+    made = outcomes(MADE)[0].model_dump() | {figure: float("inf")}
+    (tmp_path / OUTCOMES).write_text(json.dumps(made) + "\n")
+    record = read_record(tmp_path, lenient=True)
+    assert not record.outcomes
+    assert f"{figure}: Input should be a finite number" in record.broken_lines[0]
 
 
 def test_without_its_plan_nothing_can_be_said(tmp_path: Path) -> None:

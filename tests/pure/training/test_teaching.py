@@ -31,7 +31,10 @@ def test_lessons_lower_the_loss(tmp_path: Path) -> None:
     ]
     rows = read_record(tmp_path).taught()
     assert [(row.rounds, row.planned) for row in rows] == [(8, 32), (16, 32), (24, 32), (32, 32)]
-    assert rows[-1].loss < rows[0].loss < 6.5  # of 600 tokens: 6.4 untaught
+    first, last = rows[0].loss, rows[-1].loss
+    assert first is not None
+    assert last is not None
+    assert last < first < 6.5  # of 600 tokens: 6.4 untaught
 
 
 def test_no_lessons_change_nothing(tmp_path: Path) -> None:
