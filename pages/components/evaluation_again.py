@@ -51,8 +51,8 @@ def to_mend(plan: EvaluationPlan) -> list[str]:
     ]
     limits = {name: value for name, value in _other_limits(plan).items() if name != "max_steps"}
     if limits:
-        said = " ".join(f"CONDUCTOR_{name.upper()}={shlex.quote(str(value))}" for name, value in limits.items())
-        found.append(f"Its runs had other limits: set {said}.")
+        said = ", ".join(f"{name} {'none' if value is None else value}" for name, value in limits.items())
+        found.append(f"Its runs had other limits, which are settings: {said}.")
     if plan.suite != "rehearsal":
         found.append(f"If the suite {plan.suite} is a file, give its path.")
     if plan.pool not in KNOWN_POOLS:
@@ -82,4 +82,4 @@ def _other_limits(plan: EvaluationPlan) -> dict[str, Any]:
     limits, usual = plan.settings.get("limits"), Limits().model_dump(mode="json")
     if not isinstance(limits, Mapping):
         return {}
-    return {name: limits[name] for name, value in usual.items() if limits.get(name, value) not in (value, None)}
+    return {name: limits[name] for name, value in usual.items() if limits.get(name, value) != value}

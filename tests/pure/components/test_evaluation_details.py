@@ -182,10 +182,17 @@ def test_a_command_takes_along_what_is_not_the_default(tmp_path: Path) -> None:
         "It asks the workers again, at their price.",
     ]
     usual = {"max_steps": 5, "max_tokens": None, "max_usd": None, "max_seconds": 600.0, "max_depth": 1}
-    asked = {"excluded": ["coder", "a b"], "fit_tasks": 900, "fit_suite": "gsm8k", "limits": usual | {"max_usd": 0.5}}
+    asked = {
+        "excluded": ["coder", "a b"],
+        "fit_tasks": 900,
+        "fit_suite": "gsm8k",
+        "limits": usual | {"max_usd": 0.5, "max_seconds": None},
+    }
     words = shlex.split(command(plan("moa", settings=asked)))
     assert words[-8:] == ["--fit-tasks", "900", "--fit-suite", "gsm8k", "--exclude", "coder", "--exclude", "a b"]
-    assert "Its runs had other limits: set CONDUCTOR_MAX_USD=0.5." in to_mend(plan("moa", settings=asked))
+    assert "Its runs had other limits, which are settings: max_usd 0.5, max_seconds none." in to_mend(
+        plan("moa", settings=asked)
+    )
     assert not any("limits" in said for said in to_mend(plan("moa", settings={"limits": usual})))
     here = {"conductors": {"conductor": str(tmp_path)}, "models_sha256": {str(tmp_path): "0" * 64}}
     assert to_mend(evaluation_plan("e", ("conductor",), 1).model_copy(update={"settings": here})) == []
