@@ -27,7 +27,7 @@ class MuonWithAdamW(Optimizer):
     def __init__(
         self, model: nn.Module, *, matrix_rate: float, rate: float, weight_decay: float, adam_beta2: float
     ) -> None:
-        embeddings = {part.weight for part in model.modules() if isinstance(part, nn.Embedding)}
+        embeddings = dict.fromkeys(part.weight for part in model.modules() if isinstance(part, nn.Embedding))
         matrices = [each for each in model.parameters() if each.ndim == 2 and each not in embeddings]
         others = [each for each in model.parameters() if each.ndim != 2]
         self._adamw: Optimizer = AdamW(
