@@ -31,7 +31,7 @@ from conductor_core.settings import Settings
 from conductor_core.training import readable
 from conductor_core.training.wording import table
 from conductor_core.training.wording.requests import typed_requests
-from conductor_core.workflow.model import Step, Workflow
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import validate
@@ -53,6 +53,13 @@ PROMPT_OF: dict[str, Callable[[dict[str, Any]], str]] = {
     "humaneval": lambda row: str(row["prompt"]),
 }
 """How a row of each file is put as a task. The answer is never part of it."""
+PUBLIC_NAME = {
+    "gsm8k": "GSM8K",
+    "math500": "MATH-500",
+    "mmlu_stem": "the STEM subjects of MMLU",
+    "aime24": "AIME 2024",
+    "humaneval": "HumanEval",
+}
 _MATHS = r"algebra|geometry|number theory|counting|probability|trigonometry|calculus|statistics|contest|calculation"
 FITTING = {
     "gsm8k": rf"word problem|{_MATHS}",
@@ -190,6 +197,7 @@ def _shapes(outcomes: Sequence[Outcome]) -> str:
 
 def _agents(outcomes: Sequence[Outcome], agents: Sequence[WorkerSpec]) -> str:
     rows = []
+    names = (*(agent.name for agent in agents), CONDUCTOR_AGENT)
     for name in PROMPT_OF:
         chosen = Counter(
             step.agent
@@ -198,8 +206,8 @@ def _agents(outcomes: Sequence[Outcome], agents: Sequence[WorkerSpec]) -> str:
             for step in each.workflow.steps
         )
         if chosen:
-            rows.append((name, *(f"{chosen[agent.name] / chosen.total():.0%}" for agent in agents)))
-    return _table(("data set", *(agent.name for agent in agents)), rows)
+            rows.append((name, *(f"{chosen[agent] / chosen.total():.0%}" for agent in names)))
+    return _table(("data set", *names), rows)
 
 
 def _reads(step: Step) -> str:
@@ -226,12 +234,14 @@ def report(outcomes: Sequence[Outcome], free: Sequence[Outcome], agents: Sequenc
     durations = sorted(each.duration_ms for each in outcomes)
     wordings = {step.instruction for each in outcomes if each.workflow for step in each.workflow.steps}
     taught = frozenset(run for request in typed_requests() for run in runs(request.text))
+    sets = ", ".join(PUBLIC_NAME[name] for name in PROMPT_OF if any(each.dataset == name for each in outcomes))
     alike = sum(not taught.isdisjoint(runs(each.prompt)) for each in outcomes)
     lines = [
         "# What the tiny Conductor plans for real prompts",
         "",
-        "Generated; do not edit. The prompts come from public benchmark files (GSM8K, MATH-500, the STEM subjects of",
-        "MMLU, AIME 2024, HumanEval), which are not in this repository, nor in the tiny Conductor's training corpus.",
+        f"Generated; do not edit. The prompts come from public benchmark files ({sets}),",
+        "which are not in this repository, nor in the tiny Conductor's training corpus. FOLDER holds them, as",
+        "`benchmarks/real_prompts.py` says.",
         "What is measured is the plan, not an answer: no worker is called.",
         "",
         f"    {command}",

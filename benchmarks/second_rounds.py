@@ -2,7 +2,8 @@
 
     python -m benchmarks.second_rounds FOLDER [FOLDER ...]
 
-Each folder is an evaluation with the orchestrators conductor and recursion, whose runs are still in its database.
+Each folder is an evaluation (``evaluations/NAME`` of the data folder) with the orchestrators ``conductor`` and
+``recursion`` by these names, so of ``evaluate --conductor MODEL``; its runs are still in its database.
 Prints one JSON object. By difficulty, over all folders: the gain in points (paired, 95 % interval over questions), of
 the sampled answers and of exact chances; how often a second round was opened, and how often the Conductor was asked
 again and stopped. For second rounds on hard questions: the chance of a right answer before and after.
@@ -85,10 +86,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
     asked = parser.parse_args(argv)
     found = [each for folder in asked.folders for each in compared(folder)]
+    if not found:
+        raise SystemExit("nothing to compare: no question has answers of both conductor and recursion, by these names")
     rounds = [each.second for each in found if each.second is not None and each.recursion.difficulty == "hard"]
     document: dict[str, object] = {}
     for difficulty in DIFFICULTIES:
         of = [each for each in found if each.recursion.difficulty == difficulty]
+        if not of:
+            continue
         document[difficulty] = {
             "questions": len({each.recursion.task_id for each in of}),
             "answers": len(of),

@@ -20,11 +20,14 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="CONDUCTOR_", frozen=True, extra="ignore", populate_by_name=True)
 
-    data_folder: Path = Field(default_factory=_default_data_folder, description="Where the database file lives.")
+    data_folder: Path = Field(
+        default_factory=_default_data_folder,
+        description="Where the database, `training/`, `evaluations/` and `pools/` are.",
+    )
     database_url: str | None = Field(
         None,
         validation_alias=AliasChoices("CONDUCTOR_DATABASE_URL", "DATABASE_URL"),
-        description="SQLAlchemy URL; unset: a SQLite file in the data folder.",
+        description="`sqlite:////FOLDER/FILE.sqlite3`, no other kind; unset: a file in the data folder.",
     )
     conductor: str = Field("tiny", description="Conductor used when none is named: tiny, folder, hub id or URL#MODEL.")
     pool: str = Field("rehearsal", description="Pool used when none is named: rehearsal, paper or a TOML file.")
@@ -33,7 +36,9 @@ class Settings(BaseSettings):
 
     max_steps: int = Field(5, ge=1, le=32, description="Steps a workflow may have; 5 in the paper's training.")
     max_tokens: int | None = Field(None, ge=1, description="Token budget of a run (input and output), none: no limit.")
-    max_usd: float | None = Field(None, ge=0, description="Cost budget of a run in USD, none: no limit.")
+    max_usd: float | None = Field(
+        None, ge=0, description="Cost budget of a run in USD, none: no limit. Counts calls whose price is known."
+    )
     max_seconds: float | None = Field(
         600, gt=0, description="Wall time budget of a run: a run nobody watches must end."
     )

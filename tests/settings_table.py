@@ -10,6 +10,13 @@ The command line's options and the Run page's fields take precedence over these.
 | variable | default | meaning |
 |---|---|---|
 """
+FOOT = """
+The user's data folder is `~/.local/share/conductor-inspector` on Linux. `CONDUCTOR_DATABASE_URL` comes before
+`DATABASE_URL`.
+
+Keys are not settings: a worker's is in the variable that its pool file names, that of a Conductor on a server
+(`URL#MODEL`) in `CONDUCTOR_API_KEY`, and `HF_TOKEN` is for models and data on the hub that ask for it.
+"""
 
 
 def table() -> str:
@@ -19,7 +26,7 @@ def table() -> str:
         variable = "`DATABASE_URL`" if name == "database_url" else f"`CONDUCTOR_{name.upper()}`"
         default = "the user's data folder" if name == "data_folder" else f"`{field.default}`"
         rows.append(f"| {variable} | {default} | {field.description} |")
-    return HEAD + "\n".join(rows) + "\n"
+    return HEAD + "\n".join(rows) + "\n" + FOOT
 
 
 if __name__ == "__main__":

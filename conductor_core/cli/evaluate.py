@@ -17,6 +17,10 @@ Orchestrators = Annotated[
 ]
 Split = Annotated[str, typer.Option("--split", help="Of the suite: test or train; of a file: test, fit or held-out.")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="How many tasks.")]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", help="Which tasks, in which order, who is present; and of simulated workers and sampling."),
+]
 Name = Annotated[str | None, typer.Option("--name", help="Of the evaluation's folder; needed to resume it.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the evaluation of this --name.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Runs at once.")]
@@ -40,7 +44,7 @@ def evaluate_command(
     orchestrators: Orchestrators = None,
     split: Split = "test",
     limit: Limit = None,
-    seed: options.Seed = None,
+    seed: Seed = None,
     name: Name = None,
     resume: Resume = False,
     concurrency: Concurrency = 32,

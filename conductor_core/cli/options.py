@@ -11,10 +11,17 @@ from conductor_core.settings import Settings
 
 Conductor = Annotated[
     str | None,
-    typer.Option("--conductor", metavar="NAME", help="tiny (default), a model folder, a hub id, or URL#MODEL."),
+    typer.Option(
+        "--conductor",
+        metavar="NAME",
+        help="tiny (default), a model folder, a hub id, or URL#MODEL; else CONDUCTOR_CONDUCTOR.",
+    ),
 ]
 Pool = Annotated[
-    str | None, typer.Option("--pool", metavar="NAME", help="rehearsal (default), paper, or a pool file (TOML).")
+    str | None,
+    typer.Option(
+        "--pool", metavar="NAME", help="rehearsal (default), paper, or a pool file (TOML); else CONDUCTOR_POOL."
+    ),
 ]
 Db = Annotated[
     str | None,

@@ -52,7 +52,7 @@ def rerun_command(
 ) -> int:
     """Run RUN_ID again as a new run, with one step or the workflow changed; unchanged steps are reused.
 
-    An interrupted run is taken up where it stopped. By default with the pool and budgets of RUN_ID.
+    An interrupted run is taken up where it stopped. By default with the Conductor, pool, seed and budgets of RUN_ID.
     """
     settings = inputs.read_settings()
     edit = Edit(step=step, instruction=instruction, agent=agent, access=access, file=workflow)

@@ -32,6 +32,13 @@ StartFrom = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Every part of a training of real size, small and with stand-ins.")
 ]
+Pool = Annotated[
+    str | None,
+    typer.Option("--pool", metavar="NAME", help="Workers instead of the config's; not for a small training."),
+]
+Db = Annotated[
+    str | None, typer.Option("--db", metavar="URL", help="Keep each rollout as a run there; else none is kept.")
+]
 MaxUsd = Annotated[
     float | None, typer.Option("--max-usd", min=0, help="What paid workers may cost over the whole training.")
 ]
@@ -46,8 +53,8 @@ def train_command(
     start_from: StartFrom = None,
     dry_run: DryRun = False,
     max_usd: MaxUsd = None,
-    pool: options.Pool = None,
-    db: options.Db = None,
+    pool: Pool = None,
+    db: Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
     _conductor: options.UnusedConductor = None,

@@ -27,6 +27,7 @@ from conductor_core.evaluation.rewards import TRIES, TeamReward, Tries, count
 from conductor_core.evaluation.routers.rows import TrainingRow
 from conductor_core.evaluation.runner import CapReached, Caps, Evaluation, Spending, open_record
 from conductor_core.evaluation.suites import load_suite
+from conductor_core.evaluation.suites.hub import BENCHMARKS
 from conductor_core.evaluation.tasks import Suite
 from conductor_core.events import Limits
 from conductor_core.records import now
@@ -45,7 +46,7 @@ Heard = Callable[[int, int], None]
 """Told how many of how many runs of single workers there are."""
 
 FILE_SPLIT = "fit"
-"""Of suites that come as one file."""
+"""Of suites that come as one file; the others have a part that is for training."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,13 @@ class Fit:
 
 
 def training_suite(suite: str, tasks: int, seed: int, tested: Suite) -> Suite:
-    """The training tasks: of a file, the part set apart for it.
+    """The training tasks: the suite's own, of a file the part set apart for them.
 
     Raises: BadInput, saying what to do, if there are none, or ``tested`` has some of them.
     """
     try:
-        found = load_suite(suite, "train" if suite == "rehearsal" else FILE_SPLIT, limit=tasks, seed=seed)
+        split = "train" if suite == "rehearsal" or suite in BENCHMARKS else FILE_SPLIT
+        found = load_suite(suite, split, limit=tasks, seed=seed)
     except BadInput as error:
         raise BadInput(
             f"the learned routers need training tasks: {error}; name another suite with --fit-suite"

@@ -24,6 +24,7 @@ from conductor_core.evaluation.routers.mas_router import MasRouterConfig
 from conductor_core.evaluation.routers.rows import TrainingRow
 from conductor_core.evaluation.runner import CapReached, Caps, Spending
 from conductor_core.evaluation.suites import load_suite
+from conductor_core.evaluation.suites.hub import BENCHMARKS
 from conductor_core.evaluation.tasks import Suite
 from conductor_core.events import Limits
 from conductor_core.records.evaluation import OUTCOMES
@@ -218,6 +219,23 @@ def test_training_and_test_tasks_must_not_be_the_same(tmp_path: Path) -> None:
     assert not {each.task_id for each in training.tasks} & {each.task_id for each in held_out.tasks}
     with pytest.raises(BadInput, match="--fit-suite"):
         fitting.training_suite("nothing-there", 5, 0, held_out)
+
+
+def test_a_benchmark_s_own_training_tasks_are_fitted_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def load(ref: str, split: str, *, limit: int | None, seed: int) -> Suite:
+        asked.append(f"{ref}/{split}")
+        return load_suite("rehearsal", "train", limit=limit, seed=seed)
+
+    tested = load_suite("rehearsal", "test", limit=5)
+    with pytest.raises(BadInput, match=r"aime25 has the split test, not 'train'.*--fit-suite"):
+        fitting.training_suite("aime25", 5, 0, tested)
+    monkeypatch.setattr("conductor_core.evaluation.fitting.load_suite", load)
+    for benchmark in ("math500", "mmlu", "rlpr", "livecodebench"):
+        assert "train" in BENCHMARKS[benchmark].splits
+        fitting.training_suite(benchmark, 5, 0, tested)
+    assert asked == ["math500/train", "mmlu/train", "rlpr/train", "livecodebench/train"]
 
 
 def test_teams_are_not_tried_with_real_money_without_a_cap() -> None:
