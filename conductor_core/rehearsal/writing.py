@@ -204,6 +204,9 @@ def nothing_text(view: View) -> str:
     )
 
 
+_GIVES = re.compile(r"\banswer(?: is)?\s*[:=]\s*", re.IGNORECASE)
+
+
 def receipt_text(view: View, name: str, rng: Random) -> str:
     """Outside the rehearsal world: says so, and shows exactly what was received. It never pretends to answer."""
     doing = {
@@ -233,7 +236,9 @@ def receipt_text(view: View, name: str, rng: Random) -> str:
             f"Granted by the access list: {len(view.turns)} earlier output{'s' if len(view.turns) > 1 else ''}."
         )
         for place, turn in enumerate(view.turns, start=1):
-            parts += [f"{place}. Output, {_size(turn.output)}:", quote(turn.output, lines=2)]
+            # In view, not given: neither a grader nor a later worker may read it as this worker's own answer.
+            shown = _GIVES.sub("answer there, ", turn.output.replace("**", ""))
+            parts += [f"{place}. Output, {_size(turn.output)}:", quote(shown, lines=2)]
     else:
         parts.append("Granted by the access list: nothing. I see no earlier output.")
     missing = {

@@ -26,7 +26,7 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Step, Workf
 
 SPECS = {spec.name: spec for spec in rehearsal_specs()}
 SOLVE, PLAN, CHECK = "Solve the task step by step: {question}", "Plan the task: {question}", "Check the answer above."
-COMPARE = "Compare the answers and decide which is right."
+COMPARE, STATE = "Compare the answers and decide which is right.", "State the final answer."
 INSTRUCTIONS = (
     SOLVE,
     PLAN,
@@ -37,7 +37,7 @@ INSTRUCTIONS = (
     "Check the solution of this task and correct it: {question}",
     "Combine the answers above to: {question}",
     COMPARE,
-    "State the final answer.",
+    STATE,
     "Write the result in the form that is asked for: {question}",
     "{question} Check the result independently.",
 )
@@ -99,8 +99,18 @@ def test_a_random_plan_succeeds_as_often_as_enumerated(number: int) -> None:
         plan((SOLVE, "verifier", []), (CHECK + QUESTION, "verifier", [0])),
         plan((SOLVE, "writer", []), (SOLVE, "reasoner", []), (CHECK, "verifier", [1]), (COMPARE, "writer", [0, 2])),
         plan((SOLVE, "coder", []), (CHECK, "coder", [0]), (CHECK, CONDUCTOR_AGENT, [0, 1])),
+        # The last one has no question: what it shows of the text before it is no answer of its own.
+        plan((SOLVE, "coder", []), (STATE, "writer", [0]), (STATE, "writer", [1]), ("Work it out.", "planner", [2])),
     ],
-    ids=["plan, solve, check", "two checked apart", "mixture", "own work", "one of two checked", "ended recursion"],
+    ids=[
+        "plan, solve, check",
+        "two checked apart",
+        "mixture",
+        "own work",
+        "one of two checked",
+        "ended recursion",
+        "shown, not given",
+    ],
 )
 def test_a_common_plan_succeeds_as_often_as_enumerated(workflow: Workflow) -> None:
     assert_as_often(generate("comparison", "hard", 3), workflow, 400)
