@@ -5,6 +5,7 @@ are, and only then compiles the program. Reports are JSON lines that begin with 
 that looks like one does not help.
 """
 
+import builtins
 import io
 import json
 import os
@@ -49,6 +50,8 @@ def main() -> None:
     layers += [layer for layer in held if layer]
     report({"layers": layers})
     sys.setrecursionlimit(20_000)
+    # What the module "site" adds, which -S leaves out.
+    vars(builtins).update(exit=sys.exit, quit=sys.exit)
     sys.path.extend(order["site_packages"])
     _MODES[order["mode"]](order, report)
 
@@ -167,8 +170,9 @@ def _run_calls(order: dict[str, Any], report: Report) -> None:
 
     def calls(space: dict[str, Any]) -> None:
         name = order["entry_point"]
-        is_method = name not in space and "Solution" in space
-        function = getattr(space["Solution"](), name) if is_method else space[name]
+        solution: Any = space.get("Solution")
+        # The method first: the prelude may have a function of its name.
+        function = getattr(solution(), name) if hasattr(solution, name) else space[name]
         for number, arguments in enumerate(order["calls"]):
             try:
                 value = function(*arguments)

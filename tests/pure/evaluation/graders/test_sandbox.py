@@ -173,6 +173,14 @@ def test_its_own_folder_is_fresh_writable_and_gone_afterwards() -> None:
         assert not Path(folder).exists()
 
 
+@pytest.mark.parametrize("without", [["audit hook"], ["namespaces", "audit hook"]])
+def test_a_folder_deeper_than_paths_are_long_is_removed(without: list[Layer]) -> None:
+    source = "import os\nprint(os.getcwd())\nfor _ in range(1200):\n    os.mkdir('deep'); os.chdir('deep')"
+    ran = attack(source, without)
+    assert ran.ending == "completed", ran
+    assert not Path(ran.stdout.strip()).exists()
+
+
 def test_the_environment_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     ran = attack("import os\nprint(sorted(os.environ))", list(LAYERS))
