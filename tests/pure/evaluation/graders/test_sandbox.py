@@ -2,6 +2,8 @@
 
 import os
 import subprocess
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -118,6 +120,18 @@ def test_processes_that_were_allowed_do_not_outlive_the_program(ending: str) -> 
     assert ran.stdout == "1\n"
     for _ in available("namespaces"):
         assert _children_of_sandboxes() <= before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the call is Linux's")
+def test_a_program_that_cuts_itself_loose_ends_with_the_process_that_watches_it() -> None:
+    source = "import ctypes, time\nctypes.CDLL(None).prctl(1, 0, 0, 0, 0)\nprint('loose', flush=True)\ntime.sleep(60)"
+    before = _children_of_sandboxes()
+    ran = attack(source, limits=Limits(wall_s=5.0, processes=True, site_packages=True))
+    assert (ran.ending, ran.stdout) == ("timed out", "loose\n")
+    deadline = time.monotonic() + 10.0
+    while (left := _children_of_sandboxes() - before) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
 
 
 def _children_of_sandboxes() -> set[str]:
