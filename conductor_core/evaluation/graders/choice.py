@@ -56,15 +56,9 @@ def grade_choice(task: Task, text: str) -> Graded:
     """Right if the text settles on the reference's letter.
 
     ``extra["choices"]`` are the texts behind the letters, from A on. A text that settles on two letters, or on none, is
-    wrong. Raises: BadInput if the reference is no letter of the choices.
+    wrong. Raises: BadInput as ``lettered_choices`` does.
     """
-    choices = task.extra.get("choices", ())
-    if not isinstance(choices, Sequence) or isinstance(choices, str) or not 2 <= len(choices) <= len(ascii_uppercase):
-        raise BadInput(f"task {task.task_id}: choices must be a list of 2 to 26 texts")
-    letters = ascii_uppercase[: len(choices)]
-    if task.reference not in letters or len(task.reference) != 1:
-        raise BadInput(f"task {task.task_id}: the reference {task.reference!r} is no letter from A to {letters[-1]}")
-    given = find_choice(text, [str(choice) for choice in choices])
+    given = find_choice(text, lettered_choices(task))
     if len(given) == 1:
         right = given == task.reference
         return Graded(
@@ -73,6 +67,17 @@ def grade_choice(task: Task, text: str) -> Graded:
     if given:
         return Graded(0.0, f"The answer leaves it between {' and '.join(given)}.")
     return Graded(0.0, "The answer settles on no choice.")
+
+
+def lettered_choices(task: Task) -> list[str]:
+    """The texts behind the letters. Raises: BadInput if they are not 2 to 26, or the reference is no letter."""
+    choices = task.extra.get("choices", ())
+    if not isinstance(choices, Sequence) or isinstance(choices, str) or not 2 <= len(choices) <= len(ascii_uppercase):
+        raise BadInput(f"task {task.task_id}: choices must be a list of 2 to 26 texts")
+    letters = ascii_uppercase[: len(choices)]
+    if task.reference not in letters or len(task.reference) != 1:
+        raise BadInput(f"task {task.task_id}: the reference {task.reference!r} is no letter from A to {letters[-1]}")
+    return [str(choice) for choice in choices]
 
 
 def find_choice(text: str, choices: Sequence[str]) -> str:

@@ -49,14 +49,24 @@ def grade_code(task: Task, text: str) -> Graded:
 
     Raises: BadInput if the task's ``extra`` is not of one of the four kinds.
     """
-    grader = _KINDS.get(str(task.extra.get("kind")))
-    if grader is None:
-        raise BadInput(f"task {task.task_id}: extra['kind'] must be one of {', '.join(_KINDS)}")
-    entry_point = None if task.extra["kind"] == "stdio" else _text(task, "entry_point")
-    code = extract_code(text, entry_point)
+    require_tests(task)
+    code = extract_code(text, None if task.extra["kind"] == "stdio" else _text(task, "entry_point"))
     if code is None:
         return Graded(0.0, "There is no code in the answer.")
-    return grader(task, code)
+    return _KINDS[task.extra["kind"]](task, code)
+
+
+def require_tests(task: Task) -> None:
+    """Raises: BadInput if the task's ``extra`` is not of one of the four kinds."""
+    kind = task.extra.get("kind")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise BadInput(f"task {task.task_id}: extra['kind'] must be one of {', '.join(_KINDS)}")
+    if kind != "stdio":
+        _text(task, "entry_point")
+    if kind in ("check", "unittest"):
+        _text(task, "test")
+    elif not all(isinstance(test["input"], list) or kind == "stdio" for test in _tests(task)):
+        raise BadInput(f"task {task.task_id}: the input of a call must be the list of its arguments")
 
 
 def _grade_check(task: Task, code: str) -> Graded:
@@ -96,8 +106,6 @@ def _grade_stdio(task: Task, code: str) -> Graded:
 def _grade_calls(task: Task, code: str) -> Graded:
     tests, entry_point = _tests(task), _text(task, "entry_point")
     calls = [test["input"] for test in tests]
-    if not all(isinstance(arguments, list) for arguments in calls):
-        raise BadInput(f"task {task.task_id}: the input of a call must be the list of its arguments")
     limits = _room_for(json.dumps([test["output"] for test in tests]))
     ran = run("calls", code, prelude=CONTEST_PRELUDE, limits=limits, entry_point=entry_point, calls=calls)
     # The program can reach what reports, so a report may hold anything.
