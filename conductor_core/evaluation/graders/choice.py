@@ -9,22 +9,23 @@ from conductor_core.evaluation.graders.exact import normal
 from conductor_core.evaluation.graders.final_answer import boxed, last_line, tail
 from conductor_core.evaluation.tasks import Graded, Task
 
-_OPEN = r"(?:[*_`$\s\"'“‘]|\\text(?:bf)?\{|\\mathrm\{|\\mathbf\{|\\boxed\{|\\\(|\\\[|\{)*"
-_NOUN = r"(?:(?:the|an?)\s+)?(?:(?:correct|right|best|final)\s+)?(?:option|choice|letter|answer|statement)?\s*:?\s*"
+# Runs are possessive (``*+``): where two may share one, a match that fails would try every way to split it.
+_OPEN = r"(?:[*_`$\s\"'“‘]|\\text(?:bf)?\{|\\mathrm\{|\\mathbf\{|\\boxed\{|\\\(|\\\[|\{)*+"
+_NOUN = r"(?:(?:the|an?)\s++)?(?:(?:correct|right|best|final)\s++)?(?:option|choice|letter|answer|statement)?\s*+:?\s*+"
 _LETTER = r"(?:[(\[]{1,2}\s?(?P<bracketed>[A-Za-z])\s?[)\]]{1,2}|(?P<bare>[A-Z])(?![A-Za-z0-9'’-]))"
 _SECOND = re.compile(
-    r"[)\].*_`$}\s]*(?:,|/|;|&|\bor\b|\band\b|\beither\b)[*_`$\s]*(?:(?:option|choice|answer|maybe|perhaps|possibly)\s+)*"
-    r"[*_`$]*(?:[(\[]\s?([A-Z])\s?[)\]]|([A-Z])(?![A-Za-z0-9'’-]))"
+    r"[)\].*_`$}\s]*+(?:,|/|;|&|\bor\b|\band\b|\beither\b)[*_`$\s]*+"
+    r"(?:(?:option|choice|answer|maybe|perhaps|possibly)\s++)*+[*_`$]*+(?:[(\[]\s?([A-Z])\s?[)\]]|([A-Z])(?![A-Za-z0-9'’-]))"
 )
 _STATED = re.compile(
     rf"(?<![\w-])(?:answer|choice|option|statement|conclusion)\b[\"'”]?"
-    rf"(?:\s+(?:choice|option|letter|here|to\s+this\s+question))?{_OPEN}\s*"
+    rf"(?:\s+(?:choice|option|letter|here|to\s+this\s+question))?{_OPEN}"
     rf"(?:is|was|would\s+be|must\s+be|should\s+be|=|:|：|→|->|>)(?P<not>\s+(?:not|never)\b)?{_OPEN}"
-    rf"(?:(?:clearly|therefore|thus|either|still|indeed)\s+)?:?{_OPEN}{_NOUN}{_OPEN}{_LETTER}",
+    rf"(?:(?:clearly|therefore|thus|either|still|indeed)\s++)?:?{_OPEN}{_NOUN}{_OPEN}{_LETTER}",
     re.IGNORECASE,
 )
 _CHOSEN = re.compile(
-    r"(?i:choose|chose|select|pick|go\s+with|going\s+with|settle\s+on|opt\s+for)\s+"
+    r"(?i:choose|chose|select|pick|go\s+with|going\s+with|settle\s+on|opt\s+for)\s++"
     rf"{_OPEN}(?i:{_NOUN}){_OPEN}{_LETTER}"
 )
 _CALLED_RIGHT = re.compile(
@@ -32,18 +33,18 @@ _CALLED_RIGHT = re.compile(
     r"(?i:(?:the|clearly|therefore|thus|most\s+likely)\s+)*(?i:correct|right|true|best|answer)\b"
 )
 _CONCLUDED = re.compile(
-    rf"(?<!\w)(?i:hence|thus|therefore|must\s+be|has\s+to\s+be)[,:]?\s+{_OPEN}{_LETTER}(?=[)\]*_`$}}]*(?:[.,;:]|\s+\w|\s*$))"
+    rf"(?<!\w)(?i:hence|thus|therefore|must\s+be|has\s+to\s+be)[,:]?\s++{_OPEN}{_LETTER}(?=[)\]*_`$}}]*(?:[.,;:]|\s+\w|\s*$))"
 )
 _BOLD = re.compile(
-    r"\*\*\s*(?:(?i:option|choice|answer)\s*:?\s*)?[(\[]?(?P<bare>[A-Z])[)\]]?(?:[.:)][^*\n]{0,300})?\s*\*\*"
+    r"\*\*\s*+(?:(?i:option|choice|answer)\s*+:?\s*+)?[(\[]?(?P<bare>[A-Z])[)\]]?(?:[.:)][^*\n]{0,300})?\s*\*\*"
 )
 _LINE = re.compile(
-    r"^[ \t]*(?:[-*•>]\s+)?(?:(?i:option|choice|answer)\s*:?\s*)?[*_`$]*[(\[]?(?P<bare>[A-Z])"
-    r"(?:[)\]]?[*_`$]*[.)]?[*_`$]*$|[)\].:][*_`]*\s+\S.{0,300}$)",
+    r"^[ \t]*(?:[-*•>]\s++)?(?:(?i:option|choice|answer)\s*+:?\s*+)?[*_`$]*+[(\[]?(?P<bare>[A-Z])"
+    r"(?:[)\]]?[*_`$]*+[.)]?[*_`$]*+$|[)\].:][*_`]*\s+\S.{0,300}$)",
     re.MULTILINE,
 )
 _LONE = re.compile(
-    r"^(?:(?i:option|choice|answer)\s*:?\s*)?[*_`$]*[(\[]{0,2}(?P<bare>[A-Z])[)\]]{0,2}[*_`$]*[.)]?[*_`$]*$"
+    r"^(?:(?i:option|choice|answer)\s*+:?\s*+)?[*_`$]*+[(\[]{0,2}(?P<bare>[A-Z])[)\]]{0,2}[*_`$]*+[.)]?[*_`$]*+$"
 )
 _BRACKETED = re.compile(r"(?<!\w)\((?P<bare>[A-Z])\)(?!\w)")
 _AFTER_ARTICLE = re.compile(
@@ -55,15 +56,9 @@ def grade_choice(task: Task, text: str) -> Graded:
     """Right if the text settles on the reference's letter.
 
     ``extra["choices"]`` are the texts behind the letters, from A on. A text that settles on two letters, or on none, is
-    wrong. Raises: BadInput if the reference is no letter of the choices.
+    wrong. Raises: BadInput as ``lettered_choices`` does.
     """
-    choices = task.extra.get("choices", ())
-    if not isinstance(choices, Sequence) or isinstance(choices, str) or not 2 <= len(choices) <= len(ascii_uppercase):
-        raise BadInput(f"task {task.task_id}: choices must be a list of 2 to 26 texts")
-    letters = ascii_uppercase[: len(choices)]
-    if task.reference not in letters or len(task.reference) != 1:
-        raise BadInput(f"task {task.task_id}: the reference {task.reference!r} is no letter from A to {letters[-1]}")
-    given = find_choice(text, [str(choice) for choice in choices])
+    given = find_choice(text, lettered_choices(task))
     if len(given) == 1:
         right = given == task.reference
         return Graded(
@@ -72,6 +67,17 @@ def grade_choice(task: Task, text: str) -> Graded:
     if given:
         return Graded(0.0, f"The answer leaves it between {' and '.join(given)}.")
     return Graded(0.0, "The answer settles on no choice.")
+
+
+def lettered_choices(task: Task) -> list[str]:
+    """The texts behind the letters. Raises: BadInput if they are not 2 to 26, or the reference is no letter."""
+    choices = task.extra.get("choices", ())
+    if not isinstance(choices, Sequence) or isinstance(choices, str) or not 2 <= len(choices) <= len(ascii_uppercase):
+        raise BadInput(f"task {task.task_id}: choices must be a list of 2 to 26 texts")
+    letters = ascii_uppercase[: len(choices)]
+    if task.reference not in letters or len(task.reference) != 1:
+        raise BadInput(f"task {task.task_id}: the reference {task.reference!r} is no letter from A to {letters[-1]}")
+    return [str(choice) for choice in choices]
 
 
 def find_choice(text: str, choices: Sequence[str]) -> str:
@@ -104,7 +110,7 @@ def _stated(text: str, letters: str) -> list[tuple[int, str]]:
         named = re.match(r"([A-Za-z])(?=[).:,\s]|$)", inside)
         if named and named[1].upper() in letters:
             # A box sits behind "the answer is": it is the more exact reading of the two.
-            found.append((place, _with_second(named[1].upper(), inside[1:], letters)))
+            found.append((place, _with_second(named[1].upper(), inside, 1, letters)))
     return found + _marks(_STATED, text, letters)
 
 
@@ -118,7 +124,7 @@ def _marks(pattern: re.Pattern[str], text: str, letters: str) -> list[tuple[int,
         bare = groups.get("bare") == letter
         if bare and pattern in (_STATED, _CHOSEN, _CONCLUDED) and not _is_letter(letter, text, match.end()):
             continue
-        found.append((match.start(), _with_second(letter.upper(), text[match.end() :], letters)))
+        found.append((match.start(), _with_second(letter.upper(), text, match.end(), letters)))
     return found
 
 
@@ -129,13 +135,15 @@ def _is_letter(letter: str, text: str, end: int) -> bool:
     return letter not in "AI" or _AFTER_ARTICLE.match(text, end) is None
 
 
-def _with_second(letter: str, rest: str, letters: str) -> str:
-    """The letter, with those that follow it by "or", "and", a comma."""
+def _with_second(letter: str, text: str, place: int, letters: str) -> str:
+    """The letter, with those that follow it at ``place`` by "or", "and", a comma: as many as there are."""
     named = [letter]
-    place = 0
-    while (match := _SECOND.match(rest, place)) is not None:
+    for _ in letters:
+        match = _SECOND.match(text, place)
+        if match is None:
+            break
         other = match[1] or match[2]
-        if other not in letters or (match[2] == "A" and _AFTER_ARTICLE.match(rest, match.end())):
+        if other not in letters or (match[2] == "A" and _AFTER_ARTICLE.match(text, match.end())):
             break
         named.append(other)
         place = match.end()

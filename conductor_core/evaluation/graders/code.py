@@ -8,6 +8,7 @@
 - ``calls``: ``tests`` are argument lists and values of the function ``entry_point`` (LiveCodeBench, LeetCode).
 """
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -35,8 +36,10 @@ from itertools import *
 from math import *
 from operator import *
 from typing import *
+from builtins import *
 """
-"""What contest sites import for a program before it runs, after LiveCodeBench's own runner."""
+"""What contest sites import for a program before it runs, after LiveCodeBench's own runner. Builtins come last, as
+``operator`` and ``math`` have a ``pow`` that takes no modulus."""
 
 _FLOAT_TOLERANCE = 1e-6
 
@@ -46,14 +49,24 @@ def grade_code(task: Task, text: str) -> Graded:
 
     Raises: BadInput if the task's ``extra`` is not of one of the four kinds.
     """
-    grader = _KINDS.get(str(task.extra.get("kind")))
-    if grader is None:
-        raise BadInput(f"task {task.task_id}: extra['kind'] must be one of {', '.join(_KINDS)}")
-    entry_point = None if task.extra["kind"] == "stdio" else _text(task, "entry_point")
-    code = extract_code(text, entry_point)
+    require_tests(task)
+    code = extract_code(text, None if task.extra["kind"] == "stdio" else _text(task, "entry_point"))
     if code is None:
         return Graded(0.0, "There is no code in the answer.")
-    return grader(task, code)
+    return _KINDS[task.extra["kind"]](task, code)
+
+
+def require_tests(task: Task) -> None:
+    """Raises: BadInput if the task's ``extra`` is not of one of the four kinds."""
+    kind = task.extra.get("kind")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise BadInput(f"task {task.task_id}: extra['kind'] must be one of {', '.join(_KINDS)}")
+    if kind != "stdio":
+        _text(task, "entry_point")
+    if kind in ("check", "unittest"):
+        _text(task, "test")
+    elif not all(isinstance(test["input"], list) or kind == "stdio" for test in _tests(task)):
+        raise BadInput(f"task {task.task_id}: the input of a call must be the list of its arguments")
 
 
 def _grade_check(task: Task, code: str) -> Graded:
@@ -81,10 +94,11 @@ def _grade_unittest(task: Task, code: str) -> Graded:
 def _grade_stdio(task: Task, code: str) -> Graded:
     tests = _tests(task)
     for number, test in enumerate(tests, start=1):
-        ran = run("script", code, prelude=CONTEST_PRELUDE, limits=LIMITS, stdin=str(test["input"]))
+        output = str(test["output"])
+        ran = run("script", code, prelude=CONTEST_PRELUDE, limits=_room_for(output), stdin=str(test["input"]))
         if ran.ending != "completed":
             return Graded(0.0, f"Test {number} of {len(tests)} fails: {ran.error}.")
-        if not same_output(ran.stdout, str(test["output"])):
+        if not same_output(ran.stdout, output):
             return Graded(0.0, f"Test {number} of {len(tests)} fails: the output is {_short(ran.stdout)}.")
     return Graded(1.0, f"All {len(tests)} tests pass.")
 
@@ -92,16 +106,25 @@ def _grade_stdio(task: Task, code: str) -> Graded:
 def _grade_calls(task: Task, code: str) -> Graded:
     tests, entry_point = _tests(task), _text(task, "entry_point")
     calls = [test["input"] for test in tests]
-    if not all(isinstance(arguments, list) for arguments in calls):
-        raise BadInput(f"task {task.task_id}: the input of a call must be the list of its arguments")
-    ran = run("calls", code, prelude=CONTEST_PRELUDE, limits=LIMITS, entry_point=entry_point, calls=calls)
-    values = {record["call"]: record["value"] for record in ran.records if "value" in record}
+    limits = _room_for(json.dumps([test["output"] for test in tests]))
+    ran = run("calls", code, prelude=CONTEST_PRELUDE, limits=limits, entry_point=entry_point, calls=calls)
+    # The program can reach what reports, so a report may hold anything.
+    values = {
+        record["call"]: record["value"]
+        for record in ran.records
+        if isinstance(record.get("call"), int) and "value" in record
+    }
     for number, test in enumerate(tests):
         if number not in values:
             return Graded(0.0, f"Test {number + 1} of {len(tests)} fails: {ran.error or 'there is no value'}.")
         if not same_value(values[number], test["output"]):
             return Graded(0.0, f"Test {number + 1} of {len(tests)} fails: the value is {_short(repr(values[number]))}.")
     return Graded(1.0, f"All {len(tests)} tests pass.")
+
+
+def _room_for(output: str) -> Limits:
+    """Limits under which ``output`` can be written, in any script, and numbers in it with more digits."""
+    return replace(LIMITS, output_bytes=LIMITS.output_bytes + 4 * len(output))
 
 
 def same_output(given: str, right: str) -> bool:
@@ -135,8 +158,12 @@ def same_value(given: Any, right: Any) -> bool:
     if isinstance(given, bool) or isinstance(right, bool):
         return given is right
     if isinstance(given, float) or isinstance(right, float):
-        numbers = isinstance(given, int | float) and isinstance(right, int | float)
-        return numbers and math.isclose(given, right, rel_tol=_FLOAT_TOLERANCE, abs_tol=_FLOAT_TOLERANCE)
+        if not (isinstance(given, int | float) and isinstance(right, int | float)):
+            return False
+        try:
+            return math.isclose(given, right, rel_tol=_FLOAT_TOLERANCE, abs_tol=_FLOAT_TOLERANCE)
+        except OverflowError:
+            return False
     if isinstance(given, list) and isinstance(right, list):
         return len(given) == len(right) and all(map(same_value, given, right))
     if isinstance(given, dict) and isinstance(right, dict):

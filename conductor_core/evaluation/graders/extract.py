@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from conductor_core.evaluation.graders.final_answer import tail
 
-_FENCE = re.compile(r"^[ \t]{0,12}(?P<ticks>`{3,}|~{3,})[ \t]*(?P<language>[^\n`]*)$")
-_PYTHON = frozenset(("", "python", "python3", "py", "py3", "python 3", "pycon", "plaintext", "text", "code"))
+_FENCE = re.compile(r"^[ \t]{0,12}(?P<ticks>`{3,}+|~{3,}+)[ \t]*+(?P<language>[^\n`]*+)$")
+_PYTHON = frozenset(("python", "python3", "py", "py3", "pycon"))
+_UNMARKED = frozenset(("", "plaintext", "text", "code"))
 
 
 @dataclass(frozen=True)
@@ -43,19 +44,21 @@ def fenced_blocks(text: str) -> list[Block]:
 def extract_code(text: str, entry_point: str | None) -> str | None:
     """The program that the answer gives, None if it gives none.
 
-    With an entry point: the last block that defines it, else the whole text if that does. Without: the last block of
-    Python, else the whole text if it is Python. Blocks marked as another language do not count.
+    With an entry point: the last block that defines it, else the whole text if that does. Without: the last block that
+    is a program, of those marked as Python if there are any, else the whole text if it is one. Blocks marked as another
+    language do not count.
     """
     text = tail(text)
-    blocks = [block.code for block in fenced_blocks(text) if block.language.split(" ")[0] in _PYTHON]
+    fenced = [(block.language.split(" ")[0], block.code) for block in fenced_blocks(text)]
+    python = [code for language, code in fenced if language in _PYTHON]
+    blocks = [code for language, code in fenced if language in _PYTHON | _UNMARKED]
     candidates = [*reversed(blocks), text]
     if entry_point is not None:
         found = next((code for code in candidates if defines(code, entry_point)), None)
         return found if found is not None else (blocks[-1] if blocks else None)
-    parsing = [code for code in blocks if parses(code)]
-    if parsing:
-        return parsing[-1]
-    return blocks[-1] if blocks else text if parses(text) and not _is_prose(text) else None
+    # A sample of the output may be Python, too: what is not marked as Python is looked at last.
+    found = next((code for code in [*reversed(python), *candidates] if _is_program(code)), None)
+    return found if found is not None else next(reversed(python or blocks), None)
 
 
 def parses(code: str) -> bool:
@@ -87,6 +90,8 @@ def _defined(body: list[ast.stmt]) -> set[str]:
     return names
 
 
-def _is_prose(text: str) -> bool:
-    """Whether a text that happens to be Python does nothing: a word, a number, a name."""
-    return all(isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call) for node in ast.parse(text).body)
+def _is_program(text: str) -> bool:
+    """Whether a text is Python that does something: a word, a number, a name is Python, too."""
+    return parses(text) and not all(
+        isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call) for node in ast.parse(text).body
+    )

@@ -14,7 +14,7 @@ _PHRASE = re.compile(
     r"(?:(?:is|was|are|would\s+be|must\s+be|should\s+be|=|:)[*_`]*\s*){1,2}(?:therefore|thus|then)?\s*:?\s*",
     re.IGNORECASE,
 )
-_HASHES = re.compile(r"^\s*####[ \t]*(?P<answer>[^\n]+)$", re.MULTILINE)
+_HASHES = re.compile(r"^[^\S\n]*+####[ \t]*(?P<answer>[^\n]+)$", re.MULTILINE)
 _BOLD = re.compile(r"\*\*(?P<answer>[^*\n]{1,300})\*\*")
 _BOXED = re.compile(r"\\(?:boxed|framebox|fbox)\s*(?=\{)")
 

@@ -1,19 +1,33 @@
 """The grader that a task names, and no exception for whatever a model wrote."""
 
-from conductor_core.evaluation.graders.choice import grade_choice
-from conductor_core.evaluation.graders.code import grade_code
-from conductor_core.evaluation.graders.exact import grade_exact
+from conductor_core.evaluation.graders.choice import grade_choice, lettered_choices
+from conductor_core.evaluation.graders.code import grade_code, require_tests
+from conductor_core.evaluation.graders.exact import grade_exact, require_words
 from conductor_core.evaluation.graders.mathematics import grade_math
-from conductor_core.evaluation.graders.numeric import grade_numeric
+from conductor_core.evaluation.graders.numeric import grade_numeric, sought_number
 from conductor_core.evaluation.tasks import Graded, Task
 from conductor_core.rehearsal import grade as rehearsal_grade
+
+
+def require_gradable(task: Task) -> None:
+    """Raises: BadInput for a task of which no answer can be graded: its reference is no number, it names no tests."""
+    match task.grader:
+        case "rehearsal":
+            return
+        case "exact" | "math":
+            require_words(task)
+        case "numeric":
+            sought_number(task)
+        case "choice":
+            lettered_choices(task)
+        case "code":
+            require_tests(task)
 
 
 def grade(task: Task, answer_text: str) -> Graded:
     """The mark of ``answer_text``, a model's whole answer to ``task``. May be called from any thread.
 
-    Never raises for a model's text. Raises: BadInput for a task that cannot be graded at all (its reference is no
-    number, it names no tests).
+    Never raises for a model's text. Raises: BadInput as ``require_gradable`` does.
     """
     if not answer_text.strip():
         return Graded(0.0, "The answer is empty.")

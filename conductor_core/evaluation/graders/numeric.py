@@ -18,17 +18,14 @@ def grade_numeric(task: Task, text: str) -> Graded:
     """Right if the text's answer is the reference's number.
 
     ``extra``: ``tolerance`` (absolute) and ``relative_tolerance`` widen what counts.
-    Raises: BadInput if the reference is no number.
+    Raises: BadInput if the reference is no number, or a tolerance is none.
     """
-    right = parse_quantity(task.reference)
-    if right is None:
-        raise BadInput(f"task {task.task_id}: the reference {task.reference!r} is not one number")
+    right, absolute, relative = sought_number(task)
     given = find_number(text)
     if given is None:
         return Graded(0.0, "There is no number in the answer.")
     if isinstance(given, str):
         return Graded(0.0, given)
-    absolute, relative = _tolerances(task, right)
     if same_quantity(given, right, absolute=absolute, relative=relative):
         return Graded(1.0, f"The number given is {given}.")
     return Graded(0.0, f"The number given is {given}, not {right}.")
@@ -65,12 +62,16 @@ def _of_mark(mark: str) -> Quantity | str | None:
     return found[0]
 
 
-def _tolerances(task: Task, right: Quantity) -> tuple[Fraction, Fraction]:
+def sought_number(task: Task) -> tuple[Quantity, Fraction, Fraction]:
+    """The reference, how far off an answer may be, and how far in parts of it. Raises: BadInput if one is no number."""
+    right = parse_quantity(task.reference)
+    if right is None:
+        raise BadInput(f"task {task.task_id}: the reference {task.reference!r} is not one number")
     absolute = _non_negative(task, "tolerance")
     relative = _non_negative(task, "relative_tolerance")
     if absolute is None and relative is None and right.value.denominator != 1:
         relative = RELATIVE_TOLERANCE
-    return absolute or Fraction(0), relative or Fraction(0)
+    return right, absolute or Fraction(0), relative or Fraction(0)
 
 
 def _non_negative(task: Task, name: str) -> Fraction | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from conductor_core.errors import BadInput
+from conductor_core.evaluation.graders import require_gradable
 from conductor_core.evaluation.suites.rows import FORMATS, Format, RowFault, recognise
 from conductor_core.evaluation.suites.sample import sample
 from conductor_core.evaluation.tasks import Suite, Task
@@ -44,7 +45,8 @@ def _tasks(path: Path) -> list[Task]:
             raise BadInput(f"{place}: field {missing[0]!r} is missing, which the format {known.name} needs")
         try:
             task = known.task(row, number)
-        except RowFault as fault:
+            require_gradable(task)
+        except (RowFault, BadInput) as fault:
             raise BadInput(f"{place}: {fault}") from fault
         if task.task_id in tasks:
             raise BadInput(f"{place}: the task id {task.task_id!r} is used twice")

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from conductor_core.errors import BadInput
+from conductor_core.evaluation.graders import require_gradable
 from conductor_core.evaluation.suites import hub_rows, rows
 from conductor_core.evaluation.suites.rows import Row, RowFault
 from conductor_core.evaluation.tasks import Suite, Task
@@ -106,9 +107,11 @@ def load(name: str, split: str, *, limit: int | None, seed: int) -> Suite:
     tasks = []
     for number in order if limit is None else order[:limit]:
         try:
-            tasks.append(benchmark.task(table[number], number))
-        except RowFault as fault:
+            task = benchmark.task(table[number], number)
+            require_gradable(task)
+        except (RowFault, BadInput) as fault:
             raise BadInput(f"{source.repository}, {source.path}, row {number}: {fault}") from fault
+        tasks.append(task)
     return Suite(name, split, tuple(tasks), simulated=False)
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from conductor_core.rehearsal.families.form import AnswerKind
 
-_MARKED = re.compile(r"\*\*Answer:\s*(?P<answer>[^\n]{1,400}?)\s*\*\*(?!\*)")
+_MARKED = re.compile(r"\*\*Answer:\s{0,20}(?P<answer>[^\n]{1,400}?)\s{0,20}\*\*(?!\*)")
 _PLAIN = re.compile(
     r"^\W{0,4}(?:the )?(?:final )?answer(?: is)?\s*[:=]\s*(?P<answer>[^\n]{1,400})$", re.IGNORECASE | re.MULTILINE
 )

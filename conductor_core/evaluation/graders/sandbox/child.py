@@ -5,6 +5,7 @@ are, and only then compiles the program. Reports are JSON lines that begin with 
 that looks like one does not help.
 """
 
+import builtins
 import io
 import json
 import os
@@ -49,6 +50,8 @@ def main() -> None:
     layers += [layer for layer in held if layer]
     report({"layers": layers})
     sys.setrecursionlimit(20_000)
+    # What the module "site" adds, which -S leaves out.
+    vars(builtins).update(exit=sys.exit, quit=sys.exit)
     sys.path.extend(order["site_packages"])
     _MODES[order["mode"]](order, report)
 
@@ -62,18 +65,17 @@ def _load(path: str) -> dict[str, Any]:
 
 
 def _confine(order: dict[str, Any], kernel: dict[str, Any]) -> list[str]:
-    """Session, namespaces and resource limits. With a process namespace this returns in its first process."""
+    """Session, namespaces and resource limits. With a process namespace this returns in a process within it."""
     kernel["die_with_parent"]()
     layers = ["own session"]
     if order["namespaces"] and "namespaces" not in order["without"]:
         layers += kernel["enter_namespaces"](order["folder"], order["folder_bytes"])
         if "process namespace" in layers:
-            child = os.fork()
-            if child:
-                _, status = os.waitpid(child, 0)
-                code = os.waitstatus_to_exitcode(status)
-                os._exit(code if code >= 0 else 128 - code)
-            kernel["die_with_parent"]()
+            # The first process of the namespace, with which all others in it end, is ours, not the program's: a
+            # program can cut itself loose from its parent.
+            for _ in ("first", "program"):
+                _go_on_in_child()
+                kernel["die_with_parent"]()
             os.setsid()
             kernel["drop_capabilities"]()
     limits = {
@@ -90,6 +92,15 @@ def _confine(order: dict[str, Any], kernel: dict[str, Any]) -> list[str]:
             soft, hard = min(soft, most), min(hard, most)
         resource.setrlimit(name, (soft, hard))
     return [*layers, "resource limits"]
+
+
+def _go_on_in_child() -> None:
+    """Returns in a new process; this one waits for it and ends as it does."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        os._exit(code if code >= 0 else 128 - code)
 
 
 def _processes_now() -> int:
@@ -167,8 +178,9 @@ def _run_calls(order: dict[str, Any], report: Report) -> None:
 
     def calls(space: dict[str, Any]) -> None:
         name = order["entry_point"]
-        is_method = name not in space and "Solution" in space
-        function = getattr(space["Solution"](), name) if is_method else space[name]
+        solution: Any = space.get("Solution")
+        # The method first: the prelude may have a function of its name.
+        function = getattr(solution(), name) if hasattr(solution, name) else space[name]
         for number, arguments in enumerate(order["calls"]):
             try:
                 value = function(*arguments)

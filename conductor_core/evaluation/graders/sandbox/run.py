@@ -9,7 +9,6 @@ import json
 import os
 import secrets
 import selectors
-import shutil
 import signal
 import site
 import subprocess
@@ -213,19 +212,17 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _told(texts: Mapping[str, bytes], cut: Ending | None, token: str, code: int, duration_s: float) -> Ran:
-    records: list[dict[str, Any]] = []
-    for line in texts["report"].decode("utf-8", "replace").split("\n"):
-        if line.startswith(token):
-            records.append(json.loads(line.removeprefix(token)))
+    records = _records(texts["report"], token)
     layers = tuple(records.pop(0)["layers"]) if records and "layers" in records[0] else ()
     ending: Ending
     failed = next((record["error"] for record in records if "error" in record), None)
     if cut is not None:
         ending, error = cut, {"timed out": "it ran out of time", "too much output": "it wrote too much"}[cut]
+    elif failed is not None:
+        # A program's words may hold halves of characters, which no file takes.
+        ending, error = "failed", str(failed).encode("utf-8", "replace").decode()
     elif any("done" in record for record in records):
         ending, error = "completed", ""
-    elif failed is not None:
-        ending, error = "failed", str(failed)
     elif code in (-signal.SIGXCPU, 128 + signal.SIGXCPU, -signal.SIGKILL, 128 + signal.SIGKILL):
         ending, error = "timed out", "it used up its processor time"
     else:
@@ -241,16 +238,46 @@ def _told(texts: Mapping[str, bytes], cut: Ending | None, token: str, code: int,
     )
 
 
+def _records(report: bytes, token: str) -> list[dict[str, Any]]:
+    """The whole reports in what was read; the last may be cut."""
+    records = []
+    for line in report.decode("utf-8", "replace").split("\n")[:-1]:
+        if not line.startswith(token):
+            continue
+        try:
+            record = json.loads(line.removeprefix(token))
+        except (ValueError, RecursionError):
+            record = {"error": "a value is nested too deeply or too long"}
+        if isinstance(record, dict):
+            records.append(record)
+    return records
+
+
 def _site_packages() -> list[str]:
     paths = sysconfig.get_paths()
     return list(dict.fromkeys([paths["purelib"], paths["platlib"], *site.getsitepackages()]))
 
 
 def _remove(folder: Path) -> None:
-    """Removes the folder, also what the program made unreadable in it."""
-    for place, folders, _ in os.walk(folder):
-        for name in folders:
-            below = Path(place, name)
-            if not below.is_symlink():
-                below.chmod(0o700)
-    shutil.rmtree(folder)
+    """Removes the folder, also what the program made unreadable in it.
+
+    Folders in folders are moved to the top first: neither paths nor recursion reach as deep as a program can go.
+    """
+    name = secrets.token_hex(8)
+    folders = [folder]
+    try:
+        folder.chmod(0o700)
+        for place in folders:  # which grows meanwhile
+            for entry in list(os.scandir(place)):
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry)
+                    continue
+                os.chmod(entry, 0o700)
+                folders.append(folder / f"{name}-{len(folders)}")
+                os.rename(entry, folders[-1])
+        for place in reversed(folders):
+            place.rmdir()
+    except OSError:
+        # A process that outlived the program, where no namespace holds it, still writes here. No answer's mark depends
+        # on it, and the system clears its folder of temporary files.
+        return

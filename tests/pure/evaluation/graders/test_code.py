@@ -87,6 +87,12 @@ def test_what_contest_sites_import_is_there() -> None:
     assert mark("```python\nn = int(input())\nprint(reduce(add, map(int, input().split())))\n```", **STDIO).right
 
 
+@pytest.mark.parametrize("end", ["", "exit()", "quit()", "exit(0)", "sys.exit()", "raise SystemExit"])
+def test_what_contest_programs_do_is_right(end: str) -> None:
+    program = f"n = int(input())\nprint(pow(sum(map(int, input().split())), 1, 1000))\n{end}"
+    assert mark(f"```python\n{program}\n```\nFor the sample:\n```\n7\n```", **STDIO).right
+
+
 CALLS = {
     "kind": "calls",
     "entry_point": "pairs",
@@ -106,11 +112,48 @@ def test_calls_compare_each_value(code: str) -> None:
     assert mark(f"```python\n{code}\n```", **CALLS) == Graded(1.0, "All 2 tests pass.")
 
 
+def test_a_method_is_called_though_the_prelude_has_its_name() -> None:
+    code = "class Solution:\n    def countOf(self, xs, x):\n        return pow(20, 1, 1000)"
+    tests = [{"input": [[1, 1, 2], 1], "output": 20}]
+    assert mark(f"```python\n{code}\n```", kind="calls", entry_point="countOf", tests=tests).right
+
+
 def test_calls_say_which_fails() -> None:
     wrong = mark("```python\ndef pairs(xs, t):\n    return [[1, 2]]\n```", **CALLS)
     assert wrong.reason == "Test 2 of 2 fails: the value is '[[1, 2]]'."
     late = mark("```python\ndef pairs(xs, t):\n    return xs[0] and [[1, 2]]\n```", **CALLS)
     assert late.reason == "Test 2 of 2 fails: IndexError: list index out of range."
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("return [0] * 400_000", "it wrote too much."),
+        ("xs = []\n    for _ in range(3000): xs = [xs]\n    return xs", "a value is nested too deeply or too long."),
+        ("import sys\n    sys.set_int_max_str_digits(0)\n    return 10 ** 5000", "nested too deeply or too long."),
+        ("return 10 ** 400", "the value is '1000"),
+        ("raise ValueError('\\ud800')", "ValueError: ?."),
+        (
+            "import sys\n    f = sys._getframe(3)\n    f.f_locals['report']({'call': [], 'value': 1})",
+            "the value is 'None'.",
+        ),
+        ("import sys\n    f = sys._getframe(3)\n    f.f_locals['report']([])", "the value is 'None'."),
+    ],
+    ids=["much", "deep", "many digits", "no float", "surrogate", "forged", "forged list"],
+)
+def test_no_value_raises_in_the_grader(body: str, reason: str) -> None:
+    tests = [{"input": [], "output": 0.5}]
+    graded = mark(f"```python\ndef f():\n    {body}\n```", kind="calls", entry_point="f", tests=tests)
+    assert graded.score == 0
+    assert reason in graded.reason
+    assert graded.reason.isascii()
+
+
+def test_what_is_right_may_be_long() -> None:
+    calls = [{"input": [n], "output": [n] * 100_000} for n in range(6)]
+    assert mark("```python\ndef f(n):\n    return [n] * 100_000\n```", kind="calls", entry_point="f", tests=calls).right
+    outputs = [{"input": "", "output": "7777777\n" * 200_000}]
+    assert mark("```python\nprint('7777777\\n' * 200_000)\n```", kind="stdio", tests=outputs).right
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,22 @@ def test_without_an_entry_point_the_last_block_that_is_python() -> None:
     assert extract_code("print(1)", None) == "print(1)"
 
 
+@pytest.mark.parametrize("language", ["", "text", "plaintext"])
+@pytest.mark.parametrize("output", ["24", "YES", "x = 3", "print(24)", "1, 2", "-1"])
+def test_a_sample_of_the_output_is_not_the_program(language: str, output: str) -> None:
+    answer = f"```python\nprint(input())\n```\nOutput for the sample:\n```{language}\n{output}\n```"
+    assert extract_code(answer, None) == "print(input())"
+
+
+@pytest.mark.parametrize("output", ["24", "YES", "1, 2", ""])
+def test_an_unmarked_program_is_told_from_its_output(output: str) -> None:
+    assert extract_code(f"```\nprint(input())\n```\nOutput:\n```\n{output}\n```", None) == "print(input())"
+
+
+def test_a_broken_program_is_given_rather_than_none() -> None:
+    assert extract_code("```python\nprint(\n```\nOutput:\n```\n24\n```", None) == "print("
+
+
 @pytest.mark.parametrize("answer", ["I cannot do this.", "42", "", "```rust\nfn main() {}\n```"])
 def test_no_code_is_none(answer: str) -> None:
     assert extract_code(answer, None) is None

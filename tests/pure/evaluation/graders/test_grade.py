@@ -3,6 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_core.evaluation.graders import grade
+from conductor_core.evaluation.graders.extract import extract_code
 from conductor_core.evaluation.suites import load_suite
 from conductor_core.evaluation.tasks import Task
 
@@ -10,7 +11,7 @@ TASKS = [
     Task("n", "q", "f", "", "18", "numeric"),
     Task("e", "q", "f", "", "Ada", "exact"),
     Task("c", "q", "f", "", "B", "choice", {"choices": ["one", "two"]}),
-    load_suite("rehearsal", limit=1).tasks[0],
+    next(task for task in load_suite("rehearsal", limit=30).tasks if task.extra["kind"] == "number"),
 ]
 
 
@@ -42,7 +43,36 @@ ENDLESS = (
     "A\n" * (LONG // 2),
     "answer is " + "A or " * (LONG // 5),
     "```\n" * (LONG // 4),
+    "the answer is" + " " * LONG + "!",
+    "the answer is " + "_" * LONG + " because",
+    "**answer" + "\n" * LONG + "!",
+    "**Answer:" + " " * LONG + "!",
+    "A" + "*" * LONG + "!",
+    "the answer is A, " + "*" * LONG + "!",
+    "(A) or " * (LONG // 7) + "so it is open",
+    "\n" * LONG + "###",
+    "```" + " " * LONG + "`",
+    "~" * LONG + "`",
 )
+
+
+RUNS = (
+    " ", "\n", "*", "_", "`", "~", "#", "-", ".", "(", "{", "$", "\\", "\t\n", "A ", "(A) or ", "**A", "1,", "1 000 ",
+)  # fmt: skip
+STARTS = (
+    "", "The answer", "The answer is", "Final", "I choose", "Thus", "A", "A,", "A is", "**", "**Answer", "**Answer:",
+    "- ", "```", "~~~", "\\boxed", "\\text", "\\frac", "Option", "5 or", "#### 1",
+)  # fmt: skip
+
+
+@pytest.mark.timeout(60)
+@settings(deadline=None, max_examples=25)
+@given(st.sampled_from(STARTS), st.sampled_from(RUNS), st.sampled_from(["", "!", "x", "`", "}", "#"]))
+def test_no_run_of_characters_does_either(start: str, run: str, end: str) -> None:
+    text = start + run * (LONG // len(run) - len(start)) + end
+    extract_code(text, None)
+    for task in TASKS:
+        grade(task, text)
 
 
 @pytest.mark.timeout(20)

@@ -2,6 +2,8 @@
 
 import os
 import subprocess
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -120,6 +122,18 @@ def test_processes_that_were_allowed_do_not_outlive_the_program(ending: str) -> 
         assert _children_of_sandboxes() <= before
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the call is Linux's")
+def test_a_program_that_cuts_itself_loose_ends_with_the_process_that_watches_it() -> None:
+    source = "import ctypes, time\nctypes.CDLL(None).prctl(1, 0, 0, 0, 0)\nprint('loose', flush=True)\ntime.sleep(60)"
+    before = _children_of_sandboxes()
+    ran = attack(source, limits=Limits(wall_s=5.0, processes=True, site_packages=True))
+    assert (ran.ending, ran.stdout) == ("timed out", "loose\n")
+    deadline = time.monotonic() + 10.0
+    while (left := _children_of_sandboxes() - before) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+
+
 def _children_of_sandboxes() -> set[str]:
     found = set()
     for entry in Path("/proc").iterdir():
@@ -171,6 +185,14 @@ def test_its_own_folder_is_fresh_writable_and_gone_afterwards() -> None:
         assert listing == "[]"
         assert ran.stdout.split("\n")[1] == "x"
         assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize("without", [["audit hook"], ["namespaces", "audit hook"]])
+def test_a_folder_deeper_than_paths_are_long_is_removed(without: list[Layer]) -> None:
+    source = "import os\nprint(os.getcwd())\nfor _ in range(1200):\n    os.mkdir('deep'); os.chdir('deep')"
+    ran = attack(source, without)
+    assert ran.ending == "completed", ran
+    assert not Path(ran.stdout.strip()).exists()
 
 
 def test_the_environment_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
