@@ -119,6 +119,7 @@ def prepare(choices: Choices, settings: Settings) -> Prepared:
     pool = open_pool(choices.pool, settings, seed=choices.seed).without(choices.excluded)
     agents = tuple(pool.workers)
     names = catalogue.expand(choices.orchestrators, agents, untrained=choices.untrained is not None)
+    catalogue.budgets(names, pool.specs)
     refs = catalogue.conductor_refs(names, choices.conductor, choices.untrained)
     # Cheap, and says now if there is no such one.
     conductors = [open_conductor(ref, settings) for ref in dict.fromkeys(refs.values())]
