@@ -28,6 +28,12 @@ MaxUsd = Annotated[
     float | None, typer.Option("--max-usd", min=0, help="What the workers of the whole evaluation may cost.")
 ]
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="Tokens that it may take in all.")]
+CountFailures = Annotated[
+    bool,
+    typer.Option(
+        "--count-failures", help="What a worker fails to answer is wrong, instead of asked again on resuming."
+    ),
+]
 Present = Annotated[
     int | None, typer.Option("--present", min=1, metavar="K", help="Only K workers are present, others for each task.")
 ]
@@ -50,6 +56,7 @@ def evaluate_command(
     concurrency: Concurrency = 32,
     max_usd: MaxUsd = None,
     max_tokens: MaxTokens = None,
+    count_failures: CountFailures = False,
     present: Present = None,
     conductor: options.Conductor = None,
     untrained: Untrained = None,
@@ -84,6 +91,7 @@ def evaluate_command(
         resume=resume,
         concurrency=concurrency,
         caps=Caps(max_usd, max_tokens),
+        count_failures=count_failures,
         conductor=conductor or settings.conductor,
         untrained=untrained,
         pool=pool or settings.pool,

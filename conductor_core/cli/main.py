@@ -54,6 +54,10 @@ def _run(arguments: Sequence[str]) -> int:
         return _fail(arguments, "BadInput", _usage_message(error), _BAD_INPUT)
     except InspectorError as error:
         return _fail(arguments, error.code, str(error), _BAD_INPUT if isinstance(error, BadInput | StoreError) else 1)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return _fail(arguments, type(error).__name__, f"this machine refused: {error}", 1)
     except KeyboardInterrupt:
         return 130
     return result if isinstance(result, int) else 0

@@ -23,6 +23,14 @@ def tasks_digest(tasks: Iterable[Task]) -> str:
     return digest.hexdigest()
 
 
+def grading_digest(tasks: Iterable[Task]) -> str:
+    """Of how the answers are marked: graders and what they go by (choices, tests, tolerances), in order."""
+    digest = hashlib.sha256()
+    for task in tasks:
+        digest.update(json.dumps([task.grader, dict(task.extra)], sort_keys=True).encode())
+    return digest.hexdigest()
+
+
 def pool_digest(specs: Sequence[WorkerSpec]) -> str:
     """Of all that the pool file says."""
     return hashlib.sha256(json.dumps([spec.model_dump(mode="json") for spec in specs]).encode()).hexdigest()

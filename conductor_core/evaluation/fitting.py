@@ -11,36 +11,34 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import BadInput, UnknownRun
-from conductor_core.evaluation.digests import pool_digest, simulated_digest, tasks_digest
+from conductor_core.evaluation.begun import ReadTrace, lost
+from conductor_core.evaluation.digests import grading_digest, pool_digest, simulated_digest, tasks_digest
 from conductor_core.evaluation.orchestrators.protocol import CarryOut, Orchestrator
 from conductor_core.evaluation.orchestrators.routed import Routed, Smoothed
 from conductor_core.evaluation.orchestrators.workflows import Planned, single
+from conductor_core.evaluation.outages import failed_at_a_worker
 from conductor_core.evaluation.rewards import TRIES, TeamReward, Tries, count
 from conductor_core.evaluation.routers.rows import TrainingRow
-from conductor_core.evaluation.runner import CapReached, Caps, Evaluation, Spending, open_record
+from conductor_core.evaluation.runner import Caps, Evaluation, Spending, Stopped, open_record
 from conductor_core.evaluation.suites import load_suite
 from conductor_core.evaluation.suites.hub import BENCHMARKS
 from conductor_core.evaluation.tasks import Suite
 from conductor_core.events import Limits
 from conductor_core.records import now
-from conductor_core.records.evaluation import FIT_PREFIX, EvaluationPlan, Outcome
+from conductor_core.records.evaluation import FIT_PREFIX, PLAN, EvaluationPlan, Outcome, read_record
 from conductor_core.records.in_use import release
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Workflow
 
 T = TypeVar("T")
-
-ReadTrace = Callable[[str], RunTrace]
-"""Gives a run by its id."""
 
 Heard = Callable[[int, int], None]
 """Told how many of how many runs of single workers there are."""
@@ -55,6 +53,7 @@ class Fit:
 
     Attributes:
         names: of the routers wanted. suite: the training tasks.
+        count_failures: as in ``Evaluation``; no router learns from a task at which a worker failed.
         folder: of all evaluations. spending: of the whole evaluation so far; what the fit costs is counted in it, all
             of it, since nothing says which of the evaluations that use a fit has paid for it.
     """
@@ -69,6 +68,7 @@ class Fit:
     folder: Path
     settings: Settings
     spending: Spending = field(default_factory=Spending)
+    count_failures: bool = False
 
 
 def training_suite(suite: str, tasks: int, seed: int, tested: Suite) -> Suite:
@@ -105,7 +105,7 @@ def check(fit_names: Sequence[str], pool: Pool, caps: Caps) -> None:
 async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, heard: Heard) -> tuple[Orchestrator, ...]:
     """The routers named in ``fit``.
 
-    Raises: CapReached; what was done until then is kept, and counts when it is gone on with. StoreError, BadInput,
+    Raises: Stopped; what was done until then is kept, and counts when it is gone on with. StoreError, BadInput,
     OSError.
     """
     from conductor_core.evaluation.routers.saving import is_written  # it loads numpy
@@ -115,10 +115,12 @@ async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, heard: Heard) 
     there, tries = open_record(kept, plan, resume=True), Tries(kept / TRIES)
     for each in there:
         fit.spending.add(each)
+    for usd, tokens in await asyncio.to_thread(lost, kept, there, read_trace):
+        fit.spending.lose(usd, tokens)
     if "mas-router" in fit.names:
         for tried in tries:
             count(fit.spending, tried)
-    rows: tuple[TrainingRow, ...] = ()
+    rows: dict[str, TrainingRow] = {}
     # Routers that are kept need no runs: those may be gone by now, with the database that they were in.
     if not all(is_written(kept / name) for name in fit.names):
         # Read before any further run is paid for: without the earlier ones it would be for nothing.
@@ -126,11 +128,15 @@ async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, heard: Heard) 
         outcomes = await _single_workers(fit, kept, there, engine.run, heard)
         answers |= await asyncio.to_thread(_answers, outcomes[len(there) :], read_trace, kept)
         rows = _rows(fit.suite, outcomes, answers)
-    reward = TeamReward(fit.suite.tasks, rows, fit.pool, fit.limits, fit.settings, fit.seed, fit.spending, tries)
+    learned_from = [task for task in fit.suite.tasks if task.task_id in rows]
+    reward = TeamReward(
+        learned_from, tuple(rows.values()), fit.pool, fit.limits, fit.settings, fit.seed, fit.spending, tries,
+        count_failures=fit.count_failures,
+    )  # fmt: skip
     agents = tuple(fit.pool.workers)
     made = []
     for name in fit.names:
-        made.append(await _apart(partial(_fit_one, name, kept / name, rows, agents, fit.seed, reward)))
+        made.append(await _apart(partial(_fit_one, name, kept / name, tuple(rows.values()), agents, fit.seed, reward)))
     release(kept)  # another evaluation may use the fit while this one goes on
     return tuple(made)
 
@@ -162,15 +168,17 @@ async def _apart(work: Callable[[], T]) -> T:
 def _plan(fit: Fit) -> EvaluationPlan:
     """Every worker alone on every training task; its name is that of the fit's folder."""
     suite = fit.suite
-    made_with = {
+    made_with: dict[str, Any] = {
         "tasks_sha256": tasks_digest(suite.tasks),
         "pool_sha256": pool_digest(fit.pool.specs),
         "simulated_sha256": simulated_digest(fit.pool, suite.tasks),
         "limits": fit.limits.model_dump(mode="json"),
     }
-    together = hashlib.sha256(json.dumps([made_with, fit.seed, fit.database]).encode()).hexdigest()
+    earlier = _name(fit, made_with)
+    made_with["grading_sha256"] = grading_digest(suite.tasks)
+    name = earlier if _is_of(fit.folder / earlier, made_with) else _name(fit, made_with)
     return EvaluationPlan(
-        name=f"{FIT_PREFIX}{suite.name}-{together[:12]}",
+        name=name,
         at=now(),
         suite=suite.name,
         split=suite.split,
@@ -182,6 +190,22 @@ def _plan(fit: Fit) -> EvaluationPlan:
         database=fit.database,
         settings=made_with,
     )
+
+
+def _name(fit: Fit, made_with: Mapping[str, Any]) -> str:
+    together = hashlib.sha256(json.dumps([made_with, fit.seed, fit.database]).encode()).hexdigest()
+    return f"{FIT_PREFIX}{fit.suite.name}-{together[:12]}"
+
+
+def _is_of(folder: Path, made_with: Mapping[str, Any]) -> bool:
+    """Whether a fit of an earlier version, whose name does not go by how answers are marked, is this one."""
+    if not (folder / PLAN).is_file():
+        return False
+    record = read_record(folder)
+    if "grading_sha256" not in record.plan.settings:
+        # Not said yet; and what a worker failed to answer was learned from as if it were wrong.
+        return not any(map(failed_at_a_worker, record.outcomes))
+    return bool(record.plan.settings["grading_sha256"] == made_with["grading_sha256"])
 
 
 async def _single_workers(
@@ -205,11 +229,12 @@ async def _single_workers(
         seed=fit.seed,
         concurrency=fit.concurrency,
         spending=fit.spending,
+        count_failures=fit.count_failures,
         heard=one_more,
     )
     outcomes, stopped = await evaluation.carry_out(run, there)
     if stopped is not None:
-        raise CapReached(stopped)
+        raise Stopped(stopped)
     return outcomes
 
 
@@ -227,21 +252,21 @@ def _answers(outcomes: Sequence[Outcome], read_trace: ReadTrace, folder: Path) -
         ) from error
 
 
-def _rows(suite: Suite, outcomes: Sequence[Outcome], given: Mapping[str, str]) -> tuple[TrainingRow, ...]:
-    """``given``: the answers, by run."""
-    rows = {task.task_id: TrainingRow(task.question, {}, {}, {}) for task in suite.tasks}
-    scores: dict[str, dict[str, float]] = {task_id: {} for task_id in rows}
-    answers: dict[str, dict[str, str]] = {task_id: {} for task_id in rows}
-    tokens: dict[str, dict[str, int]] = {task_id: {} for task_id in rows}
+def _rows(suite: Suite, outcomes: Sequence[Outcome], given: Mapping[str, str]) -> dict[str, TrainingRow]:
+    """By task, in the suite's order; a task at which a worker failed teaches nothing. ``given``: answers, by run."""
+    by_task: dict[str, dict[str, Outcome]] = {task.task_id: {} for task in suite.tasks}
     for each in outcomes:
-        worker = each.orchestrator.removeprefix("single:")
-        scores[each.task_id][worker] = each.score
-        answers[each.task_id][worker] = given[each.run_id]
-        tokens[each.task_id][worker] = each.tokens
-    return tuple(
-        replace(row, scores=scores[task_id], answers=answers[task_id], tokens=tokens[task_id])
-        for task_id, row in rows.items()
-    )
+        by_task[each.task_id][each.orchestrator.removeprefix("single:")] = each
+    return {
+        task.task_id: TrainingRow(
+            task.question,
+            scores={worker: each.score for worker, each in by_task[task.task_id].items()},
+            answers={worker: given[each.run_id] for worker, each in by_task[task.task_id].items()},
+            tokens={worker: each.tokens for worker, each in by_task[task.task_id].items()},
+        )
+        for task in suite.tasks
+        if not any(map(failed_at_a_worker, by_task[task.task_id].values()))
+    }
 
 
 def _fit_one(

@@ -43,7 +43,13 @@ def outcome(name: str, asked: Asked, attempt: Attempt, score: float, *, subset: 
             any(fault.code == _ABSENT for fault in plan.faults) for round_ in rounds for plan in round_.rejected
         ),
         fault=_fault(attempt.trace),
+        also=tuple(trace.run_id for trace in attempt.also),
     )
+
+
+def error_code(done: Outcome) -> str | None:
+    """Of the error that left a task without an answer; None if there is one."""
+    return None if done.fault is None else done.fault.partition(":")[0]
 
 
 def _rounds(trace: RunTrace) -> Iterator[RoundTrace]:

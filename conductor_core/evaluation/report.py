@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import stdev
 
+from conductor_core.evaluation.outcome import error_code
 from conductor_core.evaluation.statistics import Interval, mean_interval, paired_difference
+from conductor_core.records import write_whole
 from conductor_core.records.evaluation import (
     SUMMARY,
     EvaluationPlan,
@@ -69,9 +71,7 @@ def _spreads(results: Sequence[Result]) -> tuple[Spread, ...]:
 
 def write_summary(folder: Path, summary: Summary) -> None:
     """Keeps the figures of an evaluation that is done. Raises: OSError."""
-    new = folder / f"{SUMMARY}.new"
-    new.write_text(summary.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    new.replace(folder / SUMMARY)  # whoever reads meanwhile finds none or all of it
+    write_whole(folder / SUMMARY, summary.model_dump_json(indent=2) + "\n")
 
 
 def result(name: str, outcomes: Sequence[Outcome], first: Sequence[Outcome] = ()) -> Result:
@@ -106,6 +106,7 @@ def result(name: str, outcomes: Sequence[Outcome], first: Sequence[Outcome] = ()
         rejected_plans=sum(each.rejected_plans for each in outcomes),
         absent_named=sum(each.absent_named for each in outcomes),
         faults=sum(each.fault is not None for each in outcomes),
+        fault_kinds=dict(Counter(code for each in outcomes if (code := error_code(each)) is not None)),
         stops_by_difficulty=_by(outcomes, lambda each: each.difficulty, lambda each: each.stops),
         difference_by_difficulty={
             level: (each.mean, each.low, each.high) for level, each in by_difficulty.items() if each is not None
@@ -189,17 +190,17 @@ def markdown(plan: EvaluationPlan, summary: Summary) -> str:
     parts_simulated = " and ".join(plan.settings.get("simulated", ["workers or tasks"]))
     simulated = f"; {parts_simulated} are simulated" if plan.simulated else ""
     title = f"{plan.suite} ({plan.split}), {summary.n} of {plan.tasks} tasks, pool {plan.pool}, seed {plan.seed}"
-    parts = [f"{title}{simulated}.", _overview(summary), *map(_spread_line, summary.spreads)]
+    parts = [f"{title}{simulated}.", _overview(summary), _faults(summary), *map(_spread_line, summary.spreads)]
     by_family = _breakdown("family", summary, lambda row: row.by_family)
     by_difficulty = _breakdown("difficulty", summary, lambda row: row.by_difficulty)
     steps = _breakdown("steps by difficulty", summary, lambda row: row.steps_by_difficulty, digits=2)
-    parts += [part for part in (by_difficulty, _differences(summary), steps, by_family) if part]
+    parts += [by_difficulty, _differences(summary), steps, by_family]
     if any(each > 1 for row in summary.results for each in row.rounds_by_difficulty.values()):
         parts.append(_breakdown("rounds by difficulty", summary, lambda row: row.rounds_by_difficulty, digits=2))
         parts.append(_breakdown("recursions stopped", summary, lambda row: row.stops_by_difficulty, digits=2))
     if summary.present is not None:
         parts.append(_present_table(summary.present, [row.orchestrator for row in summary.results]))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _overview(summary: Summary) -> str:
@@ -233,6 +234,16 @@ def _overview(summary: Summary) -> str:
     if any(not _interval(row.score_low, row.score_high) for row in (*summary.results, *present)):
         note += " —: too few or identical outcomes for an interval."
     return f"{table(header, rows)}\n\n{note}"
+
+
+def _faults(summary: Summary) -> str:
+    """Who left tasks without an answer, or with one that could not be marked; empty if nobody did."""
+    told = []
+    for row in summary.results:
+        kinds = ", ".join(f"{name} {count}" for name, count in sorted(row.fault_kinds.items()))
+        if row.faults:
+            told.append(f"{row.orchestrator} {row.faults} of {row.n}" + (f" ({kinds})" if kinds else ""))
+    return f"Counted as wrong for a fault: {'; '.join(told)}." if told else ""
 
 
 def _spread_line(spread: Spread) -> str:

@@ -4,20 +4,17 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from conductor_core.chat import WorkerSpec
 from conductor_core.engine.limits import estimate_tokens
 from conductor_core.engine.pool import Pool, open_worker
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
-from conductor_core.errors import BadInput
-from conductor_core.evaluation.graders import grade
+from conductor_core.evaluation.outages import FAILURES_IN_A_ROW, failed_at_a_worker
 from conductor_core.evaluation.routers.rows import TrainingRow
-from conductor_core.evaluation.runner import CapReached, Spending, drop_unfinished_line
+from conductor_core.evaluation.runner import Spending, Stopped, graded
 from conductor_core.evaluation.tasks import Task
 from conductor_core.events import Event, Limits
-from conductor_core.records import why
+from conductor_core.records.evaluation import append_lines, drop_unfinished_line, read_lines
 from conductor_core.rehearsal import recognise
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.settings import Settings
@@ -35,6 +32,7 @@ class Try(Frozen):
 
     Attributes:
         score: between 0 and 1. tokens: of all its calls. cost_usd: None if a price is unknown.
+        fault: why it says nothing of the team: a worker failed. It was paid for all the same.
     """
 
     task_id: str
@@ -42,6 +40,7 @@ class Try(Frozen):
     score: float
     tokens: int
     cost_usd: float | None = None
+    fault: str | None = None
 
 
 class Tries:
@@ -53,31 +52,22 @@ class Tries:
     def __init__(self, file: Path) -> None:
         drop_unfinished_line(file)
         self._file = file
-        self._known = {(each.task_id, each.workflow): each for each in _read(file)}
+        self._made = list(read_lines(file, Try, "try of a team"))
+        self._known = {(each.task_id, each.workflow): each for each in self._made if each.fault is None}
 
     def __iter__(self) -> Iterator[Try]:
-        return iter(self._known.values())
+        """All that were paid for."""
+        return iter(self._made)
 
     def get(self, task_id: str, workflow: Workflow) -> Try | None:
         return self._known.get((task_id, workflow))
 
     def add(self, tried: Try) -> None:
         """Raises: OSError."""
-        with self._file.open("a", encoding="utf-8") as file:
-            file.write(tried.model_dump_json(exclude_none=True) + "\n")
-        self._known[tried.task_id, tried.workflow] = tried
-
-
-def _read(file: Path) -> Iterator[Try]:
-    try:
-        lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.is_file() else []
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{file} cannot be read: {error}") from error
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield Try.model_validate_json(line)
-        except ValidationError as error:
-            raise BadInput(f"{file}, line {number}, is no try of a team: {why(error)}") from error
+        append_lines(self._file, tried)
+        self._made.append(tried)
+        if tried.fault is None:
+            self._known[tried.task_id, tried.workflow] = tried
 
 
 class _Forgetting:
@@ -95,8 +85,9 @@ class TeamReward:
 
     Args:
         spending: so far; ``tries`` are counted in it already.
+        count_failures: whether a team with a worker that fails is worth nothing, instead of stopping the fit.
 
-    Called from a thread of its own. Raises: CapReached if a cap allows no further try; OSError.
+    Called from a thread of its own. Raises: Stopped if a cap allows no further try or a worker is down; OSError.
     """
 
     def __init__(
@@ -109,10 +100,12 @@ class TeamReward:
         seed: int,
         spending: Spending,
         tries: Tries,
+        *,
+        count_failures: bool = False,
     ) -> None:
         self._tasks, self._rows, self._pool = tasks, rows, pool
         self._limits, self._settings, self._seed = limits, settings, seed
-        self._spending, self._tries = spending, tries
+        self._spending, self._tries, self._count_failures = spending, tries, count_failures
         self._exact = all(task.grader == "rehearsal" for task in tasks) and all(map(_is_its_profile, pool.specs))
 
     def __call__(self, index: int, workflow: Workflow) -> tuple[float, int]:
@@ -132,13 +125,21 @@ class TeamReward:
         return sum(read) + sum(written)
 
     def _try(self, task: Task, workflow: Workflow) -> Try:
-        why = self._spending.reached(_A_TRY)
-        if why is not None:
-            raise CapReached(why)
-        tried = asyncio.run(self._carried_out(task, workflow))
-        self._tries.add(tried)
-        count(self._spending, tried)
-        return tried
+        fault = None
+        for _ in range(FAILURES_IN_A_ROW):
+            why = self._spending.reached(_A_TRY)
+            if why is not None:
+                raise Stopped(why)
+            tried = asyncio.run(self._carried_out(task, workflow))
+            self._tries.add(tried)
+            count(self._spending, tried)
+            if tried.fault is None:
+                return tried
+            fault = tried.fault
+        raise Stopped(
+            f"a team failed {FAILURES_IN_A_ROW} times in a row at a worker ({fault}): mend that, or count such teams "
+            "as worth nothing with --count-failures"
+        )
 
     async def _carried_out(self, task: Task, workflow: Workflow) -> Try:
         # Opened for this loop alone: connections belong to the loop in which they were made.
@@ -152,18 +153,23 @@ class TeamReward:
             trace = await Engine(_Forgetting(), self._settings).run(request, None, pool)
         finally:
             await pool.aclose()
+        failed = failed_at_a_worker(trace) and not self._count_failures
         return Try(
             task_id=task.task_id,
             workflow=workflow,
-            score=0.0 if trace.answer is None else grade(task, trace.answer).score,
+            score=0.0 if trace.answer is None else (await graded(task, trace.answer))[0],
             tokens=trace.usage.total_tokens,
             cost_usd=trace.cost_usd,
+            fault=trace.error if failed else None,
         )
 
 
 def count(spending: Spending, tried: Try) -> None:
     """Counts a try as one run among those of the evaluation."""
-    spending.spend(_A_TRY, tried.cost_usd, tried.tokens)
+    if tried.fault is None:
+        spending.spend(_A_TRY, tried.cost_usd, tried.tokens)
+    else:
+        spending.lose(tried.cost_usd, tried.tokens)
 
 
 def _is_its_profile(spec: WorkerSpec) -> bool:

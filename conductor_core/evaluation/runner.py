@@ -1,7 +1,9 @@
 """Puts every task to every orchestrator: bounded concurrency, every outcome kept, taken up again where it stopped."""
 
 import asyncio
+import errno
 import itertools
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,19 +11,40 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from conductor_core.chat import ConductorInfo
+from conductor_core.chat import Conductor, ConductorInfo
 from conductor_core.engine.pool import Pool
+from conductor_core.engine.request import RunRequest
 from conductor_core.errors import BadInput, ConductorUnavailable
 from conductor_core.evaluation.graders import grade
-from conductor_core.evaluation.orchestrators.protocol import Asked, CarryOut, Orchestrator
+from conductor_core.evaluation.orchestrators.protocol import Asked, Attempt, CarryOut, Orchestrator
+from conductor_core.evaluation.outages import Outages, failed_at_a_worker
 from conductor_core.evaluation.outcome import outcome
 from conductor_core.evaluation.tasks import Task
 from conductor_core.events import Limits
-from conductor_core.records.evaluation import OUTCOMES, PLAN, SUMMARY, EvaluationPlan, Outcome, append, read_record
+from conductor_core.records import write_whole
+from conductor_core.records.evaluation import (
+    BEGUN,
+    OUTCOMES,
+    PLAN,
+    SUMMARY,
+    Begun,
+    EvaluationPlan,
+    Outcome,
+    append,
+    append_lines,
+    drop_unfinished_line,
+    read_record,
+)
 from conductor_core.records.in_use import hold
+from conductor_core.trace import RunTrace
 
-FREE_GRADERS = ("rehearsal", "exact", "numeric", "choice")
-"""Graders that answer at once; the others work in a thread of their own."""
+log = logging.getLogger(__name__)
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)
+"""Why a grader cannot work on this machine, whatever the answer is."""
+
+LATER_SETTINGS = frozenset({"grading_sha256", "fit_grading_sha256"})
+"""Settings of a plan that those of earlier versions lack."""
 
 Job = tuple[Task, Orchestrator]
 
@@ -51,8 +74,8 @@ class Caps:
             )
 
 
-class CapReached(Exception):
-    """A cap allows no further run. Says which and what to do; who carries an evaluation out stops it there."""
+class Stopped(Exception):
+    """An evaluation cannot go on for now: a cap, a worker that is down. Says why and what to do; what is kept stays."""
 
 
 @dataclass
@@ -77,13 +100,21 @@ class Spending:
     def add(self, done: Outcome) -> None:
         self.spend(done.orchestrator, done.cost_usd, done.tokens + done.conductor_tokens)
 
-    def spend(self, orchestrator: str, usd: float | None, tokens: int) -> None:
-        """Counts one run. ``usd``: None if a price is unknown; such a pool has no cap on USD."""
+    def lose(self, usd: float | None, tokens: int) -> None:
+        """Counts a run that brought no outcome: it says nothing of what another will cost."""
         self.usd += usd or 0.0
         self.tokens += tokens
+
+    def spend(self, orchestrator: str, usd: float | None, tokens: int) -> None:
+        """Counts one run. ``usd``: None if a price is unknown; such a pool has no cap on USD."""
+        self.lose(usd, tokens)
         seen = self._seen[orchestrator]
         for place, value in enumerate((1.0, usd or 0.0, float(tokens))):
             seen[place] += value
+
+    def unknown(self, orchestrator: str) -> bool:
+        """Whether there is a cap, and nothing says yet what a run costs."""
+        return self.caps != Caps() and not self._seen[orchestrator][0]
 
     def reached(self, next_orchestrator: str) -> str | None:
         """Why the next run must not be started; None if it may."""
@@ -113,13 +144,17 @@ def open_record(folder: Path, plan: EvaluationPlan, *, resume: bool) -> tuple[Ou
     folder.mkdir(parents=True, exist_ok=True)
     hold(folder)
     if not file.exists():
-        file.write_text(plan.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        _write_plan(folder, plan)
         return ()
     if not resume:
         raise BadInput(f"there is an evaluation {plan.name} already ({folder}): add --resume, or give another --name")
-    drop_unfinished_line(folder / OUTCOMES)
+    for lines in (OUTCOMES, BEGUN):
+        drop_unfinished_line(folder / lines)
     there = read_record(folder)
-    before, now = (each.model_dump(mode="json", exclude={"at"}) for each in (there.plan, plan))
+    # Earlier versions did not say these: what they began is taken to be marked as it is now, and from now on says so.
+    unsaid = {key: plan.settings[key] for key in LATER_SETTINGS & plan.settings.keys() - there.plan.settings.keys()}
+    kept_plan = there.plan.model_copy(update={"settings": {**there.plan.settings, **unsaid}})
+    before, now = (each.model_dump(mode="json", exclude={"at"}) for each in (kept_plan, plan))
     differing = [key for key in now if before[key] != now[key]]
     if differing == ["settings"]:
         keys = before["settings"].keys() | now["settings"].keys()
@@ -128,16 +163,14 @@ def open_record(folder: Path, plan: EvaluationPlan, *, resume: bool) -> tuple[Ou
     if differing:
         told = ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in differing[:3])
         raise BadInput(f"the evaluation {plan.name} cannot be resumed with another configuration: {told}")
+    if unsaid:
+        _write_plan(folder, kept_plan)
     (folder / SUMMARY).unlink(missing_ok=True)
     return there.outcomes
 
 
-def drop_unfinished_line(path: Path) -> None:
-    """What a killed process left of a line would else become the beginning of the next. Raises: OSError."""
-    if not path.is_file():
-        return
-    with path.open("rb+") as file:
-        file.truncate(file.read().rfind(b"\n") + 1)
+def _write_plan(folder: Path, plan: EvaluationPlan) -> None:
+    write_whole(folder / PLAN, plan.model_dump_json(indent=2) + "\n")
 
 
 def subsets(tasks: Sequence[Task], agents: Sequence[str], present: int, seed: int) -> Mapping[str, tuple[str, ...]]:
@@ -164,6 +197,7 @@ class Evaluation:
     Attributes:
         spending: so far, and the caps; outcomes that are there already are counted in it.
         missing: workers that are absent, by task; the same for all orchestrators but those of a single worker.
+        count_failures: whether a run that failed at a worker is a wrong answer, instead of none yet.
         heard: called after each outcome, those of an earlier part included.
     """
 
@@ -176,40 +210,66 @@ class Evaluation:
     concurrency: int
     spending: Spending = field(default_factory=Spending)
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    count_failures: bool = False
     heard: Callable[[Outcome], None] = lambda done: None
 
     async def carry_out(self, run: CarryOut, there: Sequence[Outcome] = ()) -> tuple[tuple[Outcome, ...], str | None]:
         """Runs what is not ``there`` yet: task by task, so that a part of it compares orchestrators fairly.
 
         Returns all outcomes, and why it stopped before its end, if it did. Cancelled, it ends the runs that are on
-        and keeps no outcome of them. Raises: StoreError, BadInput, ConductorUnavailable, OSError; what was done until
-        then is kept.
+        and keeps no outcome of them. Raises: Stopped, StoreError, BadInput, ConductorUnavailable, OSError; what was
+        done until then is kept.
         """
-        done, spending = list(there), self.spending
+        done, spending, outages = list(there), self.spending, Outages()
         for each in there:
             self.heard(each)
-        kept = {(each.orchestrator, each.task_id) for each in there}
-        waiting = self._jobs(kept)
+        waiting = self._jobs({(each.orchestrator, each.task_id) for each in there})
         stopped: list[str] = []
+        unanswered: list[str | None] = []
+        first: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+        async def one(task: Task, orchestrator: Orchestrator) -> None:
+            why = spending.reached(orchestrator.name)
+            if why is not None:
+                stopped.append(why)
+            if stopped:
+                return
+            spending.begin(orchestrator.name)
+            try:
+                asked = self._asked(task, orchestrator)
+                attempt = await orchestrator.attempt(asked, self._noted(run))
+                ended = await self._ended(orchestrator, asked, attempt)
+            finally:
+                spending.end(orchestrator.name)
+            down = outages.heard(task.task_id, (attempt.trace, *attempt.also))
+            if failed_at_a_worker(attempt.trace) and not self.count_failures:
+                spending.lose(ended.cost_usd, ended.tokens + ended.conductor_tokens)
+                unanswered.append(ended.fault)
+                stopped.extend([down] if down else [])
+                return
+            append(self.folder, ended)
+            done.append(ended)
+            spending.add(ended)
+            self.heard(ended)
 
         async def work() -> None:
             for task, orchestrator in waiting:
-                why = spending.reached(orchestrator.name)
-                if why is not None:
-                    stopped.append(why)
+                async with first[orchestrator.name]:
+                    # Alone while nothing says what it costs: many at once would pass a cap before it is known.
+                    alone = spending.unknown(orchestrator.name)
+                    if alone:
+                        await one(task, orchestrator)
+                if not alone:
+                    await one(task, orchestrator)
                 if stopped:
                     return
-                spending.begin(orchestrator.name)
-                try:
-                    ended = await self._one(task, orchestrator, run)
-                finally:
-                    spending.end(orchestrator.name)
-                append(self.folder, ended)
-                done.append(ended)
-                spending.add(ended)
-                self.heard(ended)
 
         await _together(work() for _ in range(self.concurrency))
+        if unanswered and not stopped:
+            stopped.append(
+                f"a worker failed ({unanswered[-1]}), {len(unanswered)} answers are missing: mend that, or count them "
+                "as wrong with --count-failures"
+            )
         return tuple(done), stopped[0] if stopped else None
 
     @property
@@ -222,20 +282,44 @@ class Evaluation:
                 if (orchestrator.name, task.task_id) not in kept:
                     yield task, orchestrator
 
-    async def _one(self, task: Task, orchestrator: Orchestrator, run: CarryOut) -> Outcome:
+    def _asked(self, task: Task, orchestrator: Orchestrator) -> Asked:
         excluded = () if orchestrator.whole_pool else self.missing.get(task.task_id, ())
-        asked = Asked(task, self.pool, self.limits, self.seed, excluded)
-        attempt = await orchestrator.attempt(asked, run)
-        if attempt.trace.error_code == ConductorUnavailable.__name__:
+        return Asked(task, self.pool, self.limits, self.seed, excluded)
+
+    def _noted(self, run: CarryOut) -> CarryOut:
+        """``run``, each named in the folder before it begins."""
+
+        async def noted(request: RunRequest, conductor: Conductor | None, pool: Pool) -> RunTrace:
+            append_lines(self.folder / BEGUN, Begun(run_id=request.run_id))
+            return await run(request, conductor, pool)
+
+        return noted
+
+    async def _ended(self, orchestrator: Orchestrator, asked: Asked, attempt: Attempt) -> Outcome:
+        """The outcome of an attempt, graded."""
+        trace, score, fault = attempt.trace, 0.0, None
+        if trace.error_code == ConductorUnavailable.__name__:
             # No measure of its plans: it is not there. What is done is kept, and can be gone on with.
-            raise ConductorUnavailable(f"{orchestrator.name}: {attempt.trace.error}")
-        answer, score = attempt.trace.answer, 0.0
-        if answer is not None:
-            if task.grader in FREE_GRADERS:
-                score = grade(task, answer).score
-            else:
-                score = (await asyncio.to_thread(grade, task, answer)).score
-        return outcome(orchestrator.name, asked, attempt, score, subset=bool(excluded))
+            raise ConductorUnavailable(f"{orchestrator.name}: {trace.error}")
+        if trace.answer is not None:
+            score, fault = await graded(asked.task, trace.answer)
+        ended = outcome(orchestrator.name, asked, attempt, score, subset=bool(asked.excluded))
+        return ended if fault is None else ended.model_copy(update={"fault": fault})
+
+
+async def graded(task: Task, answer: str) -> tuple[float, str | None]:
+    """The score of an answer; 0 and why, where its grader broke. In a thread: other runs go on.
+
+    Raises: Stopped if grading needs what this machine does not have.
+    """
+    try:
+        return (await asyncio.to_thread(grade, task, answer)).score, None
+    except Exception as error:
+        # Graders raise a plain RuntimeError where a process of theirs does not start.
+        if type(error) is RuntimeError or (isinstance(error, OSError) and error.errno in _NO_ROOM):
+            raise Stopped(f"the answer to task {task.task_id} could not be graded: {error}") from error
+        log.exception("the grader %s broke at an answer to task %s", task.grader, task.task_id)
+        return 0.0, f"{type(error).__name__}: the answer could not be graded: {error}"
 
 
 async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -16,17 +16,18 @@ from typing import Any
 from conductor_core.conductors import open_conductor
 from conductor_core.engine.pool import Pool, open_pool
 from conductor_core.engine.runner import Engine
-from conductor_core.errors import BadInput
+from conductor_core.errors import BadInput, ConductorUnavailable, StoreError
 from conductor_core.evaluation import fitting, report
-from conductor_core.evaluation.digests import model_digest, pool_digest, simulated_digest, tasks_digest
+from conductor_core.evaluation.begun import ReadTrace, lost
+from conductor_core.evaluation.digests import grading_digest, model_digest, pool_digest, simulated_digest, tasks_digest
 from conductor_core.evaluation.orchestrators import catalogue
 from conductor_core.evaluation.orchestrators.protocol import Orchestrator
-from conductor_core.evaluation.runner import CapReached, Caps, Evaluation, Spending, open_record, subsets
+from conductor_core.evaluation.runner import Caps, Evaluation, Spending, Stopped, open_record, subsets
 from conductor_core.evaluation.suites import load_suite
 from conductor_core.evaluation.tasks import Suite
 from conductor_core.events import EventSink, Limits
 from conductor_core.records import now
-from conductor_core.records.evaluation import FIT_PREFIX, EvaluationPlan, Outcome, Summary, read_record
+from conductor_core.records.evaluation import FIT_PREFIX, PLAN, EvaluationPlan, Outcome, Summary, read_record
 from conductor_core.settings import Settings
 
 EVALUATIONS = "evaluations"
@@ -45,6 +46,7 @@ class Choices:
         conductor, untrained: refs. excluded: workers left out of the pool altogether.
         present: how many workers are there for each task; None: all.
         database: URL of the runs, without a password.
+        count_failures: as in ``runner.Evaluation``; like the caps it may be another when an evaluation is gone on with.
         fit_tasks: training tasks that the learned routers are fitted on. fit_suite: where they come from; None: the
             same suite.
     """
@@ -58,6 +60,7 @@ class Choices:
     resume: bool = False
     concurrency: int = 32
     caps: Caps = field(default_factory=Caps)
+    count_failures: bool = False
     conductor: str = "tiny"
     untrained: str | None = None
     pool: str = "rehearsal"
@@ -114,11 +117,15 @@ def prepare(choices: Choices, settings: Settings) -> Prepared:
         raise BadInput(f"--name {name!r}: letters, digits, points, hyphens and underscores only, 80 at most")
     if name.startswith(FIT_PREFIX):
         raise BadInput(f"--name {name!r}: the folders of learned routers begin with {FIT_PREFIX}; give another --name")
+    folder = settings.data_folder / EVALUATIONS / name
+    if choices.resume and not (folder / PLAN).is_file():
+        raise BadInput(f"--resume: there is no evaluation {name} in {folder.parent}; {_those_in(folder.parent)}")
     # Simulated workers answer at once: their pace is for people who watch.
     settings = settings.model_copy(update={"rehearsal_tokens_per_s": 0.0})
     pool = open_pool(choices.pool, settings, seed=choices.seed).without(choices.excluded)
     agents = tuple(pool.workers)
     names = catalogue.expand(choices.orchestrators, agents, untrained=choices.untrained is not None)
+    catalogue.budgets(names, pool.specs)
     refs = catalogue.conductor_refs(names, choices.conductor, choices.untrained)
     # Cheap, and says now if there is no such one.
     conductors = [open_conductor(ref, settings) for ref in dict.fromkeys(refs.values())]
@@ -143,9 +150,19 @@ def prepare(choices: Choices, settings: Settings) -> Prepared:
         database=choices.database,
         settings=_further(choices, suite, pool, refs, training),
     )
-    folder = settings.data_folder / EVALUATIONS / name
-    there = open_record(folder, plan, resume=choices.resume)
+    try:
+        there = open_record(folder, plan, resume=choices.resume)
+    except OSError as error:
+        raise BadInput(
+            f"the folder of the evaluation cannot be written ({error}): mend that, or set CONDUCTOR_DATA_FOLDER to "
+            "another place"
+        ) from error
     return Prepared(choices, settings, plan, folder, suite, pool, refs, there, training)
+
+
+def _those_in(folder: Path) -> str:
+    names = sorted(path.parent.name for path in folder.glob(f"*/{PLAN}") if not path.parent.name.startswith(FIT_PREFIX))
+    return f"there are {', '.join(names)}" if names else "there is none to go on with"
 
 
 def _short(suite: str) -> str:
@@ -159,6 +176,7 @@ def _further(
     models = {ref: model_digest(ref) for ref in dict.fromkeys(refs.values())}
     further: dict[str, Any] = {
         "tasks_sha256": tasks_digest(suite.tasks),
+        "grading_sha256": grading_digest(suite.tasks),
         "simulated": _simulated(suite, pool),
         "pool_sha256": pool_digest(pool.specs),
         "simulated_sha256": simulated_digest(pool, suite.tasks),
@@ -172,6 +190,7 @@ def _further(
         further["excluded"] = sorted(choices.excluded)
     if training is not None:
         further["fit_tasks_sha256"] = tasks_digest(training.tasks)
+        further["fit_grading_sha256"] = grading_digest(training.tasks)
         # What is as usual is not said: earlier plans, which never say it, can still be gone on with.
         if choices.fit_tasks != Choices.fit_tasks:
             further["fit_tasks"] = choices.fit_tasks
@@ -189,31 +208,30 @@ def _simulated(suite: Suite, pool: Pool) -> list[str]:
 async def carry_out(
     prepared: Prepared,
     sink: EventSink,
-    read_trace: fitting.ReadTrace,
+    read_trace: ReadTrace,
     *,
     heard: Callable[[Outcome], None] = lambda done: None,
     fitting_heard: fitting.Heard = lambda done, total: None,
 ) -> Ended:
     """Runs what is not there yet and makes the figures; cancelled, it ends its runs and gives what there is.
 
+    So too if a server, the database or the disk fails: it says why, and can be gone on with.
+
     Args:
         read_trace: a run of an earlier part, by its id.
 
-    Raises: StoreError, BadInput, ConductorUnavailable, OSError; the outcomes until then are kept.
+    Raises: BadInput; the outcomes until then are kept.
     """
     engine = Engine(sink, prepared.settings)
     opened = catalogue.open_orchestrators(prepared.plan.orchestrators, prepared.refs, prepared.pool, prepared.settings)
     stopped, cancelled = None, False
-    spending = Spending(prepared.choices.caps)
-    for each in prepared.there:
-        spending.add(each)
     try:
-        fit = _fit(prepared, spending)
-        routers = () if fit is None else await fitting.fitted(fit, engine, read_trace, fitting_heard)
+        spending = await _spent(prepared, read_trace)
+        routers = await _routers(prepared, spending, engine, read_trace, fitting_heard)
         evaluation = _evaluation(prepared, [*opened.orchestrators, *routers], spending, heard)
         _, stopped = await evaluation.carry_out(engine.run, prepared.there)
-    except CapReached as reached:
-        stopped = f"the learned routers are not fitted yet: {reached}"
+    except (Stopped, ConductorUnavailable, StoreError, OSError) as error:
+        stopped = str(error)
     except asyncio.CancelledError:
         stopped, cancelled = "it was stopped", True
     finally:
@@ -222,8 +240,31 @@ async def carry_out(
     outcomes = read_record(prepared.folder).outcomes
     summary = report.summarise(prepared.plan, outcomes)
     if stopped is None:
-        report.write_summary(prepared.folder, summary)
+        try:
+            report.write_summary(prepared.folder, summary)
+        except OSError as error:
+            stopped = str(error)
     return Ended(prepared.plan, prepared.folder, outcomes, summary, stopped, cancelled)
+
+
+async def _spent(prepared: Prepared, read_trace: ReadTrace) -> Spending:
+    """What the parts of the evaluation before this one took."""
+    spending = Spending(prepared.choices.caps)
+    for each in prepared.there:
+        spending.add(each)
+    for usd, tokens in await asyncio.to_thread(lost, prepared.folder, prepared.there, read_trace):
+        spending.lose(usd, tokens)
+    return spending
+
+
+async def _routers(
+    prepared: Prepared, spending: Spending, engine: Engine, read_trace: ReadTrace, heard: fitting.Heard
+) -> tuple[Orchestrator, ...]:
+    fit = _fit(prepared, spending)
+    try:
+        return () if fit is None else await fitting.fitted(fit, engine, read_trace, heard)
+    except Stopped as stopped:
+        raise Stopped(f"the learned routers are not fitted yet: {stopped}") from stopped
 
 
 def _fit(prepared: Prepared, spending: Spending) -> fitting.Fit | None:
@@ -241,6 +282,7 @@ def _fit(prepared: Prepared, spending: Spending) -> fitting.Fit | None:
         folder=prepared.settings.data_folder / EVALUATIONS,
         settings=prepared.settings,
         spending=spending,
+        count_failures=choices.count_failures,
     )
 
 
@@ -262,5 +304,6 @@ def _evaluation(
         concurrency=choices.concurrency,
         spending=spending,
         missing=missing,
+        count_failures=choices.count_failures,
         heard=heard,
     )

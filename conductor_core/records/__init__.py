@@ -18,6 +18,16 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file anew: whoever reads it, even after a kill, finds all of the old text or of the new.
+
+    Raises: OSError.
+    """
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
+
+
 class Finite(Frozen):
     """Base of what holds figures: an infinite one, or none at all (NaN), can neither be drawn nor put into words."""
 

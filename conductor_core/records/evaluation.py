@@ -1,6 +1,7 @@
 """The record of an evaluation: a folder with ``plan.json``, ``outcomes.jsonl`` and, once it is done, ``summary.json``.
 
 Each outcome names the run that gave it, so that any figure can be followed down to the trace it comes from.
+``begun.jsonl`` names every run before it begins: one that brought no outcome was paid for too.
 """
 
 import json
@@ -15,7 +16,7 @@ from conductor_core.errors import BadInput
 from conductor_core.records import Finite, why
 from conductor_core.workflow.model import Frozen
 
-PLAN, OUTCOMES, SUMMARY = "plan.json", "outcomes.jsonl", "summary.json"
+PLAN, OUTCOMES, SUMMARY, BEGUN = "plan.json", "outcomes.jsonl", "summary.json", "begun.jsonl"
 
 FIT_PREFIX = "fit-"
 """How folders are named that hold what learned routers are fitted on: records in form, but no evaluations to show."""
@@ -55,7 +56,8 @@ class Outcome(Finite):
         present: the workers there were, where tasks were asked with a part of the pool; else empty.
         rejected_plans: completions that were no usable workflow; ``absent_named`` of them named a worker that is not
             there.
-        fault: why there is no answer; the score is then 0.
+        fault: why there is no answer, or no mark: an error's code, a colon, its message; the score is then 0.
+        also: further runs that it took.
     """
 
     orchestrator: str
@@ -76,6 +78,13 @@ class Outcome(Finite):
     rejected_plans: int = 0
     absent_named: int = 0
     fault: str | None = None
+    also: tuple[str, ...] = ()
+
+
+class Begun(Frozen):
+    """A run that is about to begin."""
+
+    run_id: str
 
 
 class Result(Finite):
@@ -86,6 +95,7 @@ class Result(Finite):
         difference, difference_low, difference_high: paired over the same tasks with the
             first orchestrator of the plan; ``difference_by_difficulty``: the same three of each difficulty.
         stops_by_difficulty: recursions a task that the Conductor ended with three empty lists.
+        fault_kinds: how many answers have which fault, by the error's code.
     """
 
     orchestrator: str
@@ -107,6 +117,7 @@ class Result(Finite):
     rejected_plans: int = 0
     absent_named: int = 0
     faults: int = 0
+    fault_kinds: Mapping[str, int] = {}
     difference: float | None = None
     difference_low: float | None = None
     difference_high: float | None = None
@@ -195,8 +206,21 @@ def once(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
 
 def append(folder: Path, *outcomes: Outcome) -> None:
     """Adds outcomes, whole lines at once. Raises: OSError."""
-    with (folder / OUTCOMES).open("a", encoding="utf-8") as file:
-        file.write("".join(outcome.model_dump_json(exclude_none=True) + "\n" for outcome in outcomes))
+    append_lines(folder / OUTCOMES, *outcomes)
+
+
+def append_lines(path: Path, *rows: Frozen) -> None:
+    """Adds rows, whole lines at once. Raises: OSError."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write("".join(row.model_dump_json(exclude_none=True) + "\n" for row in rows))
+
+
+def drop_unfinished_line(path: Path) -> None:
+    """What a killed process left of a line would else become the beginning of the next. Raises: OSError."""
+    if not path.is_file():
+        return
+    with path.open("rb+") as file:
+        file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def read_record(folder: Path, *, lenient: bool = False) -> EvaluationRecord:
@@ -216,7 +240,7 @@ def read_record(folder: Path, *, lenient: bool = False) -> EvaluationRecord:
         except BadInput as error:
             broken_summary = str(error)
     broken: list[str] = []
-    found = _outcomes(folder / OUTCOMES, broken if lenient else None) if (folder / OUTCOMES).is_file() else ()
+    found = read_lines(folder / OUTCOMES, Outcome, "outcome", broken if lenient else None)
     return EvaluationRecord(folder, plan, once(found), summary, tuple(broken), broken_summary)
 
 
@@ -228,16 +252,23 @@ def _read(path: Path, model: type[M]) -> M:
         raise BadInput(f"{path} cannot be used: {what}") from error
 
 
-def _outcomes(path: Path, broken: list[str] | None) -> Iterator[Outcome]:
+def read_lines(path: Path, model: type[M], what: str, broken: list[str] | None = None) -> Iterator[M]:
+    """The rows of a file, none if it is not there; a last line that is still being written is left out.
+
+    Args:
+        what: a row is called in messages. broken: where lines that are none are told; None: they raise.
+
+    Raises: BadInput naming the file and the line.
+    """
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else [""]
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read: {error}") from error
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            yield Outcome.model_validate_json(line)
+            yield model.model_validate_json(line)
         except ValidationError as error:
-            fault = f"{path}, line {number}, is no outcome: {why(error)}"
+            fault = f"{path}, line {number}, is no {what}: {why(error)}"
             if broken is None:
                 raise BadInput(fault) from error
             broken.append(fault)

@@ -14,7 +14,7 @@ from conductor_core.workers.text import Pieces, whole_characters
 
 BASE_URL = "https://api.anthropic.com/v1"
 _VERSION = "2023-06-01"
-_DEFAULT_MAX_TOKENS = 4096
+DEFAULT_MAX_TOKENS = 4096
 """The interface demands a limit; 4096 is what the paper gave its workers (arXiv 2512.04388, section 4)."""
 
 _REASONS: dict[str, FinishReason] = {
@@ -44,7 +44,7 @@ class AnthropicDialect:
         """System turns go into ``system``; the turns of the conversation keep their order."""
         system = "\n\n".join(message.content for message in messages if message.role == "system")
         turns = [{"role": turn.role, "content": turn.content} for turn in messages if turn.role != "system"]
-        body: dict[str, Any] = {"max_tokens": _DEFAULT_MAX_TOKENS, **spec.params}
+        body: dict[str, Any] = {"max_tokens": DEFAULT_MAX_TOKENS, **spec.params}
         if system:
             body["system"] = system
         return body | {"model": spec.model, "messages": turns, "stream": True}

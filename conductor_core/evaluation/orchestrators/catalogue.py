@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from conductor_core.chat import Conductor
+from conductor_core.chat import Conductor, WorkerSpec
 from conductor_core.conductors import open_conductor
 from conductor_core.engine.pool import Pool
 from conductor_core.errors import BadInput
@@ -135,13 +135,19 @@ def conductor_refs(names: Sequence[str], conductor: str, untrained: str | None) 
     return refs
 
 
+def budgets(names: Sequence[str], specs: Sequence[WorkerSpec]) -> dict[str, dict[str, int]]:
+    """The larger output budgets that ``names`` ask for, by worker. Raises: BadInput for one that is not known."""
+    asked = {name.partition(":")[2] for name in names if name.startswith("budget:")}
+    return workflows.with_budget([spec for spec in specs if spec.name in asked], workflows.ROUNDS)
+
+
 def open_orchestrators(names: Sequence[str], refs: Mapping[str, str], pool: Pool, settings: Settings) -> Opened:
     """Opens all but the learned routers, which ``routers.fit`` brings. Loads and connects nothing yet.
 
     Args:
         names: as ``expand`` gives them. refs: as ``conductor_refs`` gives them.
 
-    Raises: UnknownConductor.
+    Raises: UnknownConductor, BadInput as ``budgets``.
     """
     opened = Opened()
     larger: Pool | None = None
@@ -155,8 +161,7 @@ def open_orchestrators(names: Sequence[str], refs: Mapping[str, str], pool: Pool
             opened.orchestrators.append(_conducted(name, kind, opened.conductors[ref], opened.plans[ref], settings))
         elif kind in PER_WORKER:
             if kind == "budget" and larger is None:
-                params = workflows.with_budget(pool, workflows.ROUNDS)
-                larger = pool.with_params(params, settings)
+                larger = pool.with_params(budgets(names, pool.specs), settings)
                 opened.pools.append(larger)
             opened.orchestrators.append(
                 workflows.Planned(

@@ -13,14 +13,18 @@ The baselines of arXiv 2512.04388, section 4, as workflows of this engine. Depar
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from types import MappingProxyType
 
-from conductor_core.chat import WorkerSpec
+from conductor_core.chat import Provider, WorkerSpec
 from conductor_core.conductors.seating import SEATS, numbering
 from conductor_core.engine.pool import Pool
+from conductor_core.errors import BadInput
 from conductor_core.evaluation.orchestrators.protocol import Asked, Attempt, CarryOut
+from conductor_core.workers import anthropic
+from conductor_core.workers.local_params import LocalParams
 from conductor_core.workflow.model import AccessList, Step, Workflow
 
 ROUNDS = 5
@@ -46,8 +50,11 @@ DRAWN = (
 )
 """Instructions of which a random workflow draws one for each step."""
 
-DEFAULT_OUTPUT_TOKENS = 4096
-"""Output budget of a worker whose pool file names none; the paper's (section 4)."""
+DEFAULT_OUTPUT_TOKENS: Mapping[Provider, int] = MappingProxyType(
+    {"anthropic": anthropic.DEFAULT_MAX_TOKENS, "local": LocalParams().max_tokens, "rehearsal": 4096}
+)
+"""Output budget of a worker whose pool file names none. An OpenAI-compatible server's own is not known to us, nor by
+which name its model takes one; to a simulated worker it means nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +117,25 @@ def drawn(asked: Asked) -> Workflow:
     return Workflow(steps=tuple(steps))
 
 
-def output_budget(spec: WorkerSpec) -> int:
-    """How many tokens a worker may write; ``max_completion_tokens`` is what newer models of one provider call it."""
-    given = [spec.params.get(name) for name in ("max_tokens", "max_completion_tokens")]
-    return next((value for value in given if isinstance(value, int)), DEFAULT_OUTPUT_TOKENS)
+_LIMITS = ("max_tokens", "max_completion_tokens")
+"""What a worker's params call its output budget; the second is what newer models of one provider take."""
 
 
-def with_budget(pool: Pool, times: int) -> dict[str, dict[str, int]]:
-    """The parameters that give each worker ``times`` its output budget, by name."""
-    return {
-        spec.name: {
-            "max_completion_tokens" if "max_completion_tokens" in spec.params else "max_tokens": times
-            * output_budget(spec)
-        }
-        for spec in pool.specs
-    }
+def with_budget(specs: Sequence[WorkerSpec], times: int) -> dict[str, dict[str, int]]:
+    """The parameters that give each worker ``times`` its output budget, by name.
+
+    Raises: BadInput for a worker whose budget is not known.
+    """
+    return {spec.name: {name: times * tokens} for spec in specs for name, tokens in [_budget(spec)]}
+
+
+def _budget(spec: WorkerSpec) -> tuple[str, int]:
+    for name in _LIMITS:
+        if isinstance(tokens := spec.params.get(name), int):
+            return name, tokens
+    if spec.provider not in DEFAULT_OUTPUT_TOKENS:
+        raise BadInput(
+            f"budget:{spec.name} needs to know how much {spec.name} may write: name it in the pool file, as max_tokens "
+            "or (newer models of OpenAI) max_completion_tokens in its params"
+        )
+    return _LIMITS[0], DEFAULT_OUTPUT_TOKENS[spec.provider]

@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from conductor_core.errors import BadInput
+from conductor_core.records import write_whole
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -29,7 +30,7 @@ def write(folder: Path, kind: str, document: Mapping[str, Any], arrays: Mapping[
     folder.mkdir(parents=True, exist_ok=True)
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / NUMBERS)
     text = json.dumps({"format": FORMAT, "kind": kind, **document}, ensure_ascii=False)
-    (folder / JSON).write_text(text, encoding="utf-8")
+    write_whole(folder / JSON, text)
 
 
 def is_written(folder: Path) -> bool:

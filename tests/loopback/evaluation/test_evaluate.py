@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -230,17 +231,61 @@ def test_with_a_part_of_the_pool_present(
         assert len(each.present) == (2 if each.orchestrator == "moa" else 0)
 
 
-def test_a_failing_worker_costs_its_score_and_nothing_else(
+def test_a_failing_worker_stops_it_until_it_answers(
     cli: CommandLine, provider: ScriptedProvider, pool_file: Path, task_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CONDUCTOR_STEP_ATTEMPTS", "1")
     provider.always(lambda call: Reply(status=500) if call.model == "beta" else sums(call))
-    done = cli(
-        "evaluate", "--suite", task_file, "--orchestrators", "single:alpha,single:beta", "--pool", pool_file, "--json",
-        "--quiet",
+    common = (
+        "evaluate", "--suite", task_file, "--orchestrators", "single:alpha,single:beta", "--pool", pool_file,
+        "--name", "trial", "--concurrency", 1,
     )  # fmt: skip
-    alpha, beta = done.document["results"]
-    assert (done.code, alpha["score"], alpha["faults"], beta["score"], beta["faults"]) == (0, 1.0, 0, 0.0, 8)
+    stopped = cli(*common, "--quiet")
+    assert stopped.code == 1
+    assert "single:beta" not in stopped.out
+    assert "stopped: worker beta failed 3 tasks in a row (worker beta: 127.0.0.1:" in stopped.err
+    assert "3 of 16 outcomes are kept; go on with --resume --name trial" in stopped.err
+    provider.always(lambda call: Reply(status=400) if call.model == "beta" else sums(call))
+    counted = cli(*common, "--resume", "--count-failures", "--quiet")
+    assert counted.code == 0, counted.err
+    assert "Counted as wrong for a fault: single:beta 8 of 8 (WorkerRefused 8)." in counted.out
+
+
+def test_a_conductor_that_dies_is_an_end_that_says_how_to_go_on(
+    cli: CommandLine, provider: ScriptedProvider, pool_file: Path, task_file: Path
+) -> None:
+    def dies(call: Call) -> Answer | Reply:
+        return Reply(status=401) if call.model == "planner" and len(provider.completions) > 8 else sums(call)
+
+    provider.always(dies)
+    stopped = cli(
+        "evaluate", "--suite", task_file, "--orchestrators", "conductor", "--pool", pool_file, "--quiet", "--json",
+        "--conductor", f"{provider.url}#planner", "--concurrency", 1,
+    )  # fmt: skip
+    assert stopped.code == 1
+    assert stopped.document["results"][0]["n"] == 2
+    assert re.search(r"stopped: conductor: .*; 2 of 8 outcomes are kept; go on with --resume --name sums", stopped.err)
+
+
+def test_the_cap_counts_what_a_killed_process_had_begun(
+    provider: ScriptedProvider, pool_file: Path, task_file: Path
+) -> None:
+    command = [
+        sys.executable, "-m", "conductor_core", "evaluate", "--suite", str(task_file), "--orchestrators",
+        "single:alpha", "--pool", str(pool_file), "--name", "killed", "--concurrency", "1", "--max-tokens", "300",
+    ]  # fmt: skip
+    provider.always(hang_after("x" * 1200))
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert provider.wait_until(lambda it: len(it.completions) == 1, timeout_s=60)
+    time.sleep(2)  # what streamed is written within a fraction of that
+    process.kill()
+    process.communicate()
+    done = subprocess.run([*command, "--resume"], cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "the token cap is reached" in done.stderr
+    assert len(provider.completions) == 1
 
 
 @pytest.mark.parametrize(

@@ -8,25 +8,27 @@ from conductor_core.engine.pool import Pool, open_worker
 from conductor_core.errors import BadInput
 from conductor_core.evaluation.rewards import TRIES, TeamReward, Tries, count
 from conductor_core.evaluation.routers.rows import TrainingRow
-from conductor_core.evaluation.runner import CapReached, Caps, Spending
+from conductor_core.evaluation.runner import Caps, Spending, Stopped
 from conductor_core.evaluation.suites import load_suite
 from conductor_core.events import Limits
 from tests.support.evaluations import task
 from tests.support.fakes import quick_settings, workflow_of
-from tests.support.provider import Answer, ScriptedProvider
+from tests.support.provider import Answer, Reply, ScriptedProvider
 
 SETTINGS = quick_settings()
 TEAM = workflow_of(("alpha", "{question}", ()), ("alpha", "Again.", (0,)))
 
 
-def reward(provider: ScriptedProvider, folder: Path, caps: Caps) -> TeamReward:
+def reward(provider: ScriptedProvider, folder: Path, caps: Caps, *, count_failures: bool = False) -> TeamReward:
     """As a fit begins, or goes on: what was tried before is there, and counted."""
     spending, tries = Spending(caps), Tries(folder / TRIES)
     for tried in tries:
         count(spending, tried)
     pool = Pool("one", {"alpha": open_worker(provider.spec("alpha"), SETTINGS, 0)})
     rows = [TrainingRow("Say 6."), TrainingRow("Say 7.")]
-    return TeamReward([task(6), task(7)], rows, pool, Limits(), SETTINGS, 0, spending, tries)
+    return TeamReward(
+        [task(6), task(7)], rows, pool, Limits(), SETTINGS, 0, spending, tries, count_failures=count_failures
+    )
 
 
 def test_a_team_is_carried_out_and_graded(tmp_path: Path) -> None:
@@ -47,7 +49,7 @@ def test_the_cap_ends_the_fit_and_what_was_tried_counts_and_is_not_paid_for_agai
         tried = first(1, TEAM)
         for again in (first, reward(provider, tmp_path, Caps(max_tokens=1))):
             assert again(1, TEAM) == tried
-            with pytest.raises(CapReached, match="--max-tokens"):
+            with pytest.raises(Stopped, match="--max-tokens"):
                 again(0, TEAM)
         assert len(provider.completions) == 2
         with (tmp_path / TRIES).open("a") as file:
@@ -58,6 +60,20 @@ def test_the_cap_ends_the_fit_and_what_was_tried_counts_and_is_not_paid_for_agai
             ("task-6", TEAM),
         ]
         assert len(provider.completions) == 4
+
+
+def test_a_worker_that_is_down_makes_no_team_worth_less(tmp_path: Path) -> None:
+    with ScriptedProvider(("alpha",)) as provider:
+        provider.always(Reply(status=500))
+        with pytest.raises(Stopped, match=r"3 times in a row at a worker \(step 0 \(alpha\) failed.*--count-failures"):
+            reward(provider, tmp_path, Caps())(1, TEAM)
+        paid_for = list(Tries(tmp_path / TRIES))
+        assert [(each.task_id, each.fault is None) for each in paid_for] == [("task-7", False)] * 3
+        provider.always(Answer("7"))
+        assert reward(provider, tmp_path, Caps())(1, TEAM)[0] == 1.0
+        provider.always(Reply(status=400))
+        assert reward(provider, tmp_path, Caps(), count_failures=True)(0, TEAM)[0] == 0.0
+        assert reward(provider, tmp_path, Caps())(0, TEAM)[0] == 0.0, "kept"
 
 
 def test_a_line_that_is_no_try_is_told_by_its_place(tmp_path: Path) -> None:

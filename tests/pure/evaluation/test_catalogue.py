@@ -60,7 +60,7 @@ def test_untrained_needs_a_conductor() -> None:
 
 
 async def test_a_conductor_is_opened_once_for_all_who_use_it() -> None:
-    pool = pool_of(*(ScriptedWorker(name) for name in AGENTS))
+    pool = pool_of(*(ScriptedWorker(name, params={"max_tokens": 9}) for name in AGENTS))
     names = catalogue.expand("conductor,recursion,ablations,single,budget:alpha", AGENTS)
     opened = catalogue.open_orchestrators(
         names, catalogue.conductor_refs(names, "http://127.0.0.1:9/v1#m", None), pool, quick_settings()

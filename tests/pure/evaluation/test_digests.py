@@ -4,7 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from conductor_core.engine.pool import open_pool
-from conductor_core.evaluation.digests import model_digest, pool_digest, simulated_digest, tasks_digest
+from conductor_core.evaluation.digests import (
+    grading_digest,
+    model_digest,
+    pool_digest,
+    simulated_digest,
+    tasks_digest,
+)
 from conductor_core.evaluation.suites import load_suite
 from tests.support.evaluations import task
 from tests.support.fakes import ScriptedWorker, pool_of, quick_settings
@@ -15,6 +21,14 @@ def test_tasks_by_question_answer_and_order() -> None:
     digests = {tasks_digest([one, two]), tasks_digest([two, one]), tasks_digest([one, replace(two, reference="3")])}
     assert len(digests) == 3
     assert tasks_digest([one, two]) in digests
+
+
+def test_marking_by_grader_and_what_it_goes_by() -> None:
+    one = task(1)
+    others = [replace(one, grader="numeric"), *(replace(one, extra={"tolerance": each}) for each in (0.1, 0.2))]
+    assert len({grading_digest([each]) for each in (one, *others)}) == 4
+    two_ways = ({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 3, "c": 2}, "a": 1})
+    assert len({grading_digest([replace(one, extra=each)]) for each in two_ways}) == 1
 
 
 def test_a_pool_by_all_that_its_file_says() -> None:

@@ -1,6 +1,7 @@
 """Learned routers from runs of the single workers."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,8 +13,9 @@ import pytest
 from conductor_core.chat import WorkerSpec
 from conductor_core.engine.pool import Pool, open_pool, open_worker
 from conductor_core.engine.runner import Engine
-from conductor_core.errors import BadInput, UnknownRun
+from conductor_core.errors import BadInput, UnknownRun, WorkerRefused
 from conductor_core.evaluation import fitting, rewards
+from conductor_core.evaluation.begun import ReadTrace
 from conductor_core.evaluation.orchestrators.protocol import Asked
 from conductor_core.evaluation.orchestrators.routed import Routed
 from conductor_core.evaluation.orchestrators.workflows import single
@@ -22,12 +24,12 @@ from conductor_core.evaluation.rewards import TRIES, TeamReward, Tries
 from conductor_core.evaluation.routers import mas_router, router_dc
 from conductor_core.evaluation.routers.mas_router import MasRouterConfig
 from conductor_core.evaluation.routers.rows import TrainingRow
-from conductor_core.evaluation.runner import CapReached, Caps, Spending
+from conductor_core.evaluation.runner import Caps, Spending, Stopped
 from conductor_core.evaluation.suites import load_suite
 from conductor_core.evaluation.suites.hub import BENCHMARKS
 from conductor_core.evaluation.tasks import Suite
 from conductor_core.events import Limits
-from conductor_core.records.evaluation import OUTCOMES
+from conductor_core.records.evaluation import OUTCOMES, PLAN
 from conductor_core.rehearsal import recognise
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.trace import RunTrace, fold
@@ -38,7 +40,7 @@ from tests.support.fakes import MemorySink, ScriptedWorker, pool_of, quick_setti
 SETTINGS = quick_settings(rehearsal_tokens_per_s=0.0)
 
 
-def reader(sink: MemorySink) -> fitting.ReadTrace:
+def reader(sink: MemorySink) -> ReadTrace:
     def read(run_id: str) -> RunTrace:
         return fold(event for event in sink.events if event.run_id == run_id)
 
@@ -59,8 +61,12 @@ def fit(folder: Path, *names: str) -> fitting.Fit:
     )
 
 
+def fits(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
 def the_fit(folder: Path) -> Path:
-    (found,) = folder.iterdir()
+    (found,) = fits(folder)
     return found
 
 
@@ -143,7 +149,7 @@ async def test_one_cap_holds_for_a_fit_and_all_that_goes_on_with_it(
     async def again(caps: Caps, before: int = 0) -> Spending:
         """``before``: tokens of an earlier part of the evaluation."""
         spending = Spending(caps, tokens=before)
-        with pytest.raises(CapReached, match="--max-tokens"):
+        with pytest.raises(Stopped, match="--max-tokens"):
             await fitting.fitted(
                 replace(asked, spending=spending), Engine(sink, SETTINGS), reader(sink), lambda done, total: None
             )
@@ -167,6 +173,74 @@ async def test_one_cap_holds_for_a_fit_and_all_that_goes_on_with_it(
     folder = the_fit(tmp_path)
     lines = (folder / TRIES).read_text().splitlines()
     assert len(lines) == len(list(Tries(folder / TRIES))) > 1, "none was tried twice"
+
+
+async def test_no_router_learns_from_a_task_at_which_a_worker_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned: list[tuple[TrainingRow, ...]] = []
+
+    def fit_one(name: str, kept: Path, rows: tuple[TrainingRow, ...], *_: object) -> Routed:
+        learned.append(rows)
+        return Routed(name, _ToTheLast())
+
+    monkeypatch.setattr(fitting, "_fit_one", fit_one)
+    worker, sink = ScriptedWorker("alpha").then(WorkerRefused("not that"), "1", WorkerRefused("not that")), MemorySink()
+    suite = Suite("said", "train", tuple(task(number) for number in range(3)), simulated=False)
+    asked = replace(fit(tmp_path, "router-dc"), suite=suite, pool=pool_of(worker), concurrency=1)
+    engine = Engine(sink, SETTINGS)
+    with pytest.raises(Stopped, match="2 answers are missing: mend that"):
+        await fitting.fitted(asked, engine, reader(sink), lambda done, total: None)
+    assert not learned, "a fit waits for its workers"
+    worker.then(WorkerRefused("not that"), "2")
+    await fitting.fitted(replace(asked, count_failures=True), engine, reader(sink), lambda done, total: None)
+    assert [[row.question for row in rows] for rows in learned] == [["Say 1.", "Say 2."]]
+
+
+async def test_a_fit_is_of_one_way_of_marking(tmp_path: Path) -> None:
+    sink = MemorySink()
+    asked = fit(tmp_path, "smoothie")
+    loosely = tuple(replace(each, extra={**each.extra, "tolerance": 1}) for each in asked.suite.tasks)
+    other = replace(asked, suite=replace(asked.suite, tasks=loosely))
+    for each in (asked, other, asked):
+        await fitting.fitted(each, Engine(sink, SETTINGS), reader(sink), lambda done, total: None)
+    assert len(fits(tmp_path)) == 2
+    assert sink.kinds().count("run.created") == 2 * 84
+
+
+@pytest.fixture
+async def earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fit as an earlier version left it: neither its name nor its plan goes by how answers are marked."""
+    sink = MemorySink()
+    monkeypatch.setattr(fitting, "_name", lambda fit, made_with: f"fit-{'grading_sha256' in made_with}")
+    await fitting.fitted(fit(tmp_path, "smoothie"), Engine(sink, SETTINGS), reader(sink), lambda done, total: None)
+    folder = the_fit(tmp_path).rename(tmp_path / "fit-False")
+    plan = json.loads((folder / PLAN).read_text())
+    del plan["settings"]["grading_sha256"]
+    (folder / PLAN).write_text(json.dumps(plan | {"name": folder.name}))
+    return folder
+
+
+async def test_a_fit_of_an_earlier_version_is_used_and_then_says_its_marking(tmp_path: Path, earlier: Path) -> None:
+    sink, asked = MemorySink(), fit(tmp_path, "smoothie")
+    await fitting.fitted(asked, Engine(sink, SETTINGS), reader(sink), lambda done, total: None)
+    assert the_fit(tmp_path) == earlier
+    assert not sink.events
+    loosely = tuple(replace(each, extra={**each.extra, "tolerance": 1}) for each in asked.suite.tasks)
+    other = replace(asked, suite=replace(asked.suite, tasks=loosely))
+    await fitting.fitted(other, Engine(sink, SETTINGS), reader(sink), lambda done, total: None)
+    assert {each.name for each in fits(tmp_path)} == {"fit-False", "fit-True"}
+
+
+async def test_a_fit_of_an_earlier_version_that_learned_from_an_outage_is_made_anew(
+    tmp_path: Path, earlier: Path
+) -> None:
+    file = earlier / OUTCOMES
+    first, *rest = file.read_text().splitlines()
+    file.write_text("\n".join([json.dumps(json.loads(first) | {"fault": "WorkerUnreachable: away"}), *rest, ""]))
+    sink = MemorySink()
+    await fitting.fitted(fit(tmp_path, "smoothie"), Engine(sink, SETTINGS), reader(sink), lambda done, total: None)
+    assert sink.kinds().count("run.created") == 84
 
 
 class _ToTheLast:

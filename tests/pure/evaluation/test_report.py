@@ -164,3 +164,17 @@ def test_a_task_counts_once_for_each_orchestrator(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(plan_.model_dump_json())
     append(tmp_path, *first, *second, *again)
     assert read_record(tmp_path).outcomes == (*first, *second)
+
+
+def test_the_tables_say_whose_answers_have_which_fault() -> None:
+    first = rows("first", 1, 1, 1, 1)
+    second = [
+        each.model_copy(update={"fault": fault})
+        for each, fault in zip(
+            rows("second", 1, 0, 0, 0), (None, "WorkerFailed: b", "LimitReached: a: c", "WorkerFailed: a"), strict=True
+        )
+    ]
+    told = "Counted as wrong for a fault: second 3 of 4 (LimitReached 1, WorkerFailed 2)."
+    trial = plan("first", "second")
+    assert told in report.markdown(trial, report.summarise(trial, [*first, *second]))
+    assert "fault" not in report.markdown(plan("first"), report.summarise(plan("first"), first))

@@ -1,10 +1,13 @@
 """The baselines as workflows."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_core.chat import WorkerSpec
+from conductor_core.errors import BadInput
 from conductor_core.evaluation.orchestrators import workflows
+from conductor_core.evaluation.orchestrators.catalogue import budgets
 from conductor_core.evaluation.orchestrators.protocol import Asked
 from conductor_core.events import Limits
 from conductor_core.rehearsal import rehearsal_specs
@@ -67,11 +70,24 @@ def test_five_times_the_budget_of_each_worker() -> None:
     pool = pool_of(
         ScriptedWorker("named", params={"max_tokens": 100, "temperature": 0.2}),
         ScriptedWorker("newer", params={"max_completion_tokens": 30}),
-        ScriptedWorker("silent"),
+        ScriptedWorker("claude", provider="anthropic"),
     )
-    larger = pool.with_params(workflows.with_budget(pool, 5), quick_settings())
+    larger = pool.with_params(workflows.with_budget(pool.specs, 5), quick_settings())
     assert {spec.name: dict(spec.params) for spec in larger.specs} == {
         "named": {"max_tokens": 500, "temperature": 0.2},
         "newer": {"max_completion_tokens": 150},
-        "silent": {"max_tokens": 5 * 4096},
+        "claude": {"max_tokens": 5 * 4096},
     }
+
+
+def test_five_times_what_a_local_worker_writes_by_default() -> None:
+    here = WorkerSpec(name="here", provider="local", model="m")
+    assert workflows.with_budget([here], 5) == {"here": {"max_tokens": 5 * 1024}}
+
+
+def test_a_budget_that_is_not_known_is_asked_for() -> None:
+    """What such a server gives is not known, nor by which name its model takes a budget: each call would be refused."""
+    pool = pool_of(ScriptedWorker("silent"), ScriptedWorker("named", params={"max_tokens": 100}))
+    assert budgets(["single:silent", "budget:named"], pool.specs) == {"named": {"max_tokens": 500}}
+    with pytest.raises(BadInput, match=r"budget:silent needs to know .* max_completion_tokens in its params"):
+        budgets(["budget:silent"], pool.specs)

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from conductor_core.errors import BadInput
+from conductor_core.records import write_whole
 from conductor_core.records.evaluation import OUTCOMES, PLAN, SUMMARY, read_record
 from tests.support.records import evaluation_plan, outcomes, write_evaluation
 
@@ -64,3 +65,17 @@ def test_without_its_plan_nothing_can_be_said(tmp_path: Path) -> None:
     (tmp_path / PLAN).write_text("[]")
     with pytest.raises(BadInput, match=r"plan\.json cannot be used"):
         read_record(tmp_path, lenient=True)
+
+
+def test_what_cannot_be_written_anew_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "plan.json"
+    write_whole(file, "before")
+
+    def full(path: Path, text: str, encoding: str) -> None:
+        path.write_bytes(text[:2].encode())
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(file, "after")
+    assert file.read_text() == "before"

@@ -1,0 +1,54 @@
+"""Failures of workers: a server that is away, limits or fails, a key that is refused. They say nothing of a plan."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from conductor_core.errors import (
+    WorkerFailed,
+    WorkerRateLimited,
+    WorkerRefused,
+    WorkerStreamCut,
+    WorkerTimedOut,
+    WorkerUnreachable,
+)
+from conductor_core.evaluation.outcome import error_code
+from conductor_core.records.evaluation import Outcome
+from conductor_core.trace import RunTrace
+
+FAILURES_IN_A_ROW = 3
+"""After so many different tasks, with no answer between, nothing more is asked of a worker."""
+
+_AT_A_WORKER = frozenset(
+    each.__name__
+    for each in (
+        WorkerUnreachable, WorkerTimedOut, WorkerRateLimited, WorkerFailed, WorkerStreamCut, WorkerRefused,
+    )
+)  # fmt: skip
+
+
+def failed_at_a_worker(done: RunTrace | Outcome) -> bool:
+    """Whether a run has no answer because of a worker. An answer that is too large is its worker's own doing."""
+    return (done.error_code if isinstance(done, RunTrace) else error_code(done)) in _AT_A_WORKER
+
+
+class Outages:
+    """Which workers fail one task after another."""
+
+    def __init__(self) -> None:
+        self._in_a_row: dict[str, set[str]] = defaultdict(set)
+
+    def heard(self, task_id: str, traces: Iterable[RunTrace]) -> str | None:
+        """Takes in the runs of one task; gives which worker is down, if one is now, and what to do."""
+        down = None
+        for step in (step for trace in traces for step in trace.walk() if step.round is None):
+            if step.status == "completed":
+                self._in_a_row.pop(step.agent, None)
+            elif step.status == "failed" and step.error_code in _AT_A_WORKER:
+                tasks = self._in_a_row[step.agent]
+                tasks.add(task_id)
+                if len(tasks) >= FAILURES_IN_A_ROW:
+                    down = (
+                        f"worker {step.agent} failed {len(tasks)} tasks in a row ({step.error}): mend that, or count "
+                        "what it does not answer as wrong with --count-failures"
+                    )
+        return down
