@@ -17,7 +17,7 @@ from typing import Any, get_args
 from conductor_core.chat import FinishReason, Usage
 from conductor_core.errors import BadInput, StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly, StoreTooNew
 
-VERSION = 1
+VERSION = 2
 _FINISH_REASONS: frozenset[str] = frozenset(get_args(FinishReason))
 
 _SCHEMA = """
@@ -113,10 +113,13 @@ class AnswerCache:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if version > VERSION:
             raise StoreTooNew(f"{self.path} was written by a newer version of this program; update it")
+        if version == 1:
+            # It took a worker without credit, key or model for a wrong answer: what was refused is carried out anew.
+            db.execute("DELETE FROM outcome WHERE answer IS NULL AND reason LIKE 'worker %'")
         if version == 0:
             for statement in _SCHEMA.split(";\n"):
                 db.execute(statement)
-            db.execute(f"PRAGMA user_version = {VERSION}")
+        db.execute(f"PRAGMA user_version = {VERSION}")
         db.execute("COMMIT")
 
     def answer(self, identity: str, sample: int) -> CachedAnswer | None:

@@ -12,7 +12,7 @@ from conductor_core.engine.identity import worker_identity
 from conductor_core.engine.limits import estimate_input_tokens, tokens_of
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.recorder import closing
-from conductor_core.errors import WorkerStreamCut, WorkerTimedOut
+from conductor_core.errors import WorkerRefused, WorkerStreamCut, WorkerTimedOut
 from conductor_core.training.answer_cache import AnswerCache, CachedAnswer
 from conductor_core.training.cost_cap import Call, CostCap
 from conductor_core.workers.text import whole_characters
@@ -30,6 +30,8 @@ class CachedPool:
         self.pool = pool
         self._cache, self._cap = cache, cap
         self._under_way: dict[_Key, asyncio.Task[CachedAnswer]] = {}
+        self.gone: dict[str, WorkerRefused] = {}
+        """By worker: why it refuses whatever it is asked."""
 
     def for_run(self, names: Sequence[str]) -> Pool:
         """The workers ``names`` for one run, in that order. Raises: KeyError."""
@@ -77,6 +79,8 @@ class CachedPool:
                 finished = await collected.read(worker, messages)
             except (Exception, asyncio.CancelledError) as error:
                 self._keep_loss(worker.spec, call, collected.lost(error))
+                if isinstance(error, WorkerRefused) and not error.of_request:
+                    self.gone[worker.spec.name] = error
                 raise
             usage = finished.usage or collected.usage
             cost_usd = finished.cost_usd if finished.cost_usd is not None else _listed(worker.spec, usage)

@@ -195,6 +195,22 @@ def test_a_refused_key_stops_at_once(provider: ScriptedProvider, opened: Opened)
         assert len(other.completions) == 1
 
 
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 429, 400])
+def test_without_credit_key_or_model_nothing_is_taken_for_a_wrong_answer(
+    provider: ScriptedProvider, opened: Opened, status: int
+) -> None:
+    # The list of models stays reachable without credit, and at some providers without a key.
+    said = {429: {"code": "insufficient_quota"}, 400: {"message": "Your credit balance is too low"}}
+    provider.always(error(status, {"error": {"message": "no"} | said.get(status, {})}))
+    asked = rollouts(*(one_step(f"Solve {n}") for n in range(9)))
+    reward = opened(patience=Patience(concurrency=1, pauses=5, pause_s=60))
+    with pytest.raises(WorkerPoolFailed, match=r"worker alpha.*0 of 9 workflows"):
+        reward.score(asked)
+    assert len(provider.completions) == 1
+    provider.always(lambda call: Answer("42"))
+    assert {each.reward for each in opened().score(asked)} == {1.0}
+
+
 def test_one_refused_request_is_a_wrong_answer(provider: ScriptedProvider, opened: Opened) -> None:
     provider.always(lambda call: error(400) if "Bad" in call.messages[-1]["content"] else Answer("42"))
     scored = opened().score(rollouts(one_step("Bad"), one_step("Good")))

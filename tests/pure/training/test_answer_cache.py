@@ -2,6 +2,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,26 @@ def test_what_is_kept_is_there_after_the_file_is_opened_again(tmp_path: Path) ->
     assert cache.outcome("e") is None
     assert cache.outcomes("t1") == [OUTCOME]
     cache.close()
+
+
+def test_refusals_that_an_older_version_took_for_wrong_answers_are_forgotten_once(tmp_path: Path) -> None:
+    path = tmp_path / "answers.sqlite3"
+    refused = replace(OUTCOME, reason="worker alpha: api.example wants to be paid first; check the account's credit")
+    cache = AnswerCache(path)
+    cache.keep_outcome("wrong", OUTCOME)
+    cache.keep_outcome("answered", replace(refused, answer="41"))
+    cache.keep_outcome("refused", refused)
+    cache.close()
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 1")
+    db.close()
+    for expected in (None, refused):
+        cache = AnswerCache(path)
+        assert cache.outcome("wrong") == OUTCOME
+        assert cache.outcome("answered") is not None
+        assert cache.outcome("refused") == expected
+        cache.keep_outcome("refused", refused)
+        cache.close()
 
 
 def test_an_answer_and_its_price_are_kept_together_or_not_at_all(tmp_path: Path) -> None:
