@@ -160,9 +160,11 @@ def _opened(
     reward = None
     try:
         spent = cache.spent()
-        if spent.answered:
+        if spent.answered or spent.broken_off:
+            lost = f" and {spent.broken_off} calls that broke off, at their most" if spent.broken_off else ""
             show(
-                f"{spent.answered} answers of workers are kept from before, {spent.usd:.4f} USD, {spent.tokens} tokens"
+                f"{spent.answered} answers of workers are kept from before{lost}: {spent.usd:.4f} USD, "
+                f"{spent.tokens} tokens"
             )
         cap = CostCap(
             spent, max_usd=workers.max_usd, max_tokens=workers.max_tokens, assumed_price=workers.assumed_usd_per_mtok

@@ -142,7 +142,7 @@ class WorkerReward:
         report: Callable[[str], None] = lambda line: None,
     ) -> None:
         """Raises: BadInput if the cap cannot be kept, StoreError."""
-        cap.check_prices(pool.specs)
+        cap.check_workers(pool.specs)
         self.pool, self.cache, self.cap = pool, cache, cap
         self._settings = settings.model_copy(update={"max_seconds": None, "max_tokens": None, "max_usd": None})
         self._engine = Engine(sink or NoLog(), self._settings)
