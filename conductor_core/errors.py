@@ -124,7 +124,18 @@ class WorkerStreamCut(WorkerError):
 
 
 class WorkerRefused(WorkerError):
+    """A refusal that asking again will not change.
+
+    Attributes:
+        of_request: whether another request may be accepted; else key, account, model or address are refused, and with
+            them whatever is asked.
+    """
+
     retryable = False
+
+    def __init__(self, message: str, *, of_request: bool = False) -> None:
+        super().__init__(message)
+        self.of_request = of_request
 
 
 class WorkerOutputTooLarge(WorkerError):

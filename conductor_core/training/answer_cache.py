@@ -17,7 +17,7 @@ from typing import Any, get_args
 from conductor_core.chat import FinishReason, Usage
 from conductor_core.errors import BadInput, StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly, StoreTooNew
 
-VERSION = 1
+VERSION = 2
 _FINISH_REASONS: frozenset[str] = frozenset(get_args(FinishReason))
 
 _SCHEMA = """
@@ -36,7 +36,7 @@ CREATE TABLE answer (
 CREATE TABLE spending (
     id INTEGER PRIMARY KEY,
     worker TEXT NOT NULL,
-    answered INTEGER NOT NULL,       -- 0: the call broke off, and its figures are an estimate
+    answered INTEGER NOT NULL,       -- 0: the call is under way or broke off, and its figures are the most it may cost
     input_tokens INTEGER NOT NULL,
     output_tokens INTEGER NOT NULL,
     cost_usd REAL NOT NULL
@@ -66,7 +66,10 @@ class CachedAnswer:
 
 @dataclass(frozen=True)
 class Spent:
-    """Totals over the whole training: calls that were answered, calls that broke off, tokens and USD of both."""
+    """Totals over the whole training: calls that were answered, calls that broke off, tokens and USD of both.
+
+    What broke off, or was under way when its process ended, counts as the most that it may have cost.
+    """
 
     answered: int = 0
     broken_off: int = 0
@@ -113,10 +116,13 @@ class AnswerCache:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if version > VERSION:
             raise StoreTooNew(f"{self.path} was written by a newer version of this program; update it")
+        if version == 1:
+            # It took a worker without credit, key or model for a wrong answer: what was refused is carried out anew.
+            db.execute("DELETE FROM outcome WHERE answer IS NULL AND reason LIKE 'worker %'")
         if version == 0:
             for statement in _SCHEMA.split(";\n"):
                 db.execute(statement)
-            db.execute(f"PRAGMA user_version = {VERSION}")
+        db.execute(f"PRAGMA user_version = {VERSION}")
         db.execute("COMMIT")
 
     def answer(self, identity: str, sample: int) -> CachedAnswer | None:
@@ -133,8 +139,25 @@ class AnswerCache:
         usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens, estimated=bool(estimated))
         return CachedAnswer(output, _finish_reason(finish_reason), usage, cost_usd, model)
 
-    def keep_answer(self, identity: str, sample: int, worker: str, answer: CachedAnswer, paid_usd: float) -> None:
-        """Keeps an answer and what was paid for it, both or neither. Raises: StoreError."""
+    def begin_call(self, worker: str, most: Usage, most_usd: float) -> int:
+        """Counts a call at its most before it goes out, so that a kill does not hide it. Returns its number.
+
+        Raises: StoreError.
+        """
+        with self._named():
+            added = self._db.execute(
+                "INSERT INTO spending (worker, answered, input_tokens, output_tokens, cost_usd) VALUES (?, 0, ?, ?, ?)",
+                (worker, most.input_tokens, most.output_tokens, most_usd),
+            )
+        return int(added.lastrowid or 0)
+
+    def drop_call(self, number: int) -> None:
+        """Of a call that costs nothing. Raises: StoreError."""
+        with self._named():
+            self._db.execute("DELETE FROM spending WHERE id = ?", (number,))
+
+    def keep_answer(self, identity: str, sample: int, number: int, answer: CachedAnswer, paid_usd: float) -> None:
+        """Keeps the answer of call ``number`` and what was paid for it, both or neither. Raises: StoreError."""
         usage = answer.usage
         with self._named(), self._transaction():
             self._db.execute(
@@ -151,18 +174,10 @@ class AnswerCache:
                     answer.model,
                 ),
             )
-            self._spend(worker, usage, paid_usd, answered=True)
-
-    def keep_loss(self, worker: str, usage: Usage, paid_usd: float) -> None:
-        """Keeps what a call that broke off cost, by estimate. Raises: StoreError."""
-        with self._named(), self._transaction():
-            self._spend(worker, usage, paid_usd, answered=False)
-
-    def _spend(self, worker: str, usage: Usage, paid_usd: float, *, answered: bool) -> None:
-        self._db.execute(
-            "INSERT INTO spending (worker, answered, input_tokens, output_tokens, cost_usd) VALUES (?, ?, ?, ?, ?)",
-            (worker, answered, usage.input_tokens, usage.output_tokens, paid_usd),
-        )
+            self._db.execute(
+                "UPDATE spending SET answered = 1, input_tokens = ?, output_tokens = ?, cost_usd = ? WHERE id = ?",
+                (usage.input_tokens, usage.output_tokens, paid_usd, number),
+            )
 
     def spent(self) -> Spent:
         """Raises: StoreError."""

@@ -12,9 +12,9 @@ from conductor_core.engine.identity import worker_identity
 from conductor_core.engine.limits import estimate_input_tokens, tokens_of
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.recorder import closing
-from conductor_core.errors import WorkerStreamCut, WorkerTimedOut
+from conductor_core.errors import WorkerRefused, WorkerStreamCut, WorkerTimedOut
 from conductor_core.training.answer_cache import AnswerCache, CachedAnswer
-from conductor_core.training.cost_cap import Call, CostCap
+from conductor_core.training.cost_cap import CostCap
 from conductor_core.workers.text import whole_characters
 
 _NO_LIMIT_S = 30 * 24 * 3600.0
@@ -30,6 +30,8 @@ class CachedPool:
         self.pool = pool
         self._cache, self._cap = cache, cap
         self._under_way: dict[_Key, asyncio.Task[CachedAnswer]] = {}
+        self.gone: dict[str, WorkerRefused] = {}
+        """By worker: why it refuses whatever it is asked."""
 
     def for_run(self, names: Sequence[str]) -> Pool:
         """The workers ``names`` for one run, in that order. Raises: KeyError."""
@@ -72,11 +74,18 @@ class CachedPool:
 
     async def _pay(self, worker: Worker, messages: Sequence[Message], key: _Key) -> CachedAnswer:
         async with self._cap.call(worker.spec, messages) as call:
+            number = self._cache.begin_call(worker.spec.name, call.most, call.most_usd)
             collected = _Collected(messages)
             try:
                 finished = await collected.read(worker, messages)
             except (Exception, asyncio.CancelledError) as error:
-                self._keep_loss(worker.spec, call, collected.lost(error))
+                if collected.may_be_charged(error):
+                    # At its most, as in the file already: nobody says how far its thinking was.
+                    self._cap.add(call.most, call.most_usd)
+                else:
+                    self._cache.drop_call(number)
+                if isinstance(error, WorkerRefused) and not error.of_request:
+                    self.gone[worker.spec.name] = error
                 raise
             usage = finished.usage or collected.usage
             cost_usd = finished.cost_usd if finished.cost_usd is not None else _listed(worker.spec, usage)
@@ -84,16 +93,9 @@ class CachedPool:
                 whole_characters(collected.text), finished.finish_reason, usage, cost_usd, finished.model
             )
             paid_usd = call.cost_usd(usage, finished.cost_usd)
-            self._cache.keep_answer(*key, worker.spec.name, answer, paid_usd)
+            self._cache.keep_answer(*key, number, answer, paid_usd)
             self._cap.add(usage, paid_usd)
             return answer
-
-    def _keep_loss(self, spec: WorkerSpec, call: Call, usage: Usage) -> None:
-        if usage.total_tokens == 0:
-            return
-        paid_usd = call.cost_usd(usage, None)
-        self._cap.add(usage, paid_usd)
-        self._cache.keep_loss(spec.name, usage, paid_usd)
 
 
 class CachedWorker:
@@ -147,10 +149,9 @@ class _Collected:
         """By estimate, where the provider says nothing."""
         return Usage(input_tokens=self._input_tokens, output_tokens=tokens_of(self._characters), estimated=True)
 
-    def lost(self, error: BaseException) -> Usage:
-        """What a call that broke off may be charged: nothing if the provider had not begun, nor may have."""
-        began = self._characters > 0 or isinstance(error, WorkerTimedOut | WorkerStreamCut | asyncio.CancelledError)
-        return self.usage if began else Usage()
+    def may_be_charged(self, error: BaseException) -> bool:
+        """Whether the provider had begun on a call that broke off, or may have."""
+        return self._characters > 0 or isinstance(error, WorkerTimedOut | WorkerStreamCut | asyncio.CancelledError)
 
     async def read(self, worker: Worker, messages: Sequence[Message]) -> Finished:
         """Raises: WorkerError."""

@@ -7,7 +7,7 @@ is kept until then.
 import errno
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from transformers import Trainer
 
 from conductor_core.errors import BadInput
-from conductor_core.records.training import RECORD, Row, Stage, Started, Taught, read_record
+from conductor_core.records.training import RECORD, Ended, Row, Stage, Started, Taught, read_record
 
 COMPLETE = "complete"
 """Name of the mark."""
@@ -54,6 +54,16 @@ def latest_checkpoint(folder: Path) -> Path | None:
     return whole[max(whole)] if whole else None
 
 
+def tell_space(folder: Path, weights_bytes: int, show: Callable[[str], None]) -> None:
+    """Says so before the first checkpoint if the disk may not hold all that are there at once."""
+    there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    # Two are kept, and the older one goes when the next is whole. Each has both moments, and the weights: under FSDP
+    # twice, by transformers and by accelerate.
+    needed, free = 3 * 4 * weights_bytes - there, shutil.disk_usage(folder).free
+    if free < needed:
+        show(f"{folder}: checkpoints take up to {needed / 1e9:.3g} GB more and {free / 1e9:.3g} GB are free: make room")
+
+
 def drop_rows_after(
     folder: Path, kept: Iterator[Stage] | tuple[Stage, ...], stage: Stage, iteration: int, *, rounds: int = 0
 ) -> None:
@@ -71,6 +81,22 @@ def drop_rows_after(
         return of in whole or (of == stage and getattr(row, "iteration", 0) <= iteration)
 
     rewrite(folder, [row for row in read_record(folder).rows if stays(row)])
+
+
+def plan_anew(folder: Path, planned: Mapping[Stage, int], stages: Iterable[Stage], started_from: str) -> None:
+    """Writes into the first row what is planned now, and takes away the last: more stages may follow than before.
+
+    Args:
+        planned: iterations of all stages of the config; of them, ``stages`` are asked for, and those begun remain.
+    """
+    record = read_record(folder)
+    wanted = {*stages, *(row.stage for row in record.iterations())}
+    changed = {
+        "planned": {stage: count for stage, count in planned.items() if stage in wanted},
+        "started_from": started_from,
+    }
+    rows = [row.model_copy(update=changed) if isinstance(row, Started) else row for row in record.rows]
+    rewrite(folder, [row for row in rows if not isinstance(row, Ended)])
 
 
 def rewrite(folder: Path, rows: Iterable[Row]) -> None:

@@ -11,14 +11,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from conductor_core.chat import Message, Price, Usage, WorkerSpec
-from conductor_core.engine.limits import estimate_input_tokens
 from conductor_core.errors import BadInput, LimitReached
 from conductor_core.training.answer_cache import Spent
 
 ASSUMED_OUTPUT_TOKENS = 4096
 """The longest answer of a worker whose parameters do not say: the paper's limit during training."""
 
-_OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
+_TURN_TOKENS = 16
+"""For a message's role and separators, at the most."""
 _PAID: frozenset[str] = frozenset({"openai", "anthropic"})
 _ROUNDING = 1e-9
 
@@ -32,8 +33,8 @@ class Call:
     """One call under way: what it costs at the most, until ``settle`` says what it did cost."""
 
     price: Price | None
+    most: Usage
     most_usd: float
-    most_tokens: int
 
     def cost_usd(self, usage: Usage, said_usd: float | None) -> float:
         """What the provider says, else by the price. A worker with neither counts as free, if there is no cap."""
@@ -65,8 +66,8 @@ class CostCap:
         self._under_way: list[Call] = []
         self._changed = asyncio.Condition()
 
-    def check_prices(self, specs: Sequence[WorkerSpec]) -> None:
-        """Raises: BadInput for a worker without a price where USD are to be counted."""
+    def check_workers(self, specs: Sequence[WorkerSpec]) -> None:
+        """Raises: BadInput for workers that could go beyond the cap: without a price, or a limit to their answers."""
         unpriced = [
             spec.name for spec in specs if self._price(spec) is None and spec.provider in ("openai", "anthropic")
         ]
@@ -75,6 +76,14 @@ class CostCap:
                 f"a cap of {self.max_usd:g} USD cannot be kept: no price is known of {', '.join(unpriced)}; give "
                 "usd_per_mtok in the pool file, or assumed_usd_per_mtok in the training's configuration"
             )
+        # The others have one of their own: Anthropic's interface demands it.
+        unlimited = [spec.name for spec in specs if spec.provider == "openai" and _limit(spec) is None]
+        if (self.max_usd is not None or self.max_tokens is not None) and unlimited:
+            raise BadInput(
+                f"a cap cannot be kept: nothing limits the answers of {', '.join(unlimited)}; give "
+                f"params = {{ max_tokens = {ASSUMED_OUTPUT_TOKENS} }} in the pool file, or max_completion_tokens where "
+                "the model calls it so"
+            )
 
     def _price(self, spec: WorkerSpec) -> Price | None:
         return spec.usd_per_mtok or (self._assumed_price if spec.provider in _PAID else None)
@@ -82,10 +91,9 @@ class CostCap:
     @asynccontextmanager
     async def call(self, spec: WorkerSpec, messages: Sequence[Message]) -> AsyncIterator[Call]:
         """Lets one call through, which ends with the context. Raises: CostCapReached instead."""
-        input_tokens, output_tokens = estimate_input_tokens(tuple(messages)), longest_answer(spec)
-        most = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
+        most = Usage(input_tokens=longest_question(messages), output_tokens=longest_answer(spec), estimated=True)
         price = self._price(spec)
-        call = Call(price, 0.0 if price is None else price.cost_usd(most), most.total_tokens)
+        call = Call(price, most, 0.0 if price is None else price.cost_usd(most))
         async with self._changed:
             while not self._fits(call):
                 if self.reached is None and not self._under_way:
@@ -112,7 +120,7 @@ class CostCap:
             return False
         calls = [*self._under_way, call]
         usd = self.usd + sum(each.most_usd for each in calls)
-        tokens = self.tokens + sum(each.most_tokens for each in calls)
+        tokens = self.tokens + sum(each.most.total_tokens for each in calls)
         return (self.max_usd is None or usd <= self.max_usd + _ROUNDING) and (
             self.max_tokens is None or tokens <= self.max_tokens
         )
@@ -122,7 +130,8 @@ class CostCap:
             spent = f"{self.usd:.4f} of {self.max_usd:g} USD are spent and the next call may cost {call.most_usd:.4f}"
             limit, option = "usd", "max_usd"
         else:
-            spent = f"{self.tokens} of {self.max_tokens} tokens are used and the next call may need {call.most_tokens}"
+            needed = call.most.total_tokens
+            spent = f"{self.tokens} of {self.max_tokens} tokens are used and the next call may need {needed}"
             limit, option = "tokens", "max_tokens"
         return CostCapReached(
             f"the training's cap on its workers is reached: {spent}. All finished rollouts are kept: raise {option} "
@@ -131,10 +140,16 @@ class CostCap:
         )
 
 
+def longest_question(messages: Sequence[Message]) -> int:
+    """The most tokens that messages can be: no tokenizer makes more of a text than it has bytes."""
+    return sum(len(message.content.encode("utf-8", "surrogatepass")) + _TURN_TOKENS for message in messages)
+
+
 def longest_answer(spec: WorkerSpec) -> int:
     """The most tokens that a worker is asked for in one answer."""
-    for name in _OUTPUT_LIMITS:
-        value = spec.params.get(name)
-        if isinstance(value, int) and value > 0:
-            return value
-    return ASSUMED_OUTPUT_TOKENS
+    return _limit(spec) or ASSUMED_OUTPUT_TOKENS
+
+
+def _limit(spec: WorkerSpec) -> int | None:
+    values = [spec.params.get(name) for name in _OUTPUT_LIMITS]
+    return max((value for value in values if isinstance(value, int) and value > 0), default=None)

@@ -20,7 +20,7 @@ from conductor_core.records import now
 from conductor_core.records.training import Ended, HeldOut, Iteration, Stage, Started, append, read_record
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.training import cold_start, grpo
-from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoint, rewrite, writing
+from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoint, plan_anew, writing
 from conductor_core.training.config import TrainingConfig
 from conductor_core.training.folder import WEIGHTS, begun_with, check_start, held, load, save, weights_sha256
 from conductor_core.training.recorder import Record, Show
@@ -130,16 +130,11 @@ def _open(config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start: s
 
 
 def _go_on(config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start: str) -> None:
-    """Writes into the first row what is planned now, and takes away the last: more stages may follow than before."""
-    record = read_record(out)
-    started = record.started
+    started = read_record(out).started
     if started is None or not _same(started, config):
         raise BadInput(f"{out} holds a training of another config or seed: go on with the one it was begun with")
     check_start(out, started.started_from, start)
-    wanted = {*stages, *(row.stage for row in record.iterations())}
-    planned = {stage: _planned(config, stage) for stage in config.stages if stage in wanted}
-    now = started.model_copy(update={"planned": planned, "started_from": start})
-    rewrite(out, [now, *(row for row in record.rows if not isinstance(row, Started | Ended))])
+    plan_anew(out, {stage: _planned(config, stage) for stage in config.stages}, stages, start)
 
 
 def _same(started: Started, config: TrainingConfig) -> bool:

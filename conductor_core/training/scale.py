@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate import PartialState
@@ -34,7 +34,7 @@ from conductor_core.records import now
 from conductor_core.records.training import Ended, Sample, Stage, append, read_record
 from conductor_core.settings import Settings
 from conductor_core.training.answer_cache import AnswerCache
-from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoint, writing
+from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoint, tell_space, writing
 from conductor_core.training.config import GrpoConfig, RecursionConfig, Reward, TrainingConfig
 from conductor_core.training.cost_cap import CostCap
 from conductor_core.training.figures import Judged, figures
@@ -51,6 +51,12 @@ ANSWERS = "answers.sqlite3"
 """File of the workers' answers, in the output folder."""
 
 PARENTS = "parents.json"
+
+_WITHOUT_EFFECT = ("constrained", "held_out", "taught", "taught_learning_rate", "guard_inner_share")
+
+
+class StageEnded(InspectorError):
+    """A stage is finished, and the next one needs a process of its own."""
 
 
 def train(
@@ -71,7 +77,7 @@ def train(
         start_from: model folder or hub id in place of the config's ``base``.
         sink: where the rollouts' runs are logged; None: nowhere.
 
-    Raises: BadInput; CostCapReached and WorkerPoolFailed, with everything finished kept for ``resume``.
+    Raises: BadInput; CostCapReached, WorkerPoolFailed and StageEnded, with everything finished kept for ``resume``.
     """
     scale, stages, start = _checked(config, stop_after, start_from)
     state = PartialState(cpu=config.device == "cpu", timeout=timedelta(seconds=scale.wait_for_workers_s))
@@ -91,6 +97,8 @@ def train(
                 state.wait_for_everyone()
                 from_folder = str(out / "stages" / stages[index - 1]) if index else start
                 _run_stage(config, scale, stages[:index], stage, from_folder, asked, out, main, show)
+                state.wait_for_everyone()
+                _leave(scale, stages[index:], on_main=main is not None)
             state.wait_for_everyone()
         if main is None:
             return Trained(out, "", stages[-1], 0.0, None, None)
@@ -107,8 +115,10 @@ def _checked(
 ) -> tuple[ScaleConfig, tuple[Stage, ...], str]:
     """The table ``scale``, the stages to run, and what to begin with. Raises: BadInput."""
     start = start_from or config.base
-    if config.scale is None or config.cold_start is not None or start is None:
-        raise BadInput(f"config {config.name} needs the table scale and a base model, and no cold start")
+    if config.scale is None or config.cold_start is not None:
+        raise BadInput(f"config {config.name} needs the table scale, and no cold start")
+    if start is None:
+        raise BadInput(f"config {config.name} names no base model: name one to begin with (--from)")
     stages = config.stages
     if stop_after is not None:
         if stop_after not in stages:
@@ -121,12 +131,36 @@ def _checked(
                 f'config {config.name}, {stage}: with the table scale, rollout is "trl", reward.kind is "sampled", a '
                 "step costs nothing and there is no guard"
             )
+        if ignored := _ignored(grpo):
+            raise BadInput(
+                f"config {config.name}, {stage}: with the table scale these have no effect, leave them out: "
+                f"{', '.join(ignored)}"
+            )
     if config.scale.vllm is not None and not is_vllm_available():
         raise BadInput(
             f"config {config.name} samples with vLLM, which is not installed here: docs/training-at-scale.md says how, "
             "and --dry-run shows every other part"
         )
     return config.scale, stages, start
+
+
+def _ignored(grpo: GrpoConfig) -> list[str]:
+    """What is set there, and nothing here looks at."""
+    fields = type(grpo).model_fields
+    ignored = [name for name in _WITHOUT_EFFECT if name in fields and getattr(grpo, name) != fields[name].default]
+    return ignored + (["pool.full_steps_share"] if grpo.pool.full_steps_share != 1.0 else [])
+
+
+def _leave(scale: ScaleConfig, stages: tuple[Stage, ...], *, on_main: bool) -> None:
+    """After the first of ``stages``: a process can hold vLLM once, and does so until its end. Raises: StageEnded."""
+    if len(stages) == 1 or scale.vllm is None or scale.vllm.mode != "colocate":
+        return
+    if not on_main:
+        raise SystemExit(0)
+    raise StageEnded(
+        f"{stages[0]} is finished; {stages[1]} needs processes of its own, for vLLM is in these until they end: start "
+        "the same command with --resume"
+    )
 
 
 @dataclass
@@ -160,9 +194,11 @@ def _opened(
     reward = None
     try:
         spent = cache.spent()
-        if spent.answered:
+        if spent.answered or spent.broken_off:
+            lost = f" and {spent.broken_off} calls that broke off, at their most" if spent.broken_off else ""
             show(
-                f"{spent.answered} answers of workers are kept from before, {spent.usd:.4f} USD, {spent.tokens} tokens"
+                f"{spent.answered} answers of workers are kept from before{lost}: {spent.usd:.4f} USD, "
+                f"{spent.tokens} tokens"
             )
         cap = CostCap(
             spent, max_usd=workers.max_usd, max_tokens=workers.max_tokens, assumed_price=workers.assumed_usd_per_mtok
@@ -298,6 +334,7 @@ def _run_stage(
         done = int(checkpoint.name.rpartition("-")[2]) // grpo.updates if checkpoint else -1
         drop_rows_after(out, before, stage, done)
         record.resume()
+        tell_space(work, sum(each.nbytes for each in cast("torch.nn.Module", trainer.model).parameters()), show)
         details = partial(_details, scorer, trainer)
         trainer.add_callback(Recorder(record, steps=grpo.updates, details=details, after=scorer.keep_samples))
     try:

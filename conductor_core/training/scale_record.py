@@ -13,13 +13,15 @@ from conductor_core.engine.pool import Pool
 from conductor_core.errors import BadInput
 from conductor_core.records import now
 from conductor_core.records.training import Stage, Started, append, read_record
-from conductor_core.training.checkpoint import writing
+from conductor_core.training.checkpoint import plan_anew, writing
 from conductor_core.training.config import TrainingConfig
 from conductor_core.training.folder import check_start
 from conductor_core.training.scale_config import WorkersConfig
 
 _MAY_CHANGE = frozenset(WorkersConfig.model_fields) - {"pool", "params", "inner_conductor"}
 """Settings of the workers that a resumed training may have otherwise: caps, patience, prices."""
+
+_MEMORY_AND_PATIENCE = ("gradient_checkpointing", "wait_for_workers_s")
 
 
 def begin_record(
@@ -32,6 +34,7 @@ def begin_record(
         if started is None or _essence(started.config) != _essence(asked):
             raise BadInput(f"{out} holds a training of another config or seed: go on with the one it was begun with")
         check_start(out, started.started_from, start)
+        plan_anew(out, {stage: config.grpo_of(stage).iterations for stage in config.stages}, stages, start)
         return
     row = Started(
         name=config.name,
@@ -52,8 +55,16 @@ def begin_record(
 def _essence(config: Mapping[str, Any]) -> Any:
     """The configuration without what may be changed on the way."""
     copied = json.loads(json.dumps(config))
-    workers = copied.get("scale", {}).get("workers", {})
-    copied.get("scale", {})["workers"] = {name: value for name, value in workers.items() if name not in _MAY_CHANGE}
+    scale = copied.get("scale") or {}
+    for name in _MEMORY_AND_PATIENCE:
+        scale.pop(name, None)
+    # Where and how vLLM runs; whether it samples is part of the loss, which is corrected for its rounding.
+    scale["vllm"] = scale.get("vllm") is not None
+    stages = [copied[stage] for stage in ("grpo", "recursion") if copied.get(stage)]
+    if all(each["loss"] != "bnpo" and not each["entropy_bonus"] for each in stages):
+        # Those two are means over the tokens of the rows at once; the other losses are the same however they are cut.
+        scale.pop("rows_per_device", None)
+    scale["workers"] = {name: each for name, each in scale.get("workers", {}).items() if name not in _MAY_CHANGE}
     return copied
 
 

@@ -165,6 +165,7 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
         path = self._kept_file(self.state.global_step)
         kept = _read_kept(path, prompt_ids)
         if self._all_have(kept is not None) and kept is not None:
+            self._update_server()
             _set_random(kept["random"])
             return kept["completions"], kept["logprobs"]
         sampled: tuple[Any, Any] = super()._generate_single_turn(prompt_ids, *args, **kwargs)  # type: ignore[no-untyped-call]
@@ -175,6 +176,12 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
             new.write_text(json.dumps(content))
             new.replace(path)
         return sampled
+
+    def _update_server(self) -> None:
+        """Gives vLLM's server the weights of the moment, as TRL does where it samples: it may plan inner rounds too."""
+        if self.use_vllm and self.vllm_mode == "server" and self.state.global_step != self._last_loaded_step:
+            self.vllm_generation.sync_weights()  # type: ignore[no-untyped-call]  # untyped in TRL
+            self._last_loaded_step = self.state.global_step
 
     def _all_have(self, one_has: bool) -> bool:
         """Whether every process has its part: sampling is done together, or not at all."""

@@ -23,7 +23,7 @@ from conductor_core.chat import Conductor, ParentPlan
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
-from conductor_core.errors import InspectorError, StoreError
+from conductor_core.errors import InspectorError, StoreError, WorkerRefused
 from conductor_core.evaluation.graders import grade
 from conductor_core.evaluation.tasks import Graded, Task
 from conductor_core.events import Event, EventSink, Limits
@@ -142,7 +142,7 @@ class WorkerReward:
         report: Callable[[str], None] = lambda line: None,
     ) -> None:
         """Raises: BadInput if the cap cannot be kept, StoreError."""
-        cap.check_prices(pool.specs)
+        cap.check_workers(pool.specs)
         self.pool, self.cache, self.cap = pool, cache, cap
         self._settings = settings.model_copy(update={"max_seconds": None, "max_tokens": None, "max_usd": None})
         self._engine = Engine(sink or NoLog(), self._settings)
@@ -241,6 +241,7 @@ class WorkerReward:
         """Carries out what can be. Raises: what stops the training, after all calls under way have ended."""
         self._in_a_row.clear()
         self._stop = None
+        self._calls.gone.clear()
         queue = deque(jobs)
 
         async def take() -> None:
@@ -311,21 +312,25 @@ class WorkerReward:
             self._stop = self._stop or self.cap.reached
             return None
         failed = [step for step in trace.walk() if step.status == "failed" and step.round is None]
-        if code == "WorkerRefused" and failed:
-            return await self._why_refused(job, failed[0])
+        refused = [step for step in failed if step.error_code == WorkerRefused.__name__]
+        if code == WorkerRefused.__name__ and refused:
+            return await self._why_refused(job, refused)
         for agent in {step.agent for step in failed}:
             self._in_a_row[agent] += 1
         job.failure = message
         return None
 
-    async def _why_refused(self, job: _Job, step: StepTrace) -> str | None:
-        """Refused: by a healthy worker it is this request's fault, otherwise the key or the model is gone for all."""
-        message = step.error or "refused"
-        health = await check_health(self.pool.workers[step.agent])
-        if health.ok:
-            return message
+    async def _why_refused(self, job: _Job, steps: Sequence[StepTrace]) -> str | None:
+        """Only what a healthy worker refuses is this request's fault; waiting brings back no key, credit or model."""
+        message = steps[0].error or "refused"
+        why = next((str(self._calls.gone[step.agent]) for step in steps if step.agent in self._calls.gone), None)
+        if why is None:
+            health = await check_health(self.pool.workers[steps[0].agent])
+            if health.ok:
+                return message
+            why = health.detail
         job.failure = message
-        self._stop = self._stop or WorkerPoolFailed(health.detail)
+        self._stop = self._stop or WorkerPoolFailed(why)
         return None
 
     def _failed(self, why: str, done: int, wanted: int) -> WorkerPoolFailed:

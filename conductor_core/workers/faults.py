@@ -35,6 +35,11 @@ _KEY_LIKE = re.compile(
 )
 _HTML = re.compile(r"<(?:!doctype|html|head|body|script|style|title|meta|div|h1|p)\b", re.IGNORECASE)
 _NO_QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
+_NO_CREDIT = re.compile(r"\bcredit balance\b|\binsufficient (?:credit|balance|funds)", re.IGNORECASE)
+"""Of a 400: Anthropic says so of an account without credit, under its code for any invalid request."""
+_FLAGGED = frozenset({"content_policy_violation", "refusal"})
+"""Under 403, as OpenRouter says them: a filter refused what was asked (https://openrouter.ai/docs/errors)."""
+_OF_REQUEST = frozenset({400, 413, 422})
 
 # Statuses that providers put into words in an error object: OpenAI's ``code`` and ``type``, Anthropic's ``type``
 # (https://docs.anthropic.com/en/api/errors).
@@ -97,8 +102,11 @@ def _quotable(text: str, secret: str | None) -> str:
 
 def _code_of(document: Any) -> str:
     found = document.get("error", document) if isinstance(document, dict) else None
-    words = [found.get(key) for key in ("code", "type")] if isinstance(found, dict) else []
-    return next((word for word in words if isinstance(word, str)), "")
+    if not isinstance(found, dict):
+        return ""
+    if isinstance(more := found.get("metadata"), dict) and "flagged_input" in more:
+        return "content_policy_violation"
+    return next((word for key in ("code", "type") if isinstance(word := found.get(key), str)), "")
 
 
 def _message_of(document: Any) -> str | None:
@@ -151,9 +159,11 @@ def from_status(spec: WorkerSpec, url: httpx2.URL, status: int, said: Said, wait
     """The error for an HTTP status, or for the status that an error object under 200 stands for."""
     quoted = f" ({said.text})" if said.text else ""
     where = _host(spec, url)
+    if status == 403 and said.code in _FLAGGED:
+        return WorkerRefused(f"{where} refused what was asked with 403{quoted}; reword the task", of_request=True)
     if status in (401, 403):
         return WorkerRefused(f"{where} refused the key with {status}{quoted}; {_key_hint(spec)}")
-    if status == 402 or said.code in _NO_QUOTA:
+    if status == 402 or said.code in _NO_QUOTA or (status == 400 and _NO_CREDIT.search(said.text)):
         return WorkerRefused(f"{where} wants to be paid first{quoted}; check the account's credit")
     if status == 404:
         return WorkerRefused(f"{where} knows no such model or path, 404{quoted}; check model and base_url")
@@ -168,7 +178,9 @@ def from_status(spec: WorkerSpec, url: httpx2.URL, status: int, said: Said, wait
         return WorkerFailed(f"{where} failed with {status}{quoted}; try again later", retry_after_s=wait_s)
     if 300 <= status < 400:
         return WorkerRefused(f"{where} redirects elsewhere, {status}, which is not followed; correct base_url")
-    return WorkerRefused(f"{where} rejected the request with {status}{quoted}; check model and params")
+    return WorkerRefused(
+        f"{where} rejected the request with {status}{quoted}; check model and params", of_request=status in _OF_REQUEST
+    )
 
 
 def from_error_object(spec: WorkerSpec, url: httpx2.URL, found: Any, secret: str | None) -> WorkerError:

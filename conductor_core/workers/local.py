@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, WorkerSpec
 from conductor_core.errors import PoolInvalid, WorkerOutputTooLarge, WorkerRefused
-from conductor_core.inference.errors import InferenceError
+from conductor_core.inference.errors import InferenceError, PromptTooLong
 from conductor_core.inference.generation import Done, Generation, Sampling
 from conductor_core.inference.shared import shared_model
 from conductor_core.workers.local_params import LocalParams, params_fault
@@ -58,7 +58,8 @@ class LocalWorker:
                     for chunk in thoughts.feed(piece):
                         yield chunk
         except InferenceError as error:
-            raise WorkerRefused(f"worker {self._spec.name}: {error}") from error
+            too_long = isinstance(error, PromptTooLong)
+            raise WorkerRefused(f"worker {self._spec.name}: {error}", of_request=too_long) from error
 
     async def aclose(self) -> None:
         """Nothing to release: the model stays with the process, for all who share it."""

@@ -124,8 +124,11 @@ class ChatReader:
         raise ValueError("content that is no text")
 
     def _read_usage(self, usage: Mapping[str, Any]) -> None:
-        given, made = usage.get("prompt_tokens"), usage.get("completion_tokens")
+        given, made, both = (usage.get(f"{name}_tokens") for name in ("prompt", "completion", "total"))
         if is_count(given) and is_count(made):
+            if is_count(both):
+                # Google leaves thinking out of completion_tokens and puts it into the total alone.
+                made = max(made, both - given)
             self._usage = Usage(input_tokens=given, output_tokens=made)
         cost = usage.get("cost")
         if isinstance(cost, int | float) and not isinstance(cost, bool) and math.isfinite(cost) and cost >= 0:

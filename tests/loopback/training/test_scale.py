@@ -35,10 +35,10 @@ name = "{name}"
 provider = "openai"
 model = "{name}"
 base_url = "{url}"
-usd_per_mtok = {{ input = 1000.0, output = 1000.0 }}
+usd_per_mtok = {{ input = 10.0, output = 3310.0 }}
 params = {{ max_tokens = 3 }}
 """
-CALL_USD = 10 * 1000.0 / 1e6
+CALL_USD = (7 * 10.0 + 3 * 3310.0) / 1e6
 """Of one answer: 7 tokens in and 3 out."""
 
 
@@ -185,13 +185,13 @@ def test_a_training_whose_workers_fail_goes_on_to_the_same_curve(
 def test_the_cost_cap_stops_a_training_and_a_higher_one_lets_it_go_on(
     provider: ScriptedProvider, train: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # The most that a call may cost is for its question, by estimate some 40 tokens, and an answer of 3.
-    assert train(tmp_path, "--max-usd", "0.15") == 1
+    # The most that a call may cost is for its question, a token for each byte, and an answer of 3.
+    assert train(tmp_path, "--max-usd", "0.03") == 1
     assert "raise max_usd and start the same command with --resume" in capsys.readouterr().err
     cache = AnswerCache(tmp_path / "answers.sqlite3")
     spent = cache.spent()
     cache.close()
-    assert spent.usd <= 0.15
+    assert 0 < spent.usd <= 0.03
     assert spent.usd == pytest.approx(CALL_USD * len(provider.completions))
     assert train(tmp_path, "--resume", "--max-usd", "100") == 0
     assert len(questions(provider)) == len(set(questions(provider)))

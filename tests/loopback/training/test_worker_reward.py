@@ -195,6 +195,22 @@ def test_a_refused_key_stops_at_once(provider: ScriptedProvider, opened: Opened)
         assert len(other.completions) == 1
 
 
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 429, 400])
+def test_without_credit_key_or_model_nothing_is_taken_for_a_wrong_answer(
+    provider: ScriptedProvider, opened: Opened, status: int
+) -> None:
+    # The list of models stays reachable without credit, and at some providers without a key.
+    said = {429: {"code": "insufficient_quota"}, 400: {"message": "Your credit balance is too low"}}
+    provider.always(error(status, {"error": {"message": "no"} | said.get(status, {})}))
+    asked = rollouts(*(one_step(f"Solve {n}") for n in range(9)))
+    reward = opened(patience=Patience(concurrency=1, pauses=5, pause_s=60))
+    with pytest.raises(WorkerPoolFailed, match=r"worker alpha.*0 of 9 workflows"):
+        reward.score(asked)
+    assert len(provider.completions) == 1
+    provider.always(lambda call: Answer("42"))
+    assert {each.reward for each in opened().score(asked)} == {1.0}
+
+
 def test_one_refused_request_is_a_wrong_answer(provider: ScriptedProvider, opened: Opened) -> None:
     provider.always(lambda call: error(400) if "Bad" in call.messages[-1]["content"] else Answer("42"))
     scored = opened().score(rollouts(one_step("Bad"), one_step("Good")))
@@ -218,14 +234,25 @@ def test_the_cost_cap_stops_cleanly_and_a_higher_one_goes_on(provider: ScriptedP
     assert higher.cache.spent().usd == pytest.approx(10 * CALL_USD)
 
 
-def test_calls_that_broke_off_count_toward_the_cap(provider: ScriptedProvider, opened: Opened) -> None:
-    provider.then(cut_after("A long half of an answer.")).always(lambda call: Answer("42"))
-    reward = opened()
+@pytest.mark.parametrize("broken", [cut_after("Half"), Reply([Hang()]), error(504)], ids=["cut", "hang", "504"])
+def test_calls_that_broke_off_count_at_their_most(provider: ScriptedProvider, opened: Opened, broken: Reply) -> None:
+    provider.then(broken).always(lambda call: Answer("42"))
+    reward = opened(worker={"timeout_s": 0.5, "params": {"max_tokens": 1000}})
     assert reward.score(rollouts(one_step("Solve")))[0].reward == 1.0
     spent = reward.cache.spent()
     assert (spent.answered, spent.broken_off) == (1, 1)
-    assert spent.usd > CALL_USD
+    assert spent.usd > CALL_USD + 1000 * 10.0 / 1e6
     assert reward.cap.usd == pytest.approx(spent.usd)
+
+
+def test_calls_that_never_were_answered_cost_nothing(provider: ScriptedProvider, opened: Opened) -> None:
+    provider.then(error(500), error(429, retry_after="0")).always(lambda call: Answer("42"))
+    reward = opened(settings=quick_settings(step_attempts=3))
+    assert reward.score(rollouts(one_step("Solve")))[0].reward == 1.0
+    spent = reward.cache.spent()
+    assert (spent.answered, spent.broken_off) == (1, 0)
+    assert spent.usd == pytest.approx(CALL_USD)
+    assert reward.cap.usd == pytest.approx(CALL_USD)
 
 
 def test_concurrency_is_bounded(provider: ScriptedProvider, opened: Opened) -> None:

@@ -47,6 +47,7 @@ async def test_a_status_becomes_an_error(
     assert caught.retryable == (kind is not WorkerRefused)
     assert str(status) in str(caught) or status == 402
     assert len(provider.calls) == 1
+    assert not isinstance(caught, WorkerRefused) or caught.of_request == (status in (400, 413, 422))
 
 
 async def test_401_names_the_variable_and_never_the_key(
@@ -119,7 +120,30 @@ async def test_a_senseless_retry_after_is_ignored(provider: ScriptedProvider, va
     assert caught.retry_after_s is None
 
 
-async def test_an_empty_purse_is_not_a_rate_limit(provider: ScriptedProvider) -> None:
-    provider.then(error(429, {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}))
+ANTHROPICS = "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade"
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        error(429, {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}),
+        error(400, {"type": "error", "error": {"type": "invalid_request_error", "message": ANTHROPICS}}),
+        error(400, {"error": {"message": "Billing hard limit reached", "code": "billing_hard_limit_reached"}}),
+    ],
+    ids=["quota", "credit", "hard limit"],
+)
+async def test_an_empty_purse_is_no_rate_limit_and_no_bad_request(provider: ScriptedProvider, refused: Reply) -> None:
+    provider.then(refused)
     caught, _ = await fails(provider.spec(), WorkerRefused)
     assert "paid" in str(caught)
+    assert isinstance(caught, WorkerRefused)
+    assert not caught.of_request
+
+
+async def test_a_filter_refuses_what_was_asked_and_no_key(provider: ScriptedProvider) -> None:
+    metadata = {"reasons": ["violence"], "flagged_input": "What", "provider_name": "scripted"}
+    provider.then(error(403, {"error": {"code": 403, "message": "Your input was flagged", "metadata": metadata}}))
+    caught, _ = await fails(provider.spec(), WorkerRefused)
+    assert "refused what was asked with 403 (Your input was flagged)" in str(caught)
+    assert isinstance(caught, WorkerRefused)
+    assert caught.of_request

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from conductor_core.chat import Message, Price, Usage, WorkerSpec
 from conductor_core.errors import BadInput, LimitReached
 from conductor_core.training.answer_cache import Spent
-from conductor_core.training.cost_cap import CostCap, CostCapReached, longest_answer
+from conductor_core.training.cost_cap import CostCap, CostCapReached, longest_answer, longest_question
 
-MESSAGES = (Message(role="user", content="x" * 24),)  # 6 tokens and 4 for the turn
+MESSAGES = (Message(role="user", content="x" * 24),)  # at the most 24 tokens and 16 for the turn
 DEAR = WorkerSpec(
     name="dear",
     provider="openai",
     model="m",
-    usd_per_mtok=Price(input=100_000.0, output=1_000_000.0),
+    usd_per_mtok=Price(input=25_000.0, output=1_000_000.0),
     params={"max_tokens": 2},
 )
 """One call costs 1 USD for the question and at the most 2 for the answer."""
@@ -23,7 +23,7 @@ DEAR = WorkerSpec(
 async def call(cap: CostCap, output_tokens: int, *, spec: WorkerSpec = DEAR) -> None:
     async with cap.call(spec, MESSAGES) as one:
         await asyncio.sleep(0)
-        usage = Usage(input_tokens=10, output_tokens=output_tokens)
+        usage = Usage(input_tokens=40, output_tokens=output_tokens)
         cap.add(usage, one.cost_usd(usage, None))
 
 
@@ -39,9 +39,9 @@ async def test_a_call_that_may_go_beyond_the_cap_is_not_made() -> None:
 
 
 async def test_tokens_are_capped_too() -> None:
-    cap = CostCap(Spent(tokens=90), max_tokens=102)
+    cap = CostCap(Spent(tokens=90), max_tokens=132)
     await call(cap, 1)
-    with pytest.raises(CostCapReached, match=r"101 of 102 tokens are used and the next call may need 12.*max_tokens"):
+    with pytest.raises(CostCapReached, match=r"131 of 132 tokens are used and the next call may need 42.*max_tokens"):
         await call(cap, 1)
 
 
@@ -68,22 +68,38 @@ def test_the_cap_holds_however_many_calls_are_under_way(outputs: list[int], max_
 
 
 def test_a_cap_in_usd_needs_prices() -> None:
-    free = WorkerSpec(name="unknown", provider="openai", model="m")
+    free = WorkerSpec(name="unknown", provider="openai", model="m", params={"max_tokens": 2})
     local = WorkerSpec(name="ours", provider="local", model="m")
     with pytest.raises(BadInput, match=r"no price is known of unknown; give usd_per_mtok"):
-        CostCap(Spent(), max_usd=1.0).check_prices([DEAR, free, local])
-    CostCap(Spent(), max_tokens=1).check_prices([free])
-    CostCap(Spent(), max_usd=1.0, assumed_price=Price(input=1, output=1)).check_prices([free])
+        CostCap(Spent(), max_usd=1.0).check_workers([DEAR, free, local])
+    CostCap(Spent(), max_tokens=1).check_workers([free])
+    CostCap(Spent(), max_usd=1.0, assumed_price=Price(input=1, output=1)).check_workers([free])
+
+
+def test_a_cap_needs_answers_that_are_limited() -> None:
+    unlimited = DEAR.model_copy(update={"name": "unlimited", "params": {"max_output_tokens": 9, "max_tokens": "9"}})
+    anthropic = unlimited.model_copy(update={"provider": "anthropic"})  # the interface demands a limit
+    for cap in (CostCap(Spent(), max_usd=1.0), CostCap(Spent(), max_tokens=10)):
+        with pytest.raises(BadInput, match=r"the answers of unlimited; give params = \{ max_tokens = 4096"):
+            cap.check_workers([DEAR, unlimited, anthropic])
+        cap.check_workers([DEAR, anthropic])
+    CostCap(Spent()).check_workers([unlimited])
+
+
+def test_a_question_is_never_longer_than_what_is_reserved_for_it() -> None:
+    two = (Message(role="user", content="数学"), Message(role="user", content="x{y}"))
+    assert longest_question(two) == 6 + 4 + 2 * 16
 
 
 async def test_what_the_provider_says_counts_before_the_price() -> None:
     cap = CostCap(Spent(), max_usd=10.0)
     async with cap.call(DEAR, MESSAGES) as one:
-        assert one.cost_usd(Usage(input_tokens=10), 0.125) == 0.125
-        assert one.cost_usd(Usage(input_tokens=10), None) == pytest.approx(1.0)
+        assert one.cost_usd(Usage(input_tokens=40), 0.125) == 0.125
+        assert one.cost_usd(Usage(input_tokens=40), None) == pytest.approx(1.0)
 
 
 def test_the_longest_answer_is_what_the_worker_is_asked_for() -> None:
     assert longest_answer(DEAR) == 2
     assert longest_answer(DEAR.model_copy(update={"params": {"max_completion_tokens": 7}})) == 7
+    assert longest_answer(DEAR.model_copy(update={"params": {"max_tokens": 5, "max_completion_tokens": 7}})) == 7
     assert longest_answer(DEAR.model_copy(update={"params": {}})) == 4096

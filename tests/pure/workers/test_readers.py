@@ -117,6 +117,13 @@ def test_usage_in_every_event_counts_once_and_the_last_stands() -> None:
     assert reader.finished().usage == Usage(input_tokens=5, output_tokens=3)
 
 
+@pytest.mark.parametrize(("made", "total", "counted"), [(3, 105, 96), (96, 105, 96), (3, None, 3), (3, 5, 3)])
+def test_thinking_that_is_in_the_total_alone_was_written_too(made: int, total: int | None, counted: int) -> None:
+    reader = ChatReader()
+    reader.feed(delta("x") | {"usage": {"prompt_tokens": 9, "completion_tokens": made, "total_tokens": total}})
+    assert reader.finished().usage == Usage(input_tokens=9, output_tokens=counted)
+
+
 @pytest.mark.parametrize(
     "usage",
     [
