@@ -39,7 +39,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     Example(
         "Plan · solve · verify",
-        "A train leaves at 10:05 and covers 210 km at 84 km/h, waits 12 minutes, then covers 95 km at 76 km/h. When "
+        "A train leaves at 09:40 and covers 210 km at 84 km/h, waits 18 minutes, then covers 95 km at 76 km/h. When "
         "does it arrive? "
         "Check the result independently.",
         "mixed",
