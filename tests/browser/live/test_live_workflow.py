@@ -10,7 +10,7 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 from conductor_core.errors import StoreFull
 from conductor_core.trace import fold
 from pages.components.live_view import LiveView
-from tests.browser.conftest import PATIENCE_MS, App
+from tests.browser.conftest import App
 
 OpenPage = Callable[..., Page]
 StartRun = Callable[..., str]
@@ -26,11 +26,6 @@ CARD_CENTRES = """
   return { painted, left: box.left, top: box.top, width: box.width, height: box.height }
 }
 """
-
-
-@pytest.fixture(autouse=True)
-def _patience() -> None:
-    expect.set_options(timeout=PATIENCE_MS)
 
 
 def test_a_run_streams_and_ends_with_its_answer(app: App, open_page: OpenPage, start_run: StartRun) -> None:

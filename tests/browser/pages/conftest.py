@@ -13,7 +13,7 @@ from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import AccessList, Step, Workflow
 from storage import Store
-from tests.browser.conftest import PATIENCE_MS, App
+from tests.browser.conftest import App
 
 TASK = (
     "A train leaves at 09:40 and covers 210 km at 84 km/h, waits 12 minutes, then covers 95 km at 76 km/h. When does "
@@ -28,11 +28,6 @@ PLAN: tuple[tuple[str, str, AccessList], ...] = (
 )
 
 Make = Callable[..., RunTrace]
-
-
-@pytest.fixture(autouse=True)
-def _patience() -> None:
-    expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ def test_the_question_is_found_in_a_granted_turn() -> None:
         ]
     )
     assert view.task is not None
-    assert view.task.answer == "14:02"
+    assert view.task.answer == "13:43"
     assert view.plan is None
 
 
