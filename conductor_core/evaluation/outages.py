@@ -3,14 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from conductor_core.errors import (
-    WorkerFailed,
-    WorkerRateLimited,
-    WorkerRefused,
-    WorkerStreamCut,
-    WorkerTimedOut,
-    WorkerUnreachable,
-)
+from conductor_core.errors import WorkerError, WorkerOutputTooLarge
 from conductor_core.evaluation.outcome import error_code
 from conductor_core.records.evaluation import Outcome
 from conductor_core.trace import RunTrace
@@ -18,12 +11,7 @@ from conductor_core.trace import RunTrace
 FAILURES_IN_A_ROW = 3
 """After so many different tasks, with no answer between, nothing more is asked of a worker."""
 
-_AT_A_WORKER = frozenset(
-    each.__name__
-    for each in (
-        WorkerUnreachable, WorkerTimedOut, WorkerRateLimited, WorkerFailed, WorkerStreamCut, WorkerRefused,
-    )
-)  # fmt: skip
+_AT_A_WORKER = frozenset(each.__name__ for each in WorkerError.__subclasses__() if each is not WorkerOutputTooLarge)
 
 
 def failed_at_a_worker(done: RunTrace | Outcome) -> bool:
