@@ -6,6 +6,7 @@ what it writes.
 """
 
 import json
+import logging
 import os
 import secrets
 import selectors
@@ -22,6 +23,8 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
+
+log = logging.getLogger(__name__)
 
 Mode = Literal["script", "check", "unittest", "calls"]
 Layer = Literal["namespaces", "Landlock", "seccomp", "audit hook"]
@@ -277,7 +280,7 @@ def _remove(folder: Path) -> None:
                 os.rename(entry, folders[-1])
         for place in reversed(folders):
             place.rmdir()
-    except OSError:
+    except OSError as error:
         # A process that outlived the program, where no namespace holds it, still writes here. No answer's mark depends
         # on it, and the system clears its folder of temporary files.
-        return
+        log.warning("%s, a graded program's folder, could not be removed: %s", folder, error)
