@@ -26,4 +26,5 @@ EXPOSE 8501
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8501/_stcore/health', timeout=4)"]
 # Inside the container it must listen on all interfaces; publish the port on 127.0.0.1 as above.
+# Published under a name, as behind a reverse proxy: docker run -e CONDUCTOR_ALLOWED_HOSTS=NAME ...
 CMD ["streamlit", "run", "app.py", "--server.address=0.0.0.0", "--server.port=8501"]

@@ -4,11 +4,15 @@ Each field can be set by an environment variable: ``CONDUCTOR_`` and the field's
 (``CONDUCTOR_MAX_STEPS=8``); the database also by ``DATABASE_URL``. A test keeps ``docs/settings.md`` in step.
 """
 
+import re
 from pathlib import Path
+from typing import Annotated
 
 import platformdirs
-from pydantic import AliasChoices, Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AliasChoices, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+_HOST_NAME = re.compile(r"(?!-)[0-9a-z_-]+(?:\.[0-9a-z_-]+)*")
 
 
 def _default_data_folder() -> Path:
@@ -31,6 +35,11 @@ class Settings(BaseSettings):
     )
     conductor: str = Field("tiny", description="Conductor used when none is named: tiny, folder, hub id or URL#MODEL.")
     pool: str = Field("rehearsal", description="Pool used when none is named: rehearsal, paper or a TOML file.")
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Host names, with commas, that the pages are served under beside `localhost` and IP addresses, as "
+        "behind a reverse proxy (which must pass `Host` on). Any other name is refused: a foreign page could have it.",
+    )
     warm_up: bool = Field(True, description="Load a local default Conductor when the first page is opened.")
     seed: int = Field(0, description="Seed of the rehearsal workers and of sampled decoding.")
 
@@ -55,6 +64,20 @@ class Settings(BaseSettings):
     )
     rehearsal_tokens_per_s: float = Field(40.0, ge=0, description="Pace of the simulated workers; 0: at once.")
 
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _read_hosts(cls, given: object) -> object:
+        """Raises: ValueError, which names what is no host name."""
+        if not isinstance(given, str):
+            return given
+        names = [name.strip().lower().removesuffix(".") for name in given.split(",") if name.strip()]
+        for name in names:
+            if not _HOST_NAME.fullmatch(name):
+                raise ValueError(
+                    f"{name!r} is no host name; give names alone, as in `inspector.example, inspector.lan`"
+                )
+        return tuple(names)
+
     @property
     def resolved_database_url(self) -> str:
         """The database's URL, the default file included."""
@@ -66,4 +89,5 @@ def setting_fault(error: ValidationError) -> str:
     first = error.errors()[0]
     name = str(first["loc"][0]) if first["loc"] else "a setting"
     variable = name if name.isupper() else f"CONDUCTOR_{name.upper()}"
-    return f"the environment variable {variable} cannot be used: {first['msg']}; correct it or unset it"
+    said = first["msg"].removeprefix("Value error, ")
+    return f"the environment variable {variable} cannot be used: {said}; correct it or unset it"

@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from conductor_core.errors import StoreError, UnknownRun
 from pages.components.live_view import LiveView
-from pages.components.security import ContentSecurityPolicy, SameOrigin
+from pages.components.security import ContentSecurityPolicy, OwnPagesOnly
 from pages.components.session import OneLineStartFault, current
 from storage import Store
 
@@ -124,4 +124,8 @@ ROUTES: list[BaseRoute] = [
     Route("/api/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
     Route("/api/plotly.js", plotly_js),
 ]
-MIDDLEWARE = [Middleware(OneLineStartFault), Middleware(SameOrigin), Middleware(ContentSecurityPolicy)]
+MIDDLEWARE = [
+    Middleware(OneLineStartFault),
+    Middleware(ContentSecurityPolicy),
+    Middleware(OwnPagesOnly, names=lambda: current().settings.allowed_hosts),
+]

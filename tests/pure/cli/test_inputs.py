@@ -71,11 +71,27 @@ def test_a_file_that_is_far_too_large(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value"), [("CONDUCTOR_MAX_STEPS", "many"), ("CONDUCTOR_MAX_USD", "-1"), ("CONDUCTOR_MAX_DEPTH", "99")]
+    ("variable", "value"),
+    [
+        ("CONDUCTOR_MAX_STEPS", "many"),
+        ("CONDUCTOR_MAX_USD", "-1"),
+        ("CONDUCTOR_MAX_DEPTH", "99"),
+        ("CONDUCTOR_ALLOWED_HOSTS", "https://inspector.example"),
+        ("CONDUCTOR_ALLOWED_HOSTS", "inspector.lan, *.example"),
+        ("CONDUCTOR_ALLOWED_HOSTS", "inspector.lan:8501"),
+    ],
 )
 def test_a_bad_setting_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(BadInput, match=f"environment variable {variable} cannot be used: .*; correct it or unset it"):
+        inputs.read_settings()
+
+
+def test_host_names_are_read_as_browsers_send_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONDUCTOR_ALLOWED_HOSTS", " Inspector.Example, inspector.lan.,,")
+    assert inputs.read_settings().allowed_hosts == ("inspector.example", "inspector.lan")
+    monkeypatch.setenv("CONDUCTOR_ALLOWED_HOSTS", "https://inspector.example")
+    with pytest.raises(BadInput, match=r"cannot be used: 'https://inspector.example' is no host name"):
         inputs.read_settings()
 
 

@@ -3,29 +3,7 @@ from collections.abc import Iterable
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from pages.components.security import CONTENT_SECURITY_POLICY, ContentSecurityPolicy, SameOrigin, allowed
-
-
-@pytest.mark.parametrize(
-    ("origin", "host", "served_name", "answer"),
-    [
-        (None, "127.0.0.1:8501", None, True),
-        ("http://127.0.0.1:8501", "127.0.0.1:8501", None, True),
-        ("http://localhost:8501", "localhost:8501", None, True),
-        ("http://[::1]:8501", "[::1]:8501", None, True),
-        ("http://evil.example", "127.0.0.1:8501", None, False),
-        ("http://127.0.0.1:9999", "127.0.0.1:8501", None, False),
-        ("null", "127.0.0.1:8501", None, False),
-        # DNS rebinding: the foreign page's own name resolves to this machine.
-        ("http://evil.example:8501", "evil.example:8501", None, False),
-        ("https://inspector.example", "inspector.example", "inspector.example", True),
-        ("http://127.0.0.1:8501", None, None, False),
-    ],
-)
-def test_only_the_page_itself_may_call(
-    origin: str | None, host: str | None, served_name: str | None, answer: bool
-) -> None:
-    assert allowed(origin, host, served_name) is answer
+from pages.components.security import CONTENT_SECURITY_POLICY, ContentSecurityPolicy, OwnPagesOnly
 
 
 async def _inner(scope: Scope, receive: Receive, send: Send) -> None:
@@ -37,7 +15,7 @@ async def _inner(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _call(
-    app: ContentSecurityPolicy | SameOrigin, kind: str, path: str, headers: Iterable[tuple[bytes, bytes]]
+    app: ContentSecurityPolicy | OwnPagesOnly, kind: str, path: str, headers: Iterable[tuple[bytes, bytes]]
 ) -> list[Message]:
     sent: list[Message] = []
 
@@ -75,12 +53,39 @@ def test_a_script_that_is_not_streamlits_own_is_not_run() -> None:
     assert "unsafe" not in scripts
 
 
-async def test_a_foreign_page_is_refused_on_our_routes_only() -> None:
-    assert (await _call(SameOrigin(_inner), "http", "/api/runs/x/cancel", FOREIGN))[0]["status"] == 403
-    assert (await _call(SameOrigin(_inner), "websocket", "/api/runs/x/live", FOREIGN))[0]["code"] == 4403
-    assert (await _call(SameOrigin(_inner), "http", "/_stcore/health", FOREIGN))[0]["status"] == 200
+# The whole table of hosts, origins and paths is tests/loopback/routes/test_door.py.
+@pytest.mark.parametrize("path", ["/", "/_stcore/stream", "/api/runs/x/live"])
+async def test_a_foreign_page_is_refused_and_our_own_answered(path: str) -> None:
+    door = OwnPagesOnly(_inner, names=lambda: ("inspector.example",))
+    assert (await _call(door, "http", path, FOREIGN))[0]["status"] == 403
+    assert (await _call(door, "websocket", path, FOREIGN))[0]["type"] == "websocket.close"
+    assert (await _call(door, "http", path, OWN))[0]["status"] == 200
+    assert (await _call(door, "websocket", path, OWN))[0]["type"] == "websocket.accept"
 
 
-async def test_our_own_page_is_answered() -> None:
-    assert (await _call(SameOrigin(_inner), "http", "/api/runs/x/cancel", OWN))[0]["status"] == 200
-    assert (await _call(SameOrigin(_inner), "websocket", "/api/runs/x/live", OWN))[0]["type"] == "websocket.accept"
+async def test_an_unknown_name_is_told_the_setting() -> None:
+    door = OwnPagesOnly(_inner, names=lambda: ())
+    start, body = await _call(door, "http", "/", [(b"host", b"inspector.example")])
+    assert start["status"] == 403
+    assert b"CONDUCTOR_ALLOWED_HOSTS" in body["body"]
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        (b"inspector.example:443", b"https://inspector.example"),
+        (b"LOCALHOST:8501", b"http://localhost:8501"),
+        (b"localhost:8501", b"http://localhost.:8501"),
+    ],
+)
+async def test_what_is_passed_on_is_the_same_as_text(host: bytes, origin: bytes) -> None:
+    seen: list[dict[bytes, bytes]] = []
+
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(dict(scope["headers"]))
+
+    door = OwnPagesOnly(inner, names=lambda: ("inspector.example",))
+    await _call(door, "websocket", "/_stcore/stream", [(b"host", host), (b"origin", origin)])
+    (headers,) = seen
+    assert headers[b"host"] == host
+    assert headers[b"origin"].split(b"://")[1] == host
