@@ -6,7 +6,6 @@ import functools
 import gc
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from pathlib import Path
@@ -27,7 +26,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REMEMBERED_RUNS = 64
-"""Ended runs whose result is kept in memory for ``wait`` and ``error``; older ones are in the store."""
+"""Results that stay in memory for ``wait`` and ``error`` once they have been given; older ones are in the store."""
 
 
 @functools.cache
@@ -50,14 +49,18 @@ class EngineHost:
     opened once and shared.
     """
 
-    def __init__(self, sink: EventSink, settings: Settings) -> None:
+    def __init__(self, sink: EventSink, settings: Settings, *, awaited: bool = True) -> None:
+        """``awaited``: each run's result is kept until ``wait`` has given it. False where nobody waits, as in the app:
+        then only the last results are kept."""
         _collect_less()
+        self._awaited = awaited
         self._settings = settings
         self._engine = Engine(sink, settings)
         self._loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._results: OrderedDict[str, Future[RunTrace]] = OrderedDict()
+        self._results: dict[str, Future[RunTrace]] = {}
+        self._given: dict[str, None] = {}
         self._pools: dict[tuple[object, ...], Pool] = {}
         self._conductors: dict[str, asyncio.Task[Conductor]] = {}
         self._warming: dict[str, asyncio.Task[None]] = {}
@@ -89,10 +92,16 @@ class EngineHost:
     def wait(self, run_id: str, timeout_s: float | None = None) -> RunTrace:
         """Blocks until the run has ended and gives its trace.
 
-        Raises: UnknownRun for a run that this host did not start (or has forgotten), TimeoutError, StoreError if the
-            log failed and the run stopped for that.
+        Raises: UnknownRun for a run that this host did not start, or whose result it gave long ago; TimeoutError;
+            StoreError if the log failed and the run stopped for that.
         """
-        return self._result(run_id).result(timeout_s)
+        result = self._result(run_id)
+        try:
+            return result.result(timeout_s)
+        finally:
+            if result.done():
+                with self._lock:
+                    self._forget_in_time(run_id)
 
     def error(self, run_id: str) -> InspectorError | None:
         """What stopped a run without its end being written, if that happened. Raises: UnknownRun."""
@@ -144,6 +153,14 @@ class EngineHost:
                 raise UnknownRun(f"no run {run_id} was started here")
             return self._results[run_id]
 
+    def _forget_in_time(self, run_id: str) -> None:
+        """The result of ``run_id`` need not be kept for much longer. Call it with the lock held."""
+        self._given[run_id] = None
+        if len(self._given) > REMEMBERED_RUNS:
+            oldest = next(iter(self._given))
+            del self._given[oldest]
+            self._results.pop(oldest, None)
+
     async def _start(self, request: RunRequest, conductor_ref: str | None, pool_ref: str | PoolInfo) -> str:
         task = asyncio.current_task()
         if task is not None:
@@ -154,11 +171,6 @@ class EngineHost:
         execution = await self._engine.create(request, conductor, pool)
         with self._lock:
             self._results[execution.run_id] = Future()
-            while len(self._results) > REMEMBERED_RUNS + len(self._running):
-                oldest = next(iter(self._results))
-                if oldest in self._running:
-                    break
-                del self._results[oldest]
             self._running[execution.run_id] = self._loop.create_task(self._carry_out(execution))
         return execution.run_id
 
@@ -174,6 +186,8 @@ class EngineHost:
         with self._lock:
             del self._running[execution.run_id]
             result = self._results[execution.run_id]
+            if not self._awaited:
+                self._forget_in_time(execution.run_id)
         if error is None:
             result.set_result(execution.trace)
         else:

@@ -48,7 +48,7 @@ def open_session(settings: Settings) -> Session:
     except BaseException:
         store.close()
         raise
-    return Session(settings, store, EngineHost(store.log, settings))
+    return Session(settings, store, EngineHost(store.log, settings, awaited=False))
 
 
 @asynccontextmanager

@@ -221,6 +221,25 @@ def test_a_rerun_takes_the_pool_as_recorded(host: EngineHost) -> None:
     assert again.answer == first.answer
 
 
+def test_a_result_is_kept_until_it_has_been_waited_for(host: EngineHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_module, "REMEMBERED_RUNS", 2)
+    ids = [host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal") for _ in range(6)]
+    eventually(lambda: not host.active())
+    ids.append(host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal"))
+    assert [host.wait(run_id, 10).run_id for run_id in ids] == ids
+
+
+def test_where_nobody_waits_only_the_last_results_are_kept(sink: MemorySink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_module, "REMEMBERED_RUNS", 2)
+    host = EngineHost(sink, Settings(), awaited=False)
+    ids = [host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal") for _ in range(4)]
+    eventually(lambda: not host.active())
+    remembered = [run_id for run_id in ids if run_id in host._results]
+    assert len(remembered) == 2
+    assert host.error(remembered[0]) is None
+    host.close()
+
+
 def test_only_so_many_ended_runs_are_remembered(host: EngineHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_module, "REMEMBERED_RUNS", 2)
     ids = []
