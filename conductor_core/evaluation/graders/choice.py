@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 from string import ascii_uppercase
 
+from conductor_core.answers.final_answer import boxed, last_line, tail
 from conductor_core.errors import BadInput
 from conductor_core.evaluation.graders.exact import normal
-from conductor_core.evaluation.graders.final_answer import boxed, last_line, tail
 from conductor_core.evaluation.tasks import Graded, Task
 
 # Runs are possessive (``*+``): where two may share one, a match that fails would try every way to split it.

@@ -4,8 +4,8 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+from conductor_core.answers.final_answer import bold, last_line, last_paragraph, stated, tail
 from conductor_core.errors import BadInput
-from conductor_core.evaluation.graders.final_answer import bold, last_line, last_paragraph, stated, tail
 from conductor_core.evaluation.tasks import Graded, Task
 
 _WRAPPING = " \t\n\"'`*_$.,;:!“”‘’"

@@ -1,44 +1,11 @@
 """Code out of a model's answer."""
 
 import ast
-import re
-from dataclasses import dataclass
 
-from conductor_core.evaluation.graders.final_answer import tail
+from conductor_core.answers.final_answer import fenced_blocks, tail
 
-_FENCE = re.compile(r"^[ \t]{0,12}(?P<ticks>`{3,}+|~{3,}+)[ \t]*+(?P<language>[^\n`]*+)$")
 _PYTHON = frozenset(("python", "python3", "py", "py3", "pycon"))
 _UNMARKED = frozenset(("", "plaintext", "text", "code"))
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block. ``closed`` is False for one whose end is missing: an answer that was cut."""
-
-    language: str
-    code: str
-    closed: bool
-
-
-def fenced_blocks(text: str) -> list[Block]:
-    """The blocks of a Markdown text in order. The indentation of the fence is taken off the lines."""
-    blocks: list[Block] = []
-    fence, language, indent, lines = "", "", 0, list[str]()
-    for line in text.split("\n"):
-        line = line.removesuffix("\r")
-        mark = _FENCE.match(line)
-        if not fence:
-            if mark is not None:
-                fence, language, lines = mark["ticks"], mark["language"].strip().lower(), []
-                indent = len(line) - len(line.lstrip())
-        elif mark is not None and mark["ticks"].startswith(fence) and not mark["language"].strip():
-            blocks.append(Block(language, "\n".join(lines), closed=True))
-            fence = ""
-        else:
-            lines.append(line[indent:] if not line[:indent].strip() else line)
-    if fence:
-        blocks.append(Block(language, "\n".join(lines), closed=False))
-    return blocks
 
 
 def extract_code(text: str, entry_point: str | None) -> str | None:

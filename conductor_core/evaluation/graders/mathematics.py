@@ -17,8 +17,8 @@ import threading
 import time
 from typing import Any
 
+from conductor_core.answers.final_answer import bold, boxed, last_line, last_paragraph, stated, tail
 from conductor_core.evaluation.graders.exact import normal
-from conductor_core.evaluation.graders.final_answer import bold, boxed, last_line, last_paragraph, stated, tail
 from conductor_core.evaluation.tasks import Graded, Task
 
 TIMEOUT_S = 5.0

@@ -3,8 +3,8 @@
 import re
 from fractions import Fraction
 
+from conductor_core.answers.final_answer import bold, last_paragraph, stated, tail
 from conductor_core.errors import BadInput
-from conductor_core.evaluation.graders.final_answer import bold, last_paragraph, stated, tail
 from conductor_core.evaluation.graders.quantity import Quantity, parse_quantity, quantities, same_quantity
 from conductor_core.evaluation.tasks import Graded, Task
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any
 
-from conductor_core.evaluation.graders.final_answer import boxed
+from conductor_core.answers.final_answer import boxed
 from conductor_core.evaluation.graders.quantity import parse_quantity
 from conductor_core.evaluation.tasks import GRADERS, Task
 

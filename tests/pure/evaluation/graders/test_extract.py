@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.evaluation.graders.extract import defines, extract_code, fenced_blocks
+from conductor_core.answers.final_answer import fenced_blocks
+from conductor_core.evaluation.graders.extract import defines, extract_code
 
 ADD = "def add(a, b):\n    return a + b"
 

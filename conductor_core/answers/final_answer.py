@@ -1,6 +1,7 @@
 r"""Where in a model's prose the final answer stands: ``\boxed{}``, ``####``, "the answer is", bold words."""
 
 import re
+from dataclasses import dataclass
 
 LONGEST_TEXT = 100_000
 """Characters that are read, from the end: what a model concludes stands last."""
@@ -17,6 +18,7 @@ _PHRASE = re.compile(
 _HASHES = re.compile(r"^[^\S\n]*+####[ \t]*(?P<answer>[^\n]+)$", re.MULTILINE)
 _BOLD = re.compile(r"\*\*(?P<answer>[^*\n]{1,300})\*\*")
 _BOXED = re.compile(r"\\(?:boxed|framebox|fbox)\s*(?=\{)")
+_FENCE = re.compile(r"^[ \t]{0,12}(?P<ticks>`{3,}+|~{3,}+)[ \t]*+(?P<language>[^\n`]*+)$")
 
 
 def tail(text: str) -> str:
@@ -38,6 +40,12 @@ def stated(text: str) -> list[tuple[int, str]]:
     marks = boxed(text)
     hashes = list(_HASHES.finditer(text))[-_MOST_MARKS:]
     marks += [(match.start(), match["answer"][:_LONGEST_MARK]) for match in hashes]
+    return sorted(marks + introduced(text))
+
+
+def introduced(text: str) -> list[tuple[int, str]]:
+    """The line after each "answer is", with the place where these words stand."""
+    marks = []
     for match in list(_PHRASE.finditer(text))[-_MOST_MARKS:]:
         rest = text[match.end() : match.end() + _LONGEST_MARK].lstrip("\n ")
         line = rest.split("\n", 1)[0].strip()
@@ -46,11 +54,47 @@ def stated(text: str) -> list[tuple[int, str]]:
             line = " ".join(rest.split("\n")[:4])
         if line:
             marks.append((match.start(), line))
-    return sorted(marks)
+    return marks
 
 
 def bold(text: str) -> list[tuple[int, str]]:
     return [(match.start(), match["answer"]) for match in list(_BOLD.finditer(text))[-_MOST_MARKS:]]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. ``closed`` is False for one whose end is missing: an answer that was cut.
+
+    ``first`` and ``end``: the lines of the text that it takes with its fences, from 0, ``end`` not being one of them.
+    """
+
+    language: str
+    code: str
+    closed: bool
+    first: int
+    end: int
+
+
+def fenced_blocks(text: str) -> list[Block]:
+    """The blocks of a Markdown text in order. The indentation of the fence is taken off the lines."""
+    blocks: list[Block] = []
+    fence, language, indent, first, lines = "", "", 0, 0, list[str]()
+    every = text.split("\n")
+    for number, line in enumerate(every):
+        line = line.removesuffix("\r")
+        mark = _FENCE.match(line)
+        if not fence:
+            if mark is not None:
+                fence, language, first, lines = mark["ticks"], mark["language"].strip().lower(), number, []
+                indent = len(line) - len(line.lstrip())
+        elif mark is not None and mark["ticks"].startswith(fence) and not mark["language"].strip():
+            blocks.append(Block(language, "\n".join(lines), True, first, number + 1))
+            fence = ""
+        else:
+            lines.append(line[indent:] if not line[:indent].strip() else line)
+    if fence:
+        blocks.append(Block(language, "\n".join(lines), False, first, len(every)))
+    return blocks
 
 
 def last_paragraph(text: str) -> str:

@@ -1,0 +1,229 @@
+"""What a model's text comes to, in a line: the value it gives, what its code defines, or a sentence of its own.
+
+By rule, for any model's text and without another model. What models are taught to mark (a box, a tag, a label) counts
+before words that introduce an answer, these before emphasis at the end, and that before a concluding sentence. Nothing
+is reworded: what is shown stands in the text, but for its markup.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from conductor_core.answers.code_names import begins_as_code, defined_name, defines_something
+from conductor_core.answers.final_answer import Block, boxed, fenced_blocks, introduced
+from conductor_core.answers.plain_text import plain, sentences
+from conductor_core.answers.refusals import refuses
+
+LONGEST_CONCLUSION = 300
+"""Characters. A longer one is cut: all of it stands in the text."""
+_READ_FROM_START, _READ_FROM_END = 20_000, 40_000
+"""Characters that are looked at: what a text says first, and what it comes to at its end."""
+_SHORT = 90
+"""Characters up to which a text of one line is its own conclusion."""
+_LONGEST_REFUSAL = 1500
+"""Characters: a longer text that begins with what it cannot do goes on to what it can."""
+_LONGEST_MARK = 2000
+
+_LABELS = "|".join(
+    (
+        r"(?:the )?(?:final |correct |short )?(?:answer|result)",
+        r"respuesta(?: final)?|resposta(?: final)?|réponse(?: finale)?|risposta(?: finale)?",
+        r"antwort|antwoord|endergebnis|ergebnis|svar|vastaus|odpowied[źz]|cevap|jawaban|đáp án",
+        r"ответ|відповідь|απάντηση",
+        r"(?:最终|最終)?答案|(?:最終)?(?:答え|解答|回答)|정답|답",
+        r"(?:الجواب|الإجابة)(?: النهائية| النهائي)?|پاسخ|(?:ה)?תשובה(?: הסופית| סופית)?|उत्तर|คำตอบ",
+    )
+)
+_LABELLED = re.compile(
+    rf"^[ \t>#*_-]{{0,8}}(?:{_LABELS})[*_]{{0,3}}[ \t]?(?:[:：=]|$)[ \t*_]{{0,6}}", re.IGNORECASE | re.MULTILINE
+)
+_TAGGED = re.compile(r"<answer>([^<]{1,2000})</answer>", re.IGNORECASE)
+_HASHES = re.compile(r"#### ?([^\n#]+)")
+_INTRODUCED = re.compile(
+    r"\b(?:la respuesta (?:final )?es|a resposta (?:final )?é|la réponse (?:finale )?est|la risposta (?:finale )?è"
+    r"|die antwort (?:lautet|ist)|het antwoord is)\b ?:?|答案(?:是|为|為)|答えは|정답은|답은"
+    r"|(?:الجواب|الإجابة)(?: النهائية)? (?:هو|هي)|התשובה(?: הסופית)? היא",
+    re.IGNORECASE,
+)
+_SAYS_NOTHING = re.compile(
+    r"(?:not|as follows|the following|below|above|given|shown|unknown|wrong|that|correct)\b", re.IGNORECASE
+)
+_REASON = re.compile(r",? (?:because|since|given that|weil|porque|parce que) .*$", re.IGNORECASE | re.DOTALL)
+_CONCLUDING = re.compile(
+    r"(?:(?:therefore|thus|hence|so|consequently|overall|in (?:conclusion|summary|short)|to sum up|conclusion|tl;dr"
+    r"|por (?:lo )?tanto|en conclusi[óo]n|portanto|donc|quindi|pertanto|daher|somit|fazit|dus|следовательно|итак"
+    r"|таким образом|لذلك|إذن|وبالتالي|לכן|לסיכום|इसलिए)\b|因此|所以|综上|したがって|よって|つまり|따라서|그러므로)",
+    re.IGNORECASE,
+)
+_BOLD = re.compile(r"(?:\*\*|__)([^*_\n]{1,120})(?:\*\*|__)")
+_FORMULA = re.compile(r"(?:\$\$|\\\[)([^$]{1,400}?)(?:\$\$|\\\])[.,]?")
+_FILLER = re.compile(
+    r"(?:sure|certainly|of course|absolutely|okay|ok|great question|good question|gladly|happy to help)\b"
+    r"[^.]{0,40}[!.,:]?",
+    re.IGNORECASE,
+)
+_NOT_PROSE = re.compile(r"\s*(?:#{1,6} |\||[-*_=]{3,}\s*$|<)")
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What a text comes to.
+
+    Attributes:
+        kind: ``value``: what it calls its answer, or all of a short text; ``code``: the name of what its code defines;
+            ``sentence``: one of its own; ``declined``: where it says that it cannot answer; ``empty``: it says nothing.
+        text: one line without markup, at most ``LONGEST_CONCLUSION`` characters; "" for ``empty`` alone.
+    """
+
+    kind: Literal["value", "code", "sentence", "declined", "empty"]
+    text: str
+
+
+def conclude(text: str, task: str = "") -> Conclusion:
+    """What ``text`` comes to; ``task``: what was asked, by which one function is told from its helpers."""
+    body = _bare(text)
+    if not body:
+        return Conclusion("empty", "")
+    blocks = [block for block in fenced_blocks(body) if block.code.strip()]
+    if not blocks and begins_as_code(body):
+        return Conclusion("code", _line(defined_name([body], task), markup=False))
+    prose = _without(blocks, body)
+    marked = _marked(body, prose)
+    if marked is None:
+        refusal = _refusal(prose)
+        if refusal is not None:
+            return Conclusion("declined", _line(refusal))
+        marked = _in_json([body, *(block.code for block in blocks)]) or _introduced(prose, blocks)
+    if marked == "" or (marked is None and blocks and _is_code(body, blocks)):
+        return Conclusion("code", _line(defined_name([block.code for block in blocks], task), markup=False))
+    if marked is None:
+        return _of_prose(body, prose)
+    return Conclusion("value", _value(marked) or _line(body))
+
+
+def _bare(text: str) -> str:
+    """What is read of ``text``: both ends of a long one, without thoughts and without a signature."""
+    if len(text) > _READ_FROM_START + _READ_FROM_END:
+        text = f"{text[:_READ_FROM_START]}\n\n{text[-_READ_FROM_END:]}"
+    _, closed, after = text.rpartition("</think>")
+    text = after if closed else text.partition("<think>")[0]
+    text = text.strip()
+    above, _, last = text.rpartition("\n")
+    signed = last.startswith(("— ", "– ")) and len(last) <= 80 and not above.rpartition("\n")[2].strip()
+    return above.strip() if signed else text
+
+
+def _without(blocks: Sequence[Block], body: str) -> str:
+    """``body`` with the lines of its fenced blocks left empty, so that numbers of lines stay."""
+    lines = body.split("\n")
+    for block in blocks:
+        lines[block.first : block.end] = [""] * (block.end - block.first)
+    return "\n".join(lines)
+
+
+def _marked(body: str, prose: str) -> str | None:
+    """What a box, a tag or a label marks as the answer, the last of each; "": code; None: there is no such mark."""
+    if boxes := boxed(prose):
+        return boxes[-1][1]
+    if tags := _TAGGED.findall(prose):
+        return str(tags[-1])
+    last = prose.strip().rpartition("\n")[2].strip()
+    if hashes := _HASHES.fullmatch(last):
+        return hashes[1]
+    lines = body.split("\n")
+    for label in reversed(list(_LABELLED.finditer(prose))[-20:]):
+        rest, _, _ = prose[label.end() : label.end() + _LONGEST_MARK].partition("\n")
+        if rest.strip(" *_"):
+            return rest
+        below = prose.count("\n", 0, label.end()) + 1
+        following = next((line.strip() for line in lines[below : below + 4] if line.strip()), "")
+        if following.startswith(("```", "~~~")):
+            return ""
+        if following:
+            return following
+    return None
+
+
+def _refusal(prose: str) -> str | None:
+    """Which of its first two sentences says that the writer cannot answer."""
+    first = list(sentences(" ".join(prose[:_LONGEST_REFUSAL].split())))[:2]
+    long = len(prose.strip()) > _LONGEST_REFUSAL
+    return next((said for said in first if refuses(said, simulated_only=long)), None)
+
+
+def _in_json(texts: Sequence[str]) -> str | None:
+    """The answer in a JSON object, by the names that it usually has."""
+    for text in texts:
+        if not text.lstrip().startswith("{"):
+            continue
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        for name in ("final_answer", "answer", "result"):
+            if isinstance(value := found.get(name), str | int | float) and str(value).strip():
+                return str(value)
+    return None
+
+
+def _introduced(prose: str, blocks: Sequence[Block]) -> str | None:
+    """What stands behind the last "the answer is" that follows all code: before code, it is about the code."""
+    marks = [(place, line) for place, line in introduced(prose)]
+    for match in list(_INTRODUCED.finditer(prose))[-20:]:
+        marks.append(
+            (match.start(), prose[match.end() : match.end() + _LONGEST_MARK].lstrip(":： ").partition("\n")[0])
+        )
+    after = max((block.end for block in blocks), default=0)
+    for place, line in sorted(marks, reverse=True):
+        if prose.count("\n", 0, place) < after:
+            return None
+        if line.strip() and not _SAYS_NOTHING.match(plain(line)):
+            return line
+    return None
+
+
+def _is_code(body: str, blocks: Sequence[Block]) -> bool:
+    """Whether ``body`` is there for its code, rather than to mention some."""
+    return sum(len(block.code) for block in blocks) >= 0.4 * len(body) or defines_something(blocks[-1].code)
+
+
+def _of_prose(body: str, prose: str) -> Conclusion:
+    if "\n" not in body and len(body) <= _SHORT and (whole := _value(body)):
+        return Conclusion("value", whole)
+    paragraphs = [part for part in (each.strip() for each in prose.split("\n\n")) if part]
+    if emphasised := _emphasised(paragraphs[-1] if paragraphs else ""):
+        return Conclusion("value", emphasised)
+    for paragraph in reversed(paragraphs[-2:]):
+        concluding = [said for said in sentences(paragraph) if _CONCLUDING.match(said.lstrip("*_ "))]
+        if concluding and (line := _line(concluding[-1])):
+            return Conclusion("sentence", line)
+    for paragraph in paragraphs:
+        said = next((each for each in sentences(paragraph) if not _FILLER.fullmatch(each)), "")
+        if not _NOT_PROSE.match(paragraph) and (line := _line(said)):
+            return Conclusion("sentence", line)
+    return Conclusion("sentence", _line(body))
+
+
+def _emphasised(paragraph: str) -> str:
+    """A formula or bold words that the last paragraph ends with."""
+    if formula := _FORMULA.fullmatch(paragraph):
+        return _value(formula[1])
+    line = paragraph.rpartition("\n")[2].strip()
+    marks = list(_BOLD.finditer(line))
+    if len(marks) != 1 or line.startswith("#"):
+        return ""
+    words, rest = marks[0][1], line[marks[0].end() :].strip(" .!。")
+    return _value(words) if not rest and (marks[0].start() == 0 or any(map(str.isdigit, words))) else ""
+
+
+def _value(marked: str) -> str:
+    """A value alone: its first sentence, without the reason behind it and without an end mark."""
+    first = next(sentences(_line(marked)), "")
+    return _REASON.sub("", first).rstrip(".。।;,").strip() or first
+
+
+def _line(text: str, *, markup: bool = True) -> str:
+    line = (plain(text[: 4 * LONGEST_CONCLUSION]) if markup else "") or " ".join(text[: 4 * LONGEST_CONCLUSION].split())
+    return line if len(line) <= LONGEST_CONCLUSION else f"{line[: LONGEST_CONCLUSION - 1].rstrip()}…"
