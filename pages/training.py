@@ -118,16 +118,18 @@ def _charts(record: TrainingRecord, drawn: Sequence[Panel], stages: Sequence[Sta
 def _chart(panel: Panel, table: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key=f"chart-head-{panel.key}"):
         st.html(f'<div class="chart-title"><b>{panel.title}</b><span class="muted">{panel.note}</span></div>')
-        st.download_button(
-            ":material/download:",
-            table,
-            file_name=f"{panel.key}.csv",
-            mime="text/csv",
-            key=f"csv-{panel.key}",
-            help=f"{panel.title} as CSV",
-            type="tertiary",
-            on_click="ignore",
-        )
+        with st.container(width="content", key=f"icon-only-{panel.key}"):
+            st.download_button(
+                f"{panel.title} as CSV",
+                table,
+                icon=":material/download:",
+                file_name=f"{panel.key}.csv",
+                mime="text/csv",
+                key=f"csv-{panel.key}",
+                help=f"{panel.title} as CSV",
+                type="tertiary",
+                on_click="ignore",
+            )
     figure(panel.figure, key=f"figure-{panel.key}", alt=panel.alt, group="training")
 
 

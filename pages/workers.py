@@ -84,9 +84,10 @@ def _row(pool: str, spec: WorkerSpec, names: list[str]) -> None:
     st.html(_who(spec, names))
     with st.container(width=200, gap=None):
         _state(pool, spec)
-    if st.button(
-        ":material/network_check:", key=f"check-{spec.name}", type="tertiary", help=f"Check {inert(spec.name)} now"
-    ):
+    with st.container(width="content", key=f"icon-only-{names.index(spec.name)}"):
+        check = f"Check {inert(spec.name)} now"
+        asked = st.button(check, key=f"check-{spec.name}", icon=":material/network_check:", type="tertiary", help=check)
+    if asked:
         with st.spinner("Asking the provider"):
             _check(pool, spec)
         st.rerun()

@@ -143,16 +143,11 @@ def _choose_conductor() -> None:
         index=offered.index(conductor()),
         key=CONDUCTOR,
         accept_new_options=True,
-        format_func=lambda ref: _conductor_label(ref, options.get(ref)),
         help="What this machine has and could have. You may also type a folder, a hub id, or URL#MODEL of an "
         "OpenAI-compatible server.",
         persist_state="session",
     )
     st.caption(_what_running_does(chosen or "", options.get(chosen or "")))
-
-
-def _conductor_label(ref: str, option: ConductorOption | None) -> str:
-    return ref if option is None or option.downloaded else f"{ref} · to download"
 
 
 def _what_running_does(ref: str, option: ConductorOption | None) -> str:

@@ -146,11 +146,12 @@ def _page(count: int, subject: str) -> int:
 def _paging(page: int, count: int) -> None:
     if count <= ROWS:
         return
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.button("", key="runs-back", icon=":material/chevron_left:", disabled=not page, on_click=_turn, args=(-1,))
+    with st.container(horizontal=True, vertical_alignment="center", key="icon-only-paging"):
+        back, on = ":material/chevron_left:", ":material/chevron_right:"
+        st.button("Earlier tasks", key="runs-back", icon=back, disabled=not page, on_click=_turn, args=(-1,))
         st.caption(f"{page * ROWS + 1} to {min((page + 1) * ROWS, count)} of {count}", width="content")
         last = (page + 1) * ROWS >= count
-        st.button("", key="runs-on", icon=":material/chevron_right:", disabled=last, on_click=_turn, args=(1,))
+        st.button("Later tasks", key="runs-on", icon=on, disabled=last, on_click=_turn, args=(1,))
 
 
 def _turn(by: int) -> None:

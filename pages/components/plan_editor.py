@@ -18,6 +18,7 @@ from pages.components.palette import agent_dot
 from pages.components.step_fields import say, step_fields
 from pages.components.words import inert
 
+HINT = "Ctrl + Shift + Enter re-runs · Ctrl + Alt + Z takes back"
 NEW_INSTRUCTION = "Answer this task, using what the earlier steps found: {question}"
 
 
@@ -69,26 +70,29 @@ def _toolbar(
             ("Redo", "redo", not draft.future, "Mod+Alt+Y", drafts.redo),
             ("Reset", "restart_alt", not draft.changed, None, drafts.reset),
         ]
-        for label, icon, disabled, shortcut, act in changes:
-            st.button(
-                f":material/{icon}:",
-                key=label.lower(),
-                help=f"{label} ({shortcut.replace('Mod', 'Ctrl')})" if shortcut else label,
+        with st.container(horizontal=True, width="content", gap="small", key="icon-only-plan"):
+            for label, icon, disabled, shortcut, act in changes:
+                st.button(
+                    label,
+                    icon=f":material/{icon}:",
+                    key=label.lower(),
+                    help=f"{label} ({shortcut.replace('Mod', 'Ctrl')})" if shortcut else label,
+                    type="tertiary",
+                    disabled=disabled,
+                    on_click=lambda act=act: editing.keep(act(editing.draft)),
+                    shortcut=shortcut,
+                )
+            st.download_button(
+                "Save as a workflow file",
+                to_json(draft.workflow, task),
+                icon=":material/download:",
+                file_name="workflow.json",
+                mime="application/json",
+                on_click="ignore",
                 type="tertiary",
-                disabled=disabled,
-                on_click=lambda act=act: editing.keep(act(editing.draft)),
-                shortcut=shortcut,
+                key="save-plan",
+                help="Save as a workflow file, for `check` and `run --workflow` of the command line",
             )
-        st.download_button(
-            ":material/download:",
-            to_json(draft.workflow, task),
-            file_name="workflow.json",
-            mime="application/json",
-            on_click="ignore",
-            type="tertiary",
-            key="save-plan",
-            help="Save as a workflow file, for `check` and `run --workflow` of the command line",
-        )
         if st.button("Close", key="close-editor", help="Your changes are kept until you leave this run."):
             close()
         asked = st.button(
@@ -103,9 +107,19 @@ def _toolbar(
     for fault in checked.faults:
         if fault.step is None:
             say(fault, "red", "error")
-    if draft.note:
-        st.info(draft.note, icon=":material/link_off:")
+    _note(editing)
     return asked
+
+
+def _note(editing: Editing) -> None:
+    """What the last change took along, in a line that is there all the same: no step moves away under the mouse."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="edit-note"):
+        if note := editing.draft.note:
+            st.markdown(f":material/link_off: {note}", width="content")
+            undo = ":material/undo:"
+            st.button("Undo", icon=undo, type="tertiary", key="undo-noted", on_click=_undo, args=(editing,))
+        else:
+            st.markdown(f":gray[{HINT}]")
 
 
 def _start_label(forecast: RerunPreview | None) -> str:
@@ -167,7 +181,7 @@ def _line(editing: Editing, index: int, step_id: int, opened: bool, forecast: Re
     sees_at.markdown(f":small[:gray[{_sees(step, index)}]]")
     told_at.markdown(f":small[{inert(step.instruction[:300])}]")
     fate_at.markdown(_fate(index, forecast))
-    with buttons_at, st.container(horizontal=True, horizontal_alignment="right", gap=None):
+    with buttons_at, st.container(horizontal=True, horizontal_alignment="right", gap=None, key=f"icon-only-{index}"):
         _structure_buttons(editing, index, step_id)
 
 
@@ -192,26 +206,30 @@ def _fate(index: int, forecast: RerunPreview | None) -> str:
 
 def _structure_buttons(editing: Editing, index: int, step_id: int) -> None:
     last = len(editing.draft.workflow.steps) - 1
-    buttons: list[tuple[str, str, bool, Callable[[], None]]] = [
-        ("Move up", "arrow_upward", index == 0, lambda: editing.keep(drafts.move(editing.draft, index, index - 1))),
-        (
-            "Move down",
-            "arrow_downward",
-            index == last,
-            lambda: editing.keep(drafts.move(editing.draft, index, index + 1)),
-        ),
-        ("Add a step after", "add", False, lambda: _add(editing, index + 1)),
-        ("Remove", "delete", False, lambda: editing.keep(drafts.remove(editing.draft, index))),
+    buttons: list[tuple[str, str, str, bool, Callable[[], None]]] = [
+        ("up", f"Move step {index} up", "arrow_upward", index == 0, lambda: _move(editing, index, index - 1)),
+        ("down", f"Move step {index} down", "arrow_downward", index == last, lambda: _move(editing, index, index + 1)),
+        ("add", f"Add a step after step {index}", "add", False, lambda: _add(editing, index + 1)),
+        ("remove", f"Remove step {index}", "delete", False, lambda: editing.keep(drafts.remove(editing.draft, index))),
     ]
-    for label, icon, disabled, act in buttons:
+    for key, label, icon, disabled, act in buttons:
         st.button(
-            f":material/{icon}:",
-            key=editing.field_key(step_id, label),
-            help=f"{label} (step {index})",
+            label,
+            icon=f":material/{icon}:",
+            key=editing.field_key(step_id, key),
+            help=label,
             disabled=disabled,
             on_click=act,
             type="tertiary",
         )
+
+
+def _undo(editing: Editing) -> None:
+    editing.keep(drafts.undo(editing.draft))
+
+
+def _move(editing: Editing, index: int, to_index: int) -> None:
+    editing.keep(drafts.move(editing.draft, index, to_index))
 
 
 def _add(editing: Editing, index: int) -> None:

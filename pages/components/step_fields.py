@@ -1,5 +1,9 @@
 """The fields of one step in the plan editor: what it is told, who does it, what it sees; faults at each."""
 
+import hashlib
+from collections.abc import Mapping
+from typing import Literal
+
 import streamlit as st
 
 from conductor_core.workflow.model import AccessList, Fault, Step
@@ -15,15 +19,16 @@ def step_fields(editing: Editing, index: int, step_id: int, checked: Checked) ->
     """Draws the fields of step ``index``. Each change goes into the draft at once."""
     told, who, sees = st.columns([5, 2, 3], gap="medium")
     with told:
+        key = editing.field_key(step_id, "instruction")
         st.text_area(
             f"Instruction of step {index}",
             value=editing.draft.workflow.steps[index].instruction,
-            key=editing.field_key(step_id, "instruction"),
+            key=key,
             height=88,
             placeholder="What this agent is told. {question} stands for the task.",
             help="{question} stands for the task's text.",
-            on_change=_take_instruction,
-            args=(editing, step_id),
+            on_change=_take_value,
+            args=(editing, step_id, "instruction", key),
         )
         _faults_at(checked, index, "instruction")
     with who:
@@ -41,14 +46,15 @@ def _agent_field(editing: Editing, index: int, step_id: int) -> None:
     offered = list(editing.offered_agents)
     if step.agent not in offered:
         offered.append(step.agent)
+    key = editing.field_key(step_id, "agent")
     st.selectbox(
         f"Agent of step {index}",
         offered,
         index=offered.index(step.agent),
-        key=editing.field_key(step_id, "agent"),
+        key=key,
         help=descriptions.get(step.agent) or None,
-        on_change=_take_agent,
-        args=(editing, step_id),
+        on_change=_take_value,
+        args=(editing, step_id, "agent", key),
     )
 
 
@@ -57,61 +63,66 @@ def _access_field(editing: Editing, index: int, step_id: int) -> None:
         st.caption("Sees nothing: it is the first step.")
         return
     step, ids = editing.draft.workflow.steps[index], editing.draft.now.ids
+    labels = {
+        each: f"{number} · {earlier.agent}"
+        for number, (each, earlier) in enumerate(zip(ids[:index], editing.draft.workflow.steps, strict=False))
+    }
+    kind_key, chosen_key = editing.field_key(step_id, "access-kind"), _chosen_key(editing, step_id, labels)
     st.segmented_control(
         f"Step {index} sees",
         [ALL, CHOSEN],
         default=ALL if step.access_list == "all" else CHOSEN,
         required=True,
-        key=editing.field_key(step_id, "access-kind"),
+        key=kind_key,
         on_change=_take_access,
-        args=(editing, step_id),
+        args=(editing, step_id, kind_key, chosen_key),
     )
     if step.access_list == "all":
         return
-    agents = {each: editing.draft.workflow.steps[number].agent for number, each in enumerate(ids)}
     st.multiselect(
         f"Steps that step {index} sees",
         ids[:index],
         default=[ids[earlier] for earlier in step.access_list if 0 <= earlier < index],
-        format_func=lambda each: f"{ids.index(each)} · {agents[each]}" if each in agents else "removed",
-        key=_chosen_key(editing, step_id),
+        format_func=lambda each: labels.get(each, "removed"),
+        key=chosen_key,
         label_visibility="collapsed",
         placeholder="Sees nothing",
         on_change=_take_access,
-        args=(editing, step_id),
+        args=(editing, step_id, kind_key, chosen_key),
     )
 
 
-def _chosen_key(editing: Editing, step_id: int) -> str:
-    """Another key for other earlier steps: what can be chosen is then another set."""
+def _chosen_key(editing: Editing, step_id: int, labels: Mapping[int, str]) -> str:
+    """Another key for other options or other names of them: the browser keeps a choice by the names that it saw."""
+    shown = hashlib.sha256(repr(sorted(labels.items())).encode()).hexdigest()[:12]
+    return editing.field_key(step_id, f"access-{shown}")
+
+
+# Each callback is handed its field's key as it was drawn: another one of the same click may have changed the draft.
+
+
+def _take_value(editing: Editing, step_id: int, field: Literal["instruction", "agent"], key: str) -> None:
+    _take(editing, step_id, field, st.session_state[key])
+
+
+def _take_access(editing: Editing, step_id: int, kind_key: str, chosen_key: str) -> None:
+    if st.session_state[kind_key] == ALL:
+        _take(editing, step_id, "access_list", "all")
+        return
     ids = editing.draft.now.ids
-    return editing.field_key(step_id, f"access-{'-'.join(map(str, ids[: ids.index(step_id)]))}")
+    # Just switched from "all": the field of single steps does not exist yet and begins with every step chosen.
+    chosen = st.session_state.get(chosen_key, ids)
+    earlier = ids[: ids.index(step_id)] if step_id in ids else ()
+    _take(editing, step_id, "access_list", tuple(number for number, each in enumerate(earlier) if each in chosen))
 
 
-def _take(editing: Editing, step_id: int, *, field: str, value: str | AccessList) -> None:
+def _take(editing: Editing, step_id: int, field: str, value: str | AccessList) -> None:
     draft = editing.draft
+    if step_id not in draft.now.ids:  # removed by the same click
+        return
     index = draft.now.ids.index(step_id)
     step = draft.workflow.steps[index]
     editing.keep(drafts.change(draft, index, Step.model_validate({**step.model_dump(), field: value})))
-
-
-def _take_instruction(editing: Editing, step_id: int) -> None:
-    typed = st.session_state[editing.field_key(step_id, "instruction")]
-    _take(editing, step_id, field="instruction", value=typed)
-
-
-def _take_agent(editing: Editing, step_id: int) -> None:
-    _take(editing, step_id, field="agent", value=st.session_state[editing.field_key(step_id, "agent")])
-
-
-def _take_access(editing: Editing, step_id: int) -> None:
-    ids = editing.draft.now.ids
-    if st.session_state[editing.field_key(step_id, "access-kind")] == ALL:
-        _take(editing, step_id, field="access_list", value="all")
-        return
-    # Just switched from "all": the field of single steps does not exist yet and begins with every step chosen.
-    chosen = st.session_state.get(_chosen_key(editing, step_id), ids[: ids.index(step_id)])
-    _take(editing, step_id, field="access_list", value=tuple(sorted(ids.index(each) for each in chosen)))
 
 
 def _faults_at(checked: Checked, index: int, field: str) -> None:

@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 import pytest
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Multiselect
 
 from conductor_core.chat import ConductorInfo
 from conductor_core.trace import RunTrace
@@ -40,6 +41,11 @@ class Editor:
         """Chooses all earlier steps or single ones, in the one open step."""
         self.app.segmented_control[0].set_value(which).run()
 
+    def sees(self, index: int) -> Multiselect[int]:
+        """The field of the single steps that step ``index`` sees."""
+        (field,) = (each for each in self.app.multiselect if each.label == f"Steps that step {index} sees")
+        return field
+
     def access_list(self, index: int) -> AccessList:
         return self.draft.workflow.steps[index].access_list
 
@@ -52,7 +58,7 @@ class Editor:
         return session.host.wait(self.app.query_params["run"], 30)
 
     def says(self, text: str) -> bool:
-        return any(text in each.value.replace("\\", "") for each in (*self.app.markdown, *self.app.info))
+        return any(text in each.value.replace("\\", "") for each in self.app.markdown)
 
 
 @pytest.fixture
@@ -85,7 +91,7 @@ def test_another_agent_runs_the_step(edit: Edit, session: Session) -> None:
 
 def test_a_changed_access_list_is_what_the_step_sees(edit: Edit, session: Session) -> None:
     editor = edit(2)
-    editor.app.multiselect(editor.key(2, "access-0-1")).set_value([0]).run()
+    editor.sees(2).set_value([0]).run()
     assert editor.says("access list changed")
     trace = editor.start(session)
     assert [shared.path for shared in trace.steps[2].granted] == [(0,)]
@@ -124,13 +130,28 @@ def test_redo_and_reset(edit: Edit) -> None:
 
 def test_removing_a_step_says_which_references_go_with_it(edit: Edit) -> None:
     editor = edit()
-    editor.press(1, "Remove")
+    editor.press(1, "remove")
     assert editor.says("step 2 reading step 1")
+
+
+def test_a_removed_step_is_back_with_one_click_beside_what_says_so(edit: Edit, finished_run: RunTrace) -> None:
+    editor = edit()
+    editor.press(1, "remove")
+    editor.app.button("undo-noted").click().run()
+    assert editor.draft.workflow == finished_run.root.workflow
+
+
+def test_each_button_of_a_step_is_named_with_its_step(edit: Edit) -> None:
+    labels = [button.label for button in edit().app.button]
+    for index in range(3):
+        for name in (f"Move step {index} up", f"Move step {index} down", f"Add a step after step {index}"):
+            assert name in labels
+        assert f"Remove step {index}" in labels
 
 
 def test_moving_a_step_moves_what_reads_it_along(edit: Edit) -> None:
     editor = edit()
-    editor.press(2, "Move up")
+    editor.press(2, "up")
     assert [step.agent for step in editor.draft.workflow.steps] == ["planner", "verifier", "reasoner"]
     assert editor.says("step 2 reading step 1")
     assert editor.draft.workflow.steps[2].access_list == (0,)
@@ -138,7 +159,7 @@ def test_moving_a_step_moves_what_reads_it_along(edit: Edit) -> None:
 
 def test_a_new_step_opens_and_runs(edit: Edit, session: Session) -> None:
     editor = edit()
-    editor.press(2, "Add a step after")
+    editor.press(2, "add")
     new = editor.draft.now.ids[3]
     editor.tell(new, "State the result in one sentence: {question}")
     assert editor.start_label == "Re-run 1 of 4 steps"
@@ -150,7 +171,7 @@ def test_a_new_step_opens_and_runs(edit: Edit, session: Session) -> None:
 def test_more_steps_than_the_limit_cannot_start(edit: Edit) -> None:
     editor = edit()
     for _ in range(3):
-        editor.press(2, "Add a step after")
+        editor.press(2, "add")
     assert editor.app.button("start-edited").disabled
     assert editor.says("at most 5")
 
@@ -194,3 +215,22 @@ def test_closing_keeps_the_draft(edit: Edit) -> None:
     editor.app.session_state["editing-run"] = editor.run_id
     editor.app.run()
     assert editor.draft.workflow.steps[1].instruction == "other words"
+
+
+def test_a_step_that_is_removed_takes_what_was_just_typed_in_it_along(edit: Edit) -> None:
+    editor = edit(1)
+    editor.app.text_area(editor.key(1, "instruction")).set_value("typed, then removed at once")
+    editor.press(1, "remove")
+    assert not editor.app.exception
+    assert [step.agent for step in editor.draft.workflow.steps] == ["planner", "verifier"]
+
+
+def test_undo_and_typing_in_one_click_lose_nothing(edit: Edit) -> None:
+    editor = edit(0, 1)
+    editor.tell(0, "first change")
+    editor.app.text_area(editor.key(1, "instruction")).set_value("typed, then undo at once")
+    editor.app.button("undo").click().run()
+    assert not editor.app.exception
+    assert {"first change", "typed, then undo at once"} & {
+        step.instruction for version in (editor.draft.now, *editor.draft.future) for step in version.workflow.steps
+    }

@@ -52,6 +52,12 @@ def test_the_first_page_offers_examples_and_says_what_a_run_is_made_with(visit: 
         assert said in label
 
 
+def test_a_conductor_is_kept_by_its_reference_alone_whatever_this_machine_has_of_it(visit: Visit) -> None:
+    offered = visit().selectbox(choices.CONDUCTOR).options
+    assert any("/" in ref for ref in offered), "one that is not downloaded"
+    assert not [ref for ref in offered if "download" in ref]
+
+
 def test_an_example_fills_the_task_in(visit: Visit) -> None:
     app = visit()
     app.button("example-0").click().run()

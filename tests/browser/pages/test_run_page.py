@@ -51,7 +51,7 @@ def test_an_example_is_planned_only_then_changed_then_run(app: App, open_page: O
     page.get_by_role("textbox", name="Instruction of step 0").blur()
     expect(page.locator('[class*="st-key-edit-row-0"]')).to_contain_text("instruction changed")
     with page.expect_download() as saved:
-        page.get_by_role("button", name="download icon").click()
+        page.get_by_role("button", name="Save as a workflow file").click()
     file = parse_workflow_file(saved.value.path().read_text("utf-8"))
     assert (file.task, file.faults) == (planned.task, ())
     assert [step.instruction for step in file.steps or ()] == ["Answer in one word: {question}"]
@@ -106,6 +106,36 @@ def test_faults_stand_at_their_field_and_the_keyboard_takes_them_back(
     page.keyboard.press("Control+Alt+z")
     expect(page.get_by_role("textbox", name="Instruction of step 2")).to_have_value(re.compile("Compute the total"))
     expect(page.locator(".st-key-start-edited").get_by_role("button")).to_be_enabled()
+
+
+def test_buttons_that_show_an_icon_alone_have_a_name_with_their_step(
+    app: App, open_page: OpenPage, make_run: Make
+) -> None:
+    page = open_page(app.run_url(make_run(*PAIR).run_id))
+    page.get_by_role("button", name="Edit plan").click()
+    remove = page.get_by_role("button", name="Remove step 1", exact=True)
+    expect(remove).to_be_visible()
+    expect(page.locator(".st-key-plan-editor").get_by_role("button", name=re.compile(" icon$"))).to_have_count(0)
+    box = remove.bounding_box()
+    assert box is not None
+    assert box["width"] < 60, "the name is heard, not seen"
+    remove.click()
+    expect(page.locator('[class*="st-key-edit-row-"]')).to_have_count(1)
+    page.get_by_role("button", name="Undo", exact=True).last.click()
+    expect(page.locator('[class*="st-key-edit-row-"]')).to_have_count(2)
+
+
+def test_an_agent_changes_while_a_step_that_reads_it_is_open(app: App, open_page: OpenPage, make_run: Make) -> None:
+    page = open_page(app.run_url(make_run(*PAIR).run_id))
+    page.get_by_label(re.compile("Step 1, reasoner")).click()
+    page.get_by_role("button", name="Edit plan").click()
+    page.locator('[class*="st-key-edit-row-0"] button').first.click()
+    for agent in ("coder", "writer"):
+        page.get_by_role("combobox", name="Agent of step 0").click()
+        page.get_by_role("option", name=agent).click()
+        expect(page.locator('[class*="st-key-edit-fields-1"]').get_by_text(f"0 · {agent}")).to_be_visible()
+    expect(page.locator(".st-key-start-edited").get_by_role("button")).to_be_enabled()
+    expect(page.locator(".stException")).to_have_count(0)
 
 
 def test_a_run_is_cancelled_and_taken_up_again(app: App, open_page: OpenPage, make_run: Make) -> None:
