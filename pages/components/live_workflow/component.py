@@ -11,10 +11,10 @@ import streamlit as st
 
 from conductor_core.events import Path
 
-# Holds the place until the script has loaded, so that what stands below does not jump.
+# Holds the place until the script has loaded, so that nothing below jumps. The script brings the stylesheet.
 _RESERVED = '<div class="reserved" style="min-height: 1080px"></div>'
 _component = st.components.v2.component(
-    "conductor-inspector.live_workflow", html=_RESERVED, js="index.js", css="style.css", isolate_styles=True
+    "conductor-inspector.live_workflow", html=_RESERVED, js="index.js", isolate_styles=True
 )
 
 

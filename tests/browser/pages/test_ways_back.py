@@ -1,0 +1,90 @@
+"""A run looks the same whatever the way to it, in both themes; its canvas takes its colours from the stylesheet."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.browser.conftest import App
+from tests.browser.pages.conftest import Make, status
+
+OpenPage = Callable[..., Page]
+
+# The colours of the page's stylesheet, and what the canvas shows: each opaque colour with its number of pixels.
+PAINTED = """
+() => {
+  const host = [...document.querySelectorAll("*")].find((each) => each.shadowRoot?.querySelector(".live-workflow"))
+  const root = host?.shadowRoot.querySelector(".live-workflow")
+  const canvas = root?.querySelector(".graph-canvas canvas")
+  if (!canvas?.width) return null
+  const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
+  const seen = {}
+  for (let at = 0; at < pixels.length; at += 4) {
+    if (pixels[at + 3] < 255) continue
+    const colour = "#" + [0, 1, 2].map((part) => pixels[at + part].toString(16).padStart(2, "0")).join("")
+    seen[colour] = (seen[colour] ?? 0) + 1
+  }
+  const named = (name) => getComputedStyle(root).getPropertyValue(name).trim()
+  return { seen, done: named("--done-fill"), theme: root.dataset.theme }
+}
+"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_graph_has_its_colours_on_every_way_back(app: App, open_page: OpenPage, make_run: Make, dark: bool) -> None:
+    run_id = make_run().run_id
+    other = make_run().run_id
+    page = open_page("about:blank", dark=dark)
+    page.route("**/style.css*", _after_a_while)
+    page.goto(app.run_url(run_id))
+    _is_painted(page, dark)
+    _to_history(page)
+    page.go_back()
+    _is_painted(page, dark)
+    page.go_forward()
+    expect(page.locator(".st-key-runs")).to_be_visible()
+    page.go_back()
+    _is_painted(page, dark)
+    _to_history(page)
+    page.locator(f".st-key-run-row-{other} a").first.click()
+    page.wait_for_url(f"**/run?run={other}")
+    _is_painted(page, dark)
+    page.reload()
+    _is_painted(page, dark)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_graph_follows_a_change_of_theme(app: App, open_page: OpenPage, make_run: Make, dark: bool) -> None:
+    page = open_page(app.run_url(make_run().run_id), dark=dark)
+    _is_painted(page, dark)
+    for now_dark in (not dark, dark):
+        page.emulate_media(color_scheme="dark" if now_dark else "light")
+        _is_painted(page, now_dark)
+    _to_history(page)
+    page.emulate_media(color_scheme="light" if dark else "dark")
+    page.go_back()
+    _is_painted(page, not dark)
+
+
+def _after_a_while(route: Route) -> None:
+    time.sleep(0.4)
+    route.continue_()
+
+
+def _to_history(page: Page) -> None:
+    page.get_by_role("link", name="History").click()
+    expect(page.locator(".st-key-runs")).to_be_visible()
+
+
+def _is_painted(page: Page, dark: bool) -> None:
+    """Five finished cards: the colour of what is done covers most of what is painted."""
+    expect(status(page)).to_contain_text("Completed 5 of 5")
+    root = page.locator(".live-workflow")
+    expect(root).to_have_attribute("data-theme", "dark" if dark else "light")
+    page.wait_for_function(f"Object.keys(({PAINTED})()?.seen ?? {{}}).length > 20")
+    page.wait_for_timeout(300)
+    painted = page.evaluate(PAINTED)
+    (colour, _), *_ = Counter(painted["seen"]).most_common(1)
+    assert colour == painted["done"], Counter(painted["seen"]).most_common(4)
