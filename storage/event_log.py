@@ -13,8 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 
-from sqlalchemy import func, insert, select
-
 from conductor_core.errors import StoreDamaged, StoreError, StoreLocked, StoreReadOnly
 from conductor_core.events import Event
 from storage import failures
@@ -23,8 +21,9 @@ from storage.encoding import encode
 from storage.live_runs import LiveRuns
 from storage.owner import Owner
 from storage.records import StoredEvent
-from storage.tables import EVENTS
 
+_NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
+_INSERT = "INSERT INTO events (sequence, run_id, kind, at_utc, payload) VALUES (?, ?, ?, ?, ?)"
 _MOST_REQUESTS = 512
 _CHECKPOINT_BYTES = 4 << 20
 _PAGE_BYTES = 4096
@@ -180,26 +179,18 @@ class EventLog:
     def _write(self, batch: Sequence[_Request]) -> list[StoredEvent]:
         database, writer = self._database, self._database.writer
         stored: list[StoredEvent] = []
-        rows: list[dict[str, object]] = []
+        rows: list[tuple[int, str, str, str, str]] = []
         with database.writing(), self._live.changing() as live, failures.translated(database.path), writer.begin():
-            sequence = writer.scalar(select(func.coalesce(func.max(EVENTS.c.sequence), 0))) or 0
+            sequence: int = writer.exec_driver_sql(_NEWEST).scalar_one()
             for asked in chain.from_iterable(request.events for request in batch):
                 sequence += 1
                 event, payload = encode(asked)
                 live.advance(event, sequence, len(payload))
                 stored.append(StoredEvent(sequence, event))
-                rows.append(
-                    {
-                        "sequence": sequence,
-                        "run_id": event.run_id,
-                        "kind": event.kind,
-                        "at_utc": event.at_utc.isoformat(),
-                        "payload": payload,
-                    }
-                )
+                rows.append((sequence, event.run_id, event.kind, event.at_utc.isoformat(), payload))
                 self._unmoved_bytes += len(payload) + _PAGE_BYTES
             if rows:
-                writer.execute(insert(EVENTS), rows)
+                writer.exec_driver_sql(_INSERT, rows)
                 live.save()
         return stored
 
