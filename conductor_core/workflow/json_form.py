@@ -1,6 +1,7 @@
 """Reads the JSON form of a workflow: ``{"task", "steps": [{"instruction", "agent", "access_list"}]}``.
 
-The extra step keys ``step`` and ``result`` of the first open proof of concept are accepted and left unread.
+Of the first open proof of concept's step keys, ``assigned_agent`` is read as ``agent``; ``step`` and ``result`` are
+accepted and left unread.
 """
 
 import difflib
@@ -15,6 +16,8 @@ from conductor_core.workflow.scan import CANONICAL
 from conductor_core.workflow.source import Notes, Source, shorten
 
 _STEP_KEYS: tuple[Literal["instruction", "agent", "access_list"], ...] = ("instruction", "agent", "access_list")
+_ALIAS_OF = {"agent": "assigned_agent"}
+_ALIASES = {alias: name for name, alias in _ALIAS_OF.items()}
 _IGNORED_STEP_KEYS = ("step", "result")
 _TOP_KEYS = ("task", "steps")
 _NAMES_STEPS = re.compile(r'"(?:steps|task)"\s*:')
@@ -89,8 +92,13 @@ def read_steps(node: Node, notes: Notes, *, in_file: bool) -> tuple[RawStep, ...
 def _read_step(node: Node, notes: Notes, index: int, *, in_file: bool) -> RawStep:
     values: dict[str, Node] = {}
     for key, value in _pairs(node, notes, index):
-        if key.text in _STEP_KEYS:
-            values[key.text] = value
+        name = _ALIASES.get(key.text, key.text)
+        if name in values:
+            notes.fault(
+                "duplicate_key", f"Step {index} gives both {name} and {_ALIAS_OF[name]}.", key.start, step=index
+            )
+        elif name in _STEP_KEYS:
+            values[name] = value
         elif key.text not in _IGNORED_STEP_KEYS and in_file:
             _unknown(key, _STEP_KEYS, notes, index)
         elif key.text not in _IGNORED_STEP_KEYS:

@@ -80,8 +80,9 @@ def topology(workflow: Workflow) -> Topology:
       with ``"all"`` lists).
     - ``best-of-n``: two or more steps that read nothing carry the same instruction (white space and case apart), and
       the last, the only other step, reads them all.
-    - ``debate``: two or more steps that read nothing (the attempts); each other step reads all of them, and at least
-      two of the others are by agents who made an attempt: they answer each other.
+    - ``debate``: two or more openings, none reading another (like the branches of a fan-out); then rounds in which
+      their agents reply, each having read what every other debater said last; then nothing, or one judge who reads the
+      last replies. At least two debaters reply.
     - ``fan-out``: two or more branches, none reading another, all reading nothing or all reading only one common
       first step; the last step reads them all.
     - ``tree``: leaving out references implied by others (the transitive reduction), every step but the last has
@@ -114,13 +115,37 @@ def _is_best_of_n(workflow: Workflow) -> bool:
 
 
 def _is_debate(workflow: Workflow) -> bool:
-    attempts = {index for index in range(len(workflow.steps)) if not workflow.reads(index)}
-    replies = [index for index in range(len(workflow.steps)) if index not in attempts]
-    attempted_by = {workflow.steps[index].agent for index in attempts}
-    returning = [index for index in replies if workflow.steps[index].agent in attempted_by]
-    return (
-        len(attempts) >= 2 and len(returning) >= 2 and all(attempts <= set(workflow.reads(index)) for index in replies)
+    rounds = layers(workflow)
+    if len(rounds[0]) == 1 and all(workflow.reads(index) == rounds[0] for index in rounds[1]):
+        rounds = rounds[1:]
+    *earlier, final = rounds
+    judged = len(final) == 1 and _debaters(workflow, earlier)
+    return len(_debaters(workflow, rounds)) >= 2 or (
+        judged and len(judged) >= 2 and judged <= set(workflow.reads(final[0]))
     )
+
+
+def _debaters(workflow: Workflow, rounds: Sequence[Sequence[int]]) -> set[int]:
+    """The last replies of those who replied in ``rounds``, the first of which holds the openings; empty: no debate."""
+    said = list(rounds[0]) if rounds else []
+    replied: set[int] = set()
+    copies = len({workflow.steps[opening].agent for opening in said}) < len(said)
+    for replies in rounds[1:]:
+        if copies and len(replies) != len(said):
+            return set()  # Who of two with one name goes on is known only where all do.
+        before, free = list(said), set(range(len(said)))
+        for reply in replies:
+            agent = workflow.steps[reply].agent
+            own = {seat for seat in free if workflow.steps[before[seat]].agent == agent}
+            unheard = {seat for seat, statement in enumerate(before) if statement not in workflow.reads(reply)}
+            own = own & unheard or own
+            if not own or not unheard <= own or len(unheard) > 1:
+                return set()
+            seat = max(own, key=lambda each: before[each])
+            said[seat] = reply
+            free.discard(seat)
+            replied.add(seat)
+    return {said[seat] for seat in replied}
 
 
 def _is_fan_out(workflow: Workflow) -> bool:

@@ -164,7 +164,8 @@ def _warnings(steps: Sequence[RawStep], names: Sequence[str | None]) -> list[Fau
         if name is None or raw.instruction is None:
             continue
         earlier = first.setdefault((name, " ".join(raw.instruction.split()), reads[index]), index)
-        if earlier != index:
+        compared = any(earlier in later and index in later for later in reads[index + 1 :])
+        if earlier != index and not compared:
             message = f"Step {index} repeats step {earlier}: same agent, instruction and inputs."
             found.append(_fault("duplicate_step", message, index, "workflow", raw.position("workflow")))
     return found

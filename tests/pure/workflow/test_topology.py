@@ -51,6 +51,17 @@ def workflows(draw: st.DrawFn) -> Workflow:
         (plan((), (), (0, 1), (0, 1), agents="abab"), "debate"),
         (plan((), (), "all", "all", agents="abab"), "debate"),
         (plan((), (), (0, 1), (0, 1), "all", agents="ababc"), "debate"),
+        (plan((), (), (1,), (0,), (2, 3), agents="ababc"), "debate"),
+        (plan((), (), (1,), (0,), (3,), (2,), (4, 5), agents="abababc"), "debate"),
+        (plan((), (), (0, 1), (0, 1), (2, 3), (2, 3), (4, 5), agents="abababc"), "debate"),
+        (plan((), (), (1,), (2,), (2, 3), agents="ababc"), "debate"),
+        (plan((), (), (1,), (0,), (2, 3), agents="abbac"), "tree"),
+        (plan((), (), (1,), (0,), (2, 3), agents="ababa"), "debate"),
+        (plan((), (), (1,), (0,), (2, 3), agents="aaaab"), "debate"),
+        (plan((), (), (), (1, 2), (0, 2), (0, 1), (3, 4, 5), agents="abcabcd"), "debate"),
+        (plan((), (), (), (0, 1, 2), (0, 1, 2), (0, 1, 2), (3, 4, 5), agents="abbabbb"), "debate"),
+        (plan((), (0,), (0,), (2,), (1,), (3, 4), agents="pababj"), "debate"),
+        (plan((), (), (), (0, 1, 2), "all", agents="abcba"), "debate"),
         (plan((), (), (0, 1), (), (2, 3)), "tree"),
         (plan((), (), (0, 1), (2,)), "tree"),
         (plan((), (), "all", "all"), "tree"),
@@ -63,6 +74,29 @@ def workflows(draw: st.DrawFn) -> Workflow:
     ],
 )
 def test_shapes(workflow: Workflow, name: str) -> None:
+    assert topology(workflow) == name
+
+
+@pytest.mark.parametrize(
+    ("workflow", "name"),
+    [
+        pytest.param(plan((), (), (0,), (1,), (2, 3), agents="ababc"), "tree", id="each reads its own output only"),
+        pytest.param(plan((), (), (1,), (2, 0), agents="abac"), "tree", id="only one of them replies"),
+        pytest.param(plan((), (), (1,), (0,), (2, 3), agents="abcde"), "tree", id="others reply for them"),
+        pytest.param(plan((), (), (0, 1), (0, 1), (2, 3), agents="abcde"), "mixed", id="reviewers of both"),
+        pytest.param(plan((), (), (1,), (0,), (2,), agents="ababc"), "mixed", id="the judge hears one side"),
+        pytest.param(plan((), (), (1,), (1,), (2, 3), agents="ababc"), "mixed", id="one side is never answered"),
+        pytest.param(plan((), (), "all", "all", "all", agents="abaca"), "tree", id="one comes back twice, one never"),
+        pytest.param(plan((), (), (), (1,), (0,), (2,), (3, 4, 5), agents="abcabcd"), "tree", id="a third by itself"),
+        pytest.param(plan((), (), (1,), (0,), (2, 3), (4,), agents="ababcd"), "tree", id="the judge is judged"),
+        pytest.param(
+            plan((), (), (), (0, 1, 2), "all", agents="aaaaa"), "tree", id="one agent's attempts, then two checks"
+        ),
+        pytest.param(plan((), (0,), (), (1, 2), agents="aaaa"), "tree", id="one agent that goes on alone"),
+        pytest.param(plan((), (0,), (1,), (2,), (2, 3), agents="ababc"), "chain", id="one after the other"),
+    ],
+)
+def test_what_only_looks_like_a_debate_is_called_something_else(workflow: Workflow, name: str) -> None:
     assert topology(workflow) == name
 
 

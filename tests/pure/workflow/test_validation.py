@@ -169,9 +169,19 @@ def test_an_answer_that_reads_nothing() -> None:
 
 
 def test_a_duplicate_step() -> None:
-    checked = check(lists("[0, 0, 1, 2]", "['Solve it.', 'Solve  it.', 'Solve it.', 'Choose.']", "[[], [], [], 'all']"))
+    checked = check(lists("[0, 0, 1, 2]", "['Solve it.', 'Solve  it.', 'Check it.', 'End.']", "[[], [], [0], [1, 2]]"))
     assert places(checked.warnings) == [("duplicate_step", 1, "workflow", 2, 26)]
     assert checked.warnings[0].message == "Step 1 repeats step 0: same agent, instruction and inputs."
+
+
+@pytest.mark.parametrize(
+    "access",
+    ["[[], [], [], 'all']", "[[], [], [0, 1], [2]]", "[[], [], [0], [0, 1, 2]]"],
+    ids=["best of three", "best of two, then checked", "read together by one of two"],
+)
+def test_equal_attempts_that_a_later_step_compares_are_meant(access: str) -> None:
+    checked = check(lists("[0, 0, 0, 1]", "['Solve it.', 'Solve it.', 'Solve it.', 'Choose.']", access))
+    assert [warning.code for warning in checked.warnings] == []
 
 
 def test_the_same_words_with_other_inputs_are_no_duplicate() -> None:

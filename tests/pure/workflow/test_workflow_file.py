@@ -33,6 +33,28 @@ def test_the_keys_of_the_first_proof_of_concept_are_accepted() -> None:
     assert parsed.steps[0].instruction == "Do it."
 
 
+@pytest.mark.parametrize("agent", ["gpt-5", 1, 0])
+def test_a_file_of_the_first_proof_of_concept_is_a_workflow(agent: str | int) -> None:
+    steps = [
+        {"step": 1, "instruction": "Plan.", "assigned_agent": agent, "access_list": [], "result": "A plan."},
+        {"step": 2, "instruction": "Do it.", "assigned_agent": agent, "access_list": "all", "result": None},
+    ]
+    parsed = parse_workflow_file(json.dumps({"task": "Why?", "steps": steps}))
+    checked = validate(parsed, ["gpt-5", "qwen"], max_steps=5)
+    assert (checked.faults, parsed.repairs) == ((), ())
+    assert checked.workflow is not None
+    assert [step.agent for step in checked.workflow.steps] == [
+        ["gpt-5", "qwen"][agent] if agent != "gpt-5" else agent
+    ] * 2
+    assert checked.workflow.steps[1].access_list == "all"
+
+
+def test_both_names_of_the_agent_in_one_step_are_a_fault() -> None:
+    (fault,) = parse_workflow_file(file(STEP.replace("[]}", '[], "assigned_agent": "qwen"}'))).faults
+    assert (fault.code, fault.step, fault.line, fault.column) == ("duplicate_key", 0, 2, 64)
+    assert fault.message == "Step 0 gives both agent and assigned_agent."
+
+
 def test_a_text_with_the_three_lists_is_a_workflow_file_too() -> None:
     text = "model_id = [0]\nsubtasks = ['Do it.']\naccess_list = [[]]\n"
     for variant in (
