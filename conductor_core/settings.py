@@ -81,7 +81,13 @@ class Settings(BaseSettings):
     @property
     def resolved_database_url(self) -> str:
         """The database's URL, the default file included."""
-        return self.database_url or f"sqlite:///{self.data_folder / 'conductor-inspector.sqlite3'}"
+        return self.database_url or sqlite_url(self.data_folder / "conductor-inspector.sqlite3")
+
+
+def sqlite_url(path: Path) -> str:
+    """The URL of the database file at ``path``."""
+    written = str(path).replace("%", "%25").replace("?", "%3F")
+    return f"sqlite:///{written}"
 
 
 def setting_fault(error: ValidationError) -> str:

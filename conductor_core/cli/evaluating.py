@@ -21,8 +21,8 @@ _SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 def evaluate(choices: Choices, db: str | None, settings: Settings, *, as_json: bool, quiet: bool) -> int:
     """Evaluates, prints the figures and gives the exit code. Raises: BadInput, StoreError, ConductorUnavailable."""
-    shown_url = make_url(db or settings.resolved_database_url).render_as_string(hide_password=True)
     with opened_store(db, settings) as store:
+        shown_url = make_url(db or settings.resolved_database_url).render_as_string(hide_password=True)
         prepared = prepare(replace(choices, database=shown_url), settings)
         if prepared.pool.simulated and not prepared.suite.simulated and not quiet:
             print("simulated workers can do rehearsal tasks only: these are none, and will be wrong", file=sys.stderr)

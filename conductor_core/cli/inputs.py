@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput, WorkflowInvalid
 from conductor_core.events import Limits
-from conductor_core.settings import Settings, setting_fault
+from conductor_core.settings import Settings, setting_fault, sqlite_url
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.parser import parse_workflow_file
@@ -36,6 +36,22 @@ def given_text(text: str, what: str) -> str:
     if not text.strip():
         raise BadInput(f"the {what} is empty")
     return text
+
+
+def database_url(given: str | None) -> str | None:
+    """What ``--db`` names, as a URL: a URL as it is, or a file's path, whether or not there is such a file yet.
+
+    A bare word is neither: it would be made a database in whatever folder the command was typed in.
+    """
+    if given is None or "://" in given:
+        return given
+    shown = one_line(given, 120)
+    if not given.strip():
+        raise BadInput("--db is empty: give a file's path or sqlite:///FOLDER/FILE.sqlite3")
+    path = Path(given).expanduser()
+    if path.name == given and not path.suffix and not path.exists():
+        raise BadInput(f"{shown!r} is not a database URL; if a file of that name is meant, write ./{shown}")
+    return sqlite_url(path.absolute())
 
 
 def read_file(path: Path, what: str) -> str:

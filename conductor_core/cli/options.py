@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from conductor_core.cli.inputs import database_url
 from conductor_core.engine.request import limits_from
 from conductor_core.events import Limits
 from conductor_core.settings import Settings
@@ -25,7 +26,12 @@ Pool = Annotated[
 ]
 Db = Annotated[
     str | None,
-    typer.Option("--db", metavar="URL", help="Database; else DATABASE_URL, else a file in your data folder."),
+    typer.Option(
+        "--db",
+        metavar="FILE|URL",
+        callback=database_url,
+        help="Database: an SQLite file or its URL; else DATABASE_URL, else a file in your data folder.",
+    ),
 ]
 # The common options are common to all commands, so that a script can give the same ones to each.
 UnusedConductor = Annotated[str | None, typer.Option("--conductor", hidden=True)]

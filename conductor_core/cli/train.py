@@ -37,7 +37,13 @@ Pool = Annotated[
     typer.Option("--pool", metavar="NAME", help="Workers instead of the config's; not for a small training."),
 ]
 Db = Annotated[
-    str | None, typer.Option("--db", metavar="URL", help="Keep each rollout as a run there; else none is kept.")
+    str | None,
+    typer.Option(
+        "--db",
+        metavar="FILE|URL",
+        callback=inputs.database_url,
+        help="Keep each rollout as a run there; else none is kept.",
+    ),
 ]
 MaxUsd = Annotated[
     float | None, typer.Option("--max-usd", min=0, help="What paid workers may cost over the whole training.")

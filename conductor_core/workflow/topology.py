@@ -118,11 +118,11 @@ def _is_debate(workflow: Workflow) -> bool:
     rounds = layers(workflow)
     if len(rounds[0]) == 1 and all(workflow.reads(index) == rounds[0] for index in rounds[1]):
         rounds = rounds[1:]
-    *earlier, final = rounds
-    judged = len(final) == 1 and _debaters(workflow, earlier)
-    return len(_debaters(workflow, rounds)) >= 2 or (
-        judged and len(judged) >= 2 and judged <= set(workflow.reads(final[0]))
-    )
+    if len(_debaters(workflow, rounds)) >= 2:
+        return True
+    *rounds_before, final = rounds
+    heard = _debaters(workflow, rounds_before)
+    return len(final) == 1 and len(heard) >= 2 and heard <= set(workflow.reads(final[0]))
 
 
 def _debaters(workflow: Workflow, rounds: Sequence[Sequence[int]]) -> set[int]:

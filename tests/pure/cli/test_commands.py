@@ -126,6 +126,20 @@ def test_runs_are_filtered(cli: CommandLine, workflow: Path, ran: Any, tmp_path:
     assert "'nonsense'" in cli("runs", "--status", "nonsense").error
 
 
+def test_a_database_is_named_by_its_path_or_its_url(cli: CommandLine, workflow: Path, tmp_path: Path) -> None:
+    file = tmp_path / "my runs" / "kept.db"
+    run_id = cli("run", "--workflow", workflow, "--json", "--db", file).document["run_id"]
+    assert file.is_file()
+    for name in (file, f"sqlite:///{file}"):
+        assert [run["run_id"] for run in cli("runs", "--json", "--db", name).document["runs"]] == [run_id]
+        assert cli("show", run_id, "--json", "--db", name).document["run_id"] == run_id
+    assert cli("runs").out == "no runs\n"
+    assert "is in the way" in cli("runs", "--db", tmp_path).error
+    assert cli("runs", "--db", "").error.startswith("--db is empty")
+    evaluation = ["evaluate", "--suite", "rehearsal", "--limit", 1, "--orchestrators", "single"]
+    assert "is not a database URL" in cli(*evaluation, "--db", "://").error
+
+
 def test_a_rerun_reuses_what_is_unchanged(cli: CommandLine, ran: Any) -> None:
     dry = cli("rerun", ran["run_id"][:16], "--step", 0, "--agent", "planner", "--dry-run", "--json").document
     assert [step["index"] for step in dry["will_run"]] == [0, 2]

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+from sqlalchemy.engine import make_url
 
 from conductor_core.cli import inputs
 from conductor_core.errors import BadInput
+from conductor_core.settings import Settings
 from conductor_core.workflow.model import AccessList
 
 
@@ -101,3 +103,43 @@ def test_text_from_the_command_line() -> None:
         inputs.given_text("caf\udce9", "task")
     with pytest.raises(BadInput, match="the instruction is empty"):
         inputs.given_text(" \n", "instruction")
+
+
+@pytest.mark.parametrize("url", ["sqlite:////tmp/a.sqlite3", "sqlite:///a.sqlite3", "postgresql://host/name"])
+def test_a_database_url_is_taken_as_it_is(url: str) -> None:
+    assert inputs.database_url(url) == url
+    assert inputs.database_url(None) is None
+
+
+@pytest.mark.parametrize("name", ["runs.sqlite3", "./runs", "a folder/runs.db", "a@b:c#d%20?.db", "/runs", "~/runs"])
+def test_a_databases_path_becomes_its_url(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    expected = {"/runs": Path("/runs"), "~/runs": tmp_path / "home" / "runs"}.get(name, tmp_path / name)
+    url = inputs.database_url(name)
+    assert url is not None
+    assert url.startswith("sqlite:///")
+    assert make_url(url).database == str(expected)
+
+
+def test_a_bare_word_is_a_database_only_if_there_is_such_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match="'nonsense' is not a database URL; if a file of that name is meant, write"):
+        inputs.database_url("nonsense")
+    (tmp_path / "nonsense").touch()
+    assert inputs.database_url("nonsense") == f"sqlite:///{tmp_path}/nonsense"
+
+
+@pytest.mark.parametrize(("given", "told"), [("", "--db is empty"), (" ", "--db is empty")])
+def test_no_path_of_a_database(given: str, told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        inputs.database_url(given)
+
+
+def test_a_data_folder_of_any_name_holds_the_database(tmp_path: Path) -> None:
+    folder = tmp_path / "100% mine?"
+    assert (
+        make_url(Settings(data_folder=folder).resolved_database_url).database == f"{folder}/conductor-inspector.sqlite3"
+    )

@@ -33,8 +33,8 @@ def test_the_keys_of_the_first_proof_of_concept_are_accepted() -> None:
     assert parsed.steps[0].instruction == "Do it."
 
 
-@pytest.mark.parametrize("agent", ["gpt-5", 1, 0])
-def test_a_file_of_the_first_proof_of_concept_is_a_workflow(agent: str | int) -> None:
+@pytest.mark.parametrize(("agent", "name"), [("gpt-5", "gpt-5"), (1, "qwen"), (0, "gpt-5")])
+def test_a_file_of_the_first_proof_of_concept_is_a_workflow(agent: str | int, name: str) -> None:
     steps = [
         {"step": 1, "instruction": "Plan.", "assigned_agent": agent, "access_list": [], "result": "A plan."},
         {"step": 2, "instruction": "Do it.", "assigned_agent": agent, "access_list": "all", "result": None},
@@ -43,9 +43,7 @@ def test_a_file_of_the_first_proof_of_concept_is_a_workflow(agent: str | int) ->
     checked = validate(parsed, ["gpt-5", "qwen"], max_steps=5)
     assert (checked.faults, parsed.repairs) == ((), ())
     assert checked.workflow is not None
-    assert [step.agent for step in checked.workflow.steps] == [
-        ["gpt-5", "qwen"][agent] if agent != "gpt-5" else agent
-    ] * 2
+    assert [step.agent for step in checked.workflow.steps] == [name, name]
     assert checked.workflow.steps[1].access_list == "all"
 
 
