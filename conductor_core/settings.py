@@ -40,6 +40,11 @@ class Settings(BaseSettings):
         description="Host names, with commas, that the pages are served under beside `localhost` and IP addresses, as "
         "behind a reverse proxy (which must pass `Host` on). Any other name is refused: a foreign page could have it.",
     )
+    key_variables: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Variables, with commas, whose values may be sent as keys though their names have no KEY, TOKEN or "
+        "SECRET. A pool file cannot allow them: what it names, its servers are sent.",
+    )
     warm_up: bool = Field(True, description="Load a local default Conductor when the first page is opened.")
     seed: int = Field(0, description="Seed of the rehearsal workers and of sampled decoding.")
 
@@ -77,6 +82,11 @@ class Settings(BaseSettings):
                     f"{name!r} is no host name; give names alone, as in `inspector.example, inspector.lan`"
                 )
         return tuple(names)
+
+    @field_validator("key_variables", mode="before")
+    @classmethod
+    def _read_names(cls, given: object) -> object:
+        return tuple(filter(None, map(str.strip, given.split(",")))) if isinstance(given, str) else given
 
     @property
     def resolved_database_url(self) -> str:

@@ -101,7 +101,12 @@ def _go_on(trace: RunTrace) -> RunRequest:
 
 
 def _editor(trace: RunTrace) -> None:
-    pool = reopen_pool(trace.pool, current().settings, seed=trace.seed)
+    try:
+        pool = reopen_pool(trace.pool, current().settings, seed=trace.seed)
+    except InspectorError as error:
+        st.session_state[RERUN_ERROR] = str(error)
+        _close_editor()
+        return
     plan_editor(
         trace,
         preview=partial(preview, trace, pool=pool),

@@ -28,7 +28,7 @@ def show() -> None:
             "Check all", key="check-all", icon=":material/network_check:", help="Asks each provider; costs nothing."
         )
     try:
-        specs = read_specs(pool)
+        specs = read_specs(pool, current().settings)
     except InspectorError as error:
         st.error(str(error), icon=":material/error:")
         _local_servers()

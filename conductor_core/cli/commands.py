@@ -95,7 +95,7 @@ def check(
     """Say what a workflow FILE means, and every fault and warning with its place."""
     settings = inputs.read_settings()
     excluded = set(exclude or ())
-    names = [spec.name for spec in read_specs(pool or settings.pool)]
+    names = [spec.name for spec in read_specs(pool or settings.pool, settings)]
     if unknown := excluded - set(names):
         raise BadInput(f"--exclude: the pool has no worker {', '.join(sorted(unknown))}; it has {', '.join(names)}")
     parsed = inputs.read_workflow(file)

@@ -65,8 +65,14 @@ class Pool:
             await worker.aclose()
 
 
-def read_specs(ref: str) -> tuple[WorkerSpec, ...]:
-    """The workers of ``rehearsal``, ``paper`` or a TOML file, unopened. Raises: PoolInvalid, with every fault."""
+def read_specs(ref: str, settings: Settings | None = None) -> tuple[WorkerSpec, ...]:
+    """The workers of ``rehearsal``, ``paper`` or a TOML file, unopened.
+
+    Args:
+        settings: by default as the environment has them.
+
+    Raises: PoolInvalid, with every fault.
+    """
     # Imported when used: a pool of one kind does not load the clients of the other.
     if ref == "rehearsal":
         from conductor_core.rehearsal import rehearsal_specs
@@ -74,7 +80,9 @@ def read_specs(ref: str) -> tuple[WorkerSpec, ...]:
         return rehearsal_specs()
     from conductor_core.workers.pool import PAPER_POOL, load_pool_file
 
-    return load_pool_file(PAPER_POOL if ref == "paper" else Path(ref))
+    if ref == "paper":
+        return load_pool_file(PAPER_POOL)
+    return load_pool_file(Path(ref), (settings or Settings()).key_variables)
 
 
 def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
@@ -86,11 +94,14 @@ def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
     Raises: PoolInvalid, with every fault of the file.
     """
     name = ref if ref in ("rehearsal", "paper") else Path(ref).stem
-    return reopen_pool(PoolInfo(name=name, workers=read_specs(ref)), settings, seed=seed)
+    return reopen_pool(PoolInfo(name=name, workers=read_specs(ref, settings)), settings, seed=seed)
 
 
 def reopen_pool(info: PoolInfo, settings: Settings, *, seed: int | None = None) -> Pool:
-    """The same workers as those of an earlier run, as they were recorded: what a re-run is made with."""
+    """The same workers as those of an earlier run, as they were recorded: what a re-run is made with.
+
+    Raises: BadInput for a worker with a key in its fields, or in a variable that does not look like a key's.
+    """
     seed = settings.seed if seed is None else seed
     return Pool(
         name=info.name, workers={spec.name: open_worker(spec, settings, seed) for spec in info.workers}, seed=seed

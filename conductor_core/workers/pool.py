@@ -10,6 +10,7 @@ from conductor_core.workers.discovery import discover_local_servers
 from conductor_core.workers.health import Health, check_health
 from conductor_core.workers.http import HttpWorker
 from conductor_core.workers.openai import OpenAIDialect
+from conductor_core.workers.pasted_keys import check_spec
 from conductor_core.workers.pool_file import load_pool_file
 
 __all__ = ["PAPER_POOL", "Health", "check_health", "discover_local_servers", "load_pool_file", "open_worker"]
@@ -21,8 +22,10 @@ PAPER_POOL = Path(__file__).with_name("pools") / "paper.toml"
 def open_worker(spec: WorkerSpec, settings: Settings) -> Worker:
     """The worker that ``spec`` describes. Nothing is connected and no model loaded before its first answer.
 
-    Raises: BadInput for a rehearsal worker: those come from ``conductor_core.rehearsal``.
+    Raises: BadInput for a rehearsal worker: those come from ``conductor_core.rehearsal``; and for one in whose fields a
+        key stands, or whose key is in a variable that does not look like one.
     """
+    check_spec(spec, settings.key_variables)
     if spec.provider == "openai":
         return HttpWorker(spec, OpenAIDialect())
     if spec.provider == "anthropic":

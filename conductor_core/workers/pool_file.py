@@ -6,7 +6,7 @@ A key pasted where a variable's name belongs is refused without being repeated: 
 import math
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import urlsplit
@@ -17,20 +17,23 @@ from conductor_core.chat import Price, Provider, WorkerSpec
 from conductor_core.errors import PoolInvalid
 from conductor_core.workers.faults import one_line, plain
 from conductor_core.workers.local_params import params_fault
+from conductor_core.workers.pasted_keys import environment_keys, is_secret_name, pasted_keys, variable_fault
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 _MOST_BYTES = 1_000_000
 _KEYS = tuple(WorkerSpec.model_fields)
 _PROVIDERS = get_args(Provider)
 _SET_BY_US = frozenset({"model", "messages", "stream", "stream_options", "system", "n"})
-_SECRET_NAMES = re.compile(r"api[_-]?key|authorization|secret|password|^token$|access[_-]?token", re.IGNORECASE)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY_PREFIX = re.compile(r"(?:sk|pk|rk|gsk|xai|hf|r8|AIza|AKIA|ghp|glpat)[-_A-Z0-9]", re.IGNORECASE)
 _ORDINAL = re.compile(r"(?:(?:model|agent|step)\s*)?[+-]?\d+", re.IGNORECASE)
 
 
-def load_pool_file(path: str | Path) -> tuple[WorkerSpec, ...]:
+def load_pool_file(path: str | Path, key_variables: Collection[str] = ()) -> tuple[WorkerSpec, ...]:
     """The workers of a pool file, in the file's order (which is the order of their ordinals).
+
+    Args:
+        key_variables: names that ``api_key_env`` may give though they do not look like a key's.
 
     Raises: PoolInvalid with every fault; each names its line, where there is one, and its key.
     """
@@ -49,7 +52,7 @@ def load_pool_file(path: str | Path) -> tuple[WorkerSpec, ...]:
         faults.append(f"it has more than {_MOST_BYTES:,} bytes: this is no pool file")
     else:
         try:
-            specs, faults = parse_pool(raw.decode("utf-8-sig"))
+            specs, faults = parse_pool(raw.decode("utf-8-sig"), key_variables)
         except UnicodeDecodeError as error:
             faults.append(f"line {raw[: error.start].count(10) + 1}: not UTF-8 text")
     if faults:
@@ -58,7 +61,7 @@ def load_pool_file(path: str | Path) -> tuple[WorkerSpec, ...]:
     return specs
 
 
-def parse_pool(text: str) -> tuple[tuple[WorkerSpec, ...], list[str]]:
+def parse_pool(text: str, key_variables: Collection[str] = ()) -> tuple[tuple[WorkerSpec, ...], list[str]]:
     """The workers written in ``text``, and every fault with its place. With a fault there are no workers."""
     try:
         # The added line end lets an error at the very end have a line.
@@ -78,8 +81,9 @@ def parse_pool(text: str) -> tuple[tuple[WorkerSpec, ...], list[str]]:
         return (), [*faults, f"{places.top('worker')}worker: must be [[worker]] tables, with double brackets"]
     if not tables:
         faults.append("no [[worker]]: a pool needs at least one worker")
+    known = environment_keys()
     for index, table in enumerate(tables):
-        for key, fault in _table_faults(table):
+        for key, fault in [*_table_faults(table, key_variables), *pasted_keys(table, known)]:
             faults.append(f"{places.of(index, key)}worker[{index}].{_shown(key)}: {fault}")
     for index, fault in _name_faults(tables):
         faults.append(f"{places.of(index, 'name')}worker[{index}].name: {fault}")
@@ -107,7 +111,7 @@ def _spec(table: Mapping[str, Any]) -> WorkerSpec:
     return WorkerSpec(**fields)
 
 
-def _table_faults(table: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _table_faults(table: Mapping[str, Any], key_variables: Collection[str]) -> list[tuple[str, str]]:
     """Faults of one worker, each with the key it is about."""
     faults = [(key, "missing; every worker needs it") for key in ("name", "provider", "model") if key not in table]
     for key, value in table.items():
@@ -122,6 +126,9 @@ def _table_faults(table: Mapping[str, Any]) -> list[tuple[str, str]]:
             for key in ("base_url", "api_key_env")
             if key in table
         ]
+    elif not any(key == "api_key_env" for key, _ in faults) and "api_key_env" in table:
+        fault = variable_fault(table["api_key_env"], key_variables)
+        faults += [("api_key_env", fault)] if fault else []
     if table.get("provider") == "local" and not any(key == "params" for key, _ in faults):
         fault = params_fault(table.get("params", {}))
         faults += [("params", fault)] if fault else []
@@ -129,7 +136,7 @@ def _table_faults(table: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _unknown_key(key: str) -> str:
-    if _SECRET_NAMES.search(key):
+    if is_secret_name(key):
         return "a key does not belong in a pool file; put it in an environment variable and name that in api_key_env"
     return f"unknown key; known are {', '.join(_KEYS)}"
 
@@ -230,8 +237,6 @@ def _check_params(value: Any) -> str | None:
     for key in value:
         if key in _SET_BY_US:
             return f"{key} is set by the program; remove it"
-        if _SECRET_NAMES.search(key):
-            return f"{_shown(key)}: a key does not belong in a pool file; name its variable in api_key_env"
     return None if _is_json(value) else "must hold only text, finite numbers, true or false, lists and tables"
 
 

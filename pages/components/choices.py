@@ -40,7 +40,7 @@ class Choices:
 
 def now() -> Choices:
     """What is chosen at this moment. Raises: PoolInvalid."""
-    names = [spec.name for spec in read_specs(pool())]
+    names = [spec.name for spec in read_specs(pool(), current().settings)]
     return Choices(
         conductor=conductor(),
         pool=pool(),
@@ -100,7 +100,7 @@ def pool_label(ref: str) -> str:
 def expander() -> None:
     """Draws the expander, whose label sums up what is chosen inside."""
     try:
-        names, fault = [spec.name for spec in read_specs(pool())], ""
+        names, fault = [spec.name for spec in read_specs(pool(), current().settings)], ""
     except InspectorError as error:
         names, fault = [], str(error)
     with st.expander(_label(names), icon=":material/tune:", expanded=bool(fault), key="settings"):

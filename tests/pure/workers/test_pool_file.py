@@ -193,7 +193,10 @@ def test_a_key_in_place_of_a_variables_name_is_refused_and_not_repeated(pasted: 
     assert pasted[3:] not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["OPENAI_API_KEY", "KEY2", "my_key", "_k", "HUGGING_FACE_HUB_TOKEN_FOR_INFERENCE_2"])
+@pytest.mark.parametrize(
+    "name",
+    ["OPENAI_API_KEY", "KEY2", "my_key", "GROQ_APIKEY", "client_secret", "HUB_TOKEN_FOR_INFERENCE_2"],
+)
 def test_the_names_of_variables_are_accepted(name: str) -> None:
     specs, faults = parse_pool(with_line(f'api_key_env = "{name}"'))
     assert (faults, specs[0].api_key_env) == ([], name)

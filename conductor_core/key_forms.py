@@ -1,0 +1,91 @@
+"""What a key is found by: the pieces of it, as it stands and in the encodings in which keys are met.
+
+A text is compared as its ASCII letters and digits alone, in lower case (``folded``): so other case, separators, line
+breaks and zero-width characters hide nothing. Which pieces are looked for, and why not all: decision 0045.
+"""
+
+import base64
+import re
+import unicodedata
+from collections.abc import Iterator
+from urllib.parse import quote
+
+_PIECE = 12
+"""Letters and digits from which on a cut key is found; of a short key half of them, but at least ``_SHORTEST``."""
+_SHORTEST = 8
+_ENCODED_PIECE = 16
+_SHORTEST_PHRASE = 12
+
+_ALNUM = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_DROPPED = bytes(set(range(256)) - set(_ALNUM))
+_LOWER = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklmnopqrstuvwxyz")
+_WORD = re.compile(
+    r"(?<![a-z])(?:[A-Z][a-z]{3,14}|[a-z]{4,15})(?![a-z])|(?<![A-Z])[A-Z]{4,15}(?![A-Za-z])"
+    r"|(?<![A-Za-z0-9])[A-Za-z]{1,3}(?![A-Za-z0-9])"
+)
+"""A run of letters that may be a word: of four to fifteen, in one case; a shorter one only between separators."""
+
+
+def folded(text: str) -> bytes:
+    """The letters and digits of ``text`` in lower case; a look-alike (full width, accented) counts as its letter."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKD", text)
+    return text.encode("ascii", "ignore").translate(_LOWER, _DROPPED)
+
+
+def bare(text: str) -> str:
+    """``text`` in lower case and without what takes no place; spaces stay."""
+    seen = (char for char in unicodedata.normalize("NFKD", text) if unicodedata.category(char)[0] not in "CM")
+    return "".join(seen).casefold()
+
+
+def pieces(key: str) -> Iterator[tuple[bytes, str]]:
+    """What is looked for to find ``key``, ``folded``.
+
+    With each the ``bare`` text that must be there to the letter; empty: the piece alone is proof enough. Nothing for a
+    key that cannot be told from ordinary text: one that is short, or a word.
+    """
+    strange = _strange(key)
+    if len(strange) < _SHORTEST or (sum(strange) < _SHORTEST and len(key) < _SHORTEST_PHRASE):
+        return
+    yield from _as_it_stands(key)
+    if (quoted := quote(key, safe="")) != key:
+        yield from _as_it_stands(quoted)
+    for form in _encoded(key):
+        size = min(_ENCODED_PIECE, len(form))
+        for start in range(len(form) - size + 1):
+            yield form[start : start + size], ""
+
+
+def _as_it_stands(key: str) -> Iterator[tuple[bytes, str]]:
+    plain, covered = "".join(re.findall("[0-9A-Za-z]", key)), set[int]()
+    whole = plain.lower().encode()
+    strange = _strange(key)
+    if sum(strange) >= _SHORTEST:
+        size = max(_SHORTEST, min(_PIECE, len(plain) // 2))
+        for start in range(len(plain) - size + 1):
+            piece = plain[start : start + size]
+            if 2 * sum(strange[start : start + size]) >= size and (size >= _PIECE or not piece.isdigit()):
+                covered.update(range(start, start + size))
+                yield whole[start : start + size], ""
+    if 3 * len(covered) < 2 * len(plain):
+        yield whole, bare(key)
+
+
+def _strange(key: str) -> list[bool]:
+    """For each letter and digit of ``key``: whether it belongs to no word. Pieces of words are ordinary text."""
+    in_words = {index for word in _WORD.finditer(key) for index in range(*word.span())}
+    return [index not in in_words for index, char in enumerate(key) if char.isascii() and char.isalnum()]
+
+
+def _encoded(key: str) -> Iterator[bytes]:
+    raw = key.encode()
+    yield raw.hex().encode()
+    yield "".join(f"x{byte:02x}" for byte in raw).encode()  # \x73, 0x73, &#x73;
+    yield "".join(f"u{byte:04x}" for byte in raw).encode()  # \u0073
+    yield "".join(map(str, raw)).encode()  # &#115;
+    # In base64 a byte's characters depend on how many bytes stand before it; those shared with a neighbour are cut.
+    for before, shared in ((0, 0), (1, 2), (2, 3)):
+        inside = base64.b64encode(b"\0" * before + raw).rstrip(b"=")
+        end = len(inside) - ((before + len(raw)) % 3 != 0)
+        yield inside[shared:end].translate(_LOWER, _DROPPED)
