@@ -100,8 +100,12 @@ class TimedLog:
         self._log = log
         self.durable: list[tuple[int, int, float]] = []
 
-    async def append(self, *events: Event) -> None:
-        await self._log.append(*events)
+    def append(self, *events: Event) -> "asyncio.Future[None]":
+        written = self._log.append(*events)
+        written.add_done_callback(lambda _: self._note(events))
+        return written
+
+    def _note(self, events: Sequence[Event]) -> None:
         now_ms = time.time() * 1000
         for event in events:
             if isinstance(event, ev.StepDelta):

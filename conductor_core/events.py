@@ -6,6 +6,7 @@ the workflow that an inner Conductor wrote as step 2's answer. A *round* is addr
 opened it, the first round by ``()``.
 """
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Annotated, Literal, Protocol
 
@@ -331,6 +332,9 @@ FINAL_KINDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.in
 class EventSink(Protocol):
     """Where events go. Events of one run are kept in the order of the calls."""
 
-    async def append(self, *events: Event) -> None:
-        """Returns when the events are durable. Raises: StoreError; then none of *these* events was kept."""
+    def append(self, *events: Event) -> "asyncio.Future[None]":
+        """Takes the events at once; resolved when they are durable.
+
+        Raises, when awaited: StoreError; then none of *these* events was kept.
+        """
         ...

@@ -84,15 +84,18 @@ class EventLog:
         self._thread = threading.Thread(target=self._write_all, name="event-log", daemon=True)
         self._thread.start()
 
-    async def append(self, *events: Event) -> None:
-        """Returns when the events are durable. Raises: StoreError; then none of *these* events was kept.
+    def append(self, *events: Event) -> "asyncio.Future[None]":
+        """Resolved when the events are durable. Raises: StoreError; then none of *these* events was kept.
 
         Cancelling the wait does not take the events back: what happened stays on the record.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        self._submit(_Request(events, loop, future))
-        await future
+        try:
+            self._submit(_Request(events, loop, future))
+        except StoreError as error:
+            future.set_exception(error)
+        return future
 
     def append_and_wait(self, *events: Event) -> None:
         """``append`` for a thread without an event loop."""

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 from conductor_core import trace as tr
@@ -14,6 +14,15 @@ T = TypeVar("T")
 
 Piece = tuple[bool, str]
 """Streamed text that arrived together: whether it is reasoning, and the text."""
+
+
+class NoLog:
+    """An ``EventSink`` that keeps nothing: for runs that nobody will look at."""
+
+    def append(self, *_: Event) -> "asyncio.Future[None]":
+        kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        kept.set_result(None)
+        return kept
 
 
 @asynccontextmanager
@@ -61,15 +70,19 @@ class Recorder:
         await self._sink.append(event)
         self._trace = tr.begin(event)
 
-    async def emit(self, *events: Event) -> None:
-        """Returns when ``events`` are durable. Raises: StoreError.
+    def send(self, *events: Event) -> "asyncio.Future[None]":
+        """Folds ``events`` and hands them to the log; resolved when they are durable. Raises, awaited: StoreError.
 
         Up to the call of the log nothing is awaited, so the trace has the order of the log.
         """
         if self._closed:
             # A straggler of a run whose end is written: the record of a run stops there.
             raise asyncio.CancelledError
-        await self._append(events)
+        return self._send(events)
+
+    async def emit(self, *events: Event) -> None:
+        """Returns when ``events`` are durable. Raises: StoreError."""
+        await self.send(*events)
 
     def defer(self, events: Sequence[Event]) -> None:
         """Keeps ``events`` for the batch of the final event: what a cancelled step had still to say."""
@@ -80,17 +93,22 @@ class Recorder:
         events = [*self._deferred, event]
         self._deferred.clear()
         self._closed = True
-        await self._append(events)
+        await self._send(events)
 
-    async def _append(self, events: Sequence[Event]) -> None:
+    def _send(self, events: Sequence[Event]) -> "asyncio.Future[None]":
         for event in events:
             tr.apply(self.trace, event)
-        try:
-            await self._sink.append(*events)
-        except Exception as error:
-            if not self.broken.done():
-                self.broken.set_result(error)
-            raise
+        writing = self._sink.append(*events)
+        if writing.done():
+            self._written(writing)
+        else:
+            writing.add_done_callback(self._written)
+        return writing
+
+    def _written(self, writing: "asyncio.Future[None]") -> None:
+        error = None if writing.cancelled() else writing.exception()
+        if isinstance(error, Exception) and not self.broken.done():
+            self.broken.set_result(error)
 
 
 class DeltaBuffer:
@@ -109,7 +127,7 @@ class DeltaBuffer:
         self._loop = asyncio.get_running_loop()
         self._pieces: list[tuple[bool, list[str]]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._writing: asyncio.Task[None] | None = None
+        self._writing: asyncio.Future[None] | None = None
         self._last_s = float("-inf")
 
     def add(self, text: str, *, reasoning: bool = False) -> None:
@@ -135,22 +153,19 @@ class DeltaBuffer:
     def _schedule(self) -> None:
         if self._timer is None and self._writing is None:
             due_s = max(self._last_s + self._interval_s, self._loop.time())
-            self._timer = self._loop.call_at(due_s, self._start_writing)
+            self._timer = self._loop.call_at(due_s, self._write)
 
-    def _start_writing(self) -> None:
+    def _write(self) -> None:
         self._timer = None
-        self._writing = self._loop.create_task(self._write())
-        self._writing.add_done_callback(self._written)
-
-    async def _write(self) -> None:
-        events = self.take()
         self._last_s = self._loop.time()
-        if events:
-            await self._recorder.emit(*events)
+        if events := self.take():
+            with suppress(asyncio.CancelledError):  # the end of the run is written
+                self._writing = self._recorder.send(*events)
+                self._writing.add_done_callback(self._written)
 
-    def _written(self, task: "asyncio.Task[None]") -> None:
+    def _written(self, writing: "asyncio.Future[None]") -> None:
         self._writing = None
-        if task.cancelled() or task.exception() is not None:
+        if writing.cancelled() or writing.exception() is not None:
             return  # The recorder has the error and stops the run.
         if self._pieces:
             self._schedule()

@@ -7,13 +7,14 @@ from pathlib import Path
 from conductor_core.chat import WorkerSpec
 from conductor_core.engine.limits import estimate_tokens
 from conductor_core.engine.pool import Pool, open_worker
+from conductor_core.engine.recorder import NoLog
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
 from conductor_core.evaluation.outages import FAILURES_IN_A_ROW, failed_at_a_worker
 from conductor_core.evaluation.routers.rows import TrainingRow
 from conductor_core.evaluation.runner import Spending, Stopped, graded
 from conductor_core.evaluation.tasks import Task
-from conductor_core.events import Event, Limits
+from conductor_core.events import Limits
 from conductor_core.records.evaluation import append_lines, drop_unfinished_line, read_lines
 from conductor_core.rehearsal import recognise
 from conductor_core.rehearsal.exact import success_chance
@@ -68,13 +69,6 @@ class Tries:
         self._made.append(tried)
         if tried.fault is None:
             self._known[tried.task_id, tried.workflow] = tried
-
-
-class _Forgetting:
-    """A log that keeps nothing: the tries of a fit are no runs that anybody will look at."""
-
-    async def append(self, *events: Event) -> None:
-        return None
 
 
 class TeamReward:
@@ -150,7 +144,7 @@ class TeamReward:
         )
         request = RunRequest(task=task.question, workflow=workflow, limits=limits, seed=self._seed, by="evaluate")
         try:
-            trace = await Engine(_Forgetting(), self._settings).run(request, None, pool)
+            trace = await Engine(NoLog(), self._settings).run(request, None, pool)
         finally:
             await pool.aclose()
         failed = failed_at_a_worker(trace) and not self._count_failures

@@ -21,12 +21,13 @@ from dataclasses import dataclass
 
 from conductor_core.chat import Conductor, ParentPlan
 from conductor_core.engine.pool import Pool
+from conductor_core.engine.recorder import NoLog
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import InspectorError, StoreError, WorkerRefused
 from conductor_core.evaluation.graders import grade
 from conductor_core.evaluation.tasks import Graded, Task
-from conductor_core.events import Event, EventSink, Limits
+from conductor_core.events import EventSink, Limits
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace, StepTrace
 from conductor_core.training.answer_cache import AnswerCache, Outcome
@@ -48,13 +49,6 @@ _STORE_ERRORS = frozenset({"StoreError", *(each.__name__ for each in StoreError.
 
 class WorkerPoolFailed(InspectorError):
     """The workers do not answer, and waiting did not help. Finished rollouts are kept."""
-
-
-class NoLog:
-    """An event sink for rollouts that nobody will look at."""
-
-    async def append(self, *events: Event) -> None:
-        """Keeps nothing."""
 
 
 @dataclass(frozen=True)

@@ -203,13 +203,18 @@ class MemorySink:
         self.failing: frozenset[str] = frozenset()
         self.delay_s = delay_s
 
-    async def append(self, *events: Event) -> None:
+    def append(self, *events: Event) -> "asyncio.Future[None]":
+        loop = asyncio.get_running_loop()
+        kept: asyncio.Future[None] = loop.create_future()
         kinds = {event.kind for event in events}
         if self.error is not None and (not self.failing or kinds & self.failing):
-            raise self.error
+            kept.set_exception(self.error)
+            return kept
         self.events.extend(events)
         if self.delay_s:
-            await asyncio.sleep(self.delay_s)
+            return loop.create_task(asyncio.sleep(self.delay_s))
+        kept.set_result(None)
+        return kept
 
     def kinds(self) -> list[str]:
         return [event.kind for event in self.events]

@@ -1,6 +1,5 @@
 """Model output is data: whatever a model writes, nothing of it is executed, fetched or obeyed by the page."""
 
-import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -109,4 +108,4 @@ def test_hostile_output_is_shown_and_does_nothing(app: App, open_page: Callable[
 
 def _append(app: App, events: list[Event]) -> None:
     with ThreadPoolExecutor(1) as aside:
-        aside.submit(asyncio.run, app.store.log.append(*events)).result()
+        aside.submit(app.store.log.append_and_wait, *events).result()

@@ -45,10 +45,14 @@ class GatedSink(MemorySink):
         self.gate = asyncio.Event()
         self.asked = 0
 
-    async def append(self, *events: Event) -> None:
-        if isinstance(events[0], PlanDelta):
-            self.asked += 1
-            await self.gate.wait()
+    def append(self, *events: Event) -> "asyncio.Future[None]":
+        return (
+            asyncio.ensure_future(self._gated(events)) if isinstance(events[0], PlanDelta) else super().append(*events)
+        )
+
+    async def _gated(self, events: Sequence[Event]) -> None:
+        self.asked += 1
+        await self.gate.wait()
         await super().append(*events)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from conductor_core.chat import Usage
 from conductor_core.engine.step import wait_before_retry_s
 from conductor_core.errors import WorkerError, WorkerFailed, WorkerRateLimited, WorkerRefused, WorkerUnreachable
-from conductor_core.events import StepCompleted, StepDelta, StepFailed, StepRetried, StepStarted
+from conductor_core.events import Event, StepCompleted, StepDelta, StepFailed, StepRetried, StepStarted
 from conductor_core.trace import RunTrace, StepTrace
 from tests.support.fakes import MemorySink, Reply, ScriptedWorker, quick_settings, run, workflow_of
 
@@ -169,12 +170,18 @@ async def test_streamed_text_is_logged_whole() -> None:
 async def test_a_slow_log_does_not_hold_up_the_stream() -> None:
     read: list[int] = []
 
+    one_at_a_time = asyncio.Lock()
+
     class Counting(MemorySink):
-        async def append(self, *events: Any) -> None:
-            if isinstance(events[0], StepDelta):
-                await asyncio.sleep(0.05)
-                read.append(len(worker_texts))
-            await super().append(*events)
+        def append(self, *events: Event) -> "asyncio.Future[None]":
+            return asyncio.ensure_future(self._slowly(events))
+
+        async def _slowly(self, events: Sequence[Event]) -> None:
+            async with one_at_a_time:
+                if isinstance(events[0], StepDelta):
+                    await asyncio.sleep(0.05)
+                    read.append(len(worker_texts))
+                await super().append(*events)
 
     worker_texts: list[str] = []
 

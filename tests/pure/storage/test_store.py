@@ -156,7 +156,7 @@ async def test_one_refused_request_fails_no_other_of_its_group(store: Store) -> 
 
 async def test_a_cancelled_wait_takes_nothing_back(store: Store) -> None:
     await store.log.append(created("r1"))
-    waiting = asyncio.create_task(store.log.append(*planned("r1")))
+    waiting = store.log.append(*planned("r1"))
     await asyncio.sleep(0)
     waiting.cancel()
     await store.log.append(run_completed("r1"))
