@@ -8,11 +8,12 @@ opened it, the first round by ``()``.
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, TypeAdapter
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, TypeAdapter, model_validator
 
 from conductor_core.chat import ConductorInfo, FinishReason, Message, Usage, WorkerSpec
+from conductor_core.workflow.changes import Origins, require_fit
 from conductor_core.workflow.model import Fault, Frozen, Workflow
 
 Path = tuple[int, ...]
@@ -128,15 +129,26 @@ class PlanRejected(_Event):
 
 
 class PlanEdited(_Event):
-    """A person (or a script) changed the plan before this run executed it. Topology and warnings are of ``after``."""
+    """A person (or a script) changed the plan before this run executed it. Topology and warnings are of ``after``.
+
+    ``origins``: which step of ``before`` each step of ``after`` is; None: not known, as in records from before this
+    was recorded.
+    """
 
     kind: Literal["plan.edited"] = "plan.edited"
     round: Path = ()
     by: str
     before: Workflow
     after: Workflow
+    origins: Origins | None = None
     topology: str | None = None
     warnings: tuple[Fault, ...] = ()
+
+    @model_validator(mode="after")
+    def _origins_fit(self) -> Self:
+        if self.origins is not None:
+            require_fit(self.before, self.after, self.origins)
+        return self
 
 
 class StepStarted(_Event):

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from conductor_core import events as ev
 from conductor_core.chat import ConductorInfo, FinishReason, Message, Usage
 from conductor_core.events import Event, Limits, Path, PoolInfo, Shared
+from conductor_core.workflow.changes import Origins, compare
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 
 StepStatus = Literal["waiting", "running", "completed", "reused", "failed", "skipped", "cancelled"]
@@ -113,11 +114,20 @@ class RoundTrace(_Mutable):
     rejected: list[RejectedPlan] = Field(default_factory=list)
     edited_by: str | None = None
     before_edit: Workflow | None = None
+    edit_origins: Origins | None = None
     usage: Usage = Usage()
     started_ms: float | None = None
     first_token_ms: float | None = None
     duration_ms: float | None = None
     steps: list[StepTrace] = Field(default_factory=list)
+
+    @property
+    def edits(self) -> tuple[str, ...]:
+        """What was changed in the plan before this run, a sentence a step; empty: nothing."""
+        if self.before_edit is None or self.workflow is None:
+            return ()
+        changes = compare(self.before_edit, self.workflow, self.edit_origins)
+        return changes.sentences(self.before_edit, self.workflow)
 
 
 class RunTrace(_Mutable):
@@ -266,7 +276,7 @@ def _apply_plan(
             _spend_on_plan(trace, round_, event.usage, event.duration_ms)
             _set_workflow(trace, round_, event.workflow)
         case ev.PlanEdited():
-            round_.edited_by, round_.before_edit = event.by, event.before
+            round_.edited_by, round_.before_edit, round_.edit_origins = event.by, event.before, event.origins
             round_.topology, round_.warnings = event.topology or round_.topology, event.warnings
             _set_workflow(trace, round_, event.after)
 

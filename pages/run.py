@@ -1,7 +1,5 @@
 """Run: a task in, its workflow drawn and run live, edited and re-run. The main job."""
 
-from functools import partial
-
 import streamlit as st
 
 from conductor_core.engine.pool import reopen_pool
@@ -109,8 +107,8 @@ def _editor(trace: RunTrace) -> None:
         return
     plan_editor(
         trace,
-        preview=partial(preview, trace, pool=pool),
-        start=lambda workflow: _begin(trace, RunRequest.rerun(trace, workflow, by="page")),
+        preview=lambda workflow, origins: preview(trace, workflow, pool, origins=origins),
+        start=lambda workflow, origins: _begin(trace, RunRequest.rerun(trace, workflow, by="page", origins=origins)),
         close=_close_editor,
     )
 

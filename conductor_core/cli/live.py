@@ -112,6 +112,8 @@ class LiveView:
                     self._say(f"  {one_line(fault.message, 400)}")
             case ev.PlanEdited():
                 self._say(f"plan{of_step} · edited by {event.by}: {event.topology or trace.root.topology}")
+                for said in trace.round_at(event.round).edits:
+                    self._say(f"  changed: {one_line(said, 300)}")
                 self._print_workflow(event.after)
 
     def _print_workflow(self, workflow: Workflow) -> None:

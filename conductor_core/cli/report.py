@@ -123,7 +123,9 @@ def _round_lines(round_: RoundTrace) -> Iterator[str]:
     if round_.raw:
         yield indented(round_.raw, "    | ")
     if round_.before_edit is not None:
-        yield f"    edited by {one_line(round_.edited_by or 'somebody', 40)}; before:"
+        yield f"    edited by {one_line(round_.edited_by or 'somebody', 40)}:"
+        yield from (f"    {one_line(said, 300)}" for said in round_.edits)
+        yield "    before:"
         yield from (f"    {line}" for line in workflow_lines(round_.before_edit))
     yield ""
     for step in round_.steps:

@@ -12,10 +12,10 @@ from conductor_core.chat import ConductorInfo
 from conductor_core.cli import documents, inputs, options
 from conductor_core.cli.live import LiveView, watch
 from conductor_core.cli.output import print_json, print_outcome
-from conductor_core.cli.text import money, one_line
+from conductor_core.cli.text import label, money, one_line
 from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
 from conductor_core.engine.request import RunRequest
-from conductor_core.engine.rerun import RerunPreview, edit_step, preview
+from conductor_core.engine.rerun import RerunPreview, StepForecast, edit_step, preview
 from conductor_core.errors import BadInput
 from conductor_core.events import PoolInfo
 from conductor_core.settings import Settings
@@ -123,14 +123,19 @@ def prepare(
         if workflow is None and not resume:
             raise BadInput(f"run {source.run_id} has no workflow to run again: give one with --workflow, or use run")
         needed = workflow is None or any(step.agent == CONDUCTOR_AGENT for step in workflow.steps)
-        forecast = None
+        forecast, origins = None, None
         if workflow is not None:
             workflow = inputs.valid_workflow(
                 workflow, agents, source.limits, f"run {source.run_id} cannot be run again: "
             )
             info = _info(conductor, settings) if needed else None
-            forecast = preview(source, workflow, there, conductor=info)
-    request = RunRequest.resume(source, by="cli") if resume else RunRequest.rerun(source, workflow, by="cli")
+            # With --step each step is known to be what it was; what a file's are is found by content.
+            origins = None if edit.step is None else tuple(range(len(workflow.steps)))
+            forecast = preview(source, workflow, there, conductor=info, origins=origins)
+    if resume:
+        request = RunRequest.resume(source, by="cli")
+    else:
+        request = RunRequest.rerun(source, workflow, by="cli", origins=origins)
     conductor_ref = (conductor or _conductor_of(source, settings)) if needed else None
     return Rerun(dataclasses.replace(request, excluded=excluded), conductor_ref, pool_ref, forecast)
 
@@ -182,11 +187,17 @@ def preview_lines(forecast: RerunPreview) -> list[str]:
     """Which steps will run and which be reused, each with its reason."""
     steps = [(step, "run") for step in forecast.will_run] + [(step, "reuse") for step in forecast.will_reuse]
     lines = [
-        f"  {step.index}  {what:<5}  {one_line(step.agent, 40)}  {one_line(step.reason, 300)}"
+        f"  {step.index}  {what:<5}  {one_line(step.agent, 40)}  {one_line(step.reason, 300)}{_reused(step)}"
         for step, what in sorted(steps, key=lambda pair: pair[0].index)
     ]
     total = f"about {forecast.estimated_tokens} tokens, {money(forecast.estimated_usd)}"
     return [*lines, f"{len(forecast.will_run)} to run, {len(forecast.will_reuse)} reused: {total}"]
+
+
+def _reused(step: StepForecast) -> str:
+    if step.reused_run_id is None or step.reused_path is None:
+        return ""
+    return f": reuses the answer of step {label(step.reused_path)} of run {step.reused_run_id}"
 
 
 def _conductor_of(source: RunTrace, settings: Settings) -> str:

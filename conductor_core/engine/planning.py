@@ -101,6 +101,7 @@ async def use_given(
                 by=state.request.by,
                 before=before,
                 after=workflow,
+                origins=state.request.origins,
                 topology=topology(workflow),
                 warnings=warnings,
             )

@@ -6,6 +6,7 @@ from conductor_core.engine.ids import new_run_id
 from conductor_core.events import Limits
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
+from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.model import Workflow
 
 
@@ -30,6 +31,7 @@ class RunRequest:
         plan_only: end when there is a plan.
         reuse_from: the source of a re-run or a resume: the parent, whose answers stand in for identical steps.
         resumed: this run takes up ``reuse_from`` where it was interrupted.
+        origins: which step of the source's plan each step of ``workflow`` is; None: not known.
         excluded: workers of the pool that this run must not use.
     """
 
@@ -42,10 +44,13 @@ class RunRequest:
     plan_only: bool = False
     reuse_from: RunTrace | None = None
     resumed: bool = False
+    origins: Origins | None = None
     excluded: tuple[str, ...] = ()
 
     @classmethod
-    def rerun(cls, source: RunTrace, workflow: Workflow | None = None, *, by: str) -> "RunRequest":
+    def rerun(
+        cls, source: RunTrace, workflow: Workflow | None = None, *, by: str, origins: Origins | None = None
+    ) -> "RunRequest":
         """A new run of ``source``'s task, with ``workflow`` in the place of its own, reusing what is unchanged."""
         return cls(
             task=source.task,
@@ -54,6 +59,7 @@ class RunRequest:
             seed=source.seed,
             by=by,
             reuse_from=source,
+            origins=origins,
         )
 
     @classmethod

@@ -1,5 +1,7 @@
 """Before a re-run: which steps will run, which are reused, why, and what it will about cost."""
 
+from collections.abc import Sequence
+
 from conductor_core.chat import ConductorInfo, Usage
 from conductor_core.engine.context import Answer
 from conductor_core.engine.limits import estimate_tokens
@@ -7,7 +9,9 @@ from conductor_core.engine.pool import Pool
 from conductor_core.engine.question import Asker
 from conductor_core.engine.reuse import Source, origin
 from conductor_core.engine.step import cost_of
+from conductor_core.events import Path
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
+from conductor_core.workflow.changes import Origins, compare
 from conductor_core.workflow.edit import replace_step
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Frozen, Workflow
 
@@ -16,14 +20,19 @@ class StepForecast(Frozen):
     """What will happen to one step.
 
     Attributes:
-        reason: one sentence, for a person.
+        before: the step's index in the source's plan; None: it is new.
+        reason: a few words, for a person.
+        reused_run_id, reused_path: where the answer came to be that will be reused.
         estimated_tokens, estimated_usd: of running it, from the source's figures; 0 if it is reused; USD None: unknown.
     """
 
     index: int
     agent: str
     instruction: str
+    before: int | None = None
     reason: str
+    reused_run_id: str | None = None
+    reused_path: Path | None = None
     estimated_tokens: int = 0
     estimated_usd: float | None = 0.0
 
@@ -59,6 +68,7 @@ def preview(
     pool: Pool,
     *,
     conductor: ConductorInfo | None = None,
+    origins: Origins | None = None,
 ) -> RerunPreview:
     """What ``RunRequest.rerun(source, workflow)`` will do; nothing is called.
 
@@ -68,28 +78,28 @@ def preview(
     Args:
         workflow: valid for ``pool``.
         conductor: the one that the re-run will use; by default the source's.
+        origins: which step of the source's plan each step is, if that is known; by default it is found by content.
+
+    Raises: ValueError if ``origins`` does not fit.
     """
     conductor = conductor or source.conductor
     asker = Asker(task=source.task, pool=pool, conductor=conductor, limits=source.limits, seed=source.seed)
-    recorded = Source(source)
+    looked_up = _LookedUp(source, workflow, origins)
     answers: dict[int, Answer] = {}
     will_run: list[StepForecast] = []
     will_reuse: list[StepForecast] = []
     for index, step in enumerate(workflow.steps):
-        changed = [earlier for earlier in workflow.reads(index) if earlier not in answers]
+        rerun = [earlier for earlier in workflow.reads(index) if earlier not in answers]
         found = None
-        if changed:
-            reason = f"reads step {changed[0]}, whose output will change (if it comes out the same, this is reused)"
-        else:
+        if not rerun:
             question = asker.question(workflow, index, answers)
-            found = recorded.find(question.identity, (index,))
-            reason = _why_run(source, workflow, index) if found is None else _why_reuse(source, found)
+            found = looked_up.recorded.find(question.identity, (index,))
         if found is None:
-            will_run.append(_forecast(source, workflow, index, reason, pool))
+            will_run.append(_forecast(looked_up, index, looked_up.why_run(index, rerun), pool))
             continue
         digest = found.output_sha256 or ""
         answers[index] = Answer.of((index,), step, source.task, found.output, digest, found.usage)
-        will_reuse.append(StepForecast(index=index, agent=step.agent, instruction=step.instruction, reason=reason))
+        will_reuse.append(looked_up.reuse(index, found))
     costs = [forecast.estimated_usd for forecast in will_run]
     return RerunPreview(
         will_run=tuple(will_run),
@@ -99,46 +109,69 @@ def preview(
     )
 
 
-def _why_reuse(source: RunTrace, found: StepTrace) -> str:
-    run_id, path = origin(source.run_id, found)
-    return f"unchanged: reuses the answer of step {'.'.join(map(str, path))} of run {run_id}"
+class _LookedUp:
+    """An edited workflow beside the run that it was made from: which step is which, what is recorded, and why."""
 
+    def __init__(self, source: RunTrace, workflow: Workflow, origins: Origins | None) -> None:
+        self.source, self.workflow = source, workflow
+        self.recorded = Source(source)
+        self.changes = compare(source.root.workflow or Workflow(steps=()), workflow, origins)
+        self._asked = {(step.agent, step.instruction) for step in source.walk() if step.answered}
 
-def _why_run(source: RunTrace, workflow: Workflow, index: int) -> str:
-    """Compares with the step at the same place; all that the step reads is reused."""
-    before = source.root.workflow
-    if before is None or index >= len(before.steps):
-        return "new step"
-    then, now = before.steps[index], workflow.steps[index]
-    changes = [
-        name
-        for name, changed in (
-            ("agent", then.agent != now.agent),
-            ("instruction", then.instruction != now.instruction),
-            ("access list", before.reads(index) != workflow.reads(index)),
+    def before(self, index: int) -> StepTrace | None:
+        """What step ``index`` was in the source; None: it is new."""
+        place = self.changes.steps[index].before
+        return None if place is None or place >= len(self.source.steps) else self.source.steps[place]
+
+    def reuse(self, index: int, found: StepTrace) -> StepForecast:
+        step, run_id_and_path = self.workflow.steps[index], origin(self.source.run_id, found)
+        return StepForecast(
+            index=index,
+            agent=step.agent,
+            instruction=step.instruction,
+            before=self.changes.steps[index].before,
+            reason=self._why_reuse(index, found),
+            reused_run_id=run_id_and_path[0],
+            reused_path=run_id_and_path[1],
         )
-        if changed
-    ]
-    if changes:
-        return f"{' and '.join(changes)} changed"
-    recorded = source.steps[index]
-    if not recorded.answered:
-        return f"has no answer in run {source.run_id}: it ended {recorded.status} there"
-    if now.agent == CONDUCTOR_AGENT:
-        return "the plan around it changed, which the Conductor sees"
-    if any(before.steps[earlier] != workflow.steps[earlier] for earlier in workflow.reads(index)):
-        return "a step it reads changed"
-    return "its agent's model or parameters changed"
+
+    def _why_reuse(self, index: int, found: StepTrace) -> str:
+        change = self.changes.steps[index]
+        if change.before is None or found.path != (change.before,):
+            return f"asks what step {'.'.join(map(str, found.path))} asked"
+        if change.moved or change.before != index:
+            return f"{'moved, else ' if change.moved else ''}unchanged, was step {change.before}"
+        return "unchanged"
+
+    def why_run(self, index: int, rerun: Sequence[int]) -> str:
+        """``rerun``: the steps that it reads and that will run."""
+        step, change = self.workflow.steps[index], self.changes.steps[index]
+        own = "new step" if change.new else self.changes.in_words(index)
+        if rerun:
+            upstream = f"reads step {rerun[0]}, which runs"
+            if (step.agent, step.instruction) in self._asked or step.agent == CONDUCTOR_AGENT:
+                upstream += " (if that comes out the same, this is reused)"
+            return f"{own}; {upstream}" if own else upstream
+        if own and (change.new or change.changed):
+            return own
+        recorded = self.before(index)
+        if recorded is None or not recorded.answered:
+            ended = "" if recorded is None else f": it ended {recorded.status} there"
+            return f"has no answer in run {self.source.run_id}{ended}"
+        if step.agent == CONDUCTOR_AGENT:
+            return "the plan around it changed, which the Conductor sees"
+        if any(self.changes.steps[earlier].changed for earlier in self.workflow.reads(index)):
+            return "a step it reads changed"
+        return "its agent's model or parameters changed"
 
 
-def _forecast(source: RunTrace, workflow: Workflow, index: int, reason: str, pool: Pool) -> StepForecast:
+def _forecast(looked_up: _LookedUp, index: int, reason: str, pool: Pool) -> StepForecast:
     """Estimates from the same step of the source if the same agent answered it there, else from the average step."""
-    step = workflow.steps[index]
-    then = source.steps[index] if index < len(source.steps) else None
+    step, then = looked_up.workflow.steps[index], looked_up.before(index)
     if then is not None and then.answered and then.agent == step.agent:
         usage, cost_usd = _spent(then)
     else:
-        finished = [each.usage for each in source.walk() if each.answered and each.round is None]
+        finished = [each.usage for each in looked_up.source.walk() if each.answered and each.round is None]
         count = max(1, len(finished))
         usage = Usage(
             input_tokens=sum(each.input_tokens for each in finished) // count or estimate_tokens(step.instruction),
@@ -150,6 +183,7 @@ def _forecast(source: RunTrace, workflow: Workflow, index: int, reason: str, poo
         index=index,
         agent=step.agent,
         instruction=step.instruction,
+        before=looked_up.changes.steps[index].before,
         reason=reason,
         estimated_tokens=usage.total_tokens,
         estimated_usd=cost_usd,

@@ -23,6 +23,7 @@ from conductor_core.events import EventSink
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 from conductor_core.workers.text import whole_characters
+from conductor_core.workflow.changes import require_fit
 from conductor_core.workflow.model import Fault, Workflow
 
 log = logging.getLogger(__name__)
@@ -113,6 +114,11 @@ def _given_plan(
         allow_recursion=conductor is not None and request.limits.max_depth > 0,
     )
     before = None if request.reuse_from is None else request.reuse_from.root.workflow
+    if before is not None and request.origins is not None:
+        try:
+            require_fit(before, workflow, request.origins)
+        except ValueError as error:
+            raise BadInput(str(error)) from error
     return workflow, checked.warnings, None if before == workflow else before
 
 

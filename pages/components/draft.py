@@ -6,6 +6,7 @@ step's number changes.
 
 from dataclasses import dataclass, replace
 
+from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.edit import Reference, add_step, move_step, remove_step, replace_step
 from conductor_core.workflow.model import Step, Workflow
 
@@ -23,6 +24,7 @@ class Draft:
     """What is edited, where it began, and the way back.
 
     Attributes:
+        now: the steps of ``original`` have their indices there as ids, new ones higher ones.
         note: what the last change took along, in one sentence; empty: nothing.
         generation: grows whenever fields must show other text than a person typed (undo, redo, reset).
     """
@@ -42,6 +44,12 @@ class Draft:
     @property
     def changed(self) -> bool:
         return self.workflow != self.original
+
+    @property
+    def origins(self) -> Origins:
+        """For each step its index in the original; None: it is new."""
+        count = len(self.original.steps)
+        return tuple(each if each < count else None for each in self.now.ids)
 
 
 def begin(workflow: Workflow) -> Draft:

@@ -7,6 +7,7 @@ import streamlit as st
 from conductor_core.engine.rerun import RerunPreview, StepForecast
 from conductor_core.events import Path
 from conductor_core.trace import RunTrace
+from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.printer import to_json
 from conductor_core.workflow.topology import topology
@@ -33,23 +34,25 @@ def open_editor(trace: RunTrace, chosen: Path | None) -> None:
 @st.fragment
 def plan_editor(
     trace: RunTrace,
-    preview: Callable[[Workflow], RerunPreview],
-    start: Callable[[Workflow], None],
+    preview: Callable[[Workflow, Origins], RerunPreview],
+    start: Callable[[Workflow, Origins], None],
     close: Callable[[], None],
 ) -> None:
     """Draws the editor of ``trace``'s plan.
 
     Args:
-        preview: what running a workflow would call and reuse. Not called while there are faults.
+        preview: what running a workflow would call and reuse, told which step is which. Not called while there are
+            faults.
         start: starts the run of the edited workflow.
         close: leaves the editor; the draft is kept.
     """
     editing = Editing(trace)
     checked = editing.check()
-    forecast = None if checked.workflow is None else preview(checked.workflow)
+    origins = editing.draft.origins
+    forecast = None if checked.workflow is None else preview(checked.workflow, origins)
     with st.container(border=True, key="plan-editor"):
         if _toolbar(editing, trace.task, checked, forecast, close) and checked.workflow is not None:
-            start(checked.workflow)
+            start(checked.workflow, origins)
         for index in range(len(editing.draft.workflow.steps)):
             _step(editing, index, checked, forecast)
         if not editing.draft.workflow.steps:

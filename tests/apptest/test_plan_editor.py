@@ -92,7 +92,7 @@ def test_another_agent_runs_the_step(edit: Edit, session: Session) -> None:
 def test_a_changed_access_list_is_what_the_step_sees(edit: Edit, session: Session) -> None:
     editor = edit(2)
     editor.sees(2).set_value([0]).run()
-    assert editor.says("access list changed")
+    assert editor.says("gained access to step 0, lost access to step 1")
     trace = editor.start(session)
     assert [shared.path for shared in trace.steps[2].granted] == [(0,)]
     assert [shared.path for shared in trace.steps[2].withheld] == [(1,)]
@@ -152,6 +152,8 @@ def test_each_button_of_a_step_is_named_with_its_step(edit: Edit) -> None:
 def test_moving_a_step_moves_what_reads_it_along(edit: Edit) -> None:
     editor = edit()
     editor.press(2, "up")
+    assert editor.says("moved, lost access to step 2")
+    assert not editor.says("agent and instruction changed")
     assert [step.agent for step in editor.draft.workflow.steps] == ["planner", "verifier", "reasoner"]
     assert editor.says("step 2 reading step 1")
     assert editor.draft.workflow.steps[2].access_list == (0,)
@@ -163,9 +165,19 @@ def test_a_new_step_opens_and_runs(edit: Edit, session: Session) -> None:
     new = editor.draft.now.ids[3]
     editor.tell(new, "State the result in one sentence: {question}")
     assert editor.start_label == "Re-run 1 of 4 steps"
+    assert editor.says("new step")
     trace = editor.start(session)
     assert [step.status for step in trace.steps] == ["reused", "reused", "reused", "completed"]
     assert trace.steps[3].access_list == (2,)
+    assert trace.root.edits == ("step 3 (verifier): new",)
+
+
+def test_a_step_that_is_inserted_changes_no_other_one(edit: Edit, session: Session) -> None:
+    editor = edit()
+    editor.press(0, "add")
+    assert [each for each in ("was step 1", "was step 2") if editor.says(each)] == ["was step 1", "was step 2"]
+    assert editor.start_label == "Re-run 1 of 4 steps"
+    assert editor.start(session).root.edit_origins == (0, None, 1, 2)
 
 
 def test_more_steps_than_the_limit_cannot_start(edit: Edit) -> None:

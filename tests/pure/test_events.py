@@ -17,7 +17,7 @@ EXAMPLES: list[Event] = [
     created("r"),
     *planned("r"),
     ev.PlanRejected(run_id="r", raw="[", faults=(FAULT,), will_retry=True),
-    ev.PlanEdited(run_id="r", by="page", before=TWO_STEPS, after=TWO_STEPS),
+    ev.PlanEdited(run_id="r", by="page", before=TWO_STEPS, after=TWO_STEPS, origins=(0, 1)),
     step_started("r", 0, 1).model_copy(update={"granted": (SHARED,), "withheld": (SHARED,)}),
     ev.StepDelta(run_id="r", path=(0, 1), text="x\x00</script>\u2028", reasoning=True),
     ev.StepRetried(run_id="r", path=(0,), attempt=1, error_code="WorkerFailed", error="500", wait_ms=5, partial="x"),

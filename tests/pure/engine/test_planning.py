@@ -126,6 +126,19 @@ async def test_an_edited_workflow_says_what_it_was() -> None:
     assert [fault.code for fault in trace.root.warnings] == ["unread_output", "answer_reads_nothing"]
 
 
+async def test_an_edit_keeps_which_step_is_which() -> None:
+    first, _ = await run(ScriptedWorker("a"), workflow=PLAN)
+    edited = workflow_of(("a", "new words", ()), ("a", "others", ()))
+    trace, _ = await run(ScriptedWorker("a"), workflow=edited, reuse_from=first, origins=(1, None))
+    assert trace.root.edits == (
+        "step 0 (a): instruction changed, lost access to the removed step 0",
+        "step 1 (a): new",
+        "step 0 (a) was removed",
+    )
+    with pytest.raises(BadInput, match="do not fit"):
+        await run(ScriptedWorker("a"), workflow=edited, reuse_from=first, origins=(0, 2))
+
+
 async def test_an_unchanged_workflow_is_not_called_edited() -> None:
     first, _ = await run(ScriptedWorker("a"), workflow=PLAN)
     _, sink = await run(ScriptedWorker("a"), workflow=PLAN, reuse_from=first)

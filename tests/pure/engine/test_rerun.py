@@ -17,6 +17,7 @@ from conductor_core.engine.rerun import edit_step, preview
 from conductor_core.errors import WorkerRefused
 from conductor_core.events import Limits, StepReused
 from conductor_core.trace import RunTrace
+from conductor_core.workflow.edit import add_step, move_step, remove_step
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
 from tests.support.fakes import (
     MemorySink,
@@ -115,7 +116,7 @@ def test_where_answers_may_come_out_the_same_the_preview_never_promises_too_much
     reused = {step.index for step in second.steps if step.status == "reused"}
     assert {each.index for each in told.will_reuse} <= reused
     for each in told.will_run:
-        assert each.index not in reused or "if it comes out the same, this is reused" in each.reason
+        assert each.index not in reused or "if that comes out the same, this is reused" in each.reason
 
 
 @settings(max_examples=60, deadline=None)
@@ -199,7 +200,7 @@ async def test_changed_parameters_of_a_worker_make_its_steps_run_again() -> None
     told = preview(first, DIAMOND, pool_of(a, b, hotter))
     assert [(each.index, each.reason) for each in told.will_run] == [
         (3, "its agent's model or parameters changed"),
-        (4, "reads step 3, whose output will change (if it comes out the same, this is reused)"),
+        (4, "reads step 3, which runs (if that comes out the same, this is reused)"),
     ]
     second, _ = await run(a, b, hotter, workflow=DIAMOND, reuse_from=first)
     # This worker answers as before all the same, so its reader is not asked again.
@@ -250,10 +251,14 @@ async def test_an_incomplete_answer_is_reused_as_incomplete() -> None:
     [
         (edit_step(DIAMOND, 3, instruction="x"), {3: "instruction changed"}),
         (edit_step(DIAMOND, 3, agent="b"), {3: "agent changed"}),
-        (edit_step(DIAMOND, 3, access=(0,)), {3: "access list changed"}),
+        (edit_step(DIAMOND, 3, access=(0,)), {3: "gained access to step 0"}),
         (edit_step(DIAMOND, 3, agent="b", instruction="x"), {3: "agent and instruction changed"}),
         (Workflow(steps=(*DIAMOND.steps, Step(instruction="x", agent="a"))), {5: "new step"}),
-        (edit_step(DIAMOND, 1, access=()), {1: "access list changed"}),
+        (edit_step(DIAMOND, 1, access=()), {1: "lost access to step 0"}),
+        (add_step(DIAMOND, 1, Step(instruction="x", agent="a")), {1: "new step"}),
+        (remove_step(DIAMOND, 0)[0], {0: "lost access to the removed step 0", 1: "lost access to the removed step 0"}),
+        (move_step(DIAMOND, 1, 0)[0], {0: "moved, lost access to step 1"}),
+        (move_step(DIAMOND, 2, 1)[0], {4: "sees its steps in another order"}),
     ],
 )
 async def test_each_step_that_runs_has_its_reason(after: Workflow, reasons: dict[int, str]) -> None:
@@ -261,10 +266,37 @@ async def test_each_step_that_runs_has_its_reason(after: Workflow, reasons: dict
     told = preview(first, after, pool_of(*workers_of(unlike)))
     own = {each.index: each.reason for each in told.will_run if not each.reason.startswith("reads step")}
     assert own == reasons
-    assert all(
-        each.reason == f"unchanged: reuses the answer of step {each.index} of run {first.run_id}"
-        for each in told.will_reuse
-    )
+    for each in told.will_reuse:
+        assert each.before is not None
+        assert "unchanged" in each.reason
+        assert (f"was step {each.before}" in each.reason) == (each.before != each.index)
+        assert (each.reused_run_id, each.reused_path) == (first.run_id, (each.before,))
+
+
+async def test_a_changed_step_below_a_changed_one_says_both() -> None:
+    first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
+    after = edit_step(edit_step(DIAMOND, 0, instruction="x"), 1, agent="c")
+    told = {each.index: each.reason for each in preview(first, after, pool_of(*workers_of(unlike))).will_run}
+    assert told[1] == "agent changed; reads step 0, which runs"
+    assert told[2] == "reads step 0, which runs (if that comes out the same, this is reused)"
+
+
+async def test_a_new_step_that_asks_what_another_asked_says_which() -> None:
+    first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
+    after = add_step(DIAMOND, 5, DIAMOND.steps[3])
+    told = preview(first, after, pool_of(*workers_of(unlike)))
+    assert told.will_run == ()
+    assert told.will_reuse[5].reason == "asks what step 3 asked"
+
+
+async def test_reasons_go_by_what_is_known_of_the_steps_and_not_by_place() -> None:
+    first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
+    moved, _ = move_step(DIAMOND, 3, 0)
+    after = edit_step(moved, 0, agent="b", instruction="quite other words")
+    pool = pool_of(*workers_of(unlike))
+    assert preview(first, after, pool).will_run[0].reason == "new step"
+    known = preview(first, after, pool, origins=(3, 0, 1, 2, 4)).will_run[0]
+    assert (known.before, known.reason) == (3, "moved, agent and instruction changed")
 
 
 async def test_the_preview_names_steps_without_an_answer() -> None:
