@@ -20,10 +20,9 @@ _ALNUM = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _DROPPED = bytes(set(range(256)) - set(_ALNUM))
 _LOWER = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklmnopqrstuvwxyz")
 _WORD = re.compile(
-    r"(?<![a-z])(?:[A-Z][a-z]{3,14}|[a-z]{4,15})(?![a-z])|(?<![A-Z])[A-Z]{4,15}(?![A-Za-z])"
-    r"|(?<![A-Za-z0-9])[A-Za-z]{1,3}(?![A-Za-z0-9])"
+    r"(?<![A-Za-z0-9])(?:[A-Z]?[a-z]{1,19}(?:[A-Z][a-z]{2,14}){0,3}|[A-Z]{2,19}|[A-Za-z]{1,3})\d{0,4}(?![A-Za-z0-9])"
 )
-"""A run of letters that may be a word: of four to fifteen, in one case; a shorter one only between separators."""
+"""What stands between separators and may be a word, or some joined by their capitals, perhaps with a number: gpt4."""
 
 
 def folded(text: str) -> bytes:
@@ -64,12 +63,18 @@ def _as_it_stands(key: str) -> Iterator[tuple[bytes, str]]:
     if sum(strange) >= _SHORTEST:
         size = max(_SHORTEST, min(_PIECE, len(plain) // 2))
         for start in range(len(plain) - size + 1):
-            piece = plain[start : start + size]
-            if 2 * sum(strange[start : start + size]) >= size and (size >= _PIECE or not piece.isdigit()):
+            if 2 * sum(strange[start : start + size]) >= size and _tells(plain[start : start + size]):
                 covered.update(range(start, start + size))
                 yield whole[start : start + size], ""
     if 3 * len(covered) < 2 * len(plain):
         yield whole, bare(key)
+
+
+def _tells(piece: str) -> bool:
+    """Whether a short piece is neither a number nor a word."""
+    return len(piece) >= _PIECE or not (
+        piece.isdigit() or (piece.isalpha() and piece in (piece.lower(), piece.upper()))
+    )
 
 
 def _strange(key: str) -> list[bool]:

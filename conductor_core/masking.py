@@ -191,23 +191,40 @@ def _placed(text: str) -> tuple[bytes, list[int]]:
     return bytes(letters), at[1:]
 
 
-_lock = threading.Lock()
-_keys: frozenset[str] = frozenset()
-_mask = Mask()
+class _Known:
+    """The keys of this process; their mask is made when it is first asked for after a new one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._keys: frozenset[str] = frozenset()
+        self._mask: Mask | None = Mask()
+
+    def add(self, keys: Iterable[str]) -> None:
+        new = frozenset(filter(None, keys))
+        if not new <= self._keys:
+            with self._lock:
+                self._keys |= new
+                self._mask = None
+
+    def mask(self) -> Mask:
+        mask = self._mask
+        if mask is None:
+            with self._lock:
+                mask = self._mask = Mask(self._keys)
+        return mask
+
+
+_known = _Known()
 
 
 def remember(*keys: str) -> None:
-    """From now on ``known`` hides these keys, too."""
-    global _keys, _mask
-    if not _keys.issuperset(keys):
-        with _lock:
-            _keys |= frozenset(keys)
-            _mask = Mask(_keys)
+    """From now on ``known`` hides these keys, too; an empty one is none."""
+    _known.add(keys)
 
 
 def known() -> Mask:
     """Hides every key that this process sends, or was asked to send, to a provider."""
-    return _mask
+    return _known.mask()
 
 
 def mask_logs() -> None:

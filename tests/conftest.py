@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from conductor_core import masking
+
 
 @pytest.fixture(autouse=True)
 def _only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,6 +23,12 @@ def _only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket.socket, "connect", guarded)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(autouse=True)
+def _own_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that one test sends is not masked in the next."""
+    monkeypatch.setattr(masking, "_known", masking._Known())
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
+from conductor_core import masking
 from conductor_core.cli.commands import app
 from conductor_core.cli.documents import error_document
 from conductor_core.cli.text import one_line
@@ -22,6 +23,7 @@ _BAD_INPUT = 2
 def _common(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the program's log on stderr.")] = False,
 ) -> None:
+    masking.mask_logs()
     # Without a handler Python would print the log's warnings, with tracebacks, between the lines of progress.
     logging.basicConfig(
         level=logging.INFO,

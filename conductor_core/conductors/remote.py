@@ -13,13 +13,14 @@ from typing import Any
 
 import httpx2
 
-from conductor_core import __version__
+from conductor_core import __version__, masking
 from conductor_core.chat import ConductorInfo, FinishReason, Message, PlanFinished, PlanRequest, PlanText, Usage
 from conductor_core.conductors.grammar import PlanShape
 from conductor_core.conductors.prompt import full_prompt
 from conductor_core.conductors.server import Server, identify
-from conductor_core.errors import ConductorUnavailable, PromptOverflows
+from conductor_core.errors import ConductorError, ConductorUnavailable, PromptOverflows
 from conductor_core.http_body import StrictUtf8, async_stream
+from conductor_core.masking import MaskedText
 from conductor_core.settings import Settings
 
 API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
@@ -59,6 +60,7 @@ class RemoteConductor:
         self._reports_usage = True
         self._client: httpx2.AsyncClient | None = None
         self._server: Server | None = None
+        masking.remember(_key())
 
     @property
     def info(self) -> ConductorInfo:
@@ -69,6 +71,23 @@ class RemoteConductor:
         return full_prompt(request)
 
     async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanFinished]:
+        """See ``Conductor.write``. Whatever it gives or raises has the keys hidden that this process knows."""
+        masked = MaskedText(masking.known())
+        try:
+            async with aclosing(self._written(request)) as pieces:
+                async for piece in pieces:
+                    text = masked.end() if isinstance(piece, PlanFinished) else masked.feed(piece.text)
+                    if text:
+                        yield PlanText(text=text)
+                    if isinstance(piece, PlanFinished):
+                        yield piece
+        except ConductorError as error:
+            if rest := masked.end():
+                yield PlanText(text=rest)
+            error.args = (masking.known().text(str(error)),)
+            raise
+
+    async def _written(self, request: PlanRequest) -> AsyncGenerator[PlanText | PlanFinished]:
         if self._client is None:
             self._client = self._open_client()
         try:
@@ -95,8 +114,8 @@ class RemoteConductor:
 
     def _open_client(self) -> httpx2.AsyncClient:
         headers = {"user-agent": f"conductor-inspector/{__version__}", "accept-encoding": "identity"}
-        key = os.environ.get(API_KEY_VARIABLE, "").strip()
-        if key:
+        if key := _key():
+            masking.remember(key)
             if not key.isascii() or not key.isprintable():
                 raise ConductorUnavailable(
                     f"the value of {API_KEY_VARIABLE} has characters that no key has: set it again"
@@ -245,6 +264,10 @@ class _Completion:
         return PlanFinished(finish_reason=self._finish, usage=self._usage or guess)
 
 
+def _key() -> str:
+    return os.environ.get(API_KEY_VARIABLE, "").strip()
+
+
 def _usage(reported: Mapping[str, Any]) -> Usage | None:
     counts = [reported.get("prompt_tokens"), reported.get("completion_tokens")]
     if not all(isinstance(count, int) and count >= 0 for count in counts):
@@ -278,8 +301,6 @@ def _said(body: bytes) -> str:
 
 
 def _plain(text: str) -> str:
-    """One line without control characters, the key never in it, cut short."""
-    key = os.environ.get(API_KEY_VARIABLE, "").strip()
-    if key:
-        text = text.replace(key, "***")
+    """One line without control characters and keys, cut short."""
+    text = masking.known().text(text[:16_384])
     return " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())[:_QUOTED_CHARACTERS]

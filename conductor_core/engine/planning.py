@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from conductor_core import events as ev
+from conductor_core import masking
 from conductor_core.chat import Conductor, ParentPlan, PlanFinished, PlanRequest, Price, Usage
 from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.engine.limits import estimate_input_tokens, tokens_of
@@ -209,7 +210,7 @@ class _Writing:
             raise
         except Exception as error:
             log.exception("conductor %s broke in run %s", name, self._recorder.run_id)
-            what = f"{type(error).__name__}: {error}"
+            what = masking.known().text(f"{type(error).__name__}: {error}")
             raise ConductorError(f"conductor {name} broke unexpectedly, see the log: {what}") from error
         finally:
             if not ended:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from conductor_core import __version__
+from conductor_core import __version__, masking
 from conductor_core import events as ev
 from conductor_core.chat import Conductor
 from conductor_core.engine.limits import Budget
@@ -217,7 +217,8 @@ class Execution:
             return self._failure(error.code, str(error))
         log.error("the engine broke in run %s", self.run_id, exc_info=error)
         name = type(error).__name__
-        return self._failure(name, f"the engine broke unexpectedly, see the log: {name}: {error}")
+        what = masking.known().text(f"{name}: {error}")
+        return self._failure(name, f"the engine broke unexpectedly, see the log: {what}")
 
     def _failure(self, code: str, message: str) -> ev.RunFailed:
         usage, cost_usd = self._state.budget.total()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tenacity import AsyncRetrying, RetryCallState, wait_exponential_jitter
 
 from conductor_core import events as ev
+from conductor_core import masking
 from conductor_core.chat import Finished, ReasoningDelta, Usage, WorkerSpec
 from conductor_core.engine.context import Answer
 from conductor_core.engine.identity import digest_text
@@ -76,7 +77,7 @@ class StepCall:
                     log.exception("worker %s broke in step %s of run %s", self._spec.name, self._path, self._run_id)
                     name = type(error).__name__
                     message = f"worker {self._spec.name} broke unexpectedly, see the log: {name}: {error}"
-                    await self._fail(name, message, attempt, self._spent(None))
+                    await self._fail(name, masking.known().text(message), attempt, self._spent(None))
                     return None
                 else:
                     return await self._complete(finished, attempt)

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2
 
+from conductor_core import masking
 from conductor_core.chat import WorkerSpec
 from conductor_core.workers.faults import plain
 
@@ -83,7 +84,10 @@ async def _models(
 
 
 def read_models(body: bytes) -> list[tuple[str, str]] | None:
-    """Model ids and owners of an OpenAI or Anthropic model list; None if ``body`` is something else."""
+    """Model ids and owners of an OpenAI or Anthropic model list; None if ``body`` is something else.
+
+    An id that is no name for a model, or has a known key in it, is left out.
+    """
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -95,8 +99,12 @@ def read_models(body: bytes) -> list[tuple[str, str]] | None:
     return [
         (item["id"], str(item.get("owned_by", "")))
         for item in models
-        if isinstance(item.get("id"), str) and item["id"] and item["id"] == plain(item["id"]) and len(item["id"]) <= 200
+        if isinstance(item.get("id"), str) and _is_name(item["id"])
     ]
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= 200 and text == plain(text) == masking.known().text(text)
 
 
 def _unique(model: str, title: str, taken: set[str]) -> str:

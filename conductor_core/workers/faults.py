@@ -1,7 +1,7 @@
 """What went wrong on the way to a provider, as one of our errors with one clear line.
 
-A line names the worker, what happened and what to do. It never holds a key, a page of HTML or a control character:
-what a provider says is untrusted, cut short and cleaned before it is quoted.
+A line names the worker, what happened and what to do. It never holds a page of HTML or a control character: what a
+provider says is untrusted, and is masked, cleaned and cut short before it is quoted.
 """
 
 import email.utils
@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx2
 
+from conductor_core import masking
 from conductor_core.chat import WorkerSpec
 from conductor_core.errors import (
     WorkerError,
@@ -63,10 +64,9 @@ _STATUS_OF_TYPE = {
 }
 
 
-def one_line(text: str, *, secret: str | None = None, limit: int = _QUOTED_CHARACTERS) -> str:
+def one_line(text: str, *, limit: int = _QUOTED_CHARACTERS) -> str:
     """``text`` fit to be quoted: one line, no key, no control or formatting character, cut at ``limit``."""
-    if secret:
-        text = text.replace(secret, "***")
+    text = masking.known().text(text[: limit * 64])
     text = plain(_KEY_LIKE.sub("***", text)[: limit * 8])
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
@@ -84,7 +84,7 @@ class Said:
     code: str = ""
 
 
-def said(body: bytes, content_type: str, secret: str | None) -> Said:
+def said(body: bytes, content_type: str) -> Said:
     """Reads an error body: an error object, or plain text. Of a page of HTML or broken JSON nothing is quoted."""
     text = body.decode("utf-8", "replace").strip()
     if "html" in content_type.lower():
@@ -92,12 +92,12 @@ def said(body: bytes, content_type: str, secret: str | None) -> Said:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        return Said() if text.startswith(("{", "[")) else Said(_quotable(text, secret))
-    return Said(_quotable(_message_of(document) or "", secret), _code_of(document))
+        return Said() if text.startswith(("{", "[")) else Said(_quotable(text))
+    return Said(_quotable(_message_of(document) or ""), _code_of(document))
 
 
-def _quotable(text: str, secret: str | None) -> str:
-    return "" if _HTML.search(text) else one_line(text, secret=secret)
+def _quotable(text: str) -> str:
+    return "" if _HTML.search(text) else one_line(text)
 
 
 def _code_of(document: Any) -> str:
@@ -183,9 +183,9 @@ def from_status(spec: WorkerSpec, url: httpx2.URL, status: int, said: Said, wait
     )
 
 
-def from_error_object(spec: WorkerSpec, url: httpx2.URL, found: Any, secret: str | None) -> WorkerError:
+def from_error_object(spec: WorkerSpec, url: httpx2.URL, found: Any) -> WorkerError:
     """The error for an error object where an answer should be: under 200, or in the middle of a stream."""
-    said = Said(_quotable(_message_of(found) or "", secret), _code_of(found))
+    said = Said(_quotable(_message_of(found) or ""), _code_of(found))
     words = [found.get(key) for key in ("code", "type", "status")] if isinstance(found, dict) else []
     for status in map(_status_of, words):
         if status is not None:

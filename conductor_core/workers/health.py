@@ -6,6 +6,7 @@ import time
 
 import httpx2
 
+from conductor_core import masking
 from conductor_core.chat import Worker, WorkerSpec
 from conductor_core.errors import WorkerError, WorkerRefused
 from conductor_core.workers import faults
@@ -55,7 +56,7 @@ async def check_health(worker: Worker) -> Health:
             detail = await _ask_for_models(worker)
         ok = True
     except WorkerError as error:
-        ok, detail = False, str(error)
+        ok, detail = False, masking.known().text(str(error))
     except TimeoutError:
         ok, detail = False, f"worker {spec.name}: no answer within {min(_CHECK_S, spec.timeout_s):g} s"
     latency_ms = (time.perf_counter() - started_s) * 1000
@@ -79,7 +80,7 @@ async def _ask_for_models(worker: HttpWorker) -> str:
     if response.status_code in (404, 405, 501) and url.path.endswith("/models"):
         return "reached; it does not list its models, so the first step will show whether it has this one"
     if response.status_code != 200:
-        said = faults.said(bytes(body), response.headers.get("content-type", ""), key)
+        said = faults.said(bytes(body), response.headers.get("content-type", ""))
         raise faults.from_status(spec, url, response.status_code, said)
     if not url.path.endswith("/models"):
         return "reached; it knows the model"

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import httpx2
 
-from conductor_core import __version__
+from conductor_core import __version__, masking
 from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, WorkerSpec
 from conductor_core.errors import (
     WorkerError,
@@ -28,6 +28,7 @@ from conductor_core.errors import (
 )
 from conductor_core.http_body import StrictUtf8, async_stream
 from conductor_core.workers import faults
+from conductor_core.workers.masked import MaskedChunks
 from conductor_core.workers.transport import AiohttpTransport
 
 CONNECT_TIMEOUT_S = 10.0
@@ -80,7 +81,7 @@ class Dialect(Protocol):
 
 
 def read_key(spec: WorkerSpec) -> str | None:
-    """The worker's key from the environment; None if it needs none.
+    """The worker's key from the environment; None if it needs none. From now on it is masked wherever it turns up.
 
     Raises: WorkerRefused naming the variable, if it is missing or cannot be sent. The key itself is never in a message.
     """
@@ -95,6 +96,7 @@ def read_key(spec: WorkerSpec) -> str | None:
         raise WorkerRefused(
             f"worker {spec.name}: the value of {spec.api_key_env} has characters that no key has; set it again"
         )
+    masking.remember(key)
     return key
 
 
@@ -124,12 +126,11 @@ def _too_large(spec: WorkerSpec) -> WorkerOutputTooLarge:
 class Exchange:
     """One POST and the JSON objects of its answer. Made by ``exchange``; iterate it once."""
 
-    def __init__(self, spec: WorkerSpec, source: httpx2.EventSource, key: str | None) -> None:
+    def __init__(self, spec: WorkerSpec, source: httpx2.EventSource) -> None:
         self.complete = False
         """Set by the reader of the answer once it is whole: from then on the rest is waited for only briefly."""
         self._spec = spec
         self._source = source
-        self._key = key
 
     @property
     def response(self) -> httpx2.Response:
@@ -150,7 +151,7 @@ class Exchange:
                             break
         except (TimeoutError, httpx2.TransportError):
             return faults.Said()
-        return faults.said(bytes(body[:_ERROR_BODY_BYTES]), response.headers.get("content-type", ""), self._key)
+        return faults.said(bytes(body[:_ERROR_BODY_BYTES]), response.headers.get("content-type", ""))
 
     async def events(self) -> AsyncGenerator[dict[str, Any]]:
         """The answer's events, or the one JSON document of a server that does not stream. Raises: WorkerError."""
@@ -219,7 +220,7 @@ class Exchange:
             raise WorkerFailed(f"worker {self._spec.name}: sent something that is not a JSON object; try again")
         error = parsed if parsed.get("object") == "error" else parsed.get("error")
         if error:
-            raise faults.from_error_object(self._spec, self._source.response.url, error, self._key)
+            raise faults.from_error_object(self._spec, self._source.response.url, error)
         return parsed
 
 
@@ -261,19 +262,26 @@ class HttpWorker:
         return self._dialect
 
     async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk]:
-        """See ``Worker.answer``. A missing key is refused before a connection is made."""
-        key = read_key(self._spec)
-        body = self._dialect.body(self._spec, messages)
-        if self._refused_option is not None:
-            body = self._dialect.simpler(body, self._refused_option) or body
-        while True:
-            async with self._post(body, key) as sent:
-                if sent.response.status_code == 200:
-                    async with aclosing(self._read(sent)) as chunks:
-                        async for chunk in chunks:
-                            yield chunk
-                    return
-                body = await self._simpler_or_raise(sent, body)
+        """See ``Worker.answer``. A missing key is refused before a connection is made.
+
+        Whatever it gives or raises has the keys hidden that this process knows.
+        """
+        try:
+            key = read_key(self._spec)
+            body = self._dialect.body(self._spec, messages)
+            if self._refused_option is not None:
+                body = self._dialect.simpler(body, self._refused_option) or body
+            while True:
+                async with self._post(body, key) as sent:
+                    if sent.response.status_code == 200:
+                        async with aclosing(self._read(sent)) as chunks:
+                            async for chunk in chunks:
+                                yield chunk
+                        return
+                    body = await self._simpler_or_raise(sent, body)
+        except WorkerError as error:
+            error.args = (masking.known().text(str(error)),)
+            raise
 
     async def aclose(self) -> None:
         if self._client is not None:
@@ -299,7 +307,7 @@ class HttpWorker:
                 max_event_size=event_bytes(self._spec),
             ) as source:
                 answering = True
-                yield Exchange(self._spec, source, key)
+                yield Exchange(self._spec, source)
         except httpx2.TransportError as error:
             raise faults.from_transport(self._spec, url, error, answering=answering) from error
 
@@ -315,8 +323,8 @@ class HttpWorker:
         return simpler
 
     async def _read(self, sent: Exchange) -> AsyncGenerator[Chunk]:
-        reader = self._dialect.reader()
-        allowed = self._spec.max_output_bytes
+        reader, mask = self._dialect.reader(), masking.known()
+        masked, allowed = MaskedChunks(mask), self._spec.max_output_bytes
         try:
             async with aclosing(sent.events()) as events:
                 async for event in events:
@@ -324,18 +332,29 @@ class HttpWorker:
                         allowed -= len(chunk.text.encode())
                         if allowed < 0:
                             raise _too_large(self._spec)
-                        yield chunk
+                        for shown in masked.feed(chunk):
+                            if shown is None:
+                                await asyncio.sleep(0)
+                            else:
+                                yield shown
                     sent.complete = reader.complete
-        except httpx2.TransportError:
+        except (httpx2.TransportError, WorkerError):
+            for rest in masked.end():
+                yield rest
             # After the finish reason the answer is whole: only usage figures can be missing.
             if not reader.complete:
                 raise
+        for rest in masked.end():
+            yield rest
         if not reader.complete:
             raise WorkerStreamCut(
                 f"worker {self._spec.name}: the stream ended without a finish reason, so the answer is not whole; "
                 "try again"
             )
-        yield reader.finished()
+        finished = reader.finished()
+        if finished.model is not None and mask:
+            finished = finished.model_copy(update={"model": mask.text(finished.model)})
+        yield finished
 
     def _feed(self, reader: Reader, event: Mapping[str, Any]) -> Sequence[TextDelta | ReasoningDelta]:
         try:

@@ -1,7 +1,9 @@
 """The worker pool's doors: read a pool file, open a worker, find local servers, check a worker's health."""
 
+import os
 from pathlib import Path
 
+from conductor_core import masking
 from conductor_core.chat import Worker, WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.settings import Settings
@@ -26,6 +28,9 @@ def open_worker(spec: WorkerSpec, settings: Settings) -> Worker:
         key stands, or whose key is in a variable that does not look like one.
     """
     check_spec(spec, settings.key_variables)
+    if spec.api_key_env is not None:
+        # Before any worker of the pool is asked: what one provider knows, another may.
+        masking.remember(os.environ.get(spec.api_key_env, "").strip())
     if spec.provider == "openai":
         return HttpWorker(spec, OpenAIDialect())
     if spec.provider == "anthropic":

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from conductor_core import masking
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.settings import Settings, setting_fault
@@ -55,6 +56,7 @@ def open_session(settings: Settings) -> Session:
 async def lifespan(_app: Any) -> AsyncIterator[dict[str, Any]]:
     """One session for the life of the server process. Raises: BadInput for a setting, StoreError."""
     global _session
+    masking.mask_logs()
     try:
         settings = Settings()
     except ValidationError as error:

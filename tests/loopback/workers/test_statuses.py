@@ -62,7 +62,7 @@ async def test_401_names_the_variable_and_never_the_key(
     assert secret not in str(caught)
     assert KEY not in str(caught)
     assert "\x1b" not in str(caught)
-    assert "Incorrect API key provided: ***" in str(caught)
+    assert "Incorrect API key provided: no***" in str(caught)
 
 
 @pytest.mark.parametrize(

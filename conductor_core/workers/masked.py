@@ -1,0 +1,41 @@
+"""What a worker says, with the keys in it hidden."""
+
+from collections.abc import Iterator
+
+from conductor_core.chat import ReasoningDelta, TextDelta
+from conductor_core.masking import Mask, MaskedText
+
+MOST_AT_ONCE = 32_768
+"""Characters that are looked through before others may run: some milliseconds, however full of keys they are."""
+
+
+class MaskedChunks:
+    """The chunks of one answer. Text and thinking are a stream each: no key begins in one and ends in the other."""
+
+    def __init__(self, mask: Mask) -> None:
+        self._text = MaskedText(mask)
+        self._reasoning = MaskedText(mask)
+
+    def feed(self, chunk: TextDelta | ReasoningDelta) -> Iterator[TextDelta | ReasoningDelta | None]:
+        """What of the answer can be shown now; None between the parts of a long one: others may run there."""
+        kind, stream, text = type(chunk), self._reasoning, chunk.text
+        if kind is TextDelta:
+            stream = self._text
+        if len(text) <= MOST_AT_ONCE:
+            shown = stream.feed(text)
+            if shown == text:
+                yield chunk
+            elif shown:
+                yield kind(text=shown)
+            return
+        for at in range(0, len(text), MOST_AT_ONCE):
+            if shown := stream.feed(text[at : at + MOST_AT_ONCE]):
+                yield kind(text=shown)
+            yield None
+
+    def end(self) -> Iterator[TextDelta | ReasoningDelta]:
+        """What was held back: nothing follows any more."""
+        if rest := self._reasoning.end():
+            yield ReasoningDelta(text=rest)
+        if rest := self._text.end():
+            yield TextDelta(text=rest)
