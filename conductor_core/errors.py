@@ -25,6 +25,11 @@
         ├── StoreLocked             another program holds the write lock for too long
         ├── StoreDamaged            not a database, or one with broken pages
         ├── StoreTooNew             written by a newer version of this program
+        ├── StoreGone               the file was deleted or replaced while it was open
+        ├── OwnerGone               the lock that says who writes a run was deleted under it
+        ├── RunUnreadable           one run cannot be read to its end; all others can
+        │   ├── RunDamaged              its record is not what was written
+        │   └── RunTooNew               a newer version of this program wrote it
         └── EventOutOfOrder         an event that cannot follow those already kept of its run
 
 The message is one line that names the fault and its place and says what to do. Facts are attributes.
@@ -34,6 +39,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from conductor_core.trace import RunTrace
     from conductor_core.workflow.model import Fault
 
 
@@ -169,6 +175,37 @@ class StoreLocked(StoreError):
 
 
 class StoreDamaged(StoreError):
+    pass
+
+
+class StoreGone(StoreError):
+    pass
+
+
+class OwnerGone(StoreError):
+    pass
+
+
+class RunUnreadable(StoreError):
+    """A run that cannot be read to its end.
+
+    Attributes:
+        sequence: of the first event that cannot be read; None: some event is wrong, and which one cannot be told.
+        trace: the run as far as it can be read; None: not even its first event can.
+    """
+
+    def __init__(self, message: str, *, run_id: str, sequence: int | None, trace: "RunTrace | None") -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.sequence = sequence
+        self.trace = trace
+
+
+class RunDamaged(RunUnreadable):
+    pass
+
+
+class RunTooNew(RunUnreadable):
     pass
 
 

@@ -8,7 +8,7 @@ opened it, the first round by ``()``.
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Annotated, Literal, Protocol, Self
+from typing import Annotated, Literal, Protocol, Self, get_args
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, TypeAdapter, model_validator
 
@@ -337,6 +337,13 @@ Event = (
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 """Parses an event from JSON; ``event.model_dump_json()`` is its inverse."""
+
+VOCABULARY = 1
+"""The version of all of the above. It grows with each release that adds a kind of event or a field. It is kept with
+each run, so that an older program can tell a run that it is too old for from one that is damaged.
+"""
+
+KINDS: frozenset[str] = frozenset(str(each.model_fields["kind"].default) for each in get_args(Event))
 
 FINAL_KINDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.interrupted"})
 

@@ -168,19 +168,17 @@ class RunTrace(_Mutable):
 
     def round_at(self, path: Path) -> RoundTrace:
         """The round opened by the step at ``path``, ``()`` for the first. Raises: KeyError."""
-        if not path:
-            return self.root
-        inner = self.step_at(path).round
-        if inner is None:
-            raise KeyError(path)
-        return inner
+        round_ = self.root
+        for depth in range(len(path)):
+            inner = _step_of(round_, path[: depth + 1]).round
+            if inner is None:
+                raise KeyError(path)
+            round_ = inner
+        return round_
 
     def step_at(self, path: Path) -> StepTrace:
         """The step at ``path``. Raises: KeyError."""
-        steps = self.round_at(path[:-1]).steps
-        if not path or not 0 <= path[-1] < len(steps):
-            raise KeyError(path)
-        return steps[path[-1]]
+        return _step_of(self.round_at(path[:-1]), path)
 
     def walk(self) -> Iterator[StepTrace]:
         """All steps, each before the steps of its inner round."""
@@ -192,6 +190,12 @@ class RunTrace(_Mutable):
                     yield from below(step.round)
 
         yield from below(self.root)
+
+
+def _step_of(round_: RoundTrace, path: Path) -> StepTrace:
+    if not path or not 0 <= path[-1] < len(round_.steps):
+        raise KeyError(path)
+    return round_.steps[path[-1]]
 
 
 def fold(events: Iterable[Event]) -> RunTrace:
@@ -229,8 +233,11 @@ def begin(event: Event) -> RunTrace:
 
 
 def apply(trace: RunTrace, event: Event) -> None:
-    """Changes ``trace`` by one event, in place. Raises: KeyError for a step or round that no earlier event opened."""
-    trace.last_at_ms = max(trace.last_at_ms, event.at_ms)
+    """Changes ``trace`` by one event, in place.
+
+    Raises: KeyError for a step or round that no earlier event opened, ValueError for a second ``run.created``; then
+        ``trace`` is as it was.
+    """
     match event:
         case ev.StepDelta():  # first: most events are
             _apply_delta(trace.step_at(event.path), event)
@@ -242,6 +249,7 @@ def apply(trace: RunTrace, event: Event) -> None:
             _apply_end(trace, event)
         case _:
             _apply_step(trace, event)
+    trace.last_at_ms = max(trace.last_at_ms, event.at_ms)
 
 
 def _apply_plan(
@@ -396,7 +404,7 @@ def _apply_end(trace: RunTrace, event: ev.RunCompleted | ev.RunFailed | ev.RunCa
         case ev.RunCancelled():
             trace.status, trace.duration_ms, trace.ended_by = "cancelled", event.duration_ms, event.by
         case ev.RunInterrupted():
-            trace.status, trace.duration_ms = "interrupted", trace.last_at_ms
+            trace.status, trace.duration_ms = "interrupted", max(trace.last_at_ms, event.at_ms)
     for step in trace.walk():
         if step.status == "running":
             step.status, step.incomplete = "cancelled", True

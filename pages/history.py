@@ -68,6 +68,8 @@ def _task(run: RunSummary) -> str:
 
 def _more(run: RunSummary) -> str:
     """What the row has no room for."""
+    if run.damage:
+        return inert(f"Run {run.run_id}") + "  \n" + inert(run.damage)
     lines = [f"Run {run.run_id}, {run.created_at_utc:%Y-%m-%d %H:%M} UTC, started by {run.by}"]
     if run.parent_run_id:
         lines.append(f"Re-run of {run.parent_run_id}")

@@ -6,56 +6,92 @@ WAL-Reset Bug"), and several processes may have this file open. Readers open it 
 """
 
 import errno
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from sqlalchemy import Connection, create_engine, event, text
+from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.pool import QueuePool, StaticPool
+from sqlalchemy.pool import NullPool, QueuePool, StaticPool
 
-from conductor_core.errors import StoreError, StoreTooNew
+from conductor_core.errors import StoreError, StoreFull, StoreReadOnly
 from conductor_core.file_lock import FileLock
 from storage import failures
-
-HEAD = "0001"
-"""The newest migration, which this program reads and writes. A test holds it equal to the migrations' own head."""
+from storage.read_only import TEXT, ReadOnlyMedia
+from storage.schema import upgrade
 
 BUSY_TIMEOUT_S = 10.0
 _READERS = 16
 
 
 class Database:
-    """A database file that is open and of the right version."""
+    """A database file that is open and of the right version.
+
+    Attributes:
+        refusal: why it cannot be written; then it is open for reading alone. None: it is open for both.
+    """
 
     def __init__(self, url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         """Creates the file and its folder if missing, and upgrades an older one. Raises: StoreError."""
         self.path = _path_of(url)
         self.busy_timeout_s = busy_timeout_s
+        self.refusal: StoreError | None = None
         self._closed = False
+        self._gone_told = False
+        self._lock: FileLock | None = None
+        self._writer: Connection | None = None
+        self._media: ReadOnlyMedia | None = None
+        self._writers = create_engine("sqlite://", creator=self._connect_writer, poolclass=StaticPool)
+        event.listen(self._writers, "begin", _begin_immediate)
+        self.readers = create_engine(
+            "sqlite://",
+            creator=self._connect_reader,
+            poolclass=QueuePool,
+            pool_size=_READERS,
+            max_overflow=_READERS,
+        )
+        try:
+            self._open_to_write()
+        except (StoreReadOnly, StoreFull) as error:
+            self._open_to_read(error)
+        with failures.translated(self.path):
+            files = [self.path] if self.refusal else [self.path, self._beside("-wal")]
+            self._identities = {path: path.stat() for path in files}
+
+    def _open_to_write(self) -> None:
         with failures.translated(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if self.path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, "a folder", str(self.path))
             self._lock = FileLock(self._beside(".lock"))
-            self._writers = create_engine("sqlite://", creator=self._connect_writer, poolclass=StaticPool)
-            self.readers = create_engine(
-                "sqlite://",
-                creator=self._connect_reader,
-                poolclass=QueuePool,
-                pool_size=_READERS,
-                max_overflow=_READERS,
-            )
-        event.listen(self._writers, "begin", _begin_immediate)
         try:
             with self.writing(), failures.translated(self.path):
-                self.writer = self._open_writer()
+                self._writer = self._open_writer()
         except BaseException:
             self._lock.close()
+            self._lock = None
             raise
+
+    def _open_to_read(self, refusal: StoreError) -> None:
+        """Raises: ``refusal`` if there is nothing to read either; StoreError."""
+        with failures.translated(self.path):
+            if not self.path.is_file() or not self.path.stat().st_size:
+                raise refusal
+            self._media = ReadOnlyMedia(self.path, self.busy_timeout_s)
+            self.readers = create_engine("sqlite://", creator=self._media.connect, poolclass=NullPool)
+            with self.readers.connect():
+                self.refusal = type(refusal)(f"{refusal}; until then its runs can be read, but nothing can be run")
+
+    @property
+    def writer(self) -> Connection:
+        """The one connection that writes. Raises: ``refusal``."""
+        if self._writer is None:
+            raise self.refusal or failures.closed(self.path)
+        return self._writer
 
     @property
     def owners_folder(self) -> Path:
@@ -65,22 +101,46 @@ class Database:
     def _beside(self, suffix: str) -> Path:
         return self.path.with_name(self.path.name + suffix)
 
+    def check(self) -> None:
+        """Raises: StoreGone if the file, or its WAL, is no longer what was opened."""
+        for path, opened in self._identities.items():
+            with failures.translated(self.path):
+                try:
+                    in_place = os.path.samestat(opened, path.stat())
+                except FileNotFoundError:
+                    in_place = False
+            if not in_place:
+                self._gone_told = True
+                raise failures.gone(self.path)
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Holds the write lock of the file. Raises: StoreLocked."""
         with failures.translated(self.path):
-            if not self._lock.acquire(self.busy_timeout_s):
-                raise failures.locked(self.path, self.busy_timeout_s)
+            lock = self._locked()
         try:
             yield
         finally:
-            self._lock.release()
+            lock.release()
+
+    def _locked(self) -> FileLock:
+        while True:
+            if self._lock is None:
+                raise self.refusal or failures.closed(self.path)
+            if not self._lock.acquire(self.busy_timeout_s):
+                raise failures.locked(self.path, self.busy_timeout_s)
+            if self._lock.is_of(self._lock.path):
+                return self._lock
+            # Somebody has deleted the file: another process would lock a new one, and so must this one.
+            self._lock.close()
+            self._lock = FileLock(self._lock.path)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A read-only connection; each statement sees the newest committed state. Raises: StoreError."""
         if self._closed:
             raise failures.closed(self.path)
+        self.check()
         with failures.translated(self.path), self.readers.connect() as connection:
             yield connection
 
@@ -91,22 +151,32 @@ class Database:
             self.writer.connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
-        """Closes all connections; the last one of all processes also folds the WAL into the database file."""
+        """Closes all connections; the last one of all processes also folds the WAL into the database file.
+
+        Raises: StoreGone if the file is not there any more and nobody has been told yet.
+        """
         if self._closed:
             return
         self._closed = True
         self.readers.dispose()
+        if self._media is not None:
+            self._media.close()
+        if self._lock is None:
+            return
         try:
-            with self.writing():
-                self._writers.dispose()
+            if not self._gone_told:
+                self.check()
+                with self.writing():
+                    self._writers.dispose()
         finally:
+            self._writers.dispose()
             self._lock.close()
 
     def _open_writer(self) -> Connection:
         try:
             writer = self._writers.connect()
             with writer.begin():
-                _upgrade(writer, self.path)
+                upgrade(writer, self.path)
         except BaseException:
             self._writers.dispose()
             raise
@@ -116,6 +186,7 @@ class Database:
         connection = sqlite3.connect(
             self.path, timeout=self.busy_timeout_s, isolation_level=None, check_same_thread=False
         )
+        connection.text_factory = TEXT
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA wal_autocheckpoint=10000")
@@ -129,6 +200,7 @@ class Database:
             isolation_level=None,
             check_same_thread=False,
         )
+        connection.text_factory = TEXT
         connection.execute("PRAGMA query_only=ON")
         return connection
 
@@ -149,33 +221,3 @@ def _path_of(url: str) -> Path:
     if not parsed.database or parsed.database == ":memory:" or parsed.query:
         raise StoreError(f"{url!r} names no database file: write sqlite:///FOLDER/FILE.sqlite3")
     return Path(parsed.database).expanduser().resolve()
-
-
-def _upgrade(connection: Connection, path: Path) -> None:
-    """Brings the schema to ``HEAD``. Raises: StoreTooNew, StoreError for another program's database."""
-    tables = set(connection.scalars(text("SELECT name FROM sqlite_master WHERE type = 'table'")))
-    if "alembic_version" in tables:
-        version = connection.scalar(text("SELECT version_num FROM alembic_version"))
-        if version == HEAD:
-            return
-        if version is not None and version > HEAD:
-            raise StoreTooNew(
-                f"the database {path} was written by a newer version of this program (schema {version}, this program "
-                f"knows {HEAD}): upgrade this program, or name another database with --db or DATABASE_URL"
-            )
-    elif tables:
-        raise StoreError(f"the database {path} belongs to another program: name another one with --db or DATABASE_URL")
-    migrate(connection, HEAD)
-
-
-def migrate(connection: Connection, revision: str) -> None:
-    """Runs the migrations up to ``revision`` inside the connection's open transaction."""
-    # Imported here: only a blank or an old database needs it, and it costs a third of the start of the command line.
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("path_separator", "os")
-    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    command.upgrade(config, revision)

@@ -3,7 +3,7 @@
 import hashlib
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import PydanticSerializationError
 
@@ -34,6 +34,44 @@ def _without_surrogates(value: Any) -> Any:
         case list() | tuple():
             return [_without_surrogates(item) for item in value]
     return value
+
+
+def event_line(sequence: int, kind: str, at_utc: str, payload: str) -> bytes:
+    """What of an event goes into the digest of its run's events: all its columns but the run's id."""
+    return f"{sequence} {kind} {at_utc}\n{payload}\n".encode()
+
+
+def stored_line(sequence: int, kind: bytes, at_utc: bytes, payload: bytes) -> bytes:
+    """``event_line`` of what lies in the database, whether or not that is still text."""
+    return b"%d %b %b\n%b\n" % (sequence, kind, at_utc, payload)
+
+
+class SnapshotRow(NamedTuple):
+    """The columns of a snapshot (``storage.tables``), in their order."""
+
+    run_id: str
+    sequence: int
+    fold_digest: str
+    trace: str
+    events_sha256: str
+    sha256: str
+
+    def holds(self) -> bool:
+        """Whether it is what was written."""
+        return self.sha256 == _sha256(*self[:-1])
+
+
+def snapshot_row(trace: trace.RunTrace, sequence: int, events_sha256: str) -> SnapshotRow:
+    """The snapshot of a run after the event ``sequence``; ``events_sha256``: of its events up to there."""
+    columns = (trace.run_id, sequence, fold_digest(), trace.model_dump_json(), events_sha256)
+    return SnapshotRow(*columns, _sha256(*columns))
+
+
+def _sha256(*values: object) -> str:
+    digest = hashlib.sha256()
+    for value in values:
+        digest.update(f"{value}\n".encode())
+    return digest.hexdigest()
 
 
 @cache

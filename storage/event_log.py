@@ -6,6 +6,7 @@ costs one flush per group and not per event. The same transaction keeps ``runs``
 
 import asyncio
 import concurrent.futures
+import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -13,14 +14,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 
-from conductor_core.errors import StoreDamaged, StoreError, StoreLocked, StoreReadOnly
+from sqlalchemy import Connection
+
+from conductor_core.errors import StoreError, StoreGone, StoreLocked, StoreReadOnly
 from conductor_core.events import Event
 from storage import failures
 from storage.database import Database
-from storage.encoding import encode
+from storage.encoding import SnapshotRow, encode, event_line
 from storage.live_runs import LiveRuns
 from storage.owner import Owner
 from storage.records import StoredEvent
+
+log = logging.getLogger(__name__)
 
 _NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
 _INSERT = "INSERT INTO events (sequence, run_id, kind, at_utc, payload) VALUES (?, ?, ?, ?, ?)"
@@ -32,12 +37,16 @@ _FEED_EVENTS = 2000
 
 @dataclass(slots=True)
 class _Request:
-    """Some events and the one who waits for them; ``loop`` is None for a waiting thread."""
+    """Some events and the one who waits for them; ``loop`` is None for a waiting thread.
+
+    ``snapshot``: to be stored instead, and nobody waits.
+    """
 
     events: Sequence[Event]
     loop: asyncio.AbstractEventLoop | None
     future: "asyncio.Future[None] | concurrent.futures.Future[None]"
     error: StoreError | None = None
+    snapshot: SnapshotRow | None = None
 
 
 @dataclass(slots=True)
@@ -80,6 +89,7 @@ class EventLog:
         self._feeds: dict[str, list[Feed]] = {}
         self._door = threading.Lock()
         self._closed = False
+        self._orphans: set[str] = set()
         self._unmoved_bytes = 0
         self._thread = threading.Thread(target=self._write_all, name="event-log", daemon=True)
         self._thread.start()
@@ -102,6 +112,11 @@ class EventLog:
         future: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._submit(_Request(events, None, future))
         future.result()
+
+    def keep_snapshot(self, snapshot: SnapshotRow) -> None:
+        """Stores the snapshot of an ended run some time soon, if that can be done; it only saves time."""
+        with suppress(StoreError):
+            self._submit(_Request((), None, concurrent.futures.Future(), snapshot=snapshot))
 
     def writes(self, run_id: str) -> bool:
         """Whether this process is the one that writes the run, so that each of its events is announced here."""
@@ -151,11 +166,31 @@ class EventLog:
                     last = True
                 else:
                     batch.append(more)
-            self._commit(batch)
+            self._refuse_orphans(batch)
+            if rest := [request for request in batch if request.error is None]:
+                self._commit(rest)
             _answer(batch)
             self._checkpoint_if_due()
             if last:
                 return
+
+    def _refuse_orphans(self, batch: Sequence[_Request]) -> None:
+        """Tells each run of this process, once, that others can take it for that of a dead process.
+
+        What such a run appends next, its end above all, is written, unless another process has ended it already.
+        """
+        path = self._database.path
+        try:
+            with failures.translated(path):
+                if not self._owner.in_place():
+                    self._orphans |= self._live.forget_all()
+                    self._owner.hold_again()
+        except StoreError as error:
+            log.warning("the runs of this process cannot be marked as alive: %s", error)
+        for request in batch:
+            if hit := {event.run_id for event in request.events} & self._orphans:
+                self._orphans -= hit
+                request.error = failures.orphaned(path, self._database.owners_folder)
 
     def _commit(self, batch: Sequence[_Request]) -> None:
         """Writes ``batch`` in one transaction; if that fails, each request alone, so that one cannot fail another.
@@ -172,7 +207,7 @@ class EventLog:
         else:
             self._announce(written)
             return
-        if len(batch) == 1 or isinstance(failure, StoreLocked | StoreReadOnly | StoreDamaged):
+        if len(batch) == 1 or isinstance(failure, StoreLocked | StoreReadOnly | StoreGone):
             for request in batch:
                 request.error = failure
         else:
@@ -181,20 +216,30 @@ class EventLog:
 
     def _write(self, batch: Sequence[_Request]) -> list[StoredEvent]:
         database, writer = self._database, self._database.writer
+        with database.writing(), self._live.changing() as live:
+            with failures.translated(database.path), writer.begin():
+                stored = self._insert(writer, live, batch)
+            # Only now: a file that was deleted before this moment holds nothing of what was just committed.
+            database.check()
+        return stored
+
+    def _insert(self, writer: Connection, live: LiveRuns, batch: Sequence[_Request]) -> list[StoredEvent]:
         stored: list[StoredEvent] = []
         rows: list[tuple[int, str, str, str, str]] = []
-        with database.writing(), self._live.changing() as live, failures.translated(database.path), writer.begin():
-            sequence: int = writer.exec_driver_sql(_NEWEST).scalar_one()
-            for asked in chain.from_iterable(request.events for request in batch):
-                sequence += 1
-                event, payload = encode(asked)
-                live.advance(event, sequence, len(payload))
-                stored.append(StoredEvent(sequence, event))
-                rows.append((sequence, event.run_id, event.kind, event.at_utc.isoformat(), payload))
-                self._unmoved_bytes += len(payload) + _PAGE_BYTES
-            if rows:
-                writer.exec_driver_sql(_INSERT, rows)
-                live.save()
+        sequence: int = writer.exec_driver_sql(_NEWEST).scalar_one()
+        for asked in chain.from_iterable(request.events for request in batch):
+            sequence += 1
+            event, payload = encode(asked)
+            at_utc = event.at_utc.isoformat()
+            live.advance(event, sequence, event_line(sequence, event.kind, at_utc, payload))
+            stored.append(StoredEvent(sequence, event))
+            rows.append((sequence, event.run_id, event.kind, at_utc, payload))
+            self._unmoved_bytes += len(payload) + _PAGE_BYTES
+        if rows:
+            writer.exec_driver_sql(_INSERT, rows)
+            live.save()
+        if snapshots := [request.snapshot for request in batch if request.snapshot is not None]:
+            live.store_snapshots(snapshots)
         return stored
 
     def _announce(self, stored: Sequence[StoredEvent]) -> None:

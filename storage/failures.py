@@ -2,15 +2,19 @@
 
 import errno
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
 
-from conductor_core.errors import StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
+from conductor_core.errors import OwnerGone, StoreDamaged, StoreError, StoreFull, StoreGone, StoreLocked, StoreReadOnly
 
 _PRIMARY_CODE = 0xFF
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_PROBE_BYTES = 64 << 10
+"""Of a database in use, the smallest files beside it need that much."""
 
 
 @contextmanager
@@ -44,6 +48,21 @@ def full(path: Path) -> StoreFull:
     return StoreFull(f"no space left for the database {path}: free some space on its disk, then go on")
 
 
+def gone(path: Path) -> StoreGone:
+    return StoreGone(
+        f"the database {path} was deleted, moved or replaced while this program had it open, so nothing that happens "
+        "now is kept: put the file back or leave it, and start this program again"
+    )
+
+
+def orphaned(path: Path, owners: Path) -> OwnerGone:
+    return OwnerGone(
+        f"what says that this program is alive was deleted from {owners}, so that another could take its runs for "
+        f"stopped and end them; the run was ended instead. Leave the files beside {path.name} alone while something "
+        "runs, and run it again"
+    )
+
+
 def damaged(path: Path, detail: str) -> StoreDamaged:
     return StoreDamaged(
         f"the database {path} is damaged or is no database ({detail}): "
@@ -61,6 +80,8 @@ def _from_sqlite(error: BaseException | None, path: Path) -> StoreError:
     match None if code is None else code & _PRIMARY_CODE:
         case sqlite3.SQLITE_FULL:
             return full(path)
+        case sqlite3.SQLITE_IOERR | sqlite3.SQLITE_CANTOPEN if _no_room(path):
+            return full(path)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return read_only(path)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
@@ -71,17 +92,33 @@ def _from_sqlite(error: BaseException | None, path: Path) -> StoreError:
             return damaged(path, detail)
         case sqlite3.SQLITE_TOOBIG:
             return StoreError(f"a text is longer than the database {path} can hold ({detail})")
+        case sqlite3.SQLITE_IOERR:
+            return StoreError(f"the disk of the database {path} failed ({detail}): see whether it is there and sound")
+        case sqlite3.SQLITE_ERROR if detail.startswith(("no such ", "malformed ")):
+            return damaged(path, detail)
     return StoreError(f"the database {path} failed: {detail}")
 
 
 def _from_os(error: OSError, path: Path) -> StoreError:
     match error.errno:
-        case errno.ENOSPC | errno.EDQUOT:
+        case code if code in _NO_ROOM:
             return full(path)
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return read_only(path)
+        case errno.ENOENT:
+            return gone(path)
         case errno.ENOTDIR | errno.EEXIST | errno.EISDIR:
             return StoreError(
                 f"the database {path} cannot be there: {error.filename} is in the way; name another place"
             )
     return StoreError(f"the database {path} failed: {error.strerror or error}")
+
+
+def _no_room(path: Path) -> bool:
+    """Whether a small file can no longer be written beside the database: SQLite says only that its disk failed."""
+    try:
+        with tempfile.TemporaryFile(dir=path.parent) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+    except OSError as error:
+        return error.errno in _NO_ROOM
+    return False

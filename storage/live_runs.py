@@ -1,21 +1,26 @@
 """The runs being written: each folded as its events come, for its row in ``runs`` and its snapshot."""
 
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, insert
 
 from conductor_core import trace as folding
 from conductor_core.errors import EventOutOfOrder, UnknownRun
-from conductor_core.events import Event, PlanDelta, RunCreated, StepDelta
+from conductor_core.events import VOCABULARY, Event, PlanDelta, RunCreated, StepDelta
 from conductor_core.trace import RunTrace
-from storage.encoding import fold_digest
+from storage.encoding import SnapshotRow, snapshot_row
 from storage.owner import Owner
-from storage.queries import read_trace
+from storage.reading import read_run
 from storage.tables import RUNS
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 _SNAPSHOT_TAIL_SIZE = 64 << 10
 _CHANGING = (
@@ -35,7 +40,10 @@ _CHANGING = (
 # Written as they are sent: building and compiling them took as long as the rest of a group of events.
 _EXISTS = "SELECT 1 FROM runs WHERE run_id = ?"
 _UPDATE = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE run_id = ?"  # noqa: S608  own names
-_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (run_id, sequence, fold_digest, trace) VALUES (?, ?, ?, ?)"
+_SNAPSHOT = (
+    "INSERT OR REPLACE INTO snapshots (run_id, sequence, fold_digest, trace, events_sha256, sha256) "
+    "VALUES (?, ?, ?, ?, ?, ?)"
+)
 
 
 @dataclass(slots=True)
@@ -48,6 +56,7 @@ class _LiveRun:
 
     trace: RunTrace
     sequence: int
+    digest: "_Hash" = field(default_factory=hashlib.sha256)
     is_new: bool = False
     row_due: bool = True
     tail_size: int = 0
@@ -73,6 +82,12 @@ class LiveRuns:
     def __contains__(self, run_id: str) -> bool:
         return run_id in self._runs
 
+    def forget_all(self) -> set[str]:
+        """Has each run read again when it is next needed: another process may have ended it. Returns their ids."""
+        forgotten = set(self._runs)
+        self._runs.clear()
+        return forgotten
+
     @contextmanager
     def changing(self) -> Iterator["LiveRuns"]:
         """Around a transaction: if it fails, what was folded in it is forgotten and read again when next needed."""
@@ -88,8 +103,11 @@ class LiveRuns:
             if live.trace.ended:
                 self._runs.pop(run_id, None)
 
-    def advance(self, event: Event, sequence: int, size: int) -> None:
-        """Folds an event that is about to be stored. Raises: EventOutOfOrder."""
+    def advance(self, event: Event, sequence: int, line: bytes) -> None:
+        """Folds an event that is about to be stored; ``line``: its part of the digest of its run's events.
+
+        Raises: EventOutOfOrder; RunUnreadable for a run of another process whose events cannot be read.
+        """
         run_id = event.run_id
         if isinstance(event, RunCreated):
             if run_id in self._runs or self._writer.exec_driver_sql(_EXISTS, (run_id,)).first():
@@ -111,7 +129,8 @@ class LiveRuns:
                     f"run {run_id}: {event.kind} cannot follow the events before it ({error})"
                 ) from error
         live.sequence = sequence
-        live.tail_size += size
+        live.digest.update(line)
+        live.tail_size += len(line)
         live.row_due |= not isinstance(event, StepDelta | PlanDelta)
 
     def save(self) -> None:
@@ -126,24 +145,24 @@ class LiveRuns:
                     changed.append((*row, run_id))
                 live.row, live.row_due = row, False
             if live.snapshot_due:
-                text = live.trace.model_dump_json()
-                snapshots.append((run_id, live.sequence, fold_digest(), text))
-                live.tail_size, live.snapshot_size = 0, len(text)
+                snapshot = snapshot_row(live.trace, live.sequence, live.digest.hexdigest())
+                snapshots.append(snapshot)
+                live.tail_size, live.snapshot_size = 0, len(snapshot.trace)
         if new:
             self._writer.execute(insert(RUNS), new)
         if changed:
             self._writer.exec_driver_sql(_UPDATE, changed)
         if snapshots:
-            self._writer.exec_driver_sql(_SNAPSHOT, snapshots)
+            self.store_snapshots(snapshots)
 
     def _load(self, run_id: str) -> _LiveRun:
         try:
-            trace, sequence = read_trace(self._writer, run_id)
+            reading = read_run(self._writer, run_id)
         except UnknownRun as error:
             raise EventOutOfOrder(
                 f"run {run_id} is not in this database: its first event must be run.created"
             ) from error
-        live = self._runs[run_id] = _LiveRun(trace, sequence)
+        live = self._runs[run_id] = _LiveRun(reading.trace, reading.sequence, reading.digest)
         return live
 
     def _first_row(self, event: RunCreated, sequence: int) -> dict[str, object]:
@@ -158,11 +177,21 @@ class LiveRuns:
             "parent_run_id": event.parent_run_id,
             "simulated": event.simulated,
             "plan_only": event.plan_only,
+            "vocabulary": VOCABULARY,
             "owner_id": self._owner.id,
             "owner_host": self._owner.host,
             "owner_pid": self._owner.pid,
             "owner_opened_at_utc": self._owner.opened_at_utc.isoformat(),
         }
+
+    def store_snapshots(self, snapshots: Sequence[SnapshotRow]) -> None:
+        """Each in place of the last one of its run."""
+        self._writer.exec_driver_sql(_SNAPSHOT, list(snapshots))
+
+
+def changing_columns(trace: RunTrace) -> dict[str, object]:
+    """The columns of ``runs`` that change as a run goes on."""
+    return dict(zip(_CHANGING, _row_of(trace), strict=True))
 
 
 def _row_of(trace: RunTrace) -> tuple[object, ...]:

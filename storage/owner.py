@@ -1,5 +1,6 @@
 """Which process writes a run, and whether it still lives."""
 
+import fcntl
 import os
 import re
 import socket
@@ -28,10 +29,23 @@ class Owner:
     def hold(self) -> None:
         """Takes the lock; call it before a run of this owner is committed. Raises: OSError."""
         if self._lock is None:
-            self._path.parent.mkdir(exist_ok=True)
-            lock = FileLock(self._path)
-            lock.try_acquire()
-            self._lock = lock
+            self._lock = self._taken()
+
+    def in_place(self) -> bool:
+        """Whether other processes see that this one lives: False if somebody has deleted the file. Raises: OSError."""
+        return self._lock is None or self._lock.is_of(self._path)
+
+    def hold_again(self) -> None:
+        """Takes the lock on a new file in place of one that was deleted. Raises: OSError."""
+        lock, self._lock = self._lock, self._taken()
+        if lock is not None:
+            lock.close()
+
+    def _taken(self) -> FileLock:
+        self._path.parent.mkdir(exist_ok=True)
+        lock = FileLock(self._path)
+        lock.try_acquire()
+        return lock
 
     def close(self) -> None:
         if self._lock is not None:
@@ -59,3 +73,16 @@ def gone(folder: Path, owner_id: str) -> Iterator[bool]:
             yield False
     finally:
         lock.close()
+
+
+def left(folder: Path, owner_id: str) -> bool:
+    """Whether the owner's process has ended, as one can tell who cannot write in ``folder``."""
+    path = folder / owner_id
+    if not _ID.fullmatch(owner_id) or not path.exists():
+        return True
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal, get_args
 
 from conductor_core.chat import Usage
 from conductor_core.events import Event
 from conductor_core.trace import RunStatus
 from conductor_core.workflow.model import Frozen
+
+UnreadableStatus = Literal["damaged", "too_new"]
+UNREADABLE_STATUSES: tuple[UnreadableStatus, ...] = get_args(UnreadableStatus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +21,23 @@ class StoredEvent:
     event: Event
 
 
+@dataclass(frozen=True, slots=True)
+class RawEvent:
+    """An event as it lies in the database, in whatever state; ``payload`` should be its JSON in UTF-8."""
+
+    sequence: int
+    kind: str
+    at_utc: str
+    payload: bytes
+
+
 class RunSummary(Frozen):
     """A run at a glance.
 
     Attributes:
+        status: ``damaged`` and ``too_new`` take the place of what the run's last events say; ``damage`` says what is
+            wrong, where, and what to do. What else stands here of such a run is what can still be read.
+        created_at_utc: None: it cannot be read.
         sequence: of its ``run.created``; hand the last one's to ``Store.runs(before=...)`` for the next page.
         agents: of its steps, each once, in order of appearance.
         steps: of all rounds; ``steps_*`` count those of them that ended so.
@@ -29,8 +46,8 @@ class RunSummary(Frozen):
 
     run_id: str
     sequence: int
-    created_at_utc: datetime
-    status: RunStatus
+    created_at_utc: datetime | None
+    status: RunStatus | UnreadableStatus
     task: str
     by: str
     conductor: str | None
@@ -48,3 +65,4 @@ class RunSummary(Frozen):
     cost_usd: float | None
     duration_ms: float | None
     error: str | None
+    damage: str | None = None

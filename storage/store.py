@@ -1,16 +1,23 @@
 """The store as the pages and the command line see it."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 
-from conductor_core.errors import BadInput, EventOutOfOrder
+from conductor_core.errors import BadInput, EventOutOfOrder, RunUnreadable, StoreDamaged, StoreError
 from conductor_core.events import FINAL_KINDS, RunInterrupted
 from conductor_core.trace import ENDED_STATUSES, RunTrace
 from storage import failures, queries
+from storage import reading as run_reading
 from storage.database import BUSY_TIMEOUT_S, Database
+from storage.encoding import snapshot_row
 from storage.event_log import EventLog
-from storage.owner import gone
-from storage.records import RunSummary, StoredEvent
+from storage.listing import Listing, interrupt
+from storage.owner import gone, left
+from storage.records import RawEvent, RunSummary, StoredEvent
+from storage.refusing_log import RefusingLog
+
+log = logging.getLogger(__name__)
 
 _POLL_S = 0.2
 _PAGE_EVENTS = 1000
@@ -25,17 +32,55 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.log = EventLog(database)
+        # Of a database that cannot be written: runs of dead processes, which can only be shown as interrupted.
+        self._stopped: set[str] = set()
+        self._listing = Listing(database.path, self._stopped)
+        self._snapshots_made: set[str] = set()
+        refusal = database.refusal
+        self.log: EventLog | RefusingLog = EventLog(database) if refusal is None else RefusingLog(refusal)
+
+    @property
+    def refusal(self) -> StoreError | None:
+        """Why the database can only be read, so that nothing can be run; None: it can be written."""
+        return self._database.refusal
+
+    @property
+    def fault(self) -> StoreDamaged | None:
+        """What was wrong with the database file when runs were last listed: all that could be read was listed."""
+        return self._listing.fault
 
     def trace(self, run_id: str) -> tuple[RunTrace, int]:
-        """The run as it stands, and the sequence to ``follow`` it from. Raises: UnknownRun."""
-        with self._database.reading() as connection:
-            return queries.read_trace(connection, run_id)
+        """The run as it stands, and the sequence to ``follow`` it from.
+
+        Raises: UnknownRun; RunDamaged or RunTooNew, with what can be read of the run.
+        """
+        try:
+            with self._database.reading() as connection:
+                reading = run_reading.read_run(connection, run_id)
+        except StoreError:
+            self._listing.doubt(run_id)
+            raise
+        if reading.snapshot_due and reading.trace.ended and run_id not in self._snapshots_made:
+            self._snapshots_made.add(run_id)
+            self.log.keep_snapshot(snapshot_row(reading.trace, reading.sequence, reading.digest.hexdigest()))
+        if run_id in self._stopped:
+            interrupt(reading.trace)
+        return reading.trace, reading.sequence
 
     def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
-        """The run's events with a sequence above ``after``, in order; none for an unknown run."""
+        """The run's events with a sequence above ``after``, in order; none for an unknown run.
+
+        Raises: RunDamaged or RunTooNew if one of them cannot be read.
+        """
+        events, fault = self._events(run_id, after, limit)
+        if fault is not None:
+            raise fault
+        return events
+
+    def raw_events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[RawEvent]:
+        """As ``events``, but as they lie there, so that also what is damaged or too new can be looked at."""
         with self._database.reading() as connection:
-            return queries.read_events(connection, run_id, after, limit)
+            return run_reading.read_raw(connection, run_id, after, limit)
 
     def runs(
         self, limit: int = 50, before: int | None = None, search: str | None = None, status: str | None = None
@@ -45,17 +90,18 @@ class Store:
         Args:
             before: the ``sequence`` of the last run of the page before this one.
             search: text that the task contains, whatever its case (ASCII).
-            status: only runs of this status.
+            status: only runs of this status; ``damaged`` and ``too_new`` read every run of the database. Others list
+                a run that has such a fault where it stood, marked.
         """
         with self._database.reading() as connection:
-            return queries.read_runs(connection, limit=limit, before=before, search=search, status=status)
+            return self._listing.read(connection, limit=limit, before=before, search=search, status=status)
 
     def resolve(self, prefix: str) -> str:
         """The id of the one run whose id begins with ``prefix``. Raises: UnknownRun, BadInput if there are several."""
         with self._database.reading() as connection:
             found = queries.read_run_ids(connection, prefix, limit=4) if prefix else []
         if not found:
-            raise queries.unknown_run(prefix)
+            raise run_reading.unknown_run(prefix)
         if prefix in found:
             return prefix
         if len(found) > 1:
@@ -66,14 +112,16 @@ class Store:
     async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[list[StoredEvent], None]:
         """The run's events after ``after``, in groups as they are committed, each exactly once; ends with the run.
 
-        Events of this process come the moment they are durable, those of another within 0.2 s. Raises: UnknownRun.
+        Events of this process come the moment they are durable, those of another within 0.2 s.
+
+        Raises: UnknownRun; RunDamaged or RunTooNew once all before the event that cannot be read have been given.
         """
         feed = self.log.subscribe(run_id)
         try:
-            group = await asyncio.to_thread(self.events, run_id, after, _PAGE_EVENTS)
-            if not group and await asyncio.to_thread(self._status, run_id) in ENDED_STATUSES:
-                group = await asyncio.to_thread(self.events, run_id, after)
-                if not group:
+            group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
+            if not group and not fault and await asyncio.to_thread(self._status, run_id) in ENDED_STATUSES:
+                group, fault = await asyncio.to_thread(self._events, run_id, after)
+                if not group and not fault:
                     return
             news: list[StoredEvent] = []
             while True:
@@ -82,8 +130,10 @@ class Store:
                     after = group[-1].sequence
                     if group[-1].event.kind in FINAL_KINDS:
                         return
+                if fault is not None:
+                    raise fault
                 if len(group) == _PAGE_EVENTS:
-                    group = await asyncio.to_thread(self.events, run_id, after, _PAGE_EVENTS)
+                    group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
                     continue
                 timeout_s = None if self.log.writes(run_id) else _POLL_S
                 try:
@@ -93,16 +143,27 @@ class Store:
                 else:
                     news, missed = feed.take()
                 if missed:
-                    group = await asyncio.to_thread(self.events, run_id, after, _PAGE_EVENTS)
+                    group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
                 else:
                     group = [stored for stored in news if stored.sequence > after]
         finally:
             self.log.unsubscribe(run_id, feed)
 
     def mark_interrupted(self) -> list[str]:
-        """Ends each run whose process is gone with ``run.interrupted``, and returns their ids."""
-        with self._database.reading() as connection:
-            unfinished = queries.read_unfinished(connection)
+        """Ends each run whose process is gone with ``run.interrupted``, and returns their ids.
+
+        A run that cannot be read is left as it is: it is listed as damaged or too new. Where nothing can be written,
+        runs are only shown as if they had been ended so.
+        """
+        try:
+            with self._database.reading() as connection:
+                unfinished = queries.read_unfinished(connection)
+        except StoreDamaged as error:
+            log.warning("runs that were interrupted cannot be told: %s", error)
+            return []
+        if self.refusal is not None:
+            self._stopped |= {run_id for run_id, owner in unfinished if left(self._database.owners_folder, owner)}
+            return []
         marked = []
         for owner_id in dict.fromkeys(owner for _, owner in unfinished):
             with failures.translated(self._database.path), gone(self._database.owners_folder, owner_id) as is_gone:
@@ -115,17 +176,26 @@ class Store:
         self.log.close()
         self._database.close()
 
+    def _events(
+        self, run_id: str, after: int, limit: int | None = None
+    ) -> tuple[list[StoredEvent], RunUnreadable | None]:
+        with self._database.reading() as connection:
+            return run_reading.read_events(connection, run_id, after, limit)
+
     def _status(self, run_id: str) -> str:
         with self._database.reading() as connection:
             return queries.read_status(connection, run_id)
 
     def _interrupt(self, run_id: str) -> bool:
-        trace, _ = self.trace(run_id)
-        if trace.ended:
-            return False
         try:
+            trace, _ = self.trace(run_id)
+            if trace.ended:
+                return False
             self.log.append_and_wait(RunInterrupted(run_id=run_id, at_ms=trace.last_at_ms))
         except EventOutOfOrder:  # another process was quicker
+            return False
+        except (RunUnreadable, StoreDamaged) as error:
+            log.warning("run %s was interrupted, but cannot be marked so: %s", run_id, error)
             return False
         return True
 
@@ -135,6 +205,8 @@ def open_store(url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Store:
 
     Args:
         busy_timeout_s: how long to wait while another program writes.
+
+    One that is there but cannot be written is opened for reading: ``Store.refusal`` says why.
 
     Raises: StoreError: StoreTooNew, StoreReadOnly, StoreFull, StoreLocked, StoreDamaged or a plain one.
     """

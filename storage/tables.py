@@ -32,6 +32,8 @@ class RunRow(SQLModel, table=True):
         sequence: of its ``run.created``; the order of the list.
         agents: JSON list of the agents of its steps, each once, in order of appearance.
         cost_usd: None: some price is unknown.
+        vocabulary: the version of the events' vocabulary (``conductor_core.events.VOCABULARY``) of the program that
+            began the run.
         owner_id: names the lock file of the process that writes it; the rest of ``owner_*`` tells people which
             process that was and when it opened the database.
     """
@@ -69,6 +71,7 @@ class RunRow(SQLModel, table=True):
     owner_host: str = Field(sa_column=Column(Text, nullable=False))
     owner_pid: int
     owner_opened_at_utc: str = Field(sa_column=Column(Text, nullable=False))
+    vocabulary: int = Field(sa_column=Column(Integer, nullable=False, server_default="1"))
 
 
 class SnapshotRow(SQLModel, table=True):
@@ -76,6 +79,8 @@ class SnapshotRow(SQLModel, table=True):
 
     Attributes:
         fold_digest: of the code that folded it; a snapshot of other code is passed over, not believed.
+        events_sha256: of the run's events up to ``sequence`` as they were written: if they differ now, one was changed.
+        sha256: of all other columns: a snapshot that was changed itself is passed over.
     """
 
     __tablename__ = "snapshots"
@@ -84,6 +89,8 @@ class SnapshotRow(SQLModel, table=True):
     sequence: int
     fold_digest: str = Field(sa_column=Column(Text, nullable=False))
     trace: str = Field(sa_column=Column(Text, nullable=False))
+    events_sha256: str = Field(sa_column=Column(Text, nullable=False, server_default=""))
+    sha256: str = Field(sa_column=Column(Text, nullable=False, server_default=""))
 
 
 EVENTS = SQLModel.metadata.tables["events"]

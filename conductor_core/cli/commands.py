@@ -9,16 +9,17 @@ import typer
 from conductor_core.cli import documents, inputs, options, report
 from conductor_core.cli.evaluate import evaluate_command
 from conductor_core.cli.live import LiveView, watch
-from conductor_core.cli.output import print_json, print_outcome
+from conductor_core.cli.output import print_json, print_notes, print_outcome
 from conductor_core.cli.rerun import rerun_command
 from conductor_core.cli.text import one_line
 from conductor_core.cli.train import train_command
 from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
 from conductor_core.engine.pool import read_specs
 from conductor_core.engine.request import RunRequest
-from conductor_core.errors import BadInput
+from conductor_core.errors import BadInput, RunUnreadable
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
+from storage import Store
 
 app = typer.Typer(
     add_completion=False,
@@ -170,6 +171,10 @@ def run(
 @app.command()
 def show(
     run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, or its beginning.")],
+    event: Annotated[
+        int | None,
+        typer.Option("--event", metavar="N", help="Only the record of event N, as it lies there, damaged or not."),
+    ] = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
     _conductor: options.UnusedConductor = None,
@@ -177,13 +182,39 @@ def show(
 ) -> int:
     """Print the whole record of a run: plan, steps, what each saw and was not shown, spending, answer."""
     settings = inputs.read_settings()
-    with opened_store(db, settings) as store:
-        trace, _ = store.trace(store.resolve(run_id))
+    fault: RunUnreadable | None = None
+    with opened_store(db, settings, read=True) as store:
+        run_id = store.resolve(run_id)
+        if event is not None:
+            return _show_event(store, run_id, event, as_json=as_json)
+        try:
+            trace, _ = store.trace(run_id)
+        except RunUnreadable as error:
+            if error.trace is None:
+                raise
+            trace, fault = error.trace, error
+        if fault is None:
+            print_notes(store)
     if as_json:
-        print_json(documents.run_document(trace, whole=True))
+        print_json(documents.run_document(trace, whole=True, fault=fault))
     else:
-        for line in report.run_lines(trace):
+        for line in report.run_lines(trace, fault):
             print(line)
+    if fault is None:
+        return 0
+    record = "" if fault.sequence is None else f"; --event {fault.sequence} prints that event as it lies there"
+    print(f"error: {one_line(f'{fault}{record}', 2000)}", file=sys.stderr)
+    return 2
+
+
+def _show_event(store: Store, run_id: str, sequence: int, *, as_json: bool) -> int:
+    found = store.raw_events(run_id, after=sequence - 1, limit=1)
+    if not found or found[0].sequence != sequence:
+        raise BadInput(f"run {run_id} has no event {sequence}")
+    if as_json:
+        print_json(documents.raw_event_document(found[0]))
+    else:
+        print(report.raw_event_line(found[0]))
     return 0
 
 
@@ -201,8 +232,9 @@ def runs(
 ) -> int:
     """List runs, newest first."""
     settings = inputs.read_settings()
-    with opened_store(db, settings) as store:
+    with opened_store(db, settings, read=True) as store:
         found = store.runs(limit=limit, search=search, status=None if status is None else status.value)
+        print_notes(store, found)
     if as_json:
         print_json({"runs": [run.model_dump(mode="json", exclude={"sequence"}) for run in found]})
     else:

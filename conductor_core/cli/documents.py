@@ -5,22 +5,30 @@ from typing import Any
 
 from conductor_core.chat import Usage
 from conductor_core.engine.rerun import RerunPreview
+from conductor_core.errors import RunTooNew, RunUnreadable
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
+from storage import RawEvent, UnreadableStatus
 
 Document = dict[str, Any]
 
 
-def run_document(trace: RunTrace, *, whole: bool = False) -> Document:
-    """A run. ``whole``: also the exact messages of each call, and which outputs they held or did not."""
+def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable | None = None) -> Document:
+    """A run.
+
+    Args:
+        whole: also the exact messages of each call, and which outputs they held or did not.
+        fault: why this is not all of it.
+    """
     return {
         "run_id": trace.run_id,
         "parent_run_id": trace.parent_run_id,
         "resumed": trace.resumed,
-        "status": trace.status,
+        "status": trace.status if fault is None else unreadable_status(fault),
+        "damage": None if fault is None else {"sequence": fault.sequence, "message": str(fault)},
         "simulated": trace.simulated,
         "created_at_utc": trace.created_at_utc.isoformat(),
         "by": trace.by,
@@ -67,6 +75,16 @@ def check_document(parsed: Parsed, checked: Checked, agents: Sequence[str]) -> D
         "repairs": list(parsed.repairs),
         "topology": None if checked.workflow is None else topology(checked.workflow),
     }
+
+
+def raw_event_document(event: RawEvent) -> Document:
+    """An event as it lies in the database. ``payload``: bytes that are no UTF-8 are written out."""
+    payload = event.payload.decode("utf-8", "backslashreplace")
+    return {"sequence": event.sequence, "kind": event.kind, "at_utc": event.at_utc, "payload": payload}
+
+
+def unreadable_status(fault: RunUnreadable) -> UnreadableStatus:
+    return "too_new" if isinstance(fault, RunTooNew) else "damaged"
 
 
 def preview_document(preview: RerunPreview) -> Document:

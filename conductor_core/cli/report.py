@@ -6,16 +6,18 @@ from enum import StrEnum
 from textwrap import indent
 
 from conductor_core.chat import Message
+from conductor_core.cli import documents
 from conductor_core.cli.inputs import fault_line
 from conductor_core.cli.live import summary, workflow_lines
-from conductor_core.cli.text import duration, indented, label, labels, money, one_line
+from conductor_core.cli.text import duration, indented, label, labels, money, one_line, plain
+from conductor_core.errors import RunUnreadable
 from conductor_core.events import Shared
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.model import AccessList
 from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
-from storage import RunSummary
+from storage import RawEvent, RunSummary
 
 
 class Status(StrEnum):
@@ -27,6 +29,8 @@ class Status(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
+    DAMAGED = "damaged"
+    TOO_NEW = "too_new"
 
 
 def plan_lines(trace: RunTrace) -> list[str]:
@@ -63,8 +67,8 @@ def runs_lines(runs: Sequence[RunSummary]) -> list[str]:
     rows += [
         (
             run.run_id,
-            f"{run.created_at_utc:%Y-%m-%d %H:%M}",
-            run.status,
+            "-" if run.created_at_utc is None else f"{run.created_at_utc:%Y-%m-%d %H:%M}",
+            run.status.replace("_", " "),
             run.topology or "-",
             str(run.steps),
             money(run.cost_usd),
@@ -82,9 +86,12 @@ def runs_lines(runs: Sequence[RunSummary]) -> list[str]:
     ]
 
 
-def run_lines(trace: RunTrace) -> Iterator[str]:
-    """The whole record of a run."""
-    yield summary(trace)
+def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[str]:
+    """The whole record of a run; with a ``fault``, all of it that can be read."""
+    if fault is None:
+        yield summary(trace)
+    else:
+        yield f"run {trace.run_id} · {documents.unreadable_status(fault).replace('_', ' ')}, as far as it can be read:"
     yield f"created {trace.created_at_utc:%Y-%m-%d %H:%M:%S} UTC by {one_line(trace.by, 40)}, seed {trace.seed}"
     if trace.parent_run_id is not None:
         yield f"{'resumes' if trace.resumed else 're-run of'} run {trace.parent_run_id}"
@@ -101,6 +108,12 @@ def run_lines(trace: RunTrace) -> Iterator[str]:
     yield from _round_lines(trace.root)
     if trace.answer is not None:
         yield from ("answer" + simulated, indented(trace.answer))
+
+
+def raw_event_line(event: RawEvent) -> str:
+    """An event as it lies in the database, whatever state it is in; what is no text is written out."""
+    payload = plain(event.payload.decode("utf-8", "backslashreplace"))
+    return f"event {event.sequence}, {one_line(event.kind, 80)}, {one_line(event.at_utc, 80)}: {payload}"
 
 
 def _limits(trace: RunTrace) -> str:

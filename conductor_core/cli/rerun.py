@@ -56,7 +56,7 @@ def rerun_command(
     """
     settings = inputs.read_settings()
     edit = Edit(step=step, instruction=instruction, agent=agent, access=access, file=workflow)
-    with opened_store(db, settings) as store:
+    with opened_store(db, settings, read=True) as store:
         source, _ = store.trace(store.resolve(run_id))
         if not source.ended:
             raise BadInput(f"run {source.run_id} is still going on: wait for its end, or cancel it")

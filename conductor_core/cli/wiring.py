@@ -12,10 +12,16 @@ from storage import Store, open_store
 
 
 @contextmanager
-def opened_store(url: str | None, settings: Settings) -> Iterator[Store]:
-    """The database at ``url``, by default the settings'; runs of dead processes are marked. Raises: StoreError."""
+def opened_store(url: str | None, settings: Settings, *, read: bool = False) -> Iterator[Store]:
+    """The database at ``url``, by default the settings'; runs of dead processes are marked. Raises: StoreError.
+
+    Args:
+        read: one that cannot be written will do, too.
+    """
     store = open_store(url or settings.resolved_database_url)
     try:
+        if store.refusal is not None and not read:
+            raise store.refusal
         store.mark_interrupted()
         yield store
     finally:
@@ -24,7 +30,9 @@ def opened_store(url: str | None, settings: Settings) -> Iterator[Store]:
 
 @contextmanager
 def opened_engine(store: Store, settings: Settings) -> Iterator[EngineHost]:
-    """The engine, writing to ``store``. What still runs when it is closed is cancelled."""
+    """The engine, writing to ``store``. What still runs when it is closed is cancelled. Raises: StoreError."""
+    if store.refusal is not None:
+        raise store.refusal
     host = EngineHost(store.log, settings)
     try:
         yield host

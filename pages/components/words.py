@@ -9,6 +9,8 @@ STATUS_WORDS = {
     "failed": "✕ failed",
     "cancelled": "■ cancelled",
     "interrupted": "⚡ interrupted",
+    "damaged": "⚠ damaged",
+    "too_new": "⇡ too new",
 }
 
 
@@ -28,8 +30,10 @@ def seconds(duration_ms: float | None) -> str:
     return f"{total_s // 3600} h {total_s % 3600 // 60:02} min"
 
 
-def ago(moment_utc: datetime, now_utc: datetime | None = None) -> str:
+def ago(moment_utc: datetime | None, now_utc: datetime | None = None) -> str:
     """How long ago, in the largest whole unit: ``just now``, ``5 min ago``, ``3 h ago``, ``2 d ago``."""
+    if moment_utc is None:
+        return "—"
     passed_s = ((now_utc or datetime.now(UTC)) - moment_utc).total_seconds()
     for unit_s, word in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if passed_s >= unit_s:

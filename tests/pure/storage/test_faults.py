@@ -107,17 +107,31 @@ async def test_a_database_that_becomes_read_only(store: Store) -> None:
 
 
 @pytest.mark.parametrize("locked_before", [True, False])
-def test_a_read_only_file_and_folder(open_folder: Path, locked_before: bool) -> None:
+def test_a_read_only_file_and_folder_can_be_read(open_folder: Path, locked_before: bool) -> None:
     url = f"sqlite:///{open_folder}/runs.sqlite3"
-    open_store(url).close()
+    store = open_store(url)
+    events = whole_run("r1")
+    store.log.append_and_wait(*events, created("r2"))
+    store.close()
     (open_folder / "runs.sqlite3").chmod(0o444)
     if locked_before:
         (open_folder / "runs.sqlite3.lock").chmod(0o666)
     else:
         (open_folder / "runs.sqlite3.lock").unlink()
     open_folder.chmod(0o555)
-    with without_privileges(), pytest.raises(StoreReadOnly, match="allow this user to write the file and its folder"):
-        open_store(url)
+    before = sorted(path.name for path in open_folder.iterdir())
+    with without_privileges():
+        store = open_store(url)
+        assert isinstance(store.refusal, StoreReadOnly)
+        assert store.trace("r1")[0] == fold(events)
+        assert store.runs()[0].status == "running"
+        assert store.mark_interrupted() == [], "nothing can be written"
+        assert [(run.run_id, run.status) for run in store.runs()] == [("r2", "interrupted"), ("r1", "completed")]
+        assert store.trace("r2")[0].status == "interrupted"
+        with pytest.raises(StoreReadOnly, match=r"write the file and its folder.* nothing can be run"):
+            store.log.append_and_wait(created("r3"))
+        store.close()
+    assert sorted(path.name for path in open_folder.iterdir()) == before
 
 
 def test_a_folder_that_cannot_be_made(open_folder: Path) -> None:

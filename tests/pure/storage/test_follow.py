@@ -10,6 +10,7 @@ from conductor_core import events as ev
 from conductor_core.errors import UnknownRun
 from conductor_core.trace import RunTrace, apply
 from storage import Store, StoredEvent, open_store
+from storage.event_log import EventLog
 from tests.support.run_events import answered, created, planned, run_completed, step_started, whole_run
 
 
@@ -38,6 +39,7 @@ async def test_each_commit_is_announced(store: Store) -> None:
             await asyncio.sleep(0)
             await store.log.append(event)
             assert [item.event for item in await pending] == [event]
+    assert isinstance(store.log, EventLog)
     assert store.log._feeds == {}
 
 

@@ -12,7 +12,7 @@ from sqlmodel import SQLModel
 import storage
 from conductor_core.trace import fold
 from storage import open_store
-from storage.database import HEAD, migrate
+from storage.schema import HEAD, migrate
 from tests.support.run_events import whole_run
 
 OLDEST = Path(__file__).with_name("schema_0001.sql")

@@ -1,0 +1,178 @@
+"""Runs at a glance. The rows of ``runs`` are quick but only folded from events: each is checked against its run."""
+
+from collections.abc import Mapping, Set
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+from sqlalchemy.exc import DBAPIError
+
+from conductor_core import trace as folding
+from conductor_core.chat import Usage
+from conductor_core.errors import RunTooNew, RunUnreadable, StoreDamaged
+from conductor_core.events import RunInterrupted
+from conductor_core.trace import RunTrace
+from storage import failures, queries
+from storage.live_runs import changing_columns
+from storage.reading import read_run
+from storage.records import UNREADABLE_STATUSES, RunSummary
+from storage.tables import EVENTS, RUNS
+
+_PAGE_ROWS = 200
+
+Row = Mapping[str, Any]
+
+
+class Listing:
+    """Lists the runs of one database.
+
+    A run that has ended and was found whole is not checked again by this process until it is opened.
+
+    Attributes:
+        fault: what was wrong with the file itself when runs were last listed; what could be read was listed.
+    """
+
+    def __init__(self, path: Path, stopped: Set[str]) -> None:
+        """``stopped``: runs to be shown as interrupted though no event says so."""
+        self._path = path
+        self._stopped = stopped
+        self._whole: set[str] = set()
+        self.fault: StoreDamaged | None = None
+
+    def doubt(self, run_id: str) -> None:
+        """Has the run checked again when it is next listed."""
+        self._whole.discard(run_id)
+
+    def read(
+        self, connection: Connection, *, limit: int, before: int | None, search: str | None, status: str | None
+    ) -> list[RunSummary]:
+        """As ``Store.runs``. Raises: StoreError."""
+        self.fault = None
+        try:
+            with failures.translated(self._path):
+                return self._read(connection, limit, before, search, status)
+        except StoreDamaged as error:
+            self.fault = error
+        found = [
+            run
+            for run in self._salvaged(connection)
+            if (before is None or run.sequence < before)
+            and (not search or search.lower() in run.task.lower())
+            and (status is None or run.status == status)
+        ]
+        return found[:limit]
+
+    def _read(
+        self, connection: Connection, limit: int, before: int | None, search: str | None, status: str | None
+    ) -> list[RunSummary]:
+        if status not in UNREADABLE_STATUSES:
+            rows = queries.read_rows(connection, limit=limit, before=before, search=search, status=status)
+            return [self._checked(connection, row) for row in rows]
+        found: list[RunSummary] = []
+        more = True
+        while more and len(found) < limit:
+            rows = queries.read_rows(connection, limit=_PAGE_ROWS, before=before, search=search, status=None)
+            found += [run for row in rows if (run := self._checked(connection, row)).status == status]
+            more = len(rows) == _PAGE_ROWS
+            before = rows[-1]["sequence"] if more else None
+        return found[:limit]
+
+    def _checked(self, connection: Connection, row: Row) -> RunSummary:
+        run_id = row["run_id"]
+        filed: RunSummary | None = None
+        with suppress(KeyError, ValueError, TypeError):  # a damaged row; the run itself may be whole
+            filed = queries.summary(row)
+        if filed is not None and run_id in self._whole:
+            return filed
+        try:
+            with failures.translated(self._path):
+                trace = read_run(connection, run_id).trace
+        except (RunUnreadable, StoreDamaged) as error:
+            return _unreadable(row, filed, error)
+        if run_id in self._stopped:
+            interrupt(trace)
+        found = _summary_of(trace, row)
+        if trace.ended and filed == found:
+            self._whole.add(run_id)
+        return found
+
+    def _salvaged(self, connection: Connection) -> list[RunSummary]:
+        """All runs of a file in which not all rows can be read, newest first."""
+        ids: dict[str, None] = {}
+        # Each is answered from an index alone; where one is broken the other may be whole.
+        for query in (select(RUNS.c.run_id), select(EVENTS.c.run_id).distinct()):
+            with suppress(DBAPIError):
+                ids.update(dict.fromkeys(connection.scalars(query)))
+        found = [self._checked(connection, _row(connection, run_id)) for run_id in ids]
+        return sorted(found, key=lambda run: run.sequence, reverse=True)
+
+
+def interrupt(trace: RunTrace) -> None:
+    """Has a run of a dead process stand as it will once that can be written."""
+    if not trace.ended:
+        folding.apply(trace, RunInterrupted(run_id=trace.run_id, at_ms=trace.last_at_ms))
+
+
+def _row(connection: Connection, run_id: str) -> Row:
+    """The run's row; of one that cannot be read, what its events' index tells."""
+    with suppress(DBAPIError):
+        row = connection.execute(select(*queries.SUMMARY).where(RUNS.c.run_id == run_id)).mappings().first()
+        if row is not None:
+            return dict(row)
+    sequence: int | None = None
+    with suppress(DBAPIError):
+        sequence = connection.scalar(select(func.min(EVENTS.c.sequence)).where(EVENTS.c.run_id == run_id))
+    return {"run_id": run_id, "sequence": sequence}
+
+
+def _summary_of(trace: RunTrace, row: Row) -> RunSummary:
+    values = {
+        "run_id": trace.run_id,
+        "sequence": _sequence(row),
+        "created_at_utc": trace.created_at_utc.isoformat(),
+        "task": trace.task,
+        "by": trace.by,
+        "conductor": None if trace.conductor is None else trace.conductor.name,
+        "pool": trace.pool.name,
+        "parent_run_id": trace.parent_run_id,
+        "simulated": trace.simulated,
+        "plan_only": trace.plan_only,
+    }
+    return queries.summary(values | changing_columns(trace))
+
+
+def _unreadable(row: Row, filed: RunSummary | None, error: RunUnreadable | StoreDamaged) -> RunSummary:
+    """What is known of a run that cannot be read to its end, marked as such."""
+    if filed is None and isinstance(error, RunUnreadable) and error.trace is not None:
+        filed = _summary_of(error.trace, row)
+    if filed is None:
+        filed = RunSummary(
+            run_id=row["run_id"],
+            sequence=_sequence(row),
+            created_at_utc=None,
+            status="damaged",
+            task="",
+            by="",
+            conductor=None,
+            pool="",
+            parent_run_id=None,
+            simulated=False,
+            plan_only=False,
+            topology=None,
+            agents=(),
+            steps=0,
+            steps_completed=0,
+            steps_reused=0,
+            steps_failed=0,
+            usage=Usage(),
+            cost_usd=None,
+            duration_ms=None,
+            error=None,
+        )
+    status = "too_new" if isinstance(error, RunTooNew) else "damaged"
+    return filed.model_copy(update={"status": status, "damage": str(error)})
+
+
+def _sequence(row: Row) -> int:
+    return sequence if isinstance(sequence := row["sequence"], int) else 0

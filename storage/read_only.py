@@ -1,0 +1,96 @@
+"""A database that can be read but not written: on read-only media, without the right to write, on a full disk."""
+
+import shutil
+import sqlite3
+import tempfile
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote
+
+from conductor_core.errors import StoreReadOnly
+from storage.schema import HEAD, checked_version
+
+TEXT = partial(str, encoding="utf-8", errors="replace")
+"""For connections: a damaged text is read all the same, so that the rows beside it are."""
+
+_PRIMARY_CODE = 0xFF
+_NO_SIDE_FILES = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY})
+_AS_IF_UPGRADED = {
+    "0001": (
+        "CREATE TEMP VIEW runs AS SELECT *, 1 AS vocabulary FROM main.runs",
+        "CREATE TEMP VIEW snapshots AS SELECT *, '' AS events_sha256, '' AS sha256 FROM main.snapshots",
+    )
+}
+"""What makes an older schema read like the newest, where it cannot be upgraded."""
+
+
+class ReadOnlyMedia:
+    """Opens connections to a database that this process cannot write.
+
+    SQLite reads a WAL database only with two files beside it, ``-wal`` and ``-shm``. If they are not there and cannot
+    be made, the file is opened as one that nobody changes; if there is a ``-wal``, which would then be passed over in
+    silence, both are copied to a place where they can be read.
+    """
+
+    def __init__(self, path: Path, busy_timeout_s: float) -> None:
+        self._path = path
+        self._busy_timeout_s = busy_timeout_s
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+
+    def connect(self) -> sqlite3.Connection:
+        """Raises: sqlite3.Error, OSError, StoreError."""
+        connection = self._connect()
+        version = checked_version(connection.execute("SELECT version_num FROM alembic_version").fetchone(), self._path)
+        if version != HEAD:
+            connection.execute("PRAGMA temp_store=MEMORY")
+            for view in _AS_IF_UPGRADED[version]:
+                connection.execute(view)
+        connection.execute("PRAGMA query_only=ON")
+        return connection
+
+    def close(self) -> None:
+        if self._copy is not None:
+            self._copy.cleanup()
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._copy is None:
+            try:
+                return self._open(self._path, "mode=ro")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & _PRIMARY_CODE not in _NO_SIDE_FILES:
+                    raise
+            wal = self._path.with_name(f"{self._path.name}-wal")
+            if not wal.exists() or not wal.stat().st_size:
+                return self._open(self._path, "mode=ro&immutable=1")
+            self._copy = self._copied(wal)
+        return self._open(Path(self._copy.name) / self._path.name, "mode=rw")
+
+    def _open(self, path: Path, how: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"file:{quote(str(path))}?{how}",
+            uri=True,
+            timeout=self._busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        connection.text_factory = TEXT
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _copied(self, wal: Path) -> "tempfile.TemporaryDirectory[str]":
+        folder = tempfile.TemporaryDirectory(prefix="conductor-inspector-")
+        try:
+            for file in (self._path, wal):
+                shutil.copyfile(file, Path(folder.name) / file.name)
+        except OSError as error:
+            folder.cleanup()
+            raise StoreReadOnly(
+                f"the newest events of the database {self._path} are in {wal.name}, which can only be read from a "
+                f"place that can be written, and there is none in {folder.name} ({error.strerror}): copy both files "
+                "to one"
+            ) from error
+        return folder

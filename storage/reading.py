@@ -1,0 +1,226 @@
+"""One run read from its rows, and where that ends if they are damaged or of a newer version.
+
+A run's snapshot is believed if its own digest holds, if its events are still those that it was made from, and if this
+very code made it; then only the events after it are folded. Else all are.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+from sqlalchemy import Connection, select
+from sqlalchemy.exc import DBAPIError
+
+from conductor_core import trace as folding
+from conductor_core.errors import RunDamaged, RunTooNew, RunUnreadable, UnknownRun
+from conductor_core.events import EVENT, KINDS, VOCABULARY, Event
+from conductor_core.trace import RunTrace
+from storage.encoding import SnapshotRow, fold_digest, stored_line
+from storage.records import RawEvent, StoredEvent
+from storage.tables import RUNS, SNAPSHOTS
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+# As bytes, and never NULL: what is no UTF-8 any more, or is not there, is damage to be told and not a failure to read.
+_EVENTS = (
+    "SELECT sequence, CAST(ifnull(kind, '') AS BLOB), CAST(ifnull(at_utc, '') AS BLOB), "
+    "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? AND sequence > ? ORDER BY sequence LIMIT ?"
+)
+
+_SNAPSHOT = [SNAPSHOTS.c[name] for name in SnapshotRow._fields]
+_LONGEST_FAULT = 300
+
+_Row = tuple[int, bytes, bytes, bytes]
+
+
+@dataclass(slots=True)
+class Reading:
+    """A run as it stands after the event ``sequence``.
+
+    Attributes:
+        digest: of all its events up to there.
+        snapshot_due: there was no snapshot to believe.
+    """
+
+    trace: RunTrace
+    sequence: int
+    digest: "_Hash" = field(default_factory=hashlib.sha256)
+    snapshot_due: bool = False
+
+
+class BadRecord(Exception):
+    """An event that cannot be read; ``newer``: because this program is too old for it."""
+
+    def __init__(self, raw: RawEvent, what: str, *, newer: bool = False) -> None:
+        super().__init__(f"its event {raw.sequence} ({raw.kind[:40]!r}) {_short(what)}")
+        self.sequence = raw.sequence
+        self.newer = newer
+
+
+def _short(what: str) -> str:
+    """What a damaged record made others say, on one line that a person can read."""
+    what = " ".join(what.split())
+    return what if len(what) <= _LONGEST_FAULT else f"{what[:_LONGEST_FAULT]}..."
+
+
+def read_run(connection: Connection, run_id: str) -> Reading:
+    """Raises: UnknownRun, RunDamaged, RunTooNew; the last two with what can be read."""
+    # The snapshot first: its events are then among those that are read.
+    snapshot = _snapshot(connection, run_id)
+    rows = _rows(connection, run_id)
+    if not rows:
+        raise _without_events(connection, run_id)
+    reading: Reading | None = None
+    changed = False
+    if snapshot is not None:
+        covered = [row for row in rows if row[0] <= snapshot.sequence]
+        digest = hashlib.sha256(b"".join(stored_line(*row) for row in covered))
+        changed = digest.hexdigest() != snapshot.events_sha256
+        if not changed and snapshot.fold_digest == fold_digest():
+            with suppress(ValidationError):
+                reading = Reading(RunTrace.model_validate_json(snapshot.trace), snapshot.sequence, digest)
+                rows = rows[len(covered) :]
+    reading = _fold(run_id, rows, reading, _vocabulary(connection, run_id))
+    if changed and snapshot is not None:
+        what = f"its events up to {snapshot.sequence} are not those that were written, their digest differs"
+        raise RunDamaged(_advice(run_id, what, some=True), run_id=run_id, sequence=None, trace=reading.trace)
+    return reading
+
+
+def _fold(run_id: str, rows: Iterable[_Row], reading: Reading | None, vocabulary: int) -> Reading:
+    """``reading`` with the events of ``rows`` folded in; None: they are the run from its beginning."""
+    for row in rows:
+        try:
+            reading = _advance(run_id, _raw(row), reading, vocabulary)
+        except BadRecord as bad:
+            so_far = None if reading is None else reading.trace
+            raise _unreadable(run_id, bad, so_far, some=so_far is not None) from bad
+        reading.digest.update(stored_line(*row))
+        reading.sequence = row[0]
+    if reading is None:
+        raise unknown_run(run_id)
+    return reading
+
+
+def _advance(run_id: str, raw: RawEvent, reading: Reading | None, vocabulary: int) -> Reading:
+    """Raises: BadRecord."""
+    event = decode(raw, run_id, vocabulary)
+    try:
+        if reading is None:
+            return Reading(folding.begin(event), raw.sequence, snapshot_due=True)
+        folding.apply(reading.trace, event)
+    except (KeyError, ValueError) as error:
+        what = f"cannot follow what stands before it: {error}"
+        raise BadRecord(raw, what, newer=vocabulary > VOCABULARY) from error
+    return reading
+
+
+def read_events(
+    connection: Connection, run_id: str, after: int = 0, limit: int | None = None
+) -> tuple[list[StoredEvent], RunUnreadable | None]:
+    """The run's events after ``after``, at most ``limit``, and what ends them before their time."""
+    vocabulary = _vocabulary(connection, run_id)
+    events: list[StoredEvent] = []
+    for item in read_raw(connection, run_id, after, limit):
+        try:
+            events.append(StoredEvent(item.sequence, decode(item, run_id, vocabulary)))
+        except BadRecord as bad:
+            return events, _unreadable(run_id, bad, None, some=bool(events) or after > 0)
+    return events, None
+
+
+def read_raw(connection: Connection, run_id: str, after: int = 0, limit: int | None = None) -> list[RawEvent]:
+    """The run's events after ``after`` as they lie there, in order."""
+    return [_raw(row) for row in _rows(connection, run_id, after, limit)]
+
+
+def _rows(connection: Connection, run_id: str, after: int = 0, limit: int | None = None) -> list[_Row]:
+    found = connection.exec_driver_sql(_EVENTS, (run_id, after, -1 if limit is None else limit))
+    return [(sequence, kind, at_utc, payload) for sequence, kind, at_utc, payload in found]
+
+
+def _raw(row: _Row) -> RawEvent:
+    sequence, kind, at_utc, payload = row
+    return RawEvent(sequence, kind.decode("utf-8", "replace"), at_utc.decode("utf-8", "replace"), payload)
+
+
+def decode(raw: RawEvent, run_id: str, vocabulary: int) -> Event:
+    """``vocabulary``: of the program that began the run. Raises: BadRecord."""
+    try:
+        event = EVENT.validate_json(raw.payload)
+    except ValidationError as error:
+        raise _bad_payload(raw, run_id, vocabulary, error) from error
+    if (event.kind, event.run_id, event.at_utc.isoformat()) != (raw.kind, run_id, raw.at_utc):
+        raise BadRecord(raw, "is not the event that it is filed as")
+    return event
+
+
+def unknown_run(run_id: str) -> UnknownRun:
+    return UnknownRun(f"there is no run {run_id!r} in this database")
+
+
+def _without_events(connection: Connection, run_id: str) -> UnknownRun | RunDamaged:
+    if connection.scalar(select(RUNS.c.run_id).where(RUNS.c.run_id == run_id)) is None:
+        return unknown_run(run_id)
+    return RunDamaged(_advice(run_id, "none of its events is there", False), run_id=run_id, sequence=None, trace=None)
+
+
+def _bad_payload(raw: RawEvent, run_id: str, vocabulary: int, error: ValidationError) -> BadRecord:
+    """Too new is only what is whole: an event of a kind, or with parts, that this program does not know."""
+    try:
+        told = json.loads(raw.payload)
+    except (ValueError, RecursionError) as fault:
+        return BadRecord(raw, f"is no JSON, {fault}")
+    if not isinstance(told, dict) or (told.get("kind"), told.get("run_id", run_id)) != (raw.kind, run_id):
+        return BadRecord(raw, "is not the event that it is filed as")
+    if raw.kind not in KINDS:
+        return BadRecord(raw, "is of a kind that this program does not know", newer=True)
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"][1:])
+    what = f"does not say what it should, {where + ': ' if where else ''}{first['msg']}"
+    return BadRecord(raw, what, newer=vocabulary > VOCABULARY)
+
+
+def _unreadable(run_id: str, bad: BadRecord, so_far: RunTrace | None, *, some: bool) -> RunUnreadable:
+    """``some``: whether anything stands before it."""
+    if not bad.newer:
+        return RunDamaged(_advice(run_id, str(bad), some), run_id=run_id, sequence=bad.sequence, trace=so_far)
+    message = (
+        f"run {run_id} was written by a newer version of this program: {bad}. "
+        f"{'What stands before that event' if some else 'Nothing of it'} can be read here; "
+        "upgrade this program to read it whole"
+    )
+    return RunTooNew(message, run_id=run_id, sequence=bad.sequence, trace=so_far)
+
+
+def _advice(run_id: str, what: str, some: bool) -> str:
+    return (
+        f"run {run_id} is damaged: {what}. {'What stands before that' if some else 'Nothing of it'} can be read; "
+        "restore a copy of the database to have the run whole, or run its task again"
+    )
+
+
+def _snapshot(connection: Connection, run_id: str) -> SnapshotRow | None:
+    """The run's snapshot if it is as it was written."""
+    try:
+        row = connection.execute(select(*_SNAPSHOT).where(SNAPSHOTS.c.run_id == run_id)).first()
+    except DBAPIError:  # the events may be whole all the same
+        return None
+    if row is None:
+        return None
+    snapshot = SnapshotRow(*row)
+    return snapshot if snapshot.holds() else None
+
+
+def _vocabulary(connection: Connection, run_id: str) -> int:
+    """A run without a row of its own (damaged) is read as one of this program's."""
+    try:
+        found = connection.scalar(select(RUNS.c.vocabulary).where(RUNS.c.run_id == run_id))
+    except DBAPIError:
+        return VOCABULARY
+    return found if isinstance(found, int) else VOCABULARY

@@ -1,0 +1,42 @@
+"""The event log of a database that cannot be written."""
+
+import asyncio
+
+from conductor_core.errors import StoreError
+from conductor_core.events import Event
+from storage.encoding import SnapshotRow
+from storage.event_log import Feed
+
+
+class RefusingLog:
+    """Says to whoever appends why nothing can be kept, so that nothing is run; followers only have the database."""
+
+    def __init__(self, refusal: StoreError) -> None:
+        self._refusal = refusal
+
+    def append(self, *events: Event) -> "asyncio.Future[None]":
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.set_exception(self._again())
+        return future
+
+    def append_and_wait(self, *events: Event) -> None:
+        raise self._again()
+
+    def keep_snapshot(self, snapshot: SnapshotRow) -> None:
+        pass
+
+    def writes(self, run_id: str) -> bool:
+        return False
+
+    def subscribe(self, run_id: str) -> Feed:
+        return Feed(asyncio.get_running_loop())
+
+    def unsubscribe(self, run_id: str, feed: Feed) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def _again(self) -> StoreError:
+        """A new one each time: an exception that is raised again collects the tracebacks of all who met it."""
+        return type(self._refusal)(str(self._refusal))
