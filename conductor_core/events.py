@@ -338,9 +338,11 @@ Event = (
 EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 """Parses an event from JSON; ``event.model_dump_json()`` is its inverse."""
 
-VOCABULARY = 1
-"""The version of all of the above. It grows with each release that adds a kind of event or a field. It is kept with
-each run, so that an older program can tell a run that it is too old for from one that is damaged.
+VOCABULARY = 2
+"""The version of all of the above; 1 is that of databases of schema 0001.
+
+It grows with each release that adds a kind of event or a field. It is kept with each run, so that an older program can
+tell a run that it is too old for from one that is damaged.
 """
 
 KINDS: frozenset[str] = frozenset(str(each.model_fields["kind"].default) for each in get_args(Event))

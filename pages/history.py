@@ -6,6 +6,7 @@ import streamlit as st
 
 from conductor_core.errors import StoreError
 from pages.components import places
+from pages.components.damage import notes
 from pages.components.session import current
 from pages.components.words import STATUS_WORDS, ago, inert, seconds, usd
 from storage import RunSummary
@@ -142,10 +143,11 @@ def show() -> None:
     except StoreError as error:
         st.error(str(error), icon=":material/error:")
         return
+    shown = runs[:PAGE_ROWS]
+    notes(shown)
     if not runs:
         _empty(filtered=bool(search or status))
         return
-    shown = runs[:PAGE_ROWS]
     st.session_state["history-last"] = shown[-1].sequence
     _table(shown)
     _paging(more=len(runs) > PAGE_ROWS)

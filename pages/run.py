@@ -5,9 +5,10 @@ import streamlit as st
 from conductor_core.engine.pool import reopen_pool
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import preview
-from conductor_core.errors import InspectorError
+from conductor_core.errors import InspectorError, RunUnreadable
 from conductor_core.trace import RunTrace
 from pages.components.charts import critical_path_s, timeline, timeline_in_words
+from pages.components.damage import damage
 from pages.components.live_workflow.component import Intent, live_workflow
 from pages.components.plan_editor import open_editor, plan_editor
 from pages.components.session import current
@@ -21,10 +22,12 @@ RERUN_ERROR = "rerun-error"
 
 def show() -> None:
     run_id = st.query_params.get("run")
-    trace = _read(run_id) if run_id else None
+    trace, fault = _read(run_id) if run_id else (None, None)
     task_box(trace)
-    if trace is None:
-        live_workflow(None, key=LIVE)
+    if trace is None or fault is not None:
+        live_workflow(None if trace is None else trace.run_id, key=LIVE)
+        if fault is not None:
+            damage(fault)
         return
     _way_here(trace)
     # The editor stands above the graph but is drawn after it: the graph says that it shall open, and at which step.
@@ -42,12 +45,15 @@ def _editable(trace: RunTrace) -> bool:
     return trace.ended and trace.root.workflow is not None
 
 
-def _read(run_id: str) -> RunTrace | None:
+def _read(run_id: str) -> tuple[RunTrace | None, RunUnreadable | None]:
+    """The run, and why that is not all of it."""
     try:
-        return current().store.trace(run_id)[0]
+        return current().store.trace(run_id)[0], None
+    except RunUnreadable as fault:
+        return fault.trace, fault
     except InspectorError as error:
         st.error(str(error), icon=":material/error:")
-        return None
+        return None, None
 
 
 def _take_intent(trace: RunTrace, intent: Intent | None) -> None:

@@ -10,13 +10,13 @@ from sqlalchemy.exc import DBAPIError
 
 from conductor_core import trace as folding
 from conductor_core.chat import Usage
-from conductor_core.errors import RunTooNew, RunUnreadable, StoreDamaged
+from conductor_core.errors import RunUnreadable, StoreDamaged
 from conductor_core.events import RunInterrupted
 from conductor_core.trace import RunTrace
 from storage import failures, queries
 from storage.live_runs import changing_columns
 from storage.reading import read_run
-from storage.records import UNREADABLE_STATUSES, RunSummary
+from storage.records import UNREADABLE_STATUSES, RunSummary, unreadable_status
 from storage.tables import EVENTS, RUNS
 
 _PAGE_ROWS = 200
@@ -170,8 +170,7 @@ def _unreadable(row: Row, filed: RunSummary | None, error: RunUnreadable | Store
             duration_ms=None,
             error=None,
         )
-    status = "too_new" if isinstance(error, RunTooNew) else "damaged"
-    return filed.model_copy(update={"status": status, "damage": str(error)})
+    return filed.model_copy(update={"status": unreadable_status(error), "damage": str(error)})
 
 
 def _sequence(row: Row) -> int:

@@ -5,12 +5,18 @@ from datetime import datetime
 from typing import Literal, get_args
 
 from conductor_core.chat import Usage
+from conductor_core.errors import RunTooNew, StoreError
 from conductor_core.events import Event
 from conductor_core.trace import RunStatus
 from conductor_core.workflow.model import Frozen
 
 UnreadableStatus = Literal["damaged", "too_new"]
 UNREADABLE_STATUSES: tuple[UnreadableStatus, ...] = get_args(UnreadableStatus)
+
+
+def unreadable_status(error: StoreError) -> UnreadableStatus:
+    """What a run is called that cannot be read to its end because of ``error``."""
+    return "too_new" if isinstance(error, RunTooNew) else "damaged"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,13 @@ from typing import Any
 
 from conductor_core.chat import Usage
 from conductor_core.engine.rerun import RerunPreview
-from conductor_core.errors import RunTooNew, RunUnreadable
+from conductor_core.errors import RunUnreadable
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
-from storage import RawEvent, UnreadableStatus
+from storage import RawEvent, unreadable_status
 
 Document = dict[str, Any]
 
@@ -81,10 +81,6 @@ def raw_event_document(event: RawEvent) -> Document:
     """An event as it lies in the database. ``payload``: bytes that are no UTF-8 are written out."""
     payload = event.payload.decode("utf-8", "backslashreplace")
     return {"sequence": event.sequence, "kind": event.kind, "at_utc": event.at_utc, "payload": payload}
-
-
-def unreadable_status(fault: RunUnreadable) -> UnreadableStatus:
-    return "too_new" if isinstance(fault, RunTooNew) else "damaged"
 
 
 def preview_document(preview: RerunPreview) -> Document:

@@ -6,7 +6,6 @@ from enum import StrEnum
 from textwrap import indent
 
 from conductor_core.chat import Message
-from conductor_core.cli import documents
 from conductor_core.cli.inputs import fault_line
 from conductor_core.cli.live import summary, workflow_lines
 from conductor_core.cli.text import duration, indented, label, labels, money, one_line, plain
@@ -17,7 +16,7 @@ from conductor_core.workflow.model import AccessList
 from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
-from storage import RawEvent, RunSummary
+from storage import RawEvent, RunSummary, unreadable_status
 
 
 class Status(StrEnum):
@@ -91,7 +90,7 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     if fault is None:
         yield summary(trace)
     else:
-        yield f"run {trace.run_id} · {documents.unreadable_status(fault).replace('_', ' ')}, as far as it can be read:"
+        yield f"run {trace.run_id} · {unreadable_status(fault).replace('_', ' ')}, as far as it can be read:"
     yield f"created {trace.created_at_utc:%Y-%m-%d %H:%M:%S} UTC by {one_line(trace.by, 40)}, seed {trace.seed}"
     if trace.parent_run_id is not None:
         yield f"{'resumes' if trace.resumed else 're-run of'} run {trace.parent_run_id}"

@@ -8,7 +8,8 @@ The page is sent one ``snapshot``, then only what changed:
     {"type": "patch", "sequence": n, "elapsed_ms": t, "run": changed scalars, "steps": [StepTrace without its round],
      "rounds": [RoundTrace without its steps]}, "layout" and "shape" where they changed
 
-A snapshot with ``"stopped": true`` is the last of a run whose end could not be written.
+A snapshot with ``"stopped": true`` is the last of a run whose end could not be written, or whose record cannot be read
+to its end; then its ``status`` is ``damaged`` or ``too_new``.
 
 Sequence is that of the event log, so a page drops what it has already seen. A *draft* is what can be read so far of a
 plan that is still being written; its steps are shown and laid out like a plan's.
@@ -20,12 +21,13 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from conductor_core import events as ev
-from conductor_core.errors import InspectorError
+from conductor_core.errors import InspectorError, RunUnreadable
 from conductor_core.events import Event, Path
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace, apply
 from conductor_core.workflow.model import AccessList
 from conductor_core.workflow.parser import partial_steps
 from pages.components.live_workflow.layout import Round, lay_out, network_data
+from storage import unreadable_status
 
 MessageJson = dict[str, Any]
 
@@ -90,6 +92,15 @@ class LiveView:
             ev.RunFailed(run_id=self._trace.run_id, error_code=error.code, error=why, duration_ms=duration_ms),
         )
         return {**self.snapshot(), "stopped": True}
+
+    def unreadable(self, error: RunUnreadable) -> MessageJson:
+        """The one snapshot of a run whose record cannot be read beyond what this view holds."""
+        for step in self._trace.walk():
+            if step.status == "running":
+                step.status, step.incomplete = "cancelled", True
+        message = self.snapshot(self._trace.created_at_utc)
+        message["run"] |= {"status": unreadable_status(error), "error_code": error.code, "error": str(error)}
+        return {**message, "stopped": True}
 
     def messages(self, batch: Iterable[Numbered]) -> Iterator[MessageJson]:
         """Folds ``batch`` and yields what a page needs to follow; text of one step in a row comes as one message."""

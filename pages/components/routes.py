@@ -17,7 +17,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from conductor_core.errors import StoreError, UnknownRun
+from conductor_core.errors import RunUnreadable, StoreError, UnknownRun
 from pages.components.live_view import LiveView
 from pages.components.security import ContentSecurityPolicy, OwnPagesOnly
 from pages.components.session import OneLineStartFault, current
@@ -66,13 +66,22 @@ async def _send_run(websocket: WebSocket, store: Store, run_id: str, shown: "asy
     except UnknownRun as error:
         await _send(websocket, {"type": "unknown", "message": str(error)})
         return CLOSE_UNKNOWN_RUN
+    except RunUnreadable as error:
+        if error.trace is None:
+            await _send(websocket, {"type": "unknown", "message": str(error)})
+            return CLOSE_UNKNOWN_RUN
+        await _send(websocket, LiveView(error.trace, (error.sequence or 1) - 1).unreadable(error))
+        return CLOSE_DONE
     view = LiveView(trace, sequence)
     await _send(websocket, view.snapshot())
     if not view.ended:
         shown.set_result(view)
-        async for batch in store.follow(run_id, sequence):
-            for message in view.messages(batch):
-                await _send(websocket, message)
+        try:
+            async for batch in store.follow(run_id, sequence):
+                for message in view.messages(batch):
+                    await _send(websocket, message)
+        except RunUnreadable as error:
+            await _send(websocket, view.unreadable(error))
     return CLOSE_DONE
 
 

@@ -4,10 +4,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.engine.request import RunRequest
-from conductor_core.errors import StoreLocked
+from conductor_core.errors import StoreLocked, StoreReadOnly
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.session import Session
+from tests.support.damaging import doctor
 
 Visit = Callable[..., AppTest]
 ONE_SHOT = Workflow(steps=(Step(instruction="{question}", agent="writer"),))
@@ -91,3 +92,32 @@ def test_a_database_that_cannot_be_read_is_one_line(
     app.run()
     assert [error.value for error in app.error] == ["the database is locked by another program"]
     assert not app.exception
+
+
+def test_a_damaged_run_is_listed_as_such_with_what_to_do(
+    visit: Visit, session: Session, finished_run: RunTrace
+) -> None:
+    sound = session.host.start(RunRequest(task="only planned", workflow=ONE_SHOT, by="page"), None, "rehearsal")
+    session.host.wait(sound, 30)
+    doctor(
+        session.store._database.path,
+        "UPDATE events SET payload = '{' WHERE run_id = :run_id AND kind = 'step.completed'",
+        run_id=finished_run.run_id,
+    )
+    app = visit("history")
+    whole, damaged = cells(app)
+    assert "✓ completed" in whole
+    assert "⚠ damaged" in damaged
+    [note] = app.warning
+    assert "restore a copy of the database" in note.value
+    app.selectbox("history-status").select("damaged").run()
+    assert len(cells(app)) == 1
+
+
+def test_a_database_that_can_only_be_read_says_so(
+    visit: Visit, session: Session, finished_run: RunTrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session.store._database, "refusal", StoreReadOnly("it cannot be written"))
+    app = visit("history")
+    assert len(cells(app)) == 1
+    assert [note.value for note in app.info] == ["it cannot be written"]

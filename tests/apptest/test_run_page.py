@@ -10,6 +10,7 @@ from conductor_core.errors import StoreFull, StoreLocked
 from conductor_core.trace import RunTrace
 from pages.components import choices
 from pages.components.session import Session
+from tests.support.damaging import doctor
 
 Visit = Callable[..., AppTest]
 Retell = Callable[..., RunTrace]
@@ -209,3 +210,26 @@ def test_a_rerun_links_to_where_it_comes_from(visit: Visit, finished_run: RunTra
     app = visit(run=child.run_id)
     app.button("parent-run").click().run()
     assert app.query_params["run"] == finished_run.run_id
+
+
+def test_a_damaged_run_shows_what_can_be_read_and_where_that_ends(
+    visit: Callable[..., AppTest], session: Session, finished_run: RunTrace
+) -> None:
+    change = "UPDATE events SET payload = :text WHERE run_id = :run_id AND kind = 'step.completed'"
+    doctor(session.store._database.path, change, text="{ <b>![x](http://x)", run_id=finished_run.run_id)
+    app = visit(run=finished_run.run_id)
+    assert not app.exception
+    assert not app.error, "the component says it, once"
+    [expander] = [each for each in app.expander if "as it lies in the database" in each.label]
+    assert expander.code[0].value == "{ <b>![x](http://x)"
+    assert not app.get("plotly_chart")
+
+
+def test_a_run_of_which_nothing_can_be_read_is_one_message(
+    visit: Callable[..., AppTest], session: Session, finished_run: RunTrace
+) -> None:
+    change = "UPDATE events SET payload = '{' WHERE run_id = :run_id AND kind = 'run.created'"
+    doctor(session.store._database.path, change, run_id=finished_run.run_id)
+    app = visit(run=finished_run.run_id)
+    [error] = app.error
+    assert "is damaged" in error.value

@@ -1,5 +1,7 @@
 """Every event can be written as JSON and read again, and nothing else can be read as one."""
 
+import json
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -7,7 +9,7 @@ from pydantic import ValidationError
 
 from conductor_core import events as ev
 from conductor_core.chat import Usage
-from conductor_core.events import EVENT, FINAL_KINDS, Event, Shared
+from conductor_core.events import EVENT, FINAL_KINDS, KINDS, VOCABULARY, Event, Shared
 from conductor_core.workflow.model import Fault
 from tests.support.run_events import TWO_STEPS, created, planned, run_completed, step_completed, step_started
 
@@ -46,9 +48,27 @@ EXAMPLES: list[Event] = [
 ]
 
 
+def vocabulary() -> list[str]:
+    """Every kind of event and every field of it, however deep, by name."""
+    schema = EVENT.json_schema()
+    named = {**schema["$defs"], "Event": {}}
+    return sorted(f"{name}.{field}" for name, shape in named.items() for field in shape.get("properties", ()))
+
+
+def test_the_vocabulary_has_a_version() -> None:
+    """A field or kind of event was added: add it to vocabulary.json, under a new VOCABULARY if the last is released."""
+    known: dict[str, list[str]] = json.loads(Path(__file__).with_name("vocabulary.json").read_text())
+    assert list(known)[-1] == str(VOCABULARY)
+    so_far: list[str] = []
+    for added in known.values():
+        so_far += added
+    assert sorted(so_far) == vocabulary(), "nothing is ever taken away or renamed: old databases hold it"
+
+
 def test_there_is_an_example_of_every_kind() -> None:
     assert {type(event) for event in EXAMPLES} == set(get_args(Event))
     assert len({event.kind for event in EXAMPLES}) == len(get_args(Event))
+    assert {event.kind for event in EXAMPLES} == KINDS
 
 
 @pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: event.kind)

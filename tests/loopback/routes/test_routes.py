@@ -2,6 +2,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
@@ -12,10 +13,13 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from conductor_core import events as ev
 from conductor_core.engine.request import RunRequest
 from conductor_core.errors import StoreFull
+from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from pages.components import routes
 from pages.components.routes import CLOSE_DONE, CLOSE_UNKNOWN_RUN
+from storage import open_store
 from tests.loopback.routes.conftest import Served
+from tests.support.damaging import doctor
 from tests.support.run_events import answered, created, planned, run_completed, step_started, whole_run
 
 RUN = "run-1"
@@ -82,6 +86,46 @@ async def test_an_unknown_run_says_so(served: Served) -> None:
     assert message["type"] == "unknown"
     assert "nowhere" in message["message"]
     assert socket.close_code == CLOSE_UNKNOWN_RUN
+
+
+@pytest.mark.parametrize(("sequence", "status"), [(7, "damaged"), (8, "too_new")])
+async def test_a_run_that_cannot_be_read_to_its_end_is_shown_so_far_and_not_asked_for_again(
+    served: Served, sequence: int, status: str
+) -> None:
+    await served.store.log.append(*whole_run(RUN))
+    newer = """UPDATE events SET kind = 'x.y', payload = '{"kind": "x.y"}' WHERE sequence = 8"""
+    change = newer if status == "too_new" else "UPDATE events SET payload = '{' WHERE sequence = 7"
+    doctor(Path(Settings().resolved_database_url.removeprefix("sqlite:///")), change)
+    async with connect(served.live(RUN)) as socket:
+        [snapshot] = await _rest(socket)
+    assert (snapshot["run"]["status"], snapshot["stopped"]) == (status, True)
+    assert f"event {sequence} " in snapshot["run"]["error"]
+    assert [step["status"] for step in snapshot["run"]["root"]["steps"]] == ["cancelled", "waiting"]
+    assert socket.close_code == CLOSE_DONE, "the page does not come back"
+
+
+async def test_a_reader_of_a_run_that_another_program_damages_meanwhile_is_told(served: Served) -> None:
+    other = open_store(Settings().resolved_database_url)
+    await other.log.append(created(RUN), *planned(RUN), step_started(RUN, 0, 30))
+    async with connect(served.live(RUN)) as socket:
+        assert (await _message(socket))["run"]["status"] == "running"
+        row = "INSERT INTO events (run_id, kind, at_utc, payload) VALUES (:run, 'step.delta', '', '{')"
+        doctor(Path(Settings().resolved_database_url.removeprefix("sqlite:///")), row, run=RUN)
+        *_, last = await _rest(socket)
+    assert (last["run"]["status"], last["stopped"]) == ("damaged", True)
+    assert socket.close_code == CLOSE_DONE
+    other.close()
+
+
+async def test_a_run_of_which_nothing_can_be_read_says_so(served: Served) -> None:
+    await served.store.log.append(*whole_run(RUN))
+    change = "UPDATE events SET payload = '{' WHERE sequence = 1"
+    doctor(Path(Settings().resolved_database_url.removeprefix("sqlite:///")), change)
+    async with connect(served.live(RUN)) as socket:
+        message = await _message(socket)
+        await socket.wait_closed()
+    assert (message["type"], socket.close_code) == ("unknown", CLOSE_UNKNOWN_RUN)
+    assert "is damaged" in message["message"]
 
 
 async def test_a_run_whose_log_failed_says_why_it_stopped(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

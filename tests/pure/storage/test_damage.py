@@ -5,6 +5,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from conductor_core.events import VOCABULARY, Event
 from conductor_core.trace import fold
 from storage import Store, open_store
 from storage.encoding import fold_digest
+from tests.support import damaging
 from tests.support.run_events import answered, created, planned, step_started, whole_run
 
 Doctor = Callable[..., None]
@@ -22,15 +24,7 @@ Runs = dict[str, list[Event]]
 
 @pytest.fixture
 def doctor(path: Path) -> Doctor:
-    """Changes what lies in the database past the program, and past the triggers that guard it."""
-
-    def change(statement: str, **values: object) -> None:
-        with closing(sqlite3.connect(path)) as connection, connection:
-            for action in ("update", "delete"):
-                connection.execute(f"DROP TRIGGER IF EXISTS events_no_{action}")
-            connection.execute(statement, values)
-
-    return change
+    return partial(damaging.doctor, path)
 
 
 @pytest.fixture

@@ -54,6 +54,7 @@ export class Outcome {
     this.copy.hidden = this.answer === null
     if (this.answer !== null) this.markdownState("Answer", "answered", this.answer, true)
     else if (run === null) this.note("Answer", "", "The answer stands here when a run is over.")
+    else if (run.status === "damaged" || run.status === "too_new") this.note("Not all of this run can be read", "failed", run.error, READ)
     else if (run.status === "failed") this.note("No answer", "failed", `${run.error_code}: ${run.error}`, model.stopped ? STOPPED : advice(run.error_code))
     else if (run.status === "cancelled") this.note("No answer", "cancelled", this.cancelled(run), KEPT)
     else if (run.status === "interrupted") this.note("No answer", "cancelled", "The program ended during this run.", KEPT)
@@ -92,4 +93,5 @@ export class Outcome {
 }
 
 const STOPPED = "What was written is kept below. Once that is mended, start the program again: the run can then be resumed."
+const READ = "Below stands what can be read, up to that place. What the steps did after it is not known here."
 const KEPT = "What the steps wrote until then is kept below; a re-run pays only for what is missing."

@@ -27,6 +27,8 @@ export const RUN_STATUS = {
   failed: { glyph: "✕", word: "Failed" },
   cancelled: { glyph: "■", word: "Cancelled" },
   interrupted: { glyph: "⚡", word: "Interrupted" },
+  damaged: { glyph: "⚠", word: "Damaged" },
+  too_new: { glyph: "⇡", word: "Too new" },
 }
 
 const ADVICE = {

@@ -1,0 +1,97 @@
+"""What the commands say of a run that cannot be read to its end, and of a database that cannot be written."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from storage import open_store
+from tests.support import damaging
+from tests.support.command_line import CommandLine
+from tests.support.run_events import answered, created, planned, whole_run
+
+Doctor = Callable[..., None]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """A finished run (events 1 to 12), one broken off (13 to 20) and a whole one."""
+    path = tmp_path / "runs.sqlite3"
+    store = open_store(f"sqlite:///{path}")
+    store.log.append_and_wait(*whole_run("ended"))
+    store.log.append_and_wait(created("open"), *planned("open"), *answered("open", 0))
+    store.log.append_and_wait(*whole_run("whole"))
+    store.close()
+    return path
+
+
+@pytest.fixture
+def doctor(database: Path) -> Doctor:
+    return partial(damaging.doctor, database)
+
+
+DAMAGE = "UPDATE events SET payload = '{' WHERE sequence = "
+NEWER = """UPDATE events SET kind = 'x.y', payload = '{"kind": "x.y"}' WHERE sequence = """
+
+
+@pytest.mark.parametrize(("change", "status"), [(DAMAGE, "damaged"), (NEWER, "too_new")])
+@pytest.mark.parametrize(("run_id", "sequence"), [("ended", 7), ("open", 19)])
+def test_every_command_goes_on(
+    cli: CommandLine, database: Path, doctor: Doctor, change: str, status: str, run_id: str, sequence: int
+) -> None:
+    doctor(f"{change}{sequence}")
+
+    listed = cli("runs", "--db", database)
+    assert listed.code == 0
+    [warning] = listed.err.splitlines()
+    assert warning.startswith(f"warning: run {run_id} ")
+    assert f"event {sequence} " in warning
+    rows = {line.split()[0]: line for line in listed.out.splitlines()[1:]}
+    assert status.replace("_", " ") in rows[run_id]
+    assert "completed" in rows["whole"]
+    document = {run["run_id"]: run for run in cli("runs", "--db", database, "--json").document["runs"]}
+    assert (document[run_id]["status"], document["whole"]["status"]) == (status, "completed")
+    assert f"event {sequence} " in document[run_id]["damage"]
+    assert document["whole"]["damage"] is None
+    found = cli("runs", "--db", database, "--status", status, "--json").document["runs"]
+    assert [run["run_id"] for run in found] == [run_id]
+
+    shown = cli("show", run_id, "--db", database)
+    assert shown.code == 2
+    assert f"event {sequence} " in shown.error
+    assert f"--event {sequence} prints" in shown.error
+    assert f"run {run_id} · {status.replace('_', ' ')}, as far as it can be read:" in shown.out
+    assert "step 0 · solver" in shown.out, "what stands before the damage"
+    whole = cli("show", run_id, "--db", database, "--json")
+    assert (whole.code, whole.document["status"], whole.document["damage"]["sequence"]) == (2, status, sequence)
+    assert whole.document["task"] == "What is 6 times 7?"
+
+    rerun = cli("rerun", run_id, "--db", database, "--dry-run")
+    assert (rerun.code, rerun.out) == (2, "")
+    assert f"event {sequence} " in rerun.error
+
+    assert cli("show", "whole", "--db", database).code == 0
+    assert cli("show", "whole", "--db", database, "--json").document["damage"] is None
+
+
+def test_a_record_is_printed_as_it_lies_there(cli: CommandLine, database: Path, doctor: Doctor) -> None:
+    doctor("UPDATE events SET payload = CAST(x'7b1b5b33316dff' AS TEXT) WHERE sequence = 7")
+    shown = cli("show", "ended", "--event", 7, "--db", database)
+    assert shown.code == 0
+    assert shown.out.startswith("event 7, step.delta, 20")
+    assert shown.out.endswith(": {\\x1b[31m\\xff\n"), "a terminal would obey it"
+    document = cli("show", "ended", "--event", 6, "--db", database, "--json").document
+    assert (document["sequence"], document["kind"]) == (6, "step.started")
+    assert json.loads(document["payload"])["kind"] == "step.started"
+    assert cli("show", "ended", "--event", 13, "--db", database).error == "run ended has no event 13"
+
+
+def test_a_run_of_which_nothing_can_be_read(cli: CommandLine, database: Path, doctor: Doctor) -> None:
+    doctor(f"{DAMAGE}1")
+    shown = cli("show", "ended", "--db", database)
+    assert (shown.code, shown.out) == (2, "")
+    assert "Nothing of it can be read" in shown.error
+    assert cli("show", "ended", "--db", database, "--json").document["error"]["code"] == "RunDamaged"
+    assert "damaged" in cli("runs", "--db", database).out
