@@ -19,7 +19,6 @@ from pages.components.palette import agent_dot
 from pages.components.step_fields import say, step_fields
 from pages.components.words import inert
 
-HINT = "Ctrl + Shift + Enter re-runs · Ctrl + Alt + Z takes back"
 NEW_INSTRUCTION = "Answer this task, using what the earlier steps found: {question}"
 
 
@@ -79,7 +78,7 @@ def _toolbar(
                     label,
                     icon=f":material/{icon}:",
                     key=label.lower(),
-                    help=f"{label} ({shortcut.replace('Mod', 'Ctrl')})" if shortcut else label,
+                    help=f"{label} ({shortcut.replace('Mod', modifier_key())})" if shortcut else label,
                     type="tertiary",
                     disabled=disabled,
                     on_click=lambda act=act: editing.keep(act(editing.draft)),
@@ -104,7 +103,7 @@ def _toolbar(
             icon=":material/play_arrow:",
             key="start-edited",
             disabled=forecast is None,
-            help="Ctrl + Shift + Enter",
+            help=f"{modifier_key()} + Shift + Enter",
             shortcut="Mod+Shift+Enter",
         )
     for fault in checked.faults:
@@ -122,7 +121,9 @@ def _note(editing: Editing) -> None:
             undo = ":material/undo:"
             st.button("Undo", icon=undo, type="tertiary", key="undo-noted", on_click=_undo, args=(editing,))
         else:
-            st.markdown(f":gray[{HINT}]")
+            mod = modifier_key()
+            keys = f"{mod} + Enter at once · {mod} + Shift + Enter re-runs · {mod} + Alt + Z takes back"
+            st.markdown(f":gray[Typing applies by itself, {keys}]")
 
 
 def _start_label(forecast: RerunPreview | None) -> str:
@@ -225,6 +226,11 @@ def _structure_buttons(editing: Editing, index: int, step_id: int) -> None:
             on_click=act,
             type="tertiary",
         )
+
+
+def modifier_key() -> str:
+    """What Streamlit's ``Mod`` is on the keyboard before the person."""
+    return "⌘" if "Mac" in st.context.headers.get("User-Agent", "") else "Ctrl"
 
 
 def _undo(editing: Editing) -> None:

@@ -1,6 +1,7 @@
 // The component as a whole: one model fed by one socket, shown by the parts.
 
 import { el, setText } from "./dom.js"
+import { EDITOR, EditorKeys } from "./editor_keys.js"
 import { pathKey } from "./format.js"
 import { Graph } from "./graph.js"
 import { Inspector } from "./inspector.js"
@@ -13,7 +14,6 @@ import { Strip } from "./strip.js"
 import { Twin } from "./twin.js"
 
 const TICK_MS = 125
-const EDITOR = ".st-key-plan-editor"
 
 export class LiveWorkflow {
   constructor(parent) {
@@ -42,12 +42,14 @@ export class LiveWorkflow {
     parent.querySelector(".reserved")?.remove()
     parent.append(this.root)
     this.reset()
+    this.editorKeys = new EditorKeys()
     this.timer = setInterval(() => this.tick(), TICK_MS)
   }
 
   destroy() {
     clearInterval(this.timer)
     this.socket?.close()
+    this.editorKeys.destroy()
     this.graph.destroy()
     this.outcome.destroy()
     this.root.remove()

@@ -1,0 +1,119 @@
+"""The keyboard in the plan editor: typing applies by itself, and no key starts a run that nobody asked for."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from conductor_core.trace import RunTrace
+from tests.browser.conftest import App
+from tests.browser.pages.conftest import TASK, Make, run_of, status
+
+OpenPage = Callable[..., Page]
+PAIR = (
+    ("planner", "Break the journey into legs: {question}", ()),
+    ("reasoner", "Solve each leg, following the plan: {question}", (0,)),
+)
+
+
+@pytest.fixture
+def source(make_run: Make) -> RunTrace:
+    return make_run(*PAIR)
+
+
+@pytest.fixture
+def page(app: App, open_page: OpenPage, source: RunTrace) -> Page:
+    """The editor of ``source``, open at its last step."""
+    page = open_page(app.run_url(source.run_id))
+    expect(status(page)).to_contain_text("Completed 2 of 2")
+    page.get_by_label(re.compile("Step 1, reasoner")).click()
+    page.get_by_role("button", name="Edit plan").click()
+    expect(instruction(page)).to_be_visible()
+    return page
+
+
+def instruction(page: Page) -> Locator:
+    return page.get_by_role("textbox", name="Instruction of step 1")
+
+
+def start(page: Page) -> Locator:
+    return page.locator(".st-key-start-edited").get_by_role("button")
+
+
+def all_runs(app: App) -> list[str]:
+    return [run.run_id for run in app.store.runs(limit=1000)]
+
+
+def test_what_is_typed_applies_after_a_pause_without_leaving_the_field(page: Page) -> None:
+    instruction(page).fill("Solve it in another way: {question}")
+    expect(start(page)).to_contain_text("Re-run 1 of 2 steps")
+    expect(instruction(page)).to_be_focused()
+    expect(page.get_by_text("Press Ctrl+Enter to apply")).to_have_count(0)
+
+
+def test_typing_on_while_it_applies_loses_no_letter(page: Page) -> None:
+    words = "Solve it slowly, with many a pause, in another way: {question}"
+    instruction(page).fill("")
+    # Slower than the pause now and then, so that the page is drawn again in the midst of it.
+    for number, letter in enumerate(words):
+        page.keyboard.type(letter)
+        page.wait_for_timeout(700 if number % 12 == 0 else 40)
+    expect(start(page)).to_contain_text("Re-run 1 of 2 steps")
+    expect(instruction(page)).to_have_value(words)
+    expect(page.locator('[class*="st-key-edit-row-1"]')).to_contain_text(words)
+
+
+def test_control_and_enter_in_the_editor_applies_and_starts_nothing(app: App, page: Page, source: RunTrace) -> None:
+    before = all_runs(app)
+    instruction(page).fill("Solve it in another way: {question}")
+    page.keyboard.press("Control+Enter")
+    expect(start(page)).to_contain_text("Re-run 1 of 2 steps")
+    page.get_by_role("combobox", name="Agent of step 1").focus()
+    page.keyboard.press("Control+Enter")
+    page.get_by_role("button", name="Remove step 0").click()
+    expect(page.locator('[class*="st-key-edit-row-"]')).to_have_count(1)
+    page.keyboard.press("Control+Enter")  # what had the focus is gone
+    page.get_by_role("button", name="Undo", exact=True).first.click()
+    expect(page.locator('[class*="st-key-edit-row-"]')).to_have_count(2)
+    assert source.run_id in page.url
+    assert all_runs(app) == before
+
+
+def test_a_key_of_its_own_runs_the_plan_as_it_is_typed(app: App, page: Page, source: RunTrace) -> None:
+    instruction(page).fill("Solve it at once, without a pause: {question}")
+    # The button must offer to run: an unchanged plan has nothing to run, a changed one has.
+    page.keyboard.press("Control+Shift+Enter")
+    page.wait_for_url(lambda url: source.run_id not in url)
+    expect(page.locator('.pane[data-status="reused"]')).to_have_count(1)
+    expect(status(page)).to_contain_text("Completed 2 of 2")
+    trace = run_of(page, app)
+    assert trace.parent_run_id == source.run_id
+    assert trace.steps[1].instruction == "Solve it at once, without a pause: {question}"
+    assert [step.status for step in trace.steps] == ["reused", "completed"]
+
+
+def test_undo_takes_back_what_was_typed_a_moment_ago(page: Page) -> None:
+    instruction(page).fill("First words: {question}")
+    expect(start(page)).to_contain_text("Re-run 1 of 2 steps")
+    instruction(page).fill("Other words: {question}")
+    page.keyboard.press("Control+Alt+z")
+    expect(instruction(page)).to_have_value("First words: {question}")
+
+
+def test_control_and_enter_in_the_task_still_runs_it(app: App, page: Page, source: RunTrace) -> None:
+    page.get_by_label("Task", exact=True).fill("What is the chemical symbol of tungsten?")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_url(lambda url: source.run_id not in url)
+    trace = run_of(page, app)
+    assert (trace.task, trace.parent_run_id) == ("What is the chemical symbol of tungsten?", None)
+
+
+def test_hints_say_what_works(page: Page) -> None:
+    expect(page.locator(".st-key-edit-note")).to_contain_text("Typing applies by itself")
+    expect(page.locator(".st-key-edit-note")).to_contain_text("Ctrl + Shift + Enter re-runs")
+    run_key = page.locator(".st-key-run").get_by_text("Ctrl + Enter").last
+    expect(run_key).not_to_be_visible()
+    page.get_by_label("Task", exact=True).fill(f"{TASK} Now.")
+    expect(page.get_by_text("Press Ctrl+Enter to apply")).not_to_be_visible()
+    expect(run_key).to_be_visible()
