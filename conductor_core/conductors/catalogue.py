@@ -22,6 +22,7 @@ from conductor_core.inference.source import (
     inspect_folder,
     local_folder,
 )
+from conductor_core.keys import environment_keys, holds_a_key
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 
@@ -88,6 +89,10 @@ def open_conductor(ref: str, settings: Settings) -> Conductor:
 
 def _server_and_model(ref: str) -> tuple[str, str]:
     url, _, model = ref.partition("#")
+    if holds_a_key(ref, environment_keys()):
+        raise UnknownConductor(
+            "the Conductor's address holds a key, which every run would record; set CONDUCTOR_API_KEY"
+        )
     try:
         parts = urlsplit(url)
         port = parts.port

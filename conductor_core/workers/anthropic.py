@@ -92,10 +92,10 @@ class MessageReader:
             case "message":
                 self._read_message(event)
                 self._read_end(event)
-                blocks = event.get("content")
-                return [
-                    chunk for block in blocks or () for chunk in self._block(_mapping(block, "a block of no shape"))
-                ]
+                blocks = event.get("content") or []
+                if not isinstance(blocks, list):
+                    raise ValueError("content that is no list of blocks")
+                return [chunk for block in blocks for chunk in self._block(_mapping(block, "a block of no shape"))]
             case None:
                 raise ValueError("an event that is no part of a message")
             case _:

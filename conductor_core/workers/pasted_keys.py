@@ -3,7 +3,6 @@
 A pool file may come from anybody, and what it names as ``api_key_env`` is sent to whom it names as ``base_url``.
 """
 
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -11,35 +10,23 @@ from typing import Any
 from conductor_core import masking
 from conductor_core.chat import WorkerSpec
 from conductor_core.errors import BadInput
+from conductor_core.keys import environment_keys, holds_a_key, names_a_key
 
-_OF_A_KEY = re.compile(r"(?:^|_)(?:API)?(?:KEY|TOKEN|SECRET)S?\d*(?:_|$)", re.IGNORECASE)
 _SECRET_NAMES = re.compile(
     r"api_?key|(?:access|private|secret|subscription|account|functions|master|auth)_?key|(?:^|_)auth(?:$|_)"
     r"|authorization|bearer|credential|secret|passw(?:or)?d|passphrase|cookie|(?:^|_)jwt$|^x_goog_.*key$|^(?:token|key)$"
     r"|(?:access|api|auth|bearer|client|id|personal|refresh|secret|session|user)_?tokens?$"
 )
-_LOOKS_LIKE_A_KEY = re.compile(
-    r"\b(?=\S*\d)(?:(?:sk|pk|rk|xai)-|(?:sk|gsk|hf|r8)_|AIza)[A-Za-z0-9_-]{12,}"
-    r"|(?i:\b(?:bearer|basic)\s+)(?=\S*[0-9=])[A-Za-z0-9_.+/=-]{12,}"
-)
-_SHORTEST = 8
-"""A shorter value of a variable may stand in an address by chance."""
 
 
 def variable_fault(name: str, allowed: Collection[str]) -> str | None:
     """Why the variable ``name`` is not read for a worker; None if it may be. ``allowed``: the setting's names."""
-    if _OF_A_KEY.search(name) or name in allowed:
+    if names_a_key(name) or name in allowed:
         return None
     return (
         f"{name} does not look like the variable of a key (no KEY, TOKEN or SECRET in its name), and its value would "
         f"be sent to the worker's server; if it is one, allow it by CONDUCTOR_KEY_VARIABLES={name}"
     )
-
-
-def environment_keys() -> tuple[str, ...]:
-    """The values of all variables that look like keys."""
-    values = (value.strip() for name, value in os.environ.items() if _OF_A_KEY.search(name))
-    return tuple(value for value in values if len(value) >= _SHORTEST)
 
 
 def pasted_keys(fields: Mapping[str, Any], known: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -53,7 +40,7 @@ def pasted_keys(fields: Mapping[str, Any], known: Collection[str]) -> Iterator[t
             for place in _in_params(value, "", known):
                 yield field, f"{place}: a key does not belong in a pool file; name its variable in api_key_env"
         elif isinstance(value, str) and (
-            _holds_known(value, known) or (field == "base_url" and _LOOKS_LIKE_A_KEY.search(value))
+            holds_a_key(value, known) if field == "base_url" else any(key in value for key in known)
         ):
             yield field, "holds a key, which every run would record; put it in a variable, named in api_key_env"
 
@@ -76,7 +63,7 @@ def _in_params(value: Any, place: str, known: Collection[str]) -> Iterator[str]:
     """Where in ``value`` keys are, as ``extra_body.api_key`` or ``stop[0]``."""
     if isinstance(value, Mapping):
         for name, item in value.items():
-            if _holds_known(name, known) or _LOOKS_LIKE_A_KEY.search(name):
+            if holds_a_key(name, known):
                 yield f"{place or 'a name'}"
                 continue
             here = f"{place}.{name[:60]}" if place else name[:60]
@@ -87,14 +74,10 @@ def _in_params(value: Any, place: str, known: Collection[str]) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield from _in_params(item, f"{place}[{index}]", known)
-    elif isinstance(value, str) and (_holds_known(value, known) or _LOOKS_LIKE_A_KEY.search(value)):
+    elif isinstance(value, str) and holds_a_key(value, known):
         yield place
 
 
 def _could_be_one(value: Any) -> bool:
     """A table of that name may describe one, as JSON schemas do; what is in it is searched like the rest."""
     return not isinstance(value, bool | Mapping) and value is not None
-
-
-def _holds_known(text: str, known: Collection[str]) -> bool:
-    return any(key in text for key in known)

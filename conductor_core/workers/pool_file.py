@@ -15,9 +15,10 @@ import httpx2
 
 from conductor_core.chat import Price, Provider, WorkerSpec
 from conductor_core.errors import PoolInvalid
+from conductor_core.keys import environment_keys
 from conductor_core.workers.faults import one_line, plain
 from conductor_core.workers.local_params import params_fault
-from conductor_core.workers.pasted_keys import environment_keys, is_secret_name, pasted_keys, variable_fault
+from conductor_core.workers.pasted_keys import is_secret_name, pasted_keys, variable_fault
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 _MOST_BYTES = 1_000_000

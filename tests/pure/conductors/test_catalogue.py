@@ -32,9 +32,12 @@ def _no_downloads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("http://#m", "not an http address"),
         ("http://host:99999/v1#m", "not an address"),
         ("http://me:secret@host/v1#m", "CONDUCTOR_API_KEY"),
+        ("http://host/sk-secret-0123456789/v1#m", "holds a key.*CONDUCTOR_API_KEY"),
+        ("http://host/some-secret-of-mine/v1#m", "holds a key.*CONDUCTOR_API_KEY"),
     ],
 )
-def test_a_name_that_means_nothing_is_one_clear_line(ref: str, says: str) -> None:
+def test_a_name_that_means_nothing_is_one_clear_line(ref: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "some-secret-of-mine")
     with pytest.raises(UnknownConductor, match=says) as caught:
         open_conductor(ref, Settings())
     assert "secret" not in str(caught.value)

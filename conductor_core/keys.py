@@ -1,0 +1,29 @@
+"""What looks like a key: the variables of the environment that hold one, and texts in the known forms of keys."""
+
+import os
+import re
+from collections.abc import Collection
+
+_OF_A_KEY = re.compile(r"(?:^|_)(?:API)?(?:KEY|TOKEN|SECRET)S?\d*(?:_|$)", re.IGNORECASE)
+_KNOWN_FORM = re.compile(
+    r"\b(?=\S*\d)(?:(?:sk|pk|rk|xai)-|(?:sk|gsk|hf|r8)_|AIza)[A-Za-z0-9_-]{12,}"
+    r"|(?i:\b(?:bearer|basic)\s+)(?=\S*[0-9=])[A-Za-z0-9_.+/=-]{12,}"
+)
+_SHORTEST = 8
+"""A shorter value of a variable may stand in an address by chance."""
+
+
+def names_a_key(variable: str) -> bool:
+    """Whether KEY, TOKEN or SECRET is a part of a variable's name: ``OPENAI_API_KEY``, not ``MONKEY``."""
+    return bool(_OF_A_KEY.search(variable))
+
+
+def environment_keys() -> tuple[str, ...]:
+    """The values of all variables that look like keys."""
+    values = (value.strip() for name, value in os.environ.items() if names_a_key(name))
+    return tuple(value for value in values if len(value) >= _SHORTEST)
+
+
+def holds_a_key(text: str, known: Collection[str]) -> bool:
+    """Whether one of the ``known`` keys, or what has a key's form, stands in ``text``."""
+    return any(key in text for key in known) or bool(_KNOWN_FORM.search(text))
