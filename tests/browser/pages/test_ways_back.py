@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, status
+from tests.browser.pages.conftest import TASK, Make, status
 
 OpenPage = Callable[..., Page]
 
@@ -66,6 +66,24 @@ def test_the_graph_follows_a_change_of_theme(app: App, open_page: OpenPage, make
     page.emulate_media(color_scheme="light" if dark else "dark")
     page.go_back()
     _is_painted(page, not dark)
+
+
+def test_what_changes_while_the_script_loads_leaves_the_graph_there(
+    app: App, open_page: OpenPage, make_run: Make
+) -> None:
+    """Streamlit then calls the script twice at once, and takes the first call back after the second."""
+    page = open_page("about:blank")
+    held: list[Route] = []
+    page.route("**/style.css*", lambda route: held.append(route))
+    with page.expect_request("**/style.css*"):
+        page.goto(app.run_url(make_run().run_id))
+    expect(page.get_by_label("Task")).to_have_value(TASK)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function("getComputedStyle(document.querySelector('.stApp')).backgroundColor === 'rgb(13, 17, 23)'")
+    page.wait_for_timeout(1_000)
+    for route in held:
+        route.continue_()
+    _is_painted(page, dark=True)
 
 
 def _after_a_while(route: Route) -> None:

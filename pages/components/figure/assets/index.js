@@ -114,8 +114,11 @@ export default function mount({ data, parentElement }) {
     chart = new Chart(parentElement)
     charts.set(parentElement, chart)
   }
+  const call = (chart.lastCall = {})
   chart.update(data)
   return () => {
+    // What changes while this script loads makes Streamlit call it twice at once and then take back the first call only.
+    if (chart.lastCall !== call) return
     chart.destroy()
     charts.delete(parentElement)
   }

@@ -23,8 +23,11 @@ export default function mount(component) {
     view = new LiveWorkflow(parentElement)
     views.set(parentElement, view)
   }
+  const call = (view.lastCall = {})
   view.update(component)
   return () => {
+    // What changes while this script loads makes Streamlit call it twice at once and then take back the first call only.
+    if (view.lastCall !== call) return
     view.destroy()
     views.delete(parentElement)
   }
