@@ -1,5 +1,5 @@
-// The map of the run: vis-network holds the nodes, their places and the pointer; we paint. Live updates only repaint,
-// so no node ever moves, and pan and zoom stay where the person left them.
+// The map of the run: vis-network holds the nodes, pan and zoom; we paint, and say which card is under the pointer. Live
+// updates only repaint, so no node ever moves, and pan and zoom stay where the person left them.
 
 import { el } from "./dom.js"
 import { CARD_HEIGHT, drawBand, drawCard, drawEdge, readTheme } from "./draw.js"
@@ -14,6 +14,8 @@ const MARGIN = 26
 const LEAST_HEIGHT = 292
 const MOST_HEIGHT = 456
 const GLIDE_MS = 220
+// A hand that clicks may slip by so much; more is a drag.
+const SLIP_PX = 8
 
 export class Graph {
   constructor({ onSelect }) {
@@ -37,6 +39,9 @@ export class Graph {
     this.layout = null
     this.selected = null
     this.moved = false
+    this.hovered = null
+    this.pressed = null
+    this.listen()
     this.resizing = new ResizeObserver(() => this.resized())
     this.resizing.observe(this.canvasBox)
   }
@@ -159,24 +164,46 @@ export class Graph {
         dragNodes: false,
         dragView: true,
         zoomView: false,
-        hover: true,
+        hover: false,
         keyboard: false,
-        multiselect: false,
-        selectConnectedEdges: false,
+        selectable: false,
         tooltipDelay: 1e9,
       },
     }
     this.network = new Network(this.canvasBox, { nodes: this.nodes, edges: new DataSet() }, options)
     this.network.on("beforeDrawing", (ctx) => this.paintEdges(ctx))
-    this.network.on("click", ({ nodes }) => nodes.length && this.onSelect(nodes[0]))
-    this.network.on("hoverNode", ({ node }) => this.hover(node))
-    this.network.on("blurNode", () => this.hover(null))
-    this.network.on("dragEnd", ({ nodes }) => (this.moved ||= nodes.length === 0))
-    this.canvasBox.addEventListener("wheel", (event) => this.wheel(event), { passive: false })
+    this.network.on("dragEnd", ({ event }) => (this.moved ||= event.distance > SLIP_PX))
     this.fit()
   }
 
+  // vis takes a node that we paint for a square of 50 pixels until it is painted in another state, and a click on a busy
+  // page for a long press. The browser's own click counts whenever it comes, for the card that was pressed.
+  listen() {
+    const box = this.canvasBox
+    box.addEventListener("pointerdown", (event) => {
+      this.pressed = { id: this.cardAt(event), x: event.clientX, y: event.clientY }
+    })
+    box.addEventListener("click", ({ clientX, clientY }) => {
+      const { id, x, y } = this.pressed ?? { id: null }
+      this.pressed = null
+      if (id !== null && Math.hypot(clientX - x, clientY - y) <= SLIP_PX) this.onSelect(id)
+    })
+    box.addEventListener("pointermove", (event) => event.buttons === 0 && this.hover(this.cardAt(event)))
+    box.addEventListener("pointerleave", () => this.hover(null))
+    box.addEventListener("wheel", (event) => this.wheel(event), { passive: false })
+  }
+
+  // The step whose card is there, or null.
+  cardAt({ clientX, clientY }) {
+    if (!this.network) return null
+    const { left, top } = this.canvasBox.getBoundingClientRect()
+    const at = this.network.DOMtoCanvas({ x: clientX - left, y: clientY - top })
+    const covers = ([, { x, y }]) => Math.abs(at.x - x) <= this.cardWidth / 2 && Math.abs(at.y - y) <= CARD_HEIGHT / 2
+    return [...this.places].findLast(covers)?.[0] ?? null
+  }
+
   hover(id) {
+    if (id === this.hovered) return
     this.hovered = id
     this.canvasBox.style.cursor = id === null ? "" : "pointer"
     this.repaint()
