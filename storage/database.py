@@ -132,8 +132,10 @@ class Database:
             if self._lock.is_of(self._lock.path):
                 return self._lock
             # Somebody has deleted the file: another process would lock a new one, and so must this one.
-            self._lock.close()
-            self._lock = FileLock(self._lock.path)
+            stale = self._lock
+            stale.release()
+            self._lock = FileLock(stale.path)
+            stale.close()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

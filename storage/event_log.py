@@ -183,6 +183,7 @@ class EventLog:
         try:
             with failures.translated(path):
                 if not self._owner.in_place():
+                    self._database.check()  # one that was deleted with all that is beside it is told as that
                     self._orphans |= self._live.forget_all()
                     self._owner.hold_again()
         except StoreError as error:

@@ -82,15 +82,17 @@ class ReadOnlyMedia:
         return connection
 
     def _copied(self, wal: Path) -> "tempfile.TemporaryDirectory[str]":
-        folder = tempfile.TemporaryDirectory(prefix="conductor-inspector-")
+        folder = None
         try:
+            folder = tempfile.TemporaryDirectory(prefix="conductor-inspector-")
             for file in (self._path, wal):
                 shutil.copyfile(file, Path(folder.name) / file.name)
         except OSError as error:
-            folder.cleanup()
+            if folder is not None:
+                folder.cleanup()
             raise StoreReadOnly(
                 f"the newest events of the database {self._path} are in {wal.name}, which can only be read from a "
-                f"place that can be written, and there is none in {folder.name} ({error.strerror}): copy both files "
+                f"place that can be written, and {tempfile.gettempdir()} cannot ({error.strerror}): copy both files "
                 "to one"
             ) from error
         return folder

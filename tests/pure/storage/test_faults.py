@@ -1,12 +1,9 @@
 """A database that cannot be used gives one clear line, loses nothing that was kept, and works again once it can."""
 
 import asyncio
-import os
-import shutil
 import sqlite3
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,33 +18,8 @@ from conductor_core.errors import (
 )
 from conductor_core.trace import fold
 from storage import Store, open_store
+from tests.support.privileges import without_privileges
 from tests.support.run_events import answered, created, planned, run_completed, whole_run
-
-_NOBODY = 65534
-
-
-@contextmanager
-def without_privileges() -> Iterator[None]:
-    """File permissions mean nothing to root; as nobody they do."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(_NOBODY)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that every user may enter, unlike pytest's own."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    yield folder
-    for path in [folder, *folder.rglob("*")]:
-        path.chmod(0o755)
-    shutil.rmtree(folder)
 
 
 def limit_pages(store: Store, more: int) -> None:
@@ -104,34 +76,6 @@ async def test_a_database_that_becomes_read_only(store: Store) -> None:
         await store.log.append(*planned("r1"))
     writer.execute("PRAGMA query_only=OFF")
     await store.log.append(*planned("r1"))
-
-
-@pytest.mark.parametrize("locked_before", [True, False])
-def test_a_read_only_file_and_folder_can_be_read(open_folder: Path, locked_before: bool) -> None:
-    url = f"sqlite:///{open_folder}/runs.sqlite3"
-    store = open_store(url)
-    events = whole_run("r1")
-    store.log.append_and_wait(*events, created("r2"))
-    store.close()
-    (open_folder / "runs.sqlite3").chmod(0o444)
-    if locked_before:
-        (open_folder / "runs.sqlite3.lock").chmod(0o666)
-    else:
-        (open_folder / "runs.sqlite3.lock").unlink()
-    open_folder.chmod(0o555)
-    before = sorted(path.name for path in open_folder.iterdir())
-    with without_privileges():
-        store = open_store(url)
-        assert isinstance(store.refusal, StoreReadOnly)
-        assert store.trace("r1")[0] == fold(events)
-        assert store.runs()[0].status == "running"
-        assert store.mark_interrupted() == [], "nothing can be written"
-        assert [(run.run_id, run.status) for run in store.runs()] == [("r2", "interrupted"), ("r1", "completed")]
-        assert store.trace("r2")[0].status == "interrupted"
-        with pytest.raises(StoreReadOnly, match=r"write the file and its folder.* nothing can be run"):
-            store.log.append_and_wait(created("r3"))
-        store.close()
-    assert sorted(path.name for path in open_folder.iterdir()) == before
 
 
 def test_a_folder_that_cannot_be_made(open_folder: Path) -> None:
@@ -241,3 +185,45 @@ async def test_events_can_only_be_added(store: Store) -> None:
             store._database.writer.connection.cursor().execute(statement)
     with pytest.raises(StoreReadOnly), store._database.reading() as connection:
         connection.exec_driver_sql("DELETE FROM runs")
+
+
+FULL = """
+import resource, sys
+from storage import open_store
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # no file may grow, as on a full disk
+store = open_store(sys.argv[1])
+print([run.run_id for run in store.runs()], store.trace("r1")[0].status)
+print(store.refusal.code, store.refusal)
+try:
+    store.log.append_and_wait(store.events("r1")[0].event.model_copy(update={"run_id": "r2"}))
+except Exception as error:
+    print(type(error).__name__)
+store.close()
+"""
+
+
+def test_a_database_on_a_disk_that_is_full_is_read_and_names_the_disk(path: Path, url: str) -> None:
+    store = open_store(url)
+    store.log.append_and_wait(*whole_run("r1"))
+    store.close()
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", FULL, url], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "['r1'] completed",
+        f"StoreFull no space left for the database {path}: free some space on its disk, then go on; until then its "
+        "runs can be read, but nothing can be run",
+        "StoreFull",
+    ]
+    store = open_store(url)
+    store.log.append_and_wait(*whole_run("r2"))
+    assert [run.status for run in store.runs()] == ["completed", "completed"]
+    store.close()
+
+
+def test_a_blank_place_on_a_disk_that_is_full(path: Path, url: str) -> None:
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", FULL, url], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(
+        f"conductor_core.errors.StoreFull: no space left for the database {path}"
+    )
