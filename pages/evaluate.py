@@ -67,9 +67,6 @@ def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
             f"Only a part of the pool was there for each task, another part each time. {named} named an absent worker."
         )
     _parts_of_the_pool(record, shown)
-    opened = st.session_state.get(OPENED)
-    if opened in record.plan.orchestrators:
-        _runs(record, str(opened))
     _figures(shown)
     if again := rounds(record, shown):
         with st.container(border=True, key="rounds"):
@@ -133,7 +130,7 @@ def _controls(record: EvaluationRecord, rows: Sequence[Standing]) -> list[Standi
 
 
 def _table(record: EvaluationRecord, shown: Sequence[Standing]) -> None:
-    """A row per orchestrator: its name opens its runs."""
+    """A row per orchestrator: its name opens its runs, right below it."""
     opened = st.session_state.get(OPENED)
     with st.container(key="standings"):
         with st.container(key="standing-row-head", horizontal=True):
@@ -144,6 +141,8 @@ def _table(record: EvaluationRecord, shown: Sequence[Standing]) -> None:
                 chosen = row.orchestrator == opened
                 _name(row, chosen)
                 st.html(row_html(row, chosen=chosen, simulated=workers_simulated(record.plan)), width="content")
+            if chosen:
+                _runs(record, row.orchestrator)
 
 
 def _parts_of_the_pool(record: EvaluationRecord, shown: Sequence[Standing]) -> None:
@@ -165,7 +164,7 @@ def _name(row: Standing, chosen: bool) -> None:
         key=f"open-{row.orchestrator}",
         type="tertiary",
         icon=":material/expand_less:" if chosen else ":material/expand_more:",
-        help="Closes its runs" if chosen else "Opens its runs",
+        help=f"{'Closes' if chosen else 'Opens'} the runs of {inert(row.orchestrator)}",
         on_click=_open,
         args=(None if chosen else row.orchestrator,),
     )
@@ -176,7 +175,7 @@ def _open(orchestrator: str | None) -> None:
 
 
 def _runs(record: EvaluationRecord, orchestrator: str) -> None:
-    with st.container(border=True, key="runs-of"):
+    with st.container(key="runs-of"):
         st.html(f'<div class="chart-title"><b>Runs of {escape(orchestrator)}</b></div>')
         runs_view(record, orchestrator)
 

@@ -9,11 +9,11 @@ st.set_page_config(page_title="Conductor Inspector", page_icon="🎼", layout="w
 for sheet in ("look.css", "records.css"):
     st.html(places.PAGES / "components" / sheet)
 
-run = st.Page(places.RUN, title="Run", icon=":material/play_circle:", url_path="run")
-history = st.Page(places.HISTORY, title="History", icon=":material/history:", url_path="history")
-workers = st.Page(places.WORKERS, title="Workers", icon=":material/groups:", url_path="workers")
-evaluate = st.Page(places.EVALUATE, title="Evaluate", icon=":material/leaderboard:", url_path="evaluate")
-training = st.Page(places.TRAINING, title="Training", icon=":material/school:", url_path="training")
+run = st.Page(places.RUN, title="Run", icon=":material/play_circle:", url_path=places.RUN.stem)
+history = st.Page(places.HISTORY, title="History", icon=":material/history:", url_path=places.HISTORY.stem)
+workers = st.Page(places.WORKERS, title="Workers", icon=":material/groups:", url_path=places.WORKERS.stem)
+evaluate = st.Page(places.EVALUATE, title="Evaluate", icon=":material/leaderboard:", url_path=places.EVALUATE.stem)
+training = st.Page(places.TRAINING, title="Training", icon=":material/school:", url_path=places.TRAINING.stem)
 
 
 def home() -> None:

@@ -61,7 +61,7 @@ def pairs(record: EvaluationRecord, orchestrator: str, other: str | None) -> lis
 
 
 def runs_view(record: EvaluationRecord, orchestrator: str) -> None:
-    """The section below the table."""
+    """What stands below an opened row."""
     other = _compare_with(record, orchestrator)
     found = pairs(record, orchestrator, other)
     found = _filtered(found)
@@ -197,7 +197,8 @@ def _say_absent(plan: EvaluationPlan, absent: int, shown: int) -> None:
         + (" This command makes the same evaluation with runs that open:" if none_here else "")
     )
     if none_here:
-        st.code(command(plan), language="bash", wrap_lines=True)
+        # Not st.code: its highlighter would hold the browser for half a second.
+        st.html(f'<pre class="command" title="A click selects it">{escape(command(plan))}</pre>')
         if mend := to_mend(plan):
             st.caption(inert(" ".join(mend)))
 

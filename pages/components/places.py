@@ -1,4 +1,4 @@
-"""Where the pages are, for links from one to another."""
+"""Where the pages are, for links from one to another. A page's address is its file's name."""
 
 from pathlib import Path
 
@@ -9,3 +9,5 @@ HISTORY = PAGES / "history.py"
 WORKERS = PAGES / "workers.py"
 TRAINING = PAGES / "training.py"
 EVALUATE = PAGES / "evaluate.py"
+
+ALL = (RUN, HISTORY, WORKERS, TRAINING, EVALUATE)

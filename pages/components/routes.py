@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import plotly
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -18,6 +17,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from conductor_core.errors import RunUnreadable, StoreError, UnknownRun
+from pages.components import index_page
 from pages.components.live_view import LiveView
 from pages.components.security import ContentSecurityPolicy, OwnPagesOnly
 from pages.components.session import OneLineStartFault, current
@@ -28,7 +28,7 @@ CLOSE_TRY_AGAIN = 1013
 CLOSE_UNKNOWN_RUN = 4404
 """There is nothing more to know of this run: the page need not come back."""
 WATCH_S = 1.0
-PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+PLOTLY_JS = Path(__file__).parent / "figure" / "vendor" / "plotly-basic.min.js"
 
 
 async def follow_run(websocket: WebSocket) -> None:
@@ -124,7 +124,10 @@ async def cancel_run(request: Request) -> Response:
 
 
 async def plotly_js(_request: Request) -> Response:
-    """The Plotly that the installed package brings; Streamlit's own copy cannot be reached from a component."""
+    """The part of Plotly that our figures need; Streamlit's own copy cannot be reached from a component.
+
+    By a route of ours, because what Streamlit serves of a component is asked for again at each visit.
+    """
     return FileResponse(PLOTLY_JS, media_type="text/javascript", headers={"cache-control": "max-age=86400"})
 
 
@@ -132,6 +135,7 @@ ROUTES: list[BaseRoute] = [
     WebSocketRoute("/api/runs/{run_id}/live", follow_run),
     Route("/api/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
     Route("/api/plotly.js", plotly_js),
+    *index_page.ROUTES,
 ]
 MIDDLEWARE = [
     Middleware(OneLineStartFault),

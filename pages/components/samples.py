@@ -130,7 +130,8 @@ def _sample(record: TrainingRecord, group: Group, side: str, at: int) -> None:
         st.html(f'<div class="sample-task">{escape(sample.task)}</div>')
     st.html(sample_html(sample, checked, agents, dark=st.context.theme.type == "dark"))
     with st.expander("As it was written", key=f"sample-raw-{side}"):
-        st.code(sample.completion, language=None, wrap_lines=True)
+        # Not st.code: its highlighter holds the browser for longer than all figures of the page.
+        st.html(f'<pre class="written" dir="auto">{escape(sample.completion)}</pre>')
 
 
 def _moment(sample: Sample) -> str:

@@ -14,18 +14,17 @@ import ipaddress
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from pathlib import Path
 
-import streamlit as st
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
+from pages.components.index_page import HTML
+
 
 def _inline_scripts() -> str:
-    """The digests of the scripts that stand in Streamlit's own page: these run, an injected one does not."""
-    page = (Path(st.__file__).parent / "static" / "index.html").read_bytes()
-    scripts = re.findall(rb"<script>(.*?)</script>", page, re.DOTALL)
+    """The digests of the scripts that stand in the page itself: these run, an injected one does not."""
+    scripts = re.findall(rb"<script>(.*?)</script>", HTML, re.DOTALL)
     return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'" for script in scripts)
 
 

@@ -211,7 +211,7 @@ def test_workflows_stand_early_beside_late_for_the_same_task(visit: Visit, root:
     assert "Answer this:" in page
     assert "Reason it out independently" in page
     assert all(f"<b>{agent}</b>" in page for agent in (AGENTS[0], AGENTS[5]))
-    assert app.code[0].value.startswith("one worker answers")
+    assert '<pre class="written" dir="auto">one worker answers' in page
     tasks = app.selectbox("sample-group-3")
     code = next(each for each in tasks.options if "Python function" in each)
     tasks.select(code).run()

@@ -20,6 +20,11 @@ NAMES = """
   .map((each) => each.getBoundingClientRect())
 """
 
+CUT = """
+() => [...document.querySelectorAll('[class*="st-key-standing-row-"] button p')]
+  .filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.textContent)
+"""
+
 
 @pytest.fixture
 def root(app: App) -> Iterator[Path]:
@@ -45,6 +50,36 @@ def test_a_row_opens_its_runs_by_keyboard_and_a_run_its_trace(
     page.get_by_role("link", name="A task that was evaluated").click()
     page.wait_for_url(re.compile(f"run={run.run_id}"))
     expect(status(page)).to_contain_text("Completed 5 of 5")
+
+
+def test_a_row_opens_its_runs_right_below_itself(app: App, open_page: OpenPage, root: Path) -> None:
+    plan = evaluation_plan("e", tuple(ORCHESTRATORS), 60)
+    write_evaluation(root / "e", plan, outcomes(plan))
+    page = open_page(f"{app.url}/evaluate", width=1280, height=720)
+    name = plan.orchestrators[1]
+    page.get_by_role("button", name=name, exact=True).click()
+    runs = page.locator(".st-key-runs-of")
+    expect(runs).to_contain_text(f"Runs of {name}")
+    own, opened, after = (
+        each.bounding_box()
+        for each in (page.locator(".st-key-standing-row-1"), runs, page.locator(".st-key-standing-row-2"))
+    )
+    assert own is not None
+    assert opened is not None
+    assert after is not None
+    assert opened["y"] - (own["y"] + own["height"]) < 2
+    assert after["y"] - (opened["y"] + opened["height"]) < 2
+    assert opened["y"] < 720
+
+
+@pytest.mark.parametrize("width", [1280, 1440, 1700])
+def test_no_name_in_the_table_is_cut(app: App, open_page: OpenPage, root: Path, width: int) -> None:
+    plan = evaluation_plan("e", tuple(ORCHESTRATORS), 60)
+    write_evaluation(root / "e", plan, outcomes(plan))
+    page = open_page(f"{app.url}/evaluate", width=width)
+    expect(page.locator(".cells.standings:not(.head)")).to_have_count(len(ORCHESTRATORS))
+    expect(page.get_by_role("button", name=plan.orchestrators[-1], exact=True)).to_be_visible()
+    assert page.evaluate(CUT) == []
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, True), (1540, False)])

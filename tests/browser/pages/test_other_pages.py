@@ -91,6 +91,20 @@ SIDEWAYS = """
 """
 
 
+@pytest.mark.parametrize("address", ["", "run", "history", "workers", "evaluate", "training"])
+def test_no_page_asks_for_what_is_not_there(app: App, open_page: OpenPage, address: str) -> None:
+    page = open_page("about:blank")
+    faults: list[str] = []
+    page.on("response", lambda response: faults.append(response.url) if response.status >= 400 else None)
+    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    page.goto(f"{app.url}/{address}")
+    expect(page.locator("h1, .st-key-task").first).to_be_visible()
+    page.get_by_role("link", name="History").click()
+    expect(page.get_by_label("Search tasks")).to_be_visible()
+    assert page.url == f"{app.url}/history"
+    assert faults == []
+
+
 def test_hostile_text_does_nothing_on_any_page(app: App, open_page: OpenPage, make_run: Make) -> None:
     run = make_run(("planner", f"{HOSTILE} {{question}}", ()), task=HOSTILE, plan_only=True)
     page = open_page("about:blank")

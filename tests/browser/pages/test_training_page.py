@@ -15,6 +15,24 @@ from tests.support.records import PLANNED, training_rows, write_training
 OpenPage = Callable[..., Page]
 POINTS = "[...document.querySelectorAll('.js-plotly-plot[data-seen]')].map((each) => each.data[1].x.length)"
 
+# Each drawing: which figure, how far below the window it began, and whether another was drawn in the same task.
+WATCH_DRAWING = """
+window.drawn = []
+let drawing = false, library
+Object.defineProperty(window, "Plotly", {
+  get: () => library,
+  set(loaded) {
+    library = { ...loaded, react(element, ...rest) {
+      const key = element.closest('[class*="st-key-chart-"]').className
+      window.drawn.push({ key, below: element.getBoundingClientRect().top - innerHeight, crowded: drawing })
+      drawing = true
+      setTimeout(() => { drawing = false })
+      return loaded.react(element, ...rest)
+    } }
+  },
+})
+"""
+
 
 @pytest.fixture
 def root(app: App) -> Iterator[Path]:
@@ -93,3 +111,35 @@ def test_it_fits_1280_px_in_the_dark_and_a_zoom_in_one_figure_is_one_in_all(
     page.mouse.up()
     ranges = "[...document.querySelectorAll('.js-plotly-plot')].map((each) => each._fullLayout.xaxis.range.join())"
     until(page, f"new Set({ranges}).size === 1 && !{ranges}[0].startsWith('0,')")
+
+
+def test_figures_in_view_are_drawn_first_and_each_in_a_task_of_its_own(
+    app: App, open_page: OpenPage, root: Path
+) -> None:
+    write_training(root / "done", training_rows(1, cold_start=5, grpo=30, recursion=0))
+    page = open_page("about:blank", width=1280, height=720)
+    page.add_init_script(WATCH_DRAWING)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{app.url}/training")
+    expect(page.locator(".js-plotly-plot")).to_have_count(8)
+    drawn = page.evaluate("window.drawn")
+    assert len({each["key"] for each in drawn}) == 8
+    assert [each["key"] for each in drawn if each["crowded"]] == []
+    # Those that begin just below the window may come before one in it that Streamlit mounts late.
+    far = [each["below"] > 240 for each in drawn if each["below"] < 0 or each["below"] > 240]
+    assert {*far} == {False, True}
+    assert far == sorted(far), drawn
+    # Streamlit's highlighter of code takes longer to load than all figures to draw.
+    assert [url for url in asked if "SyntaxHighlighter" in url] == []
+
+
+@pytest.mark.parametrize("width", [1280, 1400, 1440])
+def test_the_figures_of_the_head_stand_in_one_line(app: App, open_page: OpenPage, width: int) -> None:
+    # The shipped Conductor's own record has all of them.
+    page = open_page(f"{app.url}/training", width=width, height=900)
+    expect(page.locator(".tile").first).to_be_visible()
+    tops = page.evaluate("[...document.querySelectorAll('.tile')].map((each) => each.getBoundingClientRect().top)")
+    assert len(tops) == 6
+    assert len(set(tops)) == 1
+    assert page.evaluate(SIDEWAYS) == []

@@ -192,7 +192,7 @@ async def test_cancelling_what_does_not_run_says_so(served: Served) -> None:
     assert RUN in answer.json()["error"]
 
 
-async def test_plotly_comes_from_the_installed_package_and_to_our_own_pages_only(served: Served) -> None:
+async def test_plotly_is_kept_by_the_browser_and_sent_to_our_own_pages_only(served: Served) -> None:
     async with httpx.AsyncClient(base_url=served.origin) as client:
         answer = await client.get("/api/plotly.js")
         foreign = await client.get("/api/plotly.js", headers={"origin": "http://example.com"})

@@ -4,6 +4,7 @@
 // theme needs no rerun. Figures of one group share their x axis: a zoom in one is a zoom in all.
 
 import { placeLabels } from "./labels.js"
+import { enter, leave, pause } from "./turns.js"
 
 // Streamlit serves this file below the app's base path, whatever that is.
 const BASE = import.meta.url.slice(0, import.meta.url.indexOf("/_stcore/") + 1)
@@ -18,14 +19,15 @@ function plotly() {
     const script = document.createElement("script")
     script.src = new URL("api/plotly.js", BASE)
     script.onload = () => resolve(window.Plotly)
-    script.onerror = () => reject(new Error("plotly.js could not be loaded"))
+    script.onerror = () => {
+      library = undefined
+      script.remove()
+      reject(new Error("plotly.js could not be loaded"))
+    }
     document.head.append(script)
   })
   return library
 }
-
-// It is the largest file by far: asked for before the first figure is.
-plotly()
 
 class Chart {
   constructor(parent) {
@@ -35,22 +37,36 @@ class Chart {
     parent.append(this.element)
   }
 
-  async update({ figure, palette, alt, group }) {
-    const shown = JSON.stringify([figure, isDark(this.parent)])
-    if (shown === this.shown) return
-    this.shown = shown
-    this.element.style.height = `${figure.layout.height}px`
-    this.element.setAttribute("aria-label", alt)
-    const Plotly = await plotly()
-    // A later update may have overtaken this one while the library was loading.
-    if (this.gone || shown !== this.shown) return
+  update(data) {
+    const wanted = JSON.stringify([data.figure, isDark(this.parent)])
+    if (wanted === this.wanted) return
+    this.wanted = wanted
+    this.data = data
+    this.element.style.height = `${data.figure.layout.height}px`
+    this.element.setAttribute("aria-label", data.alt)
+    enter(this)
+  }
+
+  // Called when it is this figure's turn.
+  async draw() {
+    if (!window.Plotly) {
+      await plotly()
+      // Reading the library is a task of its own.
+      await pause()
+    }
+    if (this.gone) return
+    const { figure, palette, group } = this.data
+    this.shown = this.wanted
+    const Plotly = window.Plotly
     const font = getComputedStyle(this.parent).fontFamily
     const { data, layout, labels, path } = coloured(figure, { ...palette[isDark(this.parent) ? 1 : 0], font })
     this.labels = labels
     this.path = path ?? []
     await Plotly.react(this.element, data, layout, CONFIG)
-    if (labels) this.name(Plotly, font)
     this.join(Plotly, group)
+    if (!labels) return
+    await pause()
+    await this.name(Plotly, font)
   }
 
   // Names are placed in pixels, and so anew whenever the plot has another size.
@@ -62,6 +78,7 @@ class Chart {
       this.named = size
       await Plotly.relayout(this.element, { annotations: placeLabels(this.element, this.labels, this.path, font) })
     }
+    if (this.gone) return
     if (!this.named) this.element.on("plotly_afterplot", place)
     await place()
   }
@@ -87,6 +104,7 @@ class Chart {
 
   destroy() {
     this.gone = true
+    leave(this)
     groups.get(this.group)?.delete(this)
     window.Plotly?.purge(this.element)
     this.element.remove()
@@ -100,12 +118,9 @@ function coloured(value, colours) {
   return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, coloured(each, colours)]))
 }
 
+// Streamlit sets it with its theme.
 function isDark(parent) {
-  const probe = document.createElement("canvas").getContext("2d")
-  probe.fillStyle = getComputedStyle(parent).getPropertyValue("--st-background-color").trim() || "#ffffff"
-  probe.fillRect(0, 0, 1, 1)
-  const [red, green, blue] = probe.getImageData(0, 0, 1, 1).data
-  return red + green + blue < 384
+  return getComputedStyle(parent).colorScheme === "dark"
 }
 
 export default function mount({ data, parentElement }) {
