@@ -34,10 +34,16 @@ class Limits(Frozen):
 
 
 class PoolInfo(Frozen):
-    """The pool as it was when the run began."""
+    """The pool as it was when the run began.
+
+    Attributes:
+        excluded: names of workers that the pool has besides and that the run had to do without; empty in records from
+            before this was recorded.
+    """
 
     name: str
     workers: tuple[WorkerSpec, ...]
+    excluded: tuple[str, ...] = ()
 
 
 class Shared(Frozen):

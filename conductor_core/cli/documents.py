@@ -35,6 +35,7 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "seed": trace.seed,
         "task": trace.task,
         "pool": trace.pool.name,
+        "excluded": list(trace.pool.excluded),
         "conductor": {"name": None if trace.conductor is None else trace.conductor.name, **_writing(trace.root, whole)},
         **_plan(trace.root),
         "steps": [_step(step, whole) for step in trace.steps],

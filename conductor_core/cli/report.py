@@ -101,7 +101,8 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
         yield f"Conductor {one_line(info.name)}: {info.kind}{where}{constrained}"
     workers = ", ".join(one_line(spec.name, 40) for spec in trace.pool.workers)
     simulated = " (simulated)" if trace.simulated else ""
-    yield f"pool {one_line(trace.pool.name)}{simulated}: {workers}"
+    out = ", ".join(one_line(name, 40) for name in trace.pool.excluded)
+    yield f"pool {one_line(trace.pool.name)}{simulated}: {workers}{f'; left out: {out}' if out else ''}"
     yield f"limits: {_limits(trace)}"
     yield from ("", "task", indented(trace.task), "")
     yield from _round_lines(trace.root)

@@ -1,7 +1,7 @@
 """The workers of a run, by name: the simulated pool, the paper's pool or a pool file."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,13 @@ class Pool:
     Attributes:
         workers: by name, in the order of the Conductor's ordinals.
         seed: the simulated workers answer by it.
+        excluded: names of the workers that were taken out, for the record.
     """
 
     name: str
     workers: Mapping[str, Worker]
     seed: int = 0
+    excluded: tuple[str, ...] = ()
 
     @property
     def specs(self) -> tuple[WorkerSpec, ...]:
@@ -30,7 +32,7 @@ class Pool:
 
     @property
     def info(self) -> PoolInfo:
-        return PoolInfo(name=self.name, workers=self.specs)
+        return PoolInfo(name=self.name, workers=self.specs, excluded=self.excluded)
 
     @property
     def simulated(self) -> bool:
@@ -45,7 +47,7 @@ class Pool:
         left = {name: worker for name, worker in self.workers.items() if name not in names}
         if not left:
             raise BadInput(f"no worker of the pool {self.name} is left: all are excluded")
-        return Pool(name=self.name, workers=left, seed=self.seed)
+        return replace(self, workers=left, excluded=(*self.excluded, *dict.fromkeys(names)))
 
     def with_params(self, params: Mapping[str, Mapping[str, Any]], settings: Settings) -> "Pool":
         """The same pool, opened anew, with further parameters for the workers named: ``{"coder": {"max_tokens": 1}}``.
@@ -58,7 +60,7 @@ class Pool:
         specs = tuple(
             spec.model_copy(update={"params": {**spec.params, **params.get(spec.name, {})}}) for spec in self.specs
         )
-        return reopen_pool(PoolInfo(name=self.name, workers=specs), settings, seed=self.seed)
+        return reopen_pool(self.info.model_copy(update={"workers": specs}), settings, seed=self.seed)
 
     async def aclose(self) -> None:
         for worker in self.workers.values():
@@ -103,9 +105,8 @@ def reopen_pool(info: PoolInfo, settings: Settings, *, seed: int | None = None) 
     Raises: BadInput for a worker with a key in its fields, or in a variable that does not look like a key's.
     """
     seed = settings.seed if seed is None else seed
-    return Pool(
-        name=info.name, workers={spec.name: open_worker(spec, settings, seed) for spec in info.workers}, seed=seed
-    )
+    workers = {spec.name: open_worker(spec, settings, seed) for spec in info.workers}
+    return Pool(name=info.name, workers=workers, seed=seed, excluded=info.excluded)
 
 
 def open_worker(spec: WorkerSpec, settings: Settings, seed: int) -> Worker:

@@ -138,7 +138,7 @@ class TeamReward:
     async def _carried_out(self, task: Task, workflow: Workflow) -> Try:
         # Opened for this loop alone: connections belong to the loop in which they were made.
         workers = {spec.name: open_worker(spec, self._settings, self._seed) for spec in self._pool.specs}
-        pool = Pool(self._pool.name, workers, self._seed)
+        pool = Pool(self._pool.name, workers, self._seed, self._pool.excluded)
         limits = self._limits.model_copy(
             update={"max_steps": max(self._limits.max_steps, len(workflow.steps)), "max_depth": 0}
         )

@@ -1,9 +1,13 @@
-"""What the next run is made with: Conductor, pool, workers left out, budgets. Kept while one looks at other pages."""
+"""What the next run is made with: Conductor, pool, workers left out, budgets.
+
+The page's state goes first, then what was kept from before (``kept``), then the settings.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any, TypeVar
 
 import streamlit as st
 
@@ -12,8 +16,10 @@ from conductor_core.engine.pool import read_specs
 from conductor_core.engine.request import limits_from
 from conductor_core.errors import InspectorError
 from conductor_core.events import Limits
+from pages.components import kept
+from pages.components.kept import Choice, Kept
 from pages.components.session import current
-from pages.components.words import inert, plural
+from pages.components.words import inert, listed, plural
 
 CONDUCTOR, POOL = "conductor-choice", "pool-choice"
 MAX_STEPS, MAX_SECONDS, MAX_TOKENS, MAX_USD, MAX_DEPTH = (
@@ -23,11 +29,13 @@ MAX_STEPS, MAX_SECONDS, MAX_TOKENS, MAX_USD, MAX_DEPTH = (
     "max-usd",
     "max-depth",
 )
+KEPT, KEPT_ERROR = "kept-choices", "kept-choices-error"
 BUILT_IN_POOLS = {
     "rehearsal": "rehearsal · simulated, no key needed",
     "paper": "paper · seven real models, keys needed",
 }
 GIB = 2**30
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,15 +58,16 @@ def now() -> Choices:
 
 
 def conductor() -> str:
-    return str(st.session_state.get(CONDUCTOR) or current().settings.conductor)
+    return str(st.session_state.get(CONDUCTOR) or _before("conductor", current().settings.conductor))
 
 
 def pool() -> str:
-    return str(st.session_state.get(POOL) or current().settings.pool)
+    return str(st.session_state.get(POOL) or _before("pool", current().settings.pool))
 
 
 def use_pool(ref: str) -> None:
     st.session_state[POOL] = ref
+    _keep("pool", POOL, current().settings.pool)
 
 
 def excluded_key() -> str:
@@ -67,16 +76,16 @@ def excluded_key() -> str:
 
 
 def excluded() -> list[str]:
-    return list(st.session_state.get(excluded_key()) or [])
+    return list(st.session_state.get(excluded_key(), _kept().excluded.get(pool(), ())))
 
 
 def exclude(name: str, out: bool) -> None:
     st.session_state[excluded_key()] = [each for each in excluded() if each != name] + ([name] if out else [])
+    _keep_excluded()
 
 
 def limits() -> Limits:
-    base = limits_from(current().settings)
-    state = st.session_state
+    base, state = _limits_before(), st.session_state
     return Limits(
         max_steps=state.get(MAX_STEPS) or base.max_steps,
         max_tokens=state.get(MAX_TOKENS, base.max_tokens),
@@ -84,6 +93,59 @@ def limits() -> Limits:
         max_seconds=state.get(MAX_SECONDS, base.max_seconds),
         max_depth=state.get(MAX_DEPTH, base.max_depth),
     )
+
+
+def _limits_before() -> Limits:
+    """As they are before anyone changes them on this page."""
+    base = limits_from(current().settings)
+    return base.model_copy(update={name: _before(name, setting) for name, setting in base})
+
+
+def _before(name: str, setting: T) -> T:
+    choice: Choice[T] | None = getattr(_kept(), name)
+    return choice.chosen if choice is not None and choice.instead_of == setting else setting
+
+
+def _kept() -> Kept:
+    """Read once a session: what another tab chooses later does not change what this one shows."""
+    state = st.session_state
+    if KEPT not in state:
+        try:
+            state[KEPT] = kept.read(current().settings.data_folder)
+        except InspectorError as error:
+            state[KEPT], state[KEPT_ERROR] = Kept(), str(error)
+    found: Kept = state[KEPT]
+    return found
+
+
+def _keep(name: str, key: str, setting: object) -> None:
+    """Keeps what the field ``key`` says now as the choice ``name``."""
+    chosen = st.session_state[key]
+    kept_so = chosen != setting and chosen != ""
+    _write(**{name: Choice(chosen=chosen, instead_of=setting) if kept_so else None})
+
+
+def _keep_excluded() -> None:
+    out = {ref: names for ref, names in _latest().excluded.items() if ref != pool()}
+    if names := excluded():
+        out[pool()] = tuple(names)
+    _write(excluded=out)
+
+
+def _latest() -> Kept:
+    """What is kept by now: another tab may have chosen too."""
+    try:
+        return kept.read(current().settings.data_folder)
+    except InspectorError:
+        return Kept()
+
+
+def _write(**changes: object) -> None:
+    st.session_state.pop(KEPT_ERROR, None)
+    try:
+        kept.write(current().settings.data_folder, _latest().model_copy(update=changes))
+    except InspectorError as error:
+        st.session_state[KEPT_ERROR] = str(error)
 
 
 def offered_pools() -> list[str]:
@@ -103,6 +165,8 @@ def expander() -> None:
         names, fault = [spec.name for spec in read_specs(pool(), current().settings)], ""
     except InspectorError as error:
         names, fault = [], str(error)
+    if message := st.session_state.get(KEPT_ERROR):
+        st.warning(inert(message), icon=":material/warning:")
     with st.expander(_label(names), icon=":material/tune:", expanded=bool(fault), key="settings"):
         left, middle, right = st.columns([5, 5, 5], gap="large")
         with left:
@@ -116,8 +180,12 @@ def expander() -> None:
 
 def _label(names: list[str]) -> str:
     chosen = limits()
-    left = len([name for name in names if name not in excluded()])
-    workers = f"{left} of {len(names)} workers" if left != len(names) else plural(left, "worker")
+    out = [name for name in names if name in excluded()]
+    workers = (
+        f"{len(names) - len(out)} of {plural(len(names), 'worker')}, without {listed(out)}"
+        if out
+        else (plural(len(names), "worker"))
+    )
     parts = [plural(chosen.max_steps, "step"), f"{chosen.max_seconds:g} s" if chosen.max_seconds else "no time limit"]
     if chosen.max_tokens is not None:
         parts.append(f"{chosen.max_tokens:,} tokens")
@@ -143,6 +211,8 @@ def _choose_conductor() -> None:
         index=offered.index(conductor()),
         key=CONDUCTOR,
         accept_new_options=True,
+        on_change=_keep,
+        args=("conductor", CONDUCTOR, current().settings.conductor),
         help="What this machine has and could have. You may also type a folder, a hub id, or URL#MODEL of an "
         "OpenAI-compatible server.",
         persist_state="session",
@@ -188,41 +258,51 @@ def _choose_pool(names: list[str], fault: str) -> None:
         key=POOL,
         accept_new_options=True,
         format_func=pool_label,
+        on_change=_keep,
+        args=("pool", POOL, current().settings.pool),
         help="A built-in pool, or the path of a pool file (TOML). The Workers page shows who is in it.",
         persist_state="session",
     )
     if fault:
         st.error(fault, icon=":material/error:")
         return
-    st.multiselect("Leave out", names, key=excluded_key(), placeholder="No worker is left out", persist_state="session")
+    st.multiselect(
+        "Leave out",
+        names,
+        [name for name in excluded() if name in names],
+        key=excluded_key(),
+        placeholder="No worker is left out",
+        on_change=_keep_excluded,
+        persist_state="session",
+    )
 
 
 def _choose_limits() -> None:
-    base = limits_from(current().settings)
+    settings, base = limits_from(current().settings), _limits_before()
+
+    def field(label: str, name: str, key: str, least: float, most: float | None = None, **how: Any) -> None:
+        st.number_input(
+            label,
+            least,
+            most,
+            getattr(base, name),
+            key=key,
+            on_change=_keep,
+            args=(name, key, getattr(settings, name)),
+            persist_state="session",
+            **how,
+        )
+
+    deep = "How many rounds deep a step may ask the Conductor itself; 0: never."
     steps_at, depth_at, seconds_at = st.columns(3, gap="small")
-    steps_at.number_input("Steps", 1, 32, base.max_steps, key=MAX_STEPS, persist_state="session")
-    depth_at.number_input(
-        "Depth",
-        0,
-        8,
-        base.max_depth,
-        key=MAX_DEPTH,
-        help="How many rounds deep a step may ask the Conductor itself; 0: never.",
-        persist_state="session",
-    )
-    seconds_at.number_input(
-        "Seconds",
-        1.0,
-        None,
-        base.max_seconds,
-        step=60.0,
-        format="%.0f",
-        key=MAX_SECONDS,
-        placeholder="no limit",
-        persist_state="session",
-    )
+    with steps_at:
+        field("Steps", "max_steps", MAX_STEPS, 1, kept.MOST_STEPS)
+    with depth_at:
+        field("Depth", "max_depth", MAX_DEPTH, 0, kept.MOST_DEPTH, help=deep)
+    with seconds_at:
+        field("Seconds", "max_seconds", MAX_SECONDS, 1.0, step=60.0, format="%.0f", placeholder="no limit")
     tokens_at, usd_at = st.columns(2, gap="small")
-    tokens_at.number_input(
-        "Tokens", 1, None, base.max_tokens, placeholder="no limit", key=MAX_TOKENS, persist_state="session"
-    )
-    usd_at.number_input("USD", 0.0, None, base.max_usd, placeholder="no limit", key=MAX_USD, persist_state="session")
+    with tokens_at:
+        field("Tokens", "max_tokens", MAX_TOKENS, 1, placeholder="no limit")
+    with usd_at:
+        field("USD", "max_usd", MAX_USD, 0.0, placeholder="no limit")

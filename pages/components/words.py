@@ -1,5 +1,6 @@
 """Figures and statuses as every page writes them."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 STATUS_WORDS = {
@@ -43,6 +44,13 @@ def ago(moment_utc: datetime | None, now_utc: datetime | None = None) -> str:
 
 def plural(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """``a``, ``a and b``, ``a, b and c``; of more than ``most`` the first and how many more."""
+    if len(names) > most:
+        names = [*names[: most - 1], f"{len(names) - most + 1} more"]
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def inert(text: str) -> str:

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -9,7 +10,8 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.errors import StoreFull, StoreLocked
 from conductor_core.trace import RunTrace
 from pages.components import choices
-from pages.components.session import Session
+from pages.components import session as sessions
+from pages.components.session import Session, current
 from tests.support.damaging import doctor
 
 Visit = Callable[..., AppTest]
@@ -136,6 +138,64 @@ def test_limits_and_workers_left_out_are_those_of_the_run(
     assert (request.limits.max_steps, request.limits.max_tokens) == (3, 5000)
     assert request.excluded == ("coder",)
     assert (conductor, pool, request.task) == ("tiny", "rehearsal", "a task")
+
+
+def chip(app: AppTest) -> str:
+    return app.expander[0].label.replace("\\", "")
+
+
+def test_workers_left_out_stay_out_after_a_reload_and_the_chip_and_the_record_say_so(
+    visit: Visit, session: Session
+) -> None:
+    visit().multiselect("excluded:rehearsal").set_value(["coder", "writer"]).run()
+    reloaded = visit()
+    assert "5 of 7 workers, without coder and writer" in chip(reloaded)
+    assert reloaded.multiselect("excluded:rehearsal").value == ["coder", "writer"]
+    reloaded.text_area("task").set_value("What is the chemical symbol of tungsten?")
+    reloaded.button("run").click().run()
+    trace = run_in_address(reloaded, session)
+    assert trace.pool.excluded == ("coder", "writer")
+    assert {"coder", "writer"}.isdisjoint(spec.name for spec in trace.pool.workers)
+    reloaded.multiselect("excluded:rehearsal").set_value([]).run()
+    assert "Pool: rehearsal, 7 workers" in chip(visit())
+
+
+def test_a_worker_left_out_on_the_workers_page_stays_out_too(visit: Visit) -> None:
+    visit("workers").toggle("use:rehearsal:planner").set_value(False).run()
+    assert "6 of 7 workers, without planner" in chip(visit())
+    assert visit("workers").toggle("use:rehearsal:planner").value is False
+
+
+def test_each_pool_keeps_who_is_left_out_and_another_tab_takes_nothing_back(visit: Visit) -> None:
+    early = visit()
+    visit().multiselect("excluded:rehearsal").set_value(["coder"]).run()
+    early.selectbox(choices.POOL).set_value("paper").run()
+    early.number_input(choices.MAX_USD).set_value(0.5).run()
+    assert "Pool: paper, 7 workers" in chip(visit())
+    assert "6 of 7 workers, without coder" in chip(visit(state={choices.POOL: "rehearsal"}))
+
+
+def test_budgets_stay_after_a_reload_until_their_setting_is_another_one(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = visit()
+    app.number_input(choices.MAX_USD).set_value(0.5)
+    app.number_input(choices.MAX_TOKENS).set_value(5000)
+    app.number_input(choices.MAX_STEPS).set_value(3).run()
+    assert "3 steps · 600 s · 5,000 tokens · $0.50" in chip(visit())
+    settings = current().settings.model_copy(update={"max_steps": 8})
+    monkeypatch.setattr(sessions, "_session", replace(current(), settings=settings))
+    assert "8 steps · 600 s · 5,000 tokens · $0.50" in chip(visit())
+
+
+def test_kept_choices_that_cannot_be_read_are_one_line_and_the_settings_hold(visit: Visit, session: Session) -> None:
+    (session.settings.data_folder / "choices.json").write_text("{")
+    app = visit()
+    assert ["choices.json" in each.value.replace("\\", "") for each in app.warning] == [True]
+    assert "5 steps · 600 s" in chip(app)
+    app.number_input(choices.MAX_STEPS).set_value(3).run()
+    assert not app.warning
+    assert "3 steps" in chip(visit())
 
 
 def test_a_full_disk_at_the_start_is_one_line_and_the_task_stays(

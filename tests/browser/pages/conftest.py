@@ -12,6 +12,7 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import AccessList, Step, Workflow
+from pages.components import kept
 from storage import Store
 from tests.browser.conftest import App
 
@@ -28,6 +29,14 @@ PLAN: tuple[tuple[str, str, AccessList], ...] = (
 )
 
 Make = Callable[..., RunTrace]
+
+
+@pytest.fixture(autouse=True)
+def _keeps_no_choices(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What one test chooses for its runs is not what the next begins with."""
+    yield
+    if "app" in request.fixturenames:
+        (request.getfixturevalue("app").data_folder / kept.FILE).unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

@@ -40,13 +40,19 @@ def test_a_worker_left_out_is_in_no_plan(app: App, open_page: OpenPage) -> None:
     expect(planner).to_contain_text("simulated")
     planner.get_by_text("In use").click()
     page.get_by_role("link", name="Run", exact=True).click()
-    expect(page.get_by_text("6 of 7 workers")).to_be_visible()
+    expect(page.get_by_text("6 of 7 workers, without planner")).to_be_visible()
+    page.reload()
+    expect(page.get_by_text("6 of 7 workers, without planner")).to_be_visible()
     page.get_by_role("button", name="One shot").click()
     expect(page.get_by_label("Task", exact=True)).to_have_value(re.compile("tungsten"))
     page.get_by_role("button", name="Plan only").click()
     page.wait_for_url(re.compile("run="))
     expect(status(page)).to_contain_text("Plan")
-    assert "planner" not in [spec.name for spec in run_of(page, app).pool.workers]
+    pool = run_of(page, app).pool
+    assert "planner" not in [spec.name for spec in pool.workers]
+    assert pool.excluded == ("planner",)
+    page.locator(".plan-button").click()
+    expect(page.locator(".inspector")).to_contain_text("left out of the pool: planner")
 
 
 def test_a_check_says_how_each_worker_is(app: App, open_page: OpenPage) -> None:

@@ -61,6 +61,14 @@ def test_run_prints_what_the_contract_says(ran: Any) -> None:
     assert ran["steps"][2]["started_ms"] >= ran["steps"][0]["started_ms"] + ran["steps"][0]["duration_ms"]
 
 
+def test_who_was_left_out_is_in_the_record_and_in_a_reruns(cli: CommandLine, workflow: Path) -> None:
+    run = cli("run", "--workflow", workflow, "--exclude", "planner", "--exclude", "writer", "--json", "-q").document
+    assert run["excluded"] == ["planner", "writer"]
+    assert "; left out: planner, writer\n" in cli("show", run["run_id"]).out
+    again = cli("rerun", run["run_id"], "--exclude", "coder", "--json", "-q").document
+    assert again["excluded"] == ["planner", "writer", "coder"]
+
+
 def test_run_shows_progress_beside_the_answer(cli: CommandLine, workflow: Path) -> None:
     outcome = cli("run", "--workflow", workflow)
     assert outcome.code == 0

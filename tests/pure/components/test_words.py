@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pages.components.words import ago, inert, plural, seconds, usd
+from pages.components.words import ago, inert, listed, plural, seconds, usd
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 
@@ -55,3 +55,17 @@ def test_hostile_text_keeps_its_letters_and_loses_its_power(hostile: str) -> Non
     assert shown.replace("\\", "") == hostile
     marks = set("*![]()<>:$`")
     assert all(shown[at - 1] == "\\" for at, character in enumerate(shown) if character in marks)
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ([], ""),
+        (["a"], "a"),
+        (["a", "b"], "a and b"),
+        (["a", "b", "c"], "a, b and c"),
+        (list("abcde"), "a, b and 3 more"),
+    ],
+)
+def test_names_are_listed_until_they_are_many(names: list[str], words: str) -> None:
+    assert listed(names) == words

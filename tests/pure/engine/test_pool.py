@@ -55,7 +55,7 @@ def test_the_seed_is_the_settings_unless_given() -> None:
 
 
 async def test_the_pool_of_an_earlier_run_is_opened_as_recorded() -> None:
-    info = open_pool("rehearsal", Settings()).info
+    info = open_pool("rehearsal", Settings()).without(("coder",)).info
     again = reopen_pool(info, Settings(), seed=2)
     assert (again.info, again.seed) == (info, 2)
 
@@ -65,6 +65,7 @@ def test_workers_can_be_left_out() -> None:
     left = pool.without(("a",))
     assert (list(left.workers), left.seed) == (["b"], 3)
     assert list(pool.workers) == ["a", "b"]
+    assert (pool.info.excluded, left.info.excluded) == ((), ("a",))
     with pytest.raises(BadInput, match="the pool scripted has no worker c; it has a, b"):
         pool.without(("c",))
     with pytest.raises(BadInput, match="no worker of the pool scripted is left"):

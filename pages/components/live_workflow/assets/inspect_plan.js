@@ -44,6 +44,8 @@ function planState(model, round) {
   if (round.source === "file") lines.push(el("p", {}, "This plan was given, not written by a Conductor."))
   if (round.source === "parent") lines.push(el("p", {}, "This plan comes from an earlier run."))
   if (round.edited_by) lines.push(el("p", {}, `✎ edited before this run (${visible(round.edited_by)})`))
+  const out = round.path.length ? [] : (model.run?.pool.excluded ?? [])
+  if (out.length) lines.push(el("p", {}, `⊘ left out of the pool: ${visible(out.join(", "))}`))
   for (const repair of round.repairs) lines.push(el("p", { class: "warn" }, `⚒ repaired: ${visible(repair)}`))
   for (const fault of round.warnings) lines.push(el("p", { class: "warn" }, `△ ${visible(fault.message)}`))
   if (round.status === "rejected") lines.push(el("p", { class: "bad" }, "✕ This plan could not be used."))
