@@ -1,54 +1,89 @@
-"""The body of a stream of events, held to UTF-8 and to a size while it is read."""
+"""The body of an answer, held to UTF-8 and to bounds while it is read: as text, or as server-sent events."""
 
 import codecs
-from collections.abc import AsyncIterator, Callable
+import io
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
+from contextlib import suppress
 
 import httpx2
 
 
-class StrictUtf8(httpx2.AsyncByteStream):
-    """A body that must be UTF-8 and must end within bounds; the client's own decoding would replace invalid bytes.
+class Body:
+    """A body that must be UTF-8 and must end within bounds. Read it once, by ``texts`` or by ``data``.
 
-    What comes before an invalid byte is passed on, also what comes in the same packet.
+    httpx2 can read both too, through eight layers of generators for a piece of a stream, and takes invalid bytes.
 
     Args:
+        parts: the bytes, as they come.
+        most_bytes: of the whole body.
+        most_held: characters of one event.
         too_large, invalid: make the error that is raised.
     """
 
     def __init__(
         self,
-        inner: httpx2.AsyncByteStream,
-        most_bytes: int,
+        parts: AsyncIterable[bytes],
         *,
+        most_bytes: int,
+        most_held: int,
         too_large: Callable[[], Exception],
         invalid: Callable[[], Exception],
     ) -> None:
-        self._inner = inner
+        self._parts = parts
         self._most_bytes = most_bytes
+        self._most_held = most_held
         self._too_large = too_large
         self._invalid = invalid
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        decoder = codecs.getincrementaldecoder("utf-8")("strict")
+    async def texts(self) -> AsyncGenerator[str]:
+        """The text, its lines ended by ``\\n``. What comes before an invalid byte is given before the error."""
+        utf8 = codecs.getincrementaldecoder("utf-8")()
+        lines = io.IncrementalNewlineDecoder(utf8, translate=True)
         allowed = self._most_bytes
-        async for part in self._inner:
+        async for part in self._parts:
             allowed -= len(part)
             if allowed < 0:
                 raise self._too_large()
-            held = len(decoder.getstate()[0])
+            held = len(utf8.getstate()[0])
             try:
-                decoder.decode(part)
+                yield lines.decode(part)
             except UnicodeDecodeError as error:
-                yield part[: max(0, error.start - held)]
+                yield lines.decode(part[: max(0, error.start - held)])
                 raise self._invalid() from None
-            yield part
+        with suppress(UnicodeDecodeError):  # half a character: the stream is cut
+            yield lines.decode(b"", final=True)
 
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+    async def data(self) -> AsyncGenerator[str]:
+        """The data of each server-sent event that has any; names, ids and comments are passed over.
+
+        Format: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
+        """
+        data: list[str] = []
+        line: list[str] = []
+        held = 0
+        async for text in self.texts():
+            first, *others = text.split("\n")
+            line.append(first)
+            held += len(first)
+            for other in others:
+                whole = "".join(line)
+                field, _, value = whole.partition(":")
+                if field == "data":
+                    data.append(value.removeprefix(" "))
+                elif whole:
+                    held -= len(whole)
+                else:
+                    if event := "\n".join(data):
+                        yield event
+                    data, held = [], 0
+                line = [other]
+                held += len(other)
+            if held > self._most_held:
+                raise self._too_large()
 
 
 def async_stream(response: httpx2.Response) -> httpx2.AsyncByteStream:
-    """The body of a response to an asynchronous client."""
+    """The bytes of a response to an asynchronous client."""
     if not isinstance(response.stream, httpx2.AsyncByteStream):
         raise TypeError("an asynchronous client gave a synchronous body")
     return response.stream

@@ -19,7 +19,7 @@ from conductor_core.conductors.grammar import PlanShape
 from conductor_core.conductors.prompt import full_prompt
 from conductor_core.conductors.server import Server, identify
 from conductor_core.errors import ConductorError, ConductorUnavailable, PromptOverflows
-from conductor_core.http_body import StrictUtf8, async_stream
+from conductor_core.http_body import Body, async_stream
 from conductor_core.masking import MaskedText
 from conductor_core.settings import Settings
 
@@ -165,8 +165,8 @@ class RemoteConductor:
         self, client: httpx2.AsyncClient, body: Mapping[str, Any]
     ) -> AsyncGenerator[PlanText | PlanFinished, None]:
         url = f"{self._base_url}/chat/completions"
-        async with client.sse(url, method="POST", json=dict(body), max_event_size=MAX_ANSWER_BYTES) as source:
-            response = source.response
+        headers = {"accept": "text/event-stream", "cache-control": "no-store"}
+        async with client.stream("POST", url, json=dict(body), headers=headers) as response:
             if response.status_code != 200:
                 raise await self._status_fault(response)
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -174,22 +174,25 @@ class RemoteConductor:
                 raise ConductorUnavailable(f"{self._where} sent {_plain(kind) or 'no content type'}, no event stream")
             if response.headers.get("content-encoding", "identity").lower() != "identity":
                 raise ConductorUnavailable(f"{self._where} compresses its stream though asked not to")
-            response.stream = StrictUtf8(
-                async_stream(response),
-                MAX_ANSWER_BYTES,
-                too_large=lambda: ConductorUnavailable(
-                    f"{self._where} sent over {MAX_ANSWER_BYTES:,} bytes, which no plan needs"
-                ),
-                invalid=lambda: ConductorUnavailable(f"{self._where} sent bytes that are not UTF-8: try again"),
-            )
-            response.encoding = "utf-8"
             completion = _Completion(self._where)
-            async for event in source:
-                if event.data == "[DONE]":
-                    break
-                if event.data and (text := completion.feed(event.data)):
-                    yield PlanText(text=text)
+            async with aclosing(self._body_of(response).data()) as events:
+                async for data in events:
+                    if data == "[DONE]":
+                        break
+                    if text := completion.feed(data):
+                        yield PlanText(text=text)
             yield completion.finished()
+
+    def _body_of(self, response: httpx2.Response) -> Body:
+        return Body(
+            async_stream(response),
+            most_bytes=MAX_ANSWER_BYTES,
+            most_held=MAX_ANSWER_BYTES,
+            too_large=lambda: ConductorUnavailable(
+                f"{self._where} sent over {MAX_ANSWER_BYTES:,} bytes, which no plan needs"
+            ),
+            invalid=lambda: ConductorUnavailable(f"{self._where} sent bytes that are not UTF-8: try again"),
+        )
 
     async def _status_fault(self, response: httpx2.Response) -> Exception:
         said = _said(await _beginning(response))

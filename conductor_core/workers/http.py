@@ -26,7 +26,7 @@ from conductor_core.errors import (
     WorkerRefused,
     WorkerStreamCut,
 )
-from conductor_core.http_body import StrictUtf8, async_stream
+from conductor_core.http_body import Body, async_stream
 from conductor_core.workers import faults
 from conductor_core.workers.masked import MaskedChunks
 from conductor_core.workers.transport import AiohttpTransport
@@ -41,6 +41,9 @@ _ERROR_BODY_BYTES = 64 * 1024
 _ERROR_BODY_S = 5.0
 _WIRE_BYTES_PER_OUTPUT_BYTE = 128
 """An event carries a few characters in some hundred bytes of JSON; a stream beyond this ratio is not an answer."""
+
+
+_ASKED_FOR = {"accept": "text/event-stream", "cache-control": "no-store"}
 
 
 class Reader(Protocol):
@@ -126,19 +129,15 @@ def _too_large(spec: WorkerSpec) -> WorkerOutputTooLarge:
 class Exchange:
     """One POST and the JSON objects of its answer. Made by ``exchange``; iterate it once."""
 
-    def __init__(self, spec: WorkerSpec, source: httpx2.EventSource) -> None:
+    def __init__(self, spec: WorkerSpec, response: httpx2.Response) -> None:
         self.complete = False
         """Set by the reader of the answer once it is whole: from then on the rest is waited for only briefly."""
+        self.response = response
         self._spec = spec
-        self._source = source
-
-    @property
-    def response(self) -> httpx2.Response:
-        return self._source.response
 
     async def complaint(self) -> faults.Said:
         """What the body of an error reply says, bounded in bytes and time; empty if nothing fit for a person."""
-        response = self._source.response
+        response = self.response
         if _encoding_of(response):
             return faults.Said()
         body = bytearray()
@@ -155,24 +154,16 @@ class Exchange:
 
     async def events(self) -> AsyncGenerator[dict[str, Any]]:
         """The answer's events, or the one JSON document of a server that does not stream. Raises: WorkerError."""
-        response = self._source.response
-        name = self._spec.name
-        if encoding := _encoding_of(response):
+        headers, name = self.response.headers, self._spec.name
+        if encoding := _encoding_of(self.response):
             raise WorkerRefused(
                 f"worker {name}: sent a compressed answer ({encoding}) though asked not to; turn compression off there"
             )
-        response.stream = StrictUtf8(
-            async_stream(response),
-            self._spec.max_output_bytes * _WIRE_BYTES_PER_OUTPUT_BYTE,
-            too_large=lambda: _too_large(self._spec),
-            invalid=lambda: WorkerFailed(f"worker {name}: sent bytes that are not UTF-8; try again"),
-        )
-        response.encoding = "utf-8"
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/event-stream":
-            async with aclosing(self._stream()) as events:
-                async for event in events:
-                    yield event
+            async with aclosing(self._body().data()) as source:
+                while (data := await self._next(source)) is not None:
+                    yield self._parse(data)
         elif kind == "application/json" or kind.endswith("+json"):
             yield self._parse(await self._whole_body())
         else:
@@ -181,33 +172,40 @@ class Exchange:
                 f"worker {name}: answered with {shown} instead of an event stream; check that base_url is an API's"
             )
 
-    async def _stream(self) -> AsyncGenerator[dict[str, Any]]:
-        source = self._source.__aiter__()
-        while True:
-            try:
-                if self.complete:
-                    async with asyncio.timeout(TAIL_S):
-                        event = await anext(source)
-                else:
-                    event = await anext(source)
-            except (StopAsyncIteration, TimeoutError):
-                return
-            except httpx2.SSEError:
-                raise _too_large(self._spec) from None
-            if event.data == "[DONE]":
-                await _drain(source)
-                return
-            if event.data:
-                yield self._parse(event.data)
+    async def _next(self, source: AsyncGenerator[str]) -> str | None:
+        """The next event's data; None at the end."""
+        try:
+            if self.complete:
+                async with asyncio.timeout(TAIL_S):
+                    data = await anext(source)
+            else:
+                data = await anext(source)
+        except (StopAsyncIteration, TimeoutError):
+            return None
+        if data == "[DONE]":
+            await _drain(source)
+            return None
+        return data
+
+    def _body(self) -> Body:
+        spec = self._spec
+        return Body(
+            async_stream(self.response),
+            most_bytes=spec.max_output_bytes * _WIRE_BYTES_PER_OUTPUT_BYTE,
+            most_held=event_bytes(spec),
+            too_large=lambda: _too_large(spec),
+            invalid=lambda: WorkerFailed(f"worker {spec.name}: sent bytes that are not UTF-8; try again"),
+        )
 
     async def _whole_body(self) -> str:
         parts: list[str] = []
         size = 0
-        async for text in self._source.response.aiter_text():
-            size += len(text)
-            if size > event_bytes(self._spec):
-                raise _too_large(self._spec)
-            parts.append(text)
+        async with aclosing(self._body().texts()) as texts:
+            async for text in texts:
+                size += len(text)
+                if size > event_bytes(self._spec):
+                    raise _too_large(self._spec)
+                parts.append(text)
         return "".join(parts)
 
     def _parse(self, text: str) -> dict[str, Any]:
@@ -220,7 +218,7 @@ class Exchange:
             raise WorkerFailed(f"worker {self._spec.name}: sent something that is not a JSON object; try again")
         error = parsed if parsed.get("object") == "error" else parsed.get("error")
         if error:
-            raise faults.from_error_object(self._spec, self._source.response.url, error)
+            raise faults.from_error_object(self._spec, self.response.url, error)
         return parsed
 
 
@@ -234,7 +232,7 @@ def _encoding_of(response: httpx2.Response) -> str:
     return "" if encoding == "identity" else faults.one_line(encoding, limit=40)
 
 
-async def _drain(source: AsyncIterator[httpx2.ServerSentEvent]) -> None:
+async def _drain(source: AsyncIterator[str]) -> None:
     try:
         async with asyncio.timeout(DRAIN_S):
             async for _ in source:
@@ -299,15 +297,10 @@ class HttpWorker:
             raise WorkerRefused(f"worker {self._spec.name}: its base_url is not a URL; correct it") from None
         answering = False
         try:
-            async with self._client.sse(
-                url,
-                method="POST",
-                json=dict(body),
-                headers=self._dialect.headers(key),
-                max_event_size=event_bytes(self._spec),
-            ) as source:
+            headers = {**_ASKED_FOR, **self._dialect.headers(key)}
+            async with self._client.stream("POST", url, json=dict(body), headers=headers) as response:
                 answering = True
-                yield Exchange(self._spec, source)
+                yield Exchange(self._spec, response)
         except httpx2.TransportError as error:
             raise faults.from_transport(self._spec, url, error, answering=answering) from error
 
