@@ -5,7 +5,7 @@ INTEROP := .venv-interop
 BIN := $(VENV)/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup run test check format clean
+.PHONY: setup run test fuzz check format clean
 
 setup: $(VENV)/.run
 
@@ -33,6 +33,12 @@ run: setup
 test: $(VENV)/.dev $(INTEROP)/.installed
 	$(BIN)/python -m tests.browser.find_chromium --install
 	$(BIN)/python -m pytest
+
+# Property tests with other cases each time, over and over for MINUTES. What fails is kept in .hypothesis and tried first.
+MINUTES ?= 10
+fuzz: $(VENV)/.dev
+	until=$$(($$(date +%s) + 60 * $(MINUTES))); while [ $$(date +%s) -lt $$until ]; do \
+		$(BIN)/python -m pytest -q -x -m hypothesis --hypothesis-profile=search --timeout=1800 $(TESTS) || exit 1; done
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -21,6 +21,7 @@ from conductor_core.conductors.server import Server, identify
 from conductor_core.errors import ConductorError, ConductorUnavailable, PromptOverflows
 from conductor_core.http_body import Body, async_stream
 from conductor_core.masking import MaskedText
+from conductor_core.reported import is_count
 from conductor_core.settings import Settings
 
 API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
@@ -248,11 +249,12 @@ class _Completion:
         if isinstance(usage, dict):
             self._usage = _usage(usage) or self._usage
         choices = event.get("choices")
-        choice = next((c for c in choices if isinstance(c, dict) and c.get("index", 0) == 0), None) if choices else None
+        listed = choices if isinstance(choices, list) else []
+        choice = next((each for each in listed if isinstance(each, dict) and each.get("index", 0) in (0, None)), None)
         if choice is None:
             return ""
         if (reason := choice.get("finish_reason")) is not None:
-            self._finish = _FINISH.get(str(reason), "other")
+            self._finish = _FINISH.get(reason, "other") if isinstance(reason, str) else "other"
         delta = choice.get("delta")
         text = delta.get("content") if isinstance(delta, dict) else None
         text = text if isinstance(text, str) else ""
@@ -272,10 +274,8 @@ def _key() -> str:
 
 
 def _usage(reported: Mapping[str, Any]) -> Usage | None:
-    counts = [reported.get("prompt_tokens"), reported.get("completion_tokens")]
-    if not all(isinstance(count, int) and count >= 0 for count in counts):
-        return None
-    return Usage(input_tokens=counts[0] or 0, output_tokens=counts[1] or 0)
+    given, made = reported.get("prompt_tokens"), reported.get("completion_tokens")
+    return Usage(input_tokens=given, output_tokens=made) if is_count(given) and is_count(made) else None
 
 
 async def _beginning(response: httpx2.Response) -> bytes:

@@ -55,11 +55,12 @@ async def identify(client: httpx2.AsyncClient, base_url: str) -> Server:
     root = re.sub(r"/v\d+$", "", base_url)
     models = await _json(client, f"{base_url}/models")
     listed = models.get("data") if isinstance(models, dict) else None
-    owners = [str(model.get("owned_by")) for model in listed or [] if isinstance(model, dict)]
+    models_there = [model for model in listed if isinstance(model, dict)] if isinstance(listed, list) else []
+    owners = [owner for model in models_there if isinstance(owner := model.get("owned_by"), str)]
     kind: Kind = next((_OWNERS[owner] for owner in owners if owner in _OWNERS), "other")
     if kind == "vllm":
         return Server(kind, _version(await _json(client, f"{root}/version")))
-    if kind == "other" and not owners:
+    if kind == "other" and not models_there:
         # A server without a model list says what it is by the addresses that only it has.
         if isinstance(props := await _json(client, f"{root}/props"), dict) and "default_generation_settings" in props:
             return Server("llama.cpp")
@@ -69,7 +70,8 @@ async def identify(client: httpx2.AsyncClient, base_url: str) -> Server:
 
 
 def _version(answer: Any) -> tuple[int, int] | None:
-    found = re.match(r"v?(\d+)\.(\d+)", str(answer.get("version", ""))) if isinstance(answer, dict) else None
+    version = answer.get("version") if isinstance(answer, dict) else None
+    found = re.match(r"v?([0-9]{1,4})\.([0-9]{1,4})(?![0-9])", version) if isinstance(version, str) else None
     return (int(found[1]), int(found[2])) if found else None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from conductor_core.chat import Finished, FinishReason, Message, ReasoningDelta, TextDelta, Usage, WorkerSpec
-from conductor_core.workers.openai import is_count
+from conductor_core.reported import is_count
 from conductor_core.workers.text import Pieces, whole_characters
 
 BASE_URL = "https://api.anthropic.com/v1"

@@ -97,7 +97,7 @@ def read_models(body: bytes) -> list[tuple[str, str]] | None:
         return None
     models: Sequence[Any] = [item for item in data if isinstance(item, dict)]
     return [
-        (item["id"], str(item.get("owned_by", "")))
+        (item["id"], owner if isinstance(owner := item.get("owned_by"), str) else "")
         for item in models
         if isinstance(item.get("id"), str) and _is_name(item["id"])
     ]

@@ -109,17 +109,16 @@ def _code_of(document: Any) -> str:
     return next((word for key in ("code", "type") if isinstance(word := found.get(key), str)), "")
 
 
-def _message_of(document: Any) -> str | None:
+def _message_of(document: Any, levels: int = 8) -> str | None:
     """The human part of the error objects in use: OpenAI, Anthropic, FastAPI, Ollama, llama.cpp."""
     if isinstance(document, str):
         return document
+    inside: list[Any] = []
     if isinstance(document, list):
-        return next((found for item in document[:3] if (found := _message_of(item))), None)
-    if isinstance(document, dict):
-        for key in ("error", "message", "detail", "msg", "error_description"):
-            if key in document and (found := _message_of(document[key])):
-                return found
-    return None
+        inside = document[:3]
+    elif isinstance(document, dict):
+        inside = [document.get(key) for key in ("error", "message", "detail", "msg", "error_description")]
+    return next((found for item in inside if levels and (found := _message_of(item, levels - 1))), None)
 
 
 def retry_after_s(headers: Mapping[str, str], now_s: float | None = None) -> float | None:

@@ -5,11 +5,11 @@ are read: thinking in ``reasoning_content`` or ``reasoning``, content as a list 
 ``delta`` should be (a server that does not stream), usage in every event, no ``[DONE]``, cost in ``usage.cost``.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 from conductor_core.chat import Finished, FinishReason, Message, ReasoningDelta, TextDelta, Usage, WorkerSpec
+from conductor_core.reported import is_count, usd
 from conductor_core.workers.text import Pieces, whole_characters
 
 BASE_URL = "https://api.openai.com/v1"
@@ -130,11 +130,5 @@ class ChatReader:
                 # Google leaves thinking out of completion_tokens and puts it into the total alone.
                 made = max(made, both - given)
             self._usage = Usage(input_tokens=given, output_tokens=made)
-        cost = usage.get("cost")
-        if isinstance(cost, int | float) and not isinstance(cost, bool) and math.isfinite(cost) and cost >= 0:
-            self._cost_usd = float(cost)
-
-
-def is_count(value: Any) -> TypeGuard[int]:
-    """Whether a provider's figure is a number of tokens; a bool, a fraction or a negative one is not."""
-    return type(value) is int and 0 <= value < 2**53
+        if (cost_usd := usd(usage.get("cost"))) is not None:
+            self._cost_usd = cost_usd

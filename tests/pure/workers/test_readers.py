@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from conductor_core.chat import ReasoningDelta, TextDelta, Usage, WorkerSpec
@@ -79,6 +79,8 @@ def test_any_chat_events_are_read_or_refused(events: list[dict[str, Any]]) -> No
 
 
 @given(st.lists(_message_events, max_size=5))
+@example([{"type": "message", "message": {}, "content": 1}])
+@example([{"type": "message", "content": True}])
 def test_any_message_events_are_read_or_refused(events: list[dict[str, Any]]) -> None:
     read_all(MessageReader(), events)
 
@@ -132,11 +134,13 @@ def test_thinking_that_is_in_the_total_alone_was_written_too(made: int, total: i
         {"prompt_tokens": True, "completion_tokens": 2},
         {"prompt_tokens": 5},
         {"prompt_tokens": 2**60, "completion_tokens": 2},
+        {"prompt_tokens": int("9" * 400), "completion_tokens": 2},
     ],
 )
 def test_senseless_usage_is_no_usage(usage: dict[str, Any]) -> None:
     reader = ChatReader()
-    reader.feed({"choices": [], "usage": usage | {"cost": float("nan")}})
+    for cost in (float("nan"), float("inf"), -1, True, "0.1", int("9" * 400), 1e300):
+        reader.feed({"choices": [], "usage": usage | {"cost": cost}})
     assert (reader.finished().usage, reader.finished().cost_usd) == (None, None)
 
 
