@@ -4,7 +4,7 @@ import re
 
 from conductor_core.workflow.literals import Node
 from conductor_core.workflow.model import AccessList
-from conductor_core.workflow.source import Notes, shorten
+from conductor_core.workflow.source import MAX_STEPS_READ, Notes, shorten
 
 _LARGEST = 10**9
 _ORDINAL = re.compile(r"(?:(?:model|agent|worker)[\s_#-]*)?(?P<number>-?[0-9]{1,9})", re.IGNORECASE)
@@ -109,6 +109,9 @@ def _access_word(node: Node, notes: Notes, step: int) -> AccessList | None:
 
 
 def _access_items(node: Node, notes: Notes, step: int) -> AccessList | None:
+    if len(node.items) > MAX_STEPS_READ:
+        _bad_access(node, notes, step)
+        return None
     indices: list[int] = []
     sees_all, readable = False, True
     for item in node.items:
@@ -134,12 +137,12 @@ def _inner_access(item: Node, notes: Notes, step: int) -> AccessList | None:
     """An entry of an access list that is no plain number."""
     if item.kind == "list":
         notes.repair(item.start, f"took out brackets inside the access list of step {step}")
-    quiet = Notes(notes.source)
-    found = read_access(item, quiet, step)
-    notes.faults += quiet.faults
+    noted = notes.repair_count()
+    found = read_access(item, notes, step)
     if item.kind == "list":
-        notes.adopt_repairs(quiet)
-    elif found is not None and found != "all":
+        return found
+    notes.forget_repairs(noted)
+    if found is not None and found != "all":
         shown = ", ".join(map(str, found)) or "nothing"
         notes.repair(item.start, f"read {shorten(repr(item.text))} as {shown} in the access list of step {step}")
     return found
@@ -175,5 +178,7 @@ def _bad_access(node: Node, notes: Notes, step: int) -> None:
 
 
 def _describe(node: Node, notes: Notes) -> str:
+    if notes.full:
+        return ""
     written = shorten(notes.source.text[node.start : min(node.end, node.start + 200)])
     return written or "nothing"

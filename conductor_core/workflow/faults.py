@@ -18,7 +18,7 @@ FAULTS: Mapping[str, str] = MappingProxyType(
         "not_text": "An entry of subtasks is not a string.",
         "bad_access": 'An entry of access_list is neither [], "all" nor a list of step indices.',
         "too_deep": "Brackets are nested deeper than a workflow ever needs.",
-        "too_large": "The text or a list is longer than this program reads.",
+        "too_large": "The text or a list is longer, or holds more, than this program reads.",
         "bad_json": "A workflow file is not valid JSON.",
         "not_a_workflow": "A workflow file's JSON has another shape than a workflow.",
         "unknown_key": "A workflow file has a key that means nothing here.",
@@ -35,6 +35,8 @@ FAULTS: Mapping[str, str] = MappingProxyType(
         "forward_reference": "A step reads the output of a later step.",
         "out_of_range": "A step reads a step that does not exist.",
         "negative_index": "A step reads a negative index.",
+        # What there is too much of to be told.
+        "more_faults": "There are more faults than those told: the last one says how many.",
     }
 )
 

@@ -13,7 +13,7 @@ from conductor_core.workflow.entries import read_access, read_agent, read_instru
 from conductor_core.workflow.literals import Node, NotLiteral, Reader, Reading
 from conductor_core.workflow.parsed import Parsed, RawStep
 from conductor_core.workflow.scan import CANONICAL
-from conductor_core.workflow.source import Notes, Source, shorten
+from conductor_core.workflow.source import MAX_STEPS_READ, Notes, Source, shorten
 
 _STEP_KEYS: tuple[Literal["instruction", "agent", "access_list"], ...] = ("instruction", "agent", "access_list")
 _ALIAS_OF = {"agent": "assigned_agent"}
@@ -46,6 +46,8 @@ def read_json(text: str) -> Parsed | None:
             f"This is not valid JSON: {error.reason}." if error.code == "bad_json" else f"Too much: {error.reason}."
         )
         notes.fault(error.code, sentence, error.offset)
+        if error.code == "too_large":
+            return notes.parsed(None, at=start)
         reading = reader.lenient(start)
     else:
         keys = {key.text for key in reading.node.items[::2]} if reading.node.kind == "object" else set()
@@ -56,11 +58,10 @@ def read_json(text: str) -> Parsed | None:
 
 def _read_root(reading: Reading, notes: Notes) -> Parsed:
     root = reading.node
-    at = notes.source.position(root.start)
     steps_node, task = None, None
     if root.kind != "object":
         notes.fault("not_a_workflow", 'A workflow file is an object {"task", "steps"}, not a list.', root.start)
-        return Parsed(steps=None, faults=tuple(notes.faults), repairs=notes.repairs(), at=at)
+        return notes.parsed(None, at=root.start)
     for key, value in _pairs(root, notes, None):
         if key.text == "steps":
             steps_node = value
@@ -72,15 +73,18 @@ def _read_root(reading: Reading, notes: Notes) -> Parsed:
             _unknown(key, _TOP_KEYS, notes, None)
     if steps_node is None or steps_node.kind != "list":
         notes.fault("not_a_workflow", 'The file has no "steps" list.', steps_node.start if steps_node else root.start)
-        return Parsed(steps=None, task=task, faults=tuple(notes.faults), repairs=notes.repairs(), at=at)
+        return notes.parsed(None, task=task, at=root.start)
     steps = read_steps(steps_node, notes, in_file=True)
-    return Parsed(steps=steps, task=task, faults=tuple(notes.faults), repairs=notes.repairs(), at=at)
+    return notes.parsed(steps, task=task, more_steps=len(steps_node.items) - len(steps), at=root.start)
 
 
-def read_steps(node: Node, notes: Notes, *, in_file: bool) -> tuple[RawStep, ...]:
-    """The steps in a list of objects. In a file an agent's string is always a name; elsewhere "2" is an ordinal."""
+def read_steps(node: Node, notes: Notes, *, in_file: bool, most: int = MAX_STEPS_READ) -> tuple[RawStep, ...]:
+    """The first ``most`` steps in a list of objects.
+
+    In a file an agent's string is always a name; elsewhere "2" is an ordinal.
+    """
     steps: list[RawStep] = []
-    for index, item in enumerate(node.items):
+    for index, item in enumerate(node.items[:most]):
         if item.kind == "object":
             steps.append(_read_step(item, notes, index, in_file=in_file))
         else:
@@ -123,13 +127,18 @@ def _pairs(node: Node, notes: Notes, step: int | None) -> Iterator[tuple[Node, N
     seen: set[str] = set()
     for key, value in zip(node.items[::2], node.items[1::2], strict=True):
         if key.text in seen:
-            notes.fault("duplicate_key", f"The key {key.text!r} is given twice.", key.start, step=step)
+            notes.fault(
+                "duplicate_key", f"The key {shorten(repr(key.text[:60]))} is given twice.", key.start, step=step
+            )
             continue
         seen.add(key.text)
         yield key, value
 
 
 def _unknown(key: Node, known: Sequence[str], notes: Notes, step: int | None) -> None:
+    if notes.full:
+        notes.more_faults += 1
+        return
     close = difflib.get_close_matches(key.text[:80], known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}."
     where = "the workflow" if step is None else f"step {step}"

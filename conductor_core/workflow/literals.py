@@ -6,17 +6,26 @@ unescaped apostrophes, raw line breaks, typographic quotes, bare words, missing 
 repair, and never reads past ``limit``, where the next list begins.
 """
 
+import json as json_module
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from conductor_core.workflow.escapes import decode, without_dangling_escape
-from conductor_core.workflow.source import Source, shorten
+from conductor_core.workflow.source import Source, shorten, without_halves
 
 MAX_DEPTH = 32
 MAX_ITEMS = 10_000
+MAX_PIECES = 65_000
+"""Values, brackets, commas and escapes that are read of one text, all readings of it together. It bounds the time: a
+plan has some hundreds, and what a workflow file's JSON holds in strings counts once a string."""
+
+_LENIENT_PIECES = 6
+"""What a piece counts for where it is read leniently, which looks ahead."""
+_JOINED_PIECES = 4
+TOO_MANY_PIECES = f"there are more than {MAX_PIECES:,} values, brackets, commas and escapes"
 
 _SPACE = re.compile(r"(?:[\s\ufeff]+|#[^\r\n]*|\\(?=[\r\n]))*")
 _LENIENT_SPACE = re.compile(r"(?:[\s\ufeff]+|#[^\r\n]*|//[^\r\n]*|\\(?=[\r\n]))*")
@@ -33,11 +42,17 @@ _VALUE_AHEAD = re.compile(
 )
 _LIST_AHEAD = re.compile(r"\s*\Z")
 _STRING_AHEAD = re.compile(r"\s*[rRbBuUfF]{0,2}['\"]")
+_NO_SPACE = frozenset("[](){},'\"0123456789-")
+_AFTER_LAST_STRING = frozenset(",])}:")
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
+_SPECIAL = {
+    quote: re.compile(f"[\\\\\r\n{re.escape(_CLOSERS.get(quote, quote))}]") for quote in ("'", '"', "`", *_CLOSERS)
+}
+"""By the quote that opens a string: what needs a look inside it."""
+_JSON_STRING = re.compile(r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"')
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """A literal and where it stands: ``text[start:end]``.
 
     Attributes:
@@ -73,27 +88,51 @@ class NotLiteral(Exception):
         self.reason = reason
 
 
+class Allowance:
+    """What may still be read of one text, in pieces, shared by all its readers.
+
+    Attributes:
+        spent_at: the offset at which nothing was left, None as long as there is.
+    """
+
+    def __init__(self, pieces: int = MAX_PIECES) -> None:
+        self._left = pieces
+        self.spent_at: int | None = None
+
+    def spend(self, pieces: int, offset: int) -> bool:
+        """Whether ``pieces`` more may be read at ``offset``."""
+        self._left -= pieces
+        if self._left < 0 and self.spent_at is None:
+            self.spent_at = offset
+        return self._left >= 0
+
+
 class Reader:
     """Reads literals of one text.
 
     Args:
         stops: ascending offsets at which a list assignment begins; lenient reading ends there, outside strings.
         json: strings are JSON strings (see ``escapes.decode``), else Python strings with LaTeX repaired.
+        allowance: shared with other readers of the text; by default a whole one.
 
     Attributes:
         work: characters passed over so far, looking ahead included: the measure of the time bound.
     """
 
-    def __init__(self, source: Source, *, stops: Sequence[int] = (), json: bool = False) -> None:
+    def __init__(
+        self, source: Source, *, stops: Sequence[int] = (), json: bool = False, allowance: Allowance | None = None
+    ) -> None:
         self.source = source
         self.text = source.text
         self.work = 0
+        self._allowance = allowance or Allowance()
         self._stops = stops
         self._json = json
         self._strict = True
         self._short_strings = False
         self._limit = len(self.text)
         self._at = 0
+        self._stop_ahead = -1
         self._repairs: list[tuple[int, str]] = []
         self._problem: tuple[str, int, str] | None = None
 
@@ -113,6 +152,7 @@ class Reader:
     def _read(self, start: int, limit: int, *, strict: bool) -> Reading:
         self._strict, self._limit, self._at = strict, limit, start
         self._repairs, self._problem = [], None
+        self._stop_ahead = -1
         try:
             node = self._value(0)
         finally:
@@ -122,6 +162,8 @@ class Reader:
     # -- places --
 
     def _skip(self) -> None:
+        if self._at < self._limit and self.text[self._at] in _NO_SPACE:
+            return
         space = _SPACE if self._strict or self._json else _LENIENT_SPACE
         match = space.match(self.text, self._at, self._limit)
         if match:
@@ -129,11 +171,13 @@ class Reader:
 
     def _ended(self) -> bool:
         """Whether nothing more can be read here: the limit, the next list, the end of a code block, or a problem."""
-        if self._problem is not None:
+        if self._problem is not None or self._at >= self._limit:
             return True
-        if self._at >= self._limit:
-            return True
-        return not self._strict and (self._at == self._next_stop(self._at) or self.text.startswith("```", self._at))
+        if self._strict:
+            return False
+        if self._at > self._stop_ahead:
+            self._stop_ahead = self._next_stop(self._at)
+        return self._at == self._stop_ahead or self.text.startswith("```", self._at)
 
     def _next_stop(self, offset: int) -> int:
         found = bisect_left(self._stops, offset)
@@ -151,6 +195,10 @@ class Reader:
         if self._problem is None:
             self._problem = (code, offset, sentence)
 
+    def _spend(self, pieces: int = 1) -> None:
+        if not self._allowance.spend(pieces if self._strict else _LENIENT_PIECES, self._at):
+            self._stop("too_large", self._at, TOO_MANY_PIECES)
+
     # -- values --
 
     def _value(self, depth: int) -> Node:
@@ -161,13 +209,14 @@ class Reader:
                 self._stop("too_deep", start, f"brackets are nested more than {MAX_DEPTH} deep")
                 return Node("list", start, start, closed=False)
             return self._object(depth) if char == "{" else self._list(depth)
+        if char in "+-0123456789":
+            number = _NUMBER.match(self.text, start, self._limit)
+            if number:
+                self._at = number.end()
+                return Node("number", start, self._at, text=number.group())
         quote = (_OPEN_QUOTE if self._strict else _LENIENT_OPEN_QUOTE).match(self.text, start, self._limit)
         if quote:
             return self._strings(quote)
-        number = _NUMBER.match(self.text, start, self._limit)
-        if number:
-            self._at = number.end()
-            return Node("number", start, self._at, text=number.group())
         keyword = _KEYWORD.match(self.text, start, self._limit)
         if keyword:
             self._at = keyword.end()
@@ -187,6 +236,7 @@ class Reader:
         items: list[Node] = []
         comma = True
         while True:
+            self._spend()
             self._skip()
             if self._ended():
                 return self._unclosed("list", start, items, depth)
@@ -218,6 +268,7 @@ class Reader:
         items: list[Node] = []
         comma = True
         while True:
+            self._spend()
             self._skip()
             if self._ended():
                 return self._unclosed("object", start, items, depth)
@@ -278,6 +329,7 @@ class Reader:
         following: re.Match[str] | None = quote
         while following:
             if parts:
+                self._spend(_JOINED_PIECES)
                 if self._strict and self._json:
                     raise NotLiteral(self._at, "two strings follow each other without a comma")
                 self._repairs.append((self._at, "joined two string literals with no comma between them"))
@@ -285,7 +337,7 @@ class Reader:
             parts.append(text)
             end = self._at
             following = None
-            if closed:
+            if closed and self._problem is None and self.text[self._at : self._at + 1] not in _AFTER_LAST_STRING:
                 self._skip()
                 if not self._strict and not self._ended() and self.text[self._at] == "+":
                     self._at += 1
@@ -299,6 +351,8 @@ class Reader:
     def _string(self, opening: re.Match[str]) -> tuple[str, bool]:
         """What one string literal stands for, and whether it is closed."""
         prefix, quote, start = opening["prefix"].lower(), opening["quote"], self._at
+        if self._strict and self._json and quote == '"' and (text := self._valid_json_string(start)) is not None:
+            return text, True
         self._at = opening.end()
         if self._strict and (set(prefix) & set("bf") or (self._json and (prefix or quote != '"'))):
             raise NotLiteral(start, "expected a plain string")
@@ -316,12 +370,20 @@ class Reader:
             self._repairs.append((start, f"read {'backticks' if quote == '`' else 'typographic quotes'} as quotes"))
         return text, closed
 
+    def _valid_json_string(self, start: int) -> str | None:
+        """A valid JSON string, read by the standard library: a file's results may be long."""
+        match = _JSON_STRING.match(self.text, start, self._limit)
+        if match is None:
+            return None
+        self._at = match.end()
+        return without_halves(json_module.loads(match.group())) if "\\" in match.group() else match.group()[1:-1]
+
     def _find_close(self, quote: str, opened: int) -> int:
         """The offset where the string's inside ends; ``_at`` then stands after the quote, or at the limit if none."""
         triple = len(quote) == 3
-        closers = _CLOSERS.get(quote, quote[0])
-        special = re.compile(f"[\\\\\r\n{re.escape(closers)}]")
+        special = _SPECIAL[quote[0]]
         noted: set[str] = set()
+        looked = False
         while True:
             match = special.search(self.text, self._at, self._limit)
             if match is None:
@@ -329,6 +391,12 @@ class Reader:
                 self._unclosed_string(opened)
                 return self._limit
             here, char = match.start(), match.group()
+            if looked:
+                self._spend()
+            if self._problem is not None:
+                self._at = here
+                return here
+            looked = True
             if char == "\\":
                 width = 3 if self.text.startswith("\r\n", here + 1) else 2
                 self._at = min(here + width, self._limit)

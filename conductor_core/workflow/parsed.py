@@ -46,13 +46,17 @@ class Parsed(Frozen):
     Attributes:
         steps: None when nothing could be read. With faults it holds what could be read, for display.
         task: only from a workflow file in JSON.
+        more_steps: steps after ``steps`` that were counted but not read.
+        more_faults: faults after ``faults`` that were counted but not kept.
         repairs: what was read otherwise than written, one sentence each, naming what and where.
         at: where the workflow begins, for faults about the whole.
     """
 
     steps: tuple[RawStep, ...] | None
     task: str | None = None
+    more_steps: NonNegativeInt = 0
     faults: tuple[Fault, ...] = ()
+    more_faults: NonNegativeInt = 0
     repairs: tuple[str, ...] = ()
     at: Position | None = None
 

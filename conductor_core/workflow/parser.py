@@ -2,17 +2,24 @@
 
 ``parse_completion`` reads what models really write around and inside the paper's three lists (arXiv 2512.04388,
 section 3). ``parse_workflow_file`` reads JSON or a text with the three lists. Neither evaluates anything, neither
-raises, both take time linear in the length of the text. What is wrong is in ``Parsed.faults`` with its place, what was
-read otherwise than written in ``Parsed.repairs``. The codes of all faults are in ``faults.FAULTS``.
+raises, both take time linear in the length of the text and never more than a fraction of a second: see
+``MAX_CHARACTERS``, ``MAX_COMPLETION_CHARACTERS`` and ``MAX_PIECES``. What is wrong is in ``Parsed.faults`` with its
+place, what was read otherwise than written in ``Parsed.repairs``. The codes of all faults are in ``faults.FAULTS``.
 """
 
 from conductor_core.workflow.entries import read_access, read_agent, read_instruction
 from conductor_core.workflow.json_form import read_json, read_steps
-from conductor_core.workflow.literals import Node
+from conductor_core.workflow.literals import TOO_MANY_PIECES, Node
 from conductor_core.workflow.model import Place
 from conductor_core.workflow.parsed import Parsed, PartialStep, Position, RawStep
 from conductor_core.workflow.scan import CANONICAL, Assignment, Attempt, Field, Scan, scan
-from conductor_core.workflow.source import MAX_CHARACTERS, Notes, Source
+from conductor_core.workflow.source import (
+    MAX_CHARACTERS,
+    MAX_COMPLETION_CHARACTERS,
+    MAX_STEPS_READ,
+    Notes,
+    Source,
+)
 
 __all__ = ["Parsed", "PartialStep", "Position", "RawStep", "parse_completion", "parse_workflow_file", "partial_steps"]
 
@@ -21,53 +28,47 @@ _LISTS: tuple[Field, ...] = ("agent", "instruction", "access_list")
 
 def parse_completion(text: str) -> Parsed:
     """The workflow that the Conductor's ``text`` ends in: of several attempts, the last whole one."""
-    if len(text) > MAX_CHARACTERS:
-        return _too_large(text)
+    if len(text) > MAX_COMPLETION_CHARACTERS:
+        return _too_large(text, MAX_COMPLETION_CHARACTERS)
     source = Source(text)
     notes = Notes(source)
     found = scan(source)
-    if not found.chosen:
+    steps: tuple[RawStep, ...] | None = None
+    if found.chosen:
+        _note_choice(found, notes)
+        steps = _read_chosen(found.chosen, notes)
+    elif found.spent_at is None:
         notes.fault(
             "no_workflow",
             "The text holds no workflow: model_id, subtasks and access_list lists were not found.",
             0,
         )
-        return Parsed(steps=None, faults=tuple(notes.faults), repairs=notes.repairs())
-    _note_choice(found, notes)
-    if found.chosen[0].field == "steps":
-        _note_reading(found.chosen, notes)
-        steps = read_steps(found.chosen[0].node, notes, in_file=False)
-    else:
-        steps = _read_lists(found.chosen, notes)
-    return Parsed(
-        steps=steps,
-        faults=tuple(notes.faults),
-        repairs=notes.repairs(),
-        at=source.position(found.chosen[0].start),
+    if found.spent_at is not None and not any(fault.code == "too_large" for fault in notes.faults):
+        notes.fault("too_large", f"Too much: {TOO_MANY_PIECES}.", found.spent_at)
+    return notes.parsed(
+        steps,
+        more_steps=max((len(each.node.items) for each in found.chosen), default=0) - len(steps or ()),
+        at=found.chosen[0].start if found.chosen else None,
     )
 
 
 def parse_workflow_file(text: str) -> Parsed:
     """The workflow in a file: JSON ``{"task", "steps": [...]}``, or any text with the three lists."""
     if len(text) > MAX_CHARACTERS:
-        return _too_large(text)
+        return _too_large(text, MAX_CHARACTERS)
     text = text.removeprefix("\ufeff")
     return read_json(text) or parse_completion(text)
 
 
-def partial_steps(text: str) -> tuple[PartialStep, ...]:
-    """The steps of a plan that is still being written, as far as they are there; for display only.
+def partial_steps(text: str, most: int = MAX_STEPS_READ) -> tuple[PartialStep, ...]:
+    """The steps of a plan that is still being written, as far as they are there, ``most`` at most; for display only.
 
     Cheap enough for every piece of a stream: one linear pass.
     """
-    source = Source(text[-MAX_CHARACTERS:])
+    source = Source(text[-MAX_COMPLETION_CHARACTERS:])
     notes = Notes(source)
     latest = scan(source).latest
-    if latest and latest[0].field == "steps":
-        node = latest[0].node
-        steps = read_steps(node, notes, in_file=False)
-    else:
-        steps = _zip(latest, notes)
+    steps = _steps(latest, notes, most) if latest else ()
     writing = _growing(latest, len(source.text))
     return tuple(
         PartialStep(
@@ -89,10 +90,23 @@ def _growing(attempt: Attempt, end: int) -> tuple[int, Place] | None:
     return len(attempt[-1].node.items) - 1, field
 
 
-def _too_large(text: str) -> Parsed:
+def _too_large(text: str, most: int) -> Parsed:
     notes = Notes(Source(""))
-    notes.fault("too_large", f"The text has {len(text)} characters; at most {MAX_CHARACTERS} are read.", 0)
-    return Parsed(steps=None, faults=tuple(notes.faults))
+    notes.fault("too_large", f"The text has {len(text):,} characters; at most {most:,} are read.", 0)
+    return notes.parsed(None)
+
+
+def _read_chosen(attempt: Attempt, notes: Notes) -> tuple[RawStep, ...]:
+    if attempt[0].field != "steps":
+        return _read_lists(attempt, notes)
+    _note_reading(attempt, notes)
+    return _steps(attempt, notes, MAX_STEPS_READ)
+
+
+def _steps(attempt: Attempt, notes: Notes, most: int) -> tuple[RawStep, ...]:
+    if attempt[0].field == "steps":
+        return read_steps(attempt[0].node, notes, in_file=False, most=most)
+    return _zip(attempt, notes, most)
 
 
 def _note_choice(found: Scan, notes: Notes) -> None:
@@ -139,7 +153,7 @@ def _note_end(found: Assignment, attempt: Attempt, notes: Notes) -> None:
 
 def _read_lists(attempt: Attempt, notes: Notes) -> tuple[RawStep, ...]:
     _note_reading(attempt, notes)
-    steps = _zip(attempt, notes)
+    steps = _steps(attempt, notes, MAX_STEPS_READ)
     lengths = {found.field: len(found.node.items) for found in attempt}
     cut = any(fault.code == "cut_off" for fault in notes.faults)
     missing = [field for field in _LISTS if field not in lengths]
@@ -154,9 +168,9 @@ def _read_lists(attempt: Attempt, notes: Notes) -> tuple[RawStep, ...]:
     return steps
 
 
-def _zip(attempt: Attempt, notes: Notes) -> tuple[RawStep, ...]:
-    """The steps as far as the lists go; what a shorter list lacks is None."""
-    nodes: dict[str, tuple[Node, ...]] = {found.field: found.node.items for found in attempt}
+def _zip(attempt: Attempt, notes: Notes, most: int) -> tuple[RawStep, ...]:
+    """The first ``most`` steps as far as the lists go; what a shorter list lacks is None."""
+    nodes: dict[str, tuple[Node, ...]] = {found.field: found.node.items[:most] for found in attempt}
     columns = [nodes.get(field, ()) for field in _LISTS]
     steps: list[RawStep] = []
     for index in range(max(map(len, columns), default=0)):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from conductor_core.workflow.literals import Node, NotLiteral, Reader, Reading
+from conductor_core.workflow.literals import Allowance, Node, NotLiteral, Reader, Reading
 from conductor_core.workflow.source import Source
 
 Field = Literal["agent", "instruction", "access_list", "steps"]
@@ -24,26 +24,29 @@ CANONICAL: dict[Field, str] = {
 }
 
 _HEAD = re.compile(
-    r"(?<!\w)(?P<decoration>[\"'`*“‘]{0,3})"
-    r"(?:(?P<agent>model[_ -]?ids?|models|agent[_ -]?ids?|agents|worker[_ -]?ids?)"
-    r"|(?P<instruction>sub[_ -]?tasks?|instructions)"
-    r"|(?P<access_list>access[_ -]?lists?|access)"
-    r"|(?P<steps>steps))"
+    # The first letter stands before the lookbehind: so the search skips to it, five times faster.
+    r"[mMaAwWsSiI](?<!\w.)"
+    r"(?i:(?P<agent>(?<=m)odel[_ -]?ids?|(?<=m)odels|(?<=a)gent[_ -]?ids?|(?<=a)gents|(?<=w)orker[_ -]?ids?)"
+    r"|(?P<instruction>(?<=s)ub[_ -]?tasks?|(?<=i)nstructions)"
+    r"|(?P<access_list>(?<=a)ccess[_ -]?lists?|(?<=a)ccess)"
+    r"|(?P<steps>(?<=s)teps))"
     r"[\"'`*”’]{0,3}"
     r"(?:\s*:\s*[A-Za-z][\w.]{0,20}(?:\[[\w\[\], .|]{0,60}\])?\s*=|\s*[=:])[*]{0,2}"
-    r"\s*(?:```\w{0,12}\s*|`)?(?(steps)(?=\[\s*[{\]])|(?=[\[(]))",
-    re.IGNORECASE,
+    r"\s*(?:```\w{0,12}\s*|`)?(?(steps)(?=\[\s*[{\]])|(?=[\[(]))"
 )
+_DECORATION = "\"'`*“‘"
 _REASONING_END = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
 _COMMENT_AFTER = re.compile(r"[ \t;,]*#[^\r\n]*")
 _NOT_PROSE = re.compile(r"#[^\r\n]*|//[^\r\n]*|```\w{0,12}")
 _PROSE = re.compile(r"[^\W_]{2}")
 _STRICT_WORK_PER_CHARACTER = 4
+_PIECES_OF_A_HEAD = 10
+_WORD_CHARACTER = re.compile(r"\w")
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One list under its name. ``start``: of the name; ``name``: as written."""
+    """One list under its name. ``start``: of the name and the quotes before it; ``name``: as written."""
 
     field: Field
     name: str
@@ -78,6 +81,7 @@ class Scan:
         latest: the attempt that stands last, whole or not.
         in_reasoning: ``chosen`` stands inside the reasoning, and nothing was written after it.
         work: characters passed over, the measure of the time bound.
+        spent_at: where reading stopped because there is too much to read, None if it did not.
     """
 
     chosen: Attempt
@@ -85,11 +89,13 @@ class Scan:
     latest: Attempt
     in_reasoning: bool
     work: int
+    spent_at: int | None
 
 
 def scan(source: Source) -> Scan:
     """Finds all attempts in ``source``. Takes time linear in its length."""
-    assignments, work = _assignments(source)
+    allowance = Allowance()
+    assignments, work = _assignments(source, allowance)
     ends = [match.start() for match in _REASONING_END.finditer(source.text)]
     spans = [(found.start, found.node.end) for found in assignments]
     ends = _outside(ends, spans)
@@ -99,30 +105,58 @@ def scan(source: Source) -> Scan:
     attempts = _whole_attempts(source, considered)
     best = _best_unfinished(considered)
     chosen = attempts[-1] if attempts else best
-    return Scan(chosen, bool(attempts), _latest(considered, chosen), in_reasoning, work)
+    return Scan(chosen, bool(attempts), _latest(considered, chosen), in_reasoning, work, allowance.spent_at)
 
 
-def _assignments(source: Source) -> tuple[list[Assignment], int]:
-    """All assignments in order, none inside another."""
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """A list's name and what leads to its bracket: ``text[start:end]``."""
+
+    field: Field
+    name: str
+    start: int
+    end: int
+
+
+def _heads(text: str, allowance: Allowance) -> list[_Head]:
+    """All heads in order, as far as the allowance reaches."""
+    heads: list[_Head] = []
+    for match in _HEAD.finditer(text):
+        if not allowance.spend(_PIECES_OF_A_HEAD, match.start()):
+            break
+        field: Field = next(name for name in CANONICAL if match[name])
+        start = match.start()
+        while match.start() - start < 3 and text[start - 1 : start] in _DECORATION and start:
+            start -= 1
+        if start < match.start() and _WORD_CHARACTER.match(text[start - 1 : start]):
+            start += 1
+        heads.append(_Head(field, text[match.start() : match.end(field)], start, match.end()))
+    return heads
+
+
+def _assignments(source: Source, allowance: Allowance) -> tuple[list[Assignment], int]:
+    """All assignments in order, none inside another, as far as the allowance reaches."""
     text = source.text
-    heads = list(_HEAD.finditer(text))
+    heads = _heads(text, allowance)
     reasoning_ends = [match.start() for match in _REASONING_END.finditer(text)]
-    line_starts = [head.start() for head in heads if _begins_line(text, head.start())]
+    line_starts = [head.start for head in heads if _begins_line(text, head.start)]
     barriers = sorted([*reasoning_ends, *line_starts])
-    reader = Reader(source, stops=[head.start() for head in heads])
-    json_reader = Reader(source, json=True)
+    reader = Reader(source, stops=[head.start for head in heads], allowance=allowance)
+    json_reader = Reader(source, json=True, allowance=allowance)
     found: list[Assignment] = []
     position = 0
     for head in heads:
-        if head.start() < position:
+        if head.start < position:
             continue
-        field: Field = next(name for name in CANONICAL if head[name])
-        if field == "steps":
-            reading = _read(json_reader, head.end(), _next(reasoning_ends, head.end(), len(text)))
+        if head.field == "steps":
+            reading = _read(json_reader, head.end, _next(reasoning_ends, head.end, len(text)))
         else:
-            reading = _read(reader, head.end(), _next(barriers, head.end(), len(text)), short=field != "instruction")
-        found.append(Assignment(field, head[field], head.start(), reading))
-        position = max(reading.node.end, head.end())
+            short = head.field != "instruction"
+            reading = _read(reader, head.end, _next(barriers, head.end, len(text)), short=short)
+        found.append(Assignment(head.field, head.name, head.start, reading))
+        if allowance.spent_at is not None:
+            break
+        position = max(reading.node.end, head.end)
         comment = _COMMENT_AFTER.match(text, position)
         position = comment.end() if comment else position
     return found, reader.work + json_reader.work

@@ -1,15 +1,21 @@
 """A text with its places, and the notes made while reading it."""
 
 import re
-from bisect import bisect_right
+from heapq import nsmallest
 
 from conductor_core.workflow.model import Fault, Place
-from conductor_core.workflow.parsed import Position
+from conductor_core.workflow.parsed import Parsed, Position, RawStep
 
 MAX_CHARACTERS = 2_000_000
-"""Longest text that is read. A workflow file may carry its steps' results; a completion is a hundred times shorter."""
+"""Longest workflow file that is read: JSON that may carry its steps' results."""
+MAX_COMPLETION_CHARACTERS = 500_000
+"""Longest text of lists that is read; a plan is a hundred times shorter."""
+MAX_STEPS_READ = 200
+"""Most steps that are read; no limit allows more than 32. Those beyond are counted."""
+MOST_NOTES = 100
+"""Faults and repairs that are told one by one; those beyond are counted."""
 
-_LINE_END = re.compile(r"\r\n|\r|\n")
+_BLOCK = 4096
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -23,29 +29,57 @@ class Source:
     def __init__(self, text: str) -> None:
         half = _SURROGATE.search(text)
         self.replaced_at = half.start() if half else None
-        self.text = _SURROGATE.sub("\ufffd", text) if half else text
-        self._line_starts = [0, *(match.end() for match in _LINE_END.finditer(self.text))]
+        self.text = without_halves(text) if half else text
+        self._blocks = [(0, 0)]
+        """For the beginning of each block: lines ended before it, and where its line begins."""
 
     def position(self, offset: int) -> Position:
         """Line and column, from 1, of the character at ``offset``; the end of the text is a place too."""
-        line = bisect_right(self._line_starts, offset)
-        return Position(line=line, column=offset - self._line_starts[line - 1] + 1)
+        block = offset // _BLOCK
+        while len(self._blocks) <= block:
+            end = len(self._blocks) * _BLOCK
+            self._blocks.append(self._line_at(end, end - _BLOCK))
+        lines, start = self._line_at(offset, block * _BLOCK)
+        return Position(line=lines + 1, column=offset - start + 1)
+
+    def _line_at(self, offset: int, begin: int) -> tuple[int, int]:
+        """Lines ended before ``offset`` and where its line begins; ``begin``: of the block that ``offset`` is in."""
+        text, (lines, start) = self.text, self._blocks[begin // _BLOCK]
+        lines += text.count("\n", begin, offset) + text.count("\r", begin, offset)
+        lines -= text.count("\r\n", begin, offset + 1)
+        carriage = text.rfind("\r", begin, offset)
+        if carriage == offset - 1 and text.startswith("\n", offset):
+            carriage = text.rfind("\r", begin, max(begin, carriage))
+        return lines, max(text.rfind("\n", begin, offset) + 1, carriage + 1, start)
 
 
 class Notes:
-    """Collects the faults and repairs of one reading."""
+    """Collects the faults and repairs of one reading: the first ``MOST_NOTES`` of each, and how many more there are.
+
+    Attributes:
+        more_faults: faults that were counted but not kept.
+    """
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.faults: list[Fault] = []
+        self.more_faults = 0
         self._repairs: list[tuple[int, str]] = []
         if source.replaced_at is not None:
             self.repair(source.replaced_at, "replaced half a character (a lone surrogate), which no text can hold")
+
+    @property
+    def full(self) -> bool:
+        """Whether a further fault is only counted: its message need not be made."""
+        return len(self.faults) >= MOST_NOTES
 
     def fault(
         self, code: str, message: str, offset: int, *, step: int | None = None, field: Place = "workflow"
     ) -> None:
         """Notes what is wrong at ``offset``, in one whole sentence."""
+        if self.full:
+            self.more_faults += 1
+            return
         at = self.source.position(offset)
         self.faults.append(Fault(code=code, message=message, step=step, field=field, line=at.line, column=at.column))
 
@@ -53,17 +87,48 @@ class Notes:
         """Notes what was read otherwise than written; ``sentence`` has no capital and no full stop."""
         self._repairs.append((offset, sentence))
 
-    def adopt_repairs(self, other: "Notes") -> None:
-        """Takes over the repairs that ``other`` collected from the same source."""
-        self._repairs += other._repairs
+    def repair_count(self) -> int:
+        """How many repairs were noted so far, for ``forget_repairs``."""
+        return len(self._repairs)
+
+    def forget_repairs(self, count: int) -> None:
+        """Keeps only the first ``count`` repairs."""
+        del self._repairs[count:]
 
     def repairs(self) -> tuple[str, ...]:
-        """One sentence each, beginning with line and column, in the order of the text."""
+        """One sentence each, beginning with line and column, in the order of the text; then how many more there are."""
+        different = set(self._repairs)
         sentences: list[str] = []
-        for offset, sentence in sorted(set(self._repairs)):
+        for offset, sentence in nsmallest(MOST_NOTES, different):
             at = self.source.position(offset)
             sentences.append(f"Line {at.line}, column {at.column}: {sentence}.")
+        if len(different) > MOST_NOTES:
+            sentences.append(f"And {len(different) - MOST_NOTES:,} more.")
         return tuple(sentences)
+
+    def parsed(
+        self,
+        steps: tuple[RawStep, ...] | None,
+        *,
+        task: str | None = None,
+        more_steps: int = 0,
+        at: int | None = None,
+    ) -> Parsed:
+        """The outcome of the reading, with all that was noted; ``at``: the offset at which the workflow begins."""
+        return Parsed(
+            steps=steps,
+            task=task,
+            more_steps=more_steps,
+            faults=tuple(self.faults),
+            more_faults=self.more_faults,
+            repairs=self.repairs(),
+            at=None if at is None else self.source.position(at),
+        )
+
+
+def without_halves(text: str) -> str:
+    """``text`` with U+FFFD in the place of each half character."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def shorten(text: str, limit: int = 40) -> str:

@@ -8,18 +8,24 @@ from collections.abc import Sequence
 
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Fault, Frozen, Place, Step, Workflow
 from conductor_core.workflow.parsed import Parsed, Position, RawStep
-from conductor_core.workflow.source import shorten
+from conductor_core.workflow.source import MOST_NOTES, shorten
 
 _MOST_NAMES = 12
-_MOST_STEPS_WARNED = 200
-"""Far more than any limit allows: a longer plan has a fault anyway, and who reads whom is quadratic."""
+_MOST_STEPS_WARNED = 40
+"""More than any limit allows: a longer plan has a fault anyway, and who reads whom is quadratic."""
 
 
 class Checked(Frozen):
-    """The outcome. ``workflow`` is None if and only if there are faults."""
+    """The outcome. ``workflow`` is None if and only if there are faults.
+
+    Attributes:
+        faults: the first ``MOST_NOTES``; if there are more, a last one of the code ``more_faults`` says how many.
+        fault_count: how many there are in all.
+    """
 
     workflow: Workflow | None
     faults: tuple[Fault, ...] = ()
+    fault_count: int = 0
     warnings: tuple[Fault, ...] = ()
 
 
@@ -46,16 +52,21 @@ def validate(
     check = _Check(steps, agents, allow_recursion)
     if parsed.is_stop and not stop_allowed:
         check.fault("empty_workflow", "The workflow has no steps.", None, "workflow", parsed.at)
-    if len(steps) > max_steps:
-        message = f"The workflow has {len(steps)} steps; at most {max_steps} are allowed."
-        check.fault("too_many_steps", message, max_steps, "workflow", steps[max_steps].position("workflow"))
+    count = len(steps) + parsed.more_steps
+    if count > max_steps or parsed.more_steps:
+        first = min(max_steps, len(steps) - 1)
+        message = f"The workflow has {count} steps; at most {min(max_steps, len(steps))} are allowed."
+        check.fault("too_many_steps", message, first, "workflow", steps[first].position("workflow"))
     names = [check.step(index) for index in range(len(steps))]
     faults = (*parsed.faults, *check.faults)
+    fault_count = len(faults) + parsed.more_faults + check.more_faults
+    if fault_count > MOST_NOTES:
+        faults = (*faults[:MOST_NOTES], _more(fault_count - MOST_NOTES))
     if parsed.steps is None and not faults:
         raise ValueError("nothing was read, and no fault says why")
     warnings = tuple(_warnings(steps, names))
     if faults:
-        return Checked(workflow=None, faults=faults, warnings=warnings)
+        return Checked(workflow=None, faults=faults, fault_count=fault_count, warnings=warnings)
     return Checked(workflow=_workflow(steps, names), warnings=warnings)
 
 
@@ -77,11 +88,20 @@ class _Check:
 
     def __init__(self, steps: Sequence[RawStep], agents: Sequence[str | None], allow_recursion: bool) -> None:
         self.faults: list[Fault] = []
+        self.more_faults = 0
         self._steps = steps
         self._agents = agents
         self._allow_recursion = allow_recursion
 
+    @property
+    def full(self) -> bool:
+        """Whether a further fault is only counted: its message need not be made."""
+        return len(self.faults) >= MOST_NOTES
+
     def fault(self, code: str, message: str, step: int | None, field: Place, at: Position | None) -> None:
+        if self.full:
+            self.more_faults += 1
+            return
         self.faults.append(_fault(code, message, step, field, at))
 
     def step(self, index: int) -> str | None:
@@ -103,7 +123,8 @@ class _Check:
             return self._agents[agent]
         elif agent == len(self._agents) and self._allow_recursion:
             return CONDUCTOR_AGENT
-        message = f"Step {index}: the pool has no agent {shorten(str(agent), 80)}{self._hint(agent)}"
+        hint = "" if self.full else self._hint(agent)
+        message = f"Step {index}: the pool has no agent {shorten(str(agent), 80)}{hint}"
         self.fault("unknown_agent", message, index, "agent", self._steps[index].agent_at)
         return None
 
@@ -138,6 +159,10 @@ class _Check:
         self.fault(code, f"Step {index} reads step {read}: {why}.", index, "access_list", place)
 
 
+def _more(count: int) -> Fault:
+    return _fault("more_faults", f"And {count:,} more.", None, "workflow", None)
+
+
 def _earlier(index: int) -> str:
     """Which steps step ``index`` may read."""
     if index == 0:
@@ -152,8 +177,9 @@ def _warnings(steps: Sequence[RawStep], names: Sequence[str | None]) -> list[Fau
         return found
     reads = [_reads(raw, index) for index, raw in enumerate(steps)]
     last = len(steps) - 1
+    read = frozenset[int]().union(*reads)
     for index, raw in enumerate(steps[:last]):
-        if not any(index in later for later in reads[index + 1 :]):
+        if index not in read:
             message = f"Nobody reads the output of step {index}, and it is not the answer."
             found.append(_fault("unread_output", message, index, "workflow", raw.position("workflow")))
     if not reads[last]:
