@@ -59,6 +59,12 @@ class Settings(BaseSettings):
     max_depth: int = Field(1, ge=0, le=8, description="Recursive rounds below the first; the paper uses one.")
     plan_attempts: int = Field(2, ge=1, le=5, description="Times a Conductor is asked before its plan is rejected.")
     plan_max_tokens: int = Field(1024, ge=16, description="Longest completion of a Conductor; 1024 in the paper.")
+    plan_max_bytes: int = Field(
+        65_536,
+        ge=1024,
+        le=500_000,  # what the parser reads of a text of lists
+        description="Longest answer of a Conductor in bytes of UTF-8; many times what a plan of 32 steps takes.",
+    )
     constrained: bool = Field(True, description="Grammar-constrained decoding: lists that parse by construction.")
 
     step_attempts: int = Field(3, ge=1, le=10, description="Calls made for one step before it fails.")

@@ -109,8 +109,8 @@ def check(
         print("\n".join(report.check_lines(parsed, checked)))
     if not checked.faults:
         return 0
-    count = len(checked.faults)
-    line = f"{one_line(str(file))} has {count} fault{'s' if count > 1 else ''} and cannot be run"
+    count = checked.fault_count
+    line = f"{one_line(str(file))} has {count:,} fault{'s' if count > 1 else ''} and cannot be run"
     print(f"error: {line}", file=sys.stderr)
     return 2
 

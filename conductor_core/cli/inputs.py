@@ -110,9 +110,9 @@ def valid_workflow(subject: Parsed | Workflow, agents: Sequence[str], limits: Li
     """Raises: WorkflowInvalid, whose line is ``what``, then the first fault and its place."""
     checked = check(subject, agents, limits)
     if checked.workflow is None:
-        first, *more = checked.faults
-        rest = f" ({len(more)} more fault{'s' if len(more) > 1 else ''})" if more else ""
-        raise WorkflowInvalid(f"{what}{fault_line(first)}{rest}", checked.faults)
+        more = checked.fault_count - 1
+        rest = f" ({more:,} more fault{'s' if more > 1 else ''})" if more else ""
+        raise WorkflowInvalid(f"{what}{fault_line(checked.faults[0])}{rest}", checked.faults)
     return checked.workflow
 
 

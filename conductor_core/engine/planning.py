@@ -1,5 +1,6 @@
 """The plan of a round: asked of the Conductor, or given and checked."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 
@@ -15,11 +16,16 @@ from conductor_core.workers.text import whole_characters
 from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.parser import parse_completion
+from conductor_core.workflow.source import Notes, Source
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked, validate
 
 PLANS_ARE_FREE = Price(input=0, output=0)
 """No price of a Conductor is known: a plan counts against the token budget alone, also where its server asks money."""
+_READ_AT_ONCE = 4096
+"""Characters up to which a plan is read on the engine's loop: a few milliseconds at worst, and no thread's switch."""
+_MOST_TOLD = 10
+"""Faults that a Conductor is told before it is asked again: more would crowd the task out of its prompt."""
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +40,7 @@ def check_given(workflow: Workflow, agents: tuple[str, ...], *, max_steps: int, 
     """
     checked = validate(workflow, agents, max_steps=max_steps, allow_recursion=allow_recursion, allow_stop=False)
     if checked.faults:
-        raise WorkflowInvalid(_sentence("the workflow cannot be run", checked.faults), checked.faults)
+        raise WorkflowInvalid(_sentence("the workflow cannot be run", checked), checked.faults)
     return checked
 
 
@@ -57,18 +63,17 @@ async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan
         parent=parent,
         seed=state.request.seed,
     )
-    faults: tuple[Fault, ...] = ()
+    checked = Checked(workflow=None)
     for attempt in range(1, attempts + 1):
         state.budget.check()
         checked = await _Writing(state, conductor, request, round_path, attempt).run()
         if checked.workflow is not None:
             return checked.workflow
-        faults = checked.faults
-        request = request.model_copy(update={"rejected": tuple(fault.message for fault in faults)})
+        request = request.model_copy(update={"rejected": _told(checked)})
     times = "once" if attempts == 1 else f"{attempts} times"
     raise PlanRejected(
-        _sentence(f"{conductor.info.name} was asked {times} and wrote no usable workflow", faults),
-        faults,
+        _sentence(f"{conductor.info.name} was asked {times} and wrote no usable workflow", checked),
+        checked.faults,
     )
 
 
@@ -122,6 +127,8 @@ class _Writing:
         self._agents = agents_by_ordinal(conductor.info, request.agents)
         self._text: list[str] = []
         self._output_characters = 0
+        self._room = state.settings.plan_max_bytes
+        self._overlong = False
         self._started_ms = 0.0
         self._first_token_ms: float | None = None
         self._deltas = DeltaBuffer(state.recorder, state.settings.delta_interval_ms, self._delta_events)
@@ -130,7 +137,20 @@ class _Writing:
         """Raises: ConductorError, LimitReached, StoreError."""
         usage = await self._stream()
         raw = "".join(self._text)
-        parsed = parse_completion(raw)
+        if len(raw) <= _READ_AT_ONCE:
+            parsed, checked = self._read(raw)
+        else:
+            try:
+                parsed, checked = await asyncio.to_thread(self._read, raw)
+            except asyncio.CancelledError:
+                self._recorder.defer(self._deltas.take())
+                raise
+        self._state.budget.settle(self._round)
+        await self._record(raw, parsed, checked, usage)
+        return checked
+
+    def _read(self, raw: str) -> tuple[Parsed, Checked]:
+        parsed = self._broken_off(raw) if self._overlong else parse_completion(raw)
         checked = validate(
             parsed,
             self._agents,
@@ -138,8 +158,17 @@ class _Writing:
             allow_recursion=self._request.allow_recursion,
             allow_stop=self._request.parent is not None,
         )
-        await self._record(raw, parsed, checked, usage)
-        return checked
+        return parsed, checked
+
+    def _broken_off(self, raw: str) -> Parsed:
+        notes = Notes(Source(raw))
+        most = self._state.settings.plan_max_bytes
+        notes.fault(
+            "too_large",
+            f"The completion is longer than {most:,} bytes, which no plan needs, and was broken off there.",
+            len(raw),
+        )
+        return notes.parsed(None)
 
     async def _record(self, raw: str, parsed: Parsed, checked: Checked, usage: Usage) -> None:
         streamed = self._deltas.take()
@@ -196,11 +225,14 @@ class _Writing:
             async with closing(self._conductor.write(self._request)) as stream:
                 async for item in stream:
                     if isinstance(item, PlanFinished):
-                        budget.settle(self._round)
                         ended = True
+                        call.input_tokens, call.output_tokens = item.usage.input_tokens, item.usage.output_tokens
                         return item.usage
                     self._receive(whole_characters(item.text))
                     call.output_tokens = tokens_of(self._output_characters)
+                    if self._overlong:
+                        ended = True
+                        return call.usage
                     budget.check()
         except ConductorError:
             if not self._output_characters:
@@ -218,6 +250,12 @@ class _Writing:
         raise ConductorError(f"the completion of conductor {name} was cut: its stream ended without being finished")
 
     def _receive(self, text: str) -> None:
+        """Takes ``text`` as far as there is room for it."""
+        encoded = text.encode()
+        if len(encoded) > self._room:
+            self._overlong = True
+            text = encoded[: self._room].decode(errors="ignore")
+        self._room -= len(encoded)
         if self._first_token_ms is None and text:
             self._first_token_ms = self._recorder.now_ms() - self._started_ms
         self._text.append(text)
@@ -231,6 +269,13 @@ class _Writing:
         ]
 
 
-def _sentence(beginning: str, faults: tuple[Fault, ...]) -> str:
-    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    return f"{beginning}: {faults[0].message}{more}"
+def _sentence(beginning: str, checked: Checked) -> str:
+    more = f" (and {checked.fault_count - 1:,} more)" if checked.fault_count > 1 else ""
+    return f"{beginning}: {checked.faults[0].message}{more}"
+
+
+def _told(checked: Checked) -> tuple[str, ...]:
+    """What was wrong with a plan, for the Conductor that is to write a better one."""
+    more = checked.fault_count - _MOST_TOLD
+    messages = tuple(fault.message for fault in checked.faults[:_MOST_TOLD])
+    return (*messages, f"And {more:,} more.") if more > 0 else messages

@@ -155,7 +155,7 @@ def _read_lists(attempt: Attempt, notes: Notes) -> tuple[RawStep, ...]:
     _note_reading(attempt, notes)
     steps = _steps(attempt, notes, MAX_STEPS_READ)
     lengths = {found.field: len(found.node.items) for found in attempt}
-    cut = any(fault.code == "cut_off" for fault in notes.faults)
+    cut = any(fault.code in ("cut_off", "too_large") for fault in notes.faults)
     missing = [field for field in _LISTS if field not in lengths]
     if missing and not cut:
         names = " and ".join(CANONICAL[field] for field in missing)
