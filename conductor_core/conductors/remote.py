@@ -29,7 +29,7 @@ CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 120.0
 """Between two pieces; the first may take long on a processor."""
 MAX_ANSWER_BYTES = 32_000_000
-"""A plan of a few thousand characters, each in an event of its own, is far smaller."""
+"""Of a whole stream with its events' own text; what the plan itself may take is ``plan_max_bytes``."""
 _QUOTED_CHARACTERS = 200
 _FINISH: dict[str, FinishReason] = {
     "stop": "stop",
@@ -57,6 +57,8 @@ class RemoteConductor:
         self._base_url = base_url
         self._model = model
         self._max_tokens = settings.plan_max_tokens
+        # One event may hold the whole answer, each character of it escaped.
+        self._most_event_bytes = 6 * settings.plan_max_bytes + 65_536
         self._constrained = settings.constrained
         self._reports_usage = True
         self._client: httpx2.AsyncClient | None = None
@@ -188,9 +190,10 @@ class RemoteConductor:
         return Body(
             async_stream(response),
             most_bytes=MAX_ANSWER_BYTES,
-            most_held=MAX_ANSWER_BYTES,
+            most_held=self._most_event_bytes,
             too_large=lambda: ConductorUnavailable(
-                f"{self._where} sent over {MAX_ANSWER_BYTES:,} bytes, which no plan needs"
+                f"{self._where} sent over {MAX_ANSWER_BYTES:,} bytes, or {self._most_event_bytes:,} in one event, "
+                "which no plan needs"
             ),
             invalid=lambda: ConductorUnavailable(f"{self._where} sent bytes that are not UTF-8: try again"),
         )

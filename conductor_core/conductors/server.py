@@ -5,6 +5,8 @@ Sources for the parameters: vLLM's documentation of structured outputs (``guided
 ``response_format``, which Ollama and LM Studio understand as well.
 """
 
+import asyncio
+import json
 import re
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -22,6 +24,7 @@ _OWNERS: dict[str, Kind] = {
     "library": "ollama",
 }
 PROBE_TIMEOUT_S = 3.0
+PROBE_MOST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,14 @@ def _version(answer: Any) -> tuple[int, int] | None:
 
 
 async def _json(client: httpx2.AsyncClient, url: str) -> Any:
-    """The JSON document at ``url``, None if there is none."""
+    """The JSON document at ``url``, None if there is none or it is no such document's size."""
+    body = bytearray()
     try:
-        response = await client.get(url, timeout=PROBE_TIMEOUT_S)
-        return response.json() if response.status_code == 200 else None
-    except (ValueError, RecursionError, httpx2.ReadTimeout, httpx2.DecodingError):
+        async with asyncio.timeout(PROBE_TIMEOUT_S), client.stream("GET", url, timeout=PROBE_TIMEOUT_S) as response:
+            async for part in response.aiter_bytes():
+                body += part
+                if len(body) > PROBE_MOST_BYTES:
+                    return None
+            return json.loads(body) if response.status_code == 200 else None
+    except (ValueError, RecursionError, TimeoutError, httpx2.ReadTimeout, httpx2.DecodingError):
         return None

@@ -1,14 +1,22 @@
 """How a round gets its plan: asked of the Conductor, with its attempts on the record, or given."""
 
+import asyncio
 import logging
+import threading
+from contextlib import suppress
 
 import pytest
 
+from conductor_core.engine import planning
 from conductor_core.errors import BadInput, ConductorUnavailable, WorkflowInvalid
 from conductor_core.events import Limits, PlanCompleted, PlanDelta, PlanEdited, PlanRejected, PlanStarted, RunCreated
+from conductor_core.trace import fold
 from conductor_core.workflow.model import CONDUCTOR_AGENT
+from conductor_core.workflow.parsed import Parsed
+from conductor_core.workflow.parser import parse_completion
 from tests.support.fakes import (
     MemorySink,
+    Reply,
     ScriptedConductor,
     ScriptedWorker,
     lists_of,
@@ -203,3 +211,69 @@ async def test_excluded_workers_are_offered_to_no_one() -> None:
     assert [spec.name for spec in conductor.requests[0].agents] == ["b"]
     assert [spec.name for spec in trace.pool.workers] == ["b"]
     assert trace.steps[0].agent == "b"
+
+
+async def test_a_plan_may_be_as_long_as_the_setting_and_no_longer() -> None:
+    prose = "é" * ((2048 - len(LISTS.encode())) // 2)
+    fits = prose + " " * (2048 - len((prose + LISTS).encode())) + LISTS
+    assert len(fits.encode()) == 2048
+    settings = quick_settings(plan_max_bytes=2048)
+    trace, _ = await run(ScriptedWorker("a"), conductor=ScriptedConductor(fits), settings=settings)
+    assert (trace.status, trace.root.raw) == ("completed", fits)
+
+    conductor = ScriptedConductor("é" + fits, LISTS)
+    trace, sink = await run(ScriptedWorker("a"), conductor=conductor, settings=settings)
+    assert trace.status == "completed"
+    assert conductor.closed == 1
+    (rejected,) = trace.root.rejected
+    assert rejected.raw == ("é" + fits).encode()[:2048].decode()
+    assert [(fault.code, fault.line) for fault in rejected.faults] == [("too_large", rejected.raw.count("\n") + 1)]
+    assert conductor.requests[1].rejected == (rejected.faults[0].message,)
+    assert "longer than 2,048 bytes" in rejected.faults[0].message
+    (event,) = (event for event in sink.events if isinstance(event, PlanRejected))
+    assert (event.usage.estimated, event.usage.output_tokens) == (True, -(-len(rejected.raw) // 4))
+    deltas = [event.text for event in sink.events if isinstance(event, PlanDelta)]
+    assert "".join(deltas) == rejected.raw + LISTS
+
+
+async def test_a_conductor_is_told_the_first_faults_and_how_many_more() -> None:
+    bad = "model_id = [{}]\nsubtasks = [{}]\naccess_list = [{}]".format(
+        *(", ".join([x] * 30) for x in ("9", "''", "[]"))
+    )
+    conductor = ScriptedConductor(bad, LISTS)
+    trace, _ = await run(ScriptedWorker("a"), conductor=conductor)
+    told = conductor.requests[1].rejected
+    assert len(told) == 11
+    assert told[-1] == "And 51 more."
+    assert len(trace.root.rejected[0].faults) == 61
+
+
+@pytest.mark.parametrize("length", [100, 50_000])
+async def test_a_run_cancelled_while_its_plan_is_read_keeps_what_was_written(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = " " * length + LISTS
+    reading = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    let_go = threading.Event()
+
+    def slow(raw: str) -> Parsed:
+        loop.call_soon_threadsafe(reading.set)
+        if threading.current_thread() is not threading.main_thread():
+            let_go.wait(10)
+        return parse_completion(raw)
+
+    monkeypatch.setattr(planning, "parse_completion", slow)
+    sink = MemorySink()
+    going = asyncio.create_task(
+        run(ScriptedWorker("a").then(Reply(hang=True)), conductor=ScriptedConductor(text), sink=sink)
+    )
+    await reading.wait()
+    going.cancel("page")
+    with suppress(asyncio.CancelledError):
+        await going
+    let_go.set()
+    trace = fold(sink.events)
+    assert trace.status == "cancelled"
+    assert "".join(event.text for event in sink.events if isinstance(event, PlanDelta)) == text
+    assert trace.usage.output_tokens >= len(text) // 4

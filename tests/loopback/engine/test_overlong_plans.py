@@ -1,0 +1,136 @@
+"""A Conductor's server that sends 1.9 MB of commas: its run ends with one clear error, and no other run waits."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from conductor_core.chat import WorkerSpec
+from conductor_core.conductors import open_conductor
+from conductor_core.engine.pool import reopen_pool
+from conductor_core.engine.request import RunRequest
+from conductor_core.engine.runner import Engine
+from conductor_core.events import PoolInfo
+from conductor_core.settings import Settings
+from conductor_core.trace import RunTrace
+from storage import Store, open_store
+from tests.support.fakes import lists_of, workflow_of
+from tests.support.provider import Answer, Call, Hang, Reply, ScriptedProvider, delta, deterministic_answer, sse
+
+PLAN = workflow_of(("a", "plan {question}", ()), ("b", "solve", (0,)))
+COMMAS = "model_id = [" + "," * 1_900_000
+MUCH_CPU_S = 1.0
+"""Without a bound, reading such a plan takes ten seconds of the processor."""
+
+
+def reply(call: Call) -> Answer | Reply:
+    match call.model:
+        case "planner":
+            return Answer(lists_of(PLAN, ("a", "b")), pieces=20, pause_s=0.02)
+        case "commas":
+            return Answer(COMMAS, pieces=2000)
+        case "at once":
+            return Answer(COMMAS, pieces=1)
+        case "singly":
+            return Reply([sse(delta("model_id = [")), *([sse(*[delta(",")] * 1000)] * 100), sse(delta(finish="stop"))])
+        case "endless":
+            return Reply([sse(*[delta(COMMAS[at : at + 5000]) for at in range(0, 100_000, 5000)]), Hang()])
+        case "much":
+            return Answer("model_id = [" + "," * 60_000)
+    return deterministic_answer(call)
+
+
+@pytest.fixture
+def provider() -> Iterator[ScriptedProvider]:
+    with ScriptedProvider() as provider:
+        yield provider.always(reply)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def folder_bytes(tmp_path: Path) -> Callable[[], int]:
+    """What the database and its files take on disk."""
+    return lambda: sum(file.stat().st_size for file in tmp_path.rglob("runs.sqlite3*") if file.is_file())
+
+
+@asynccontextmanager
+async def watched_loop() -> AsyncIterator[list[float]]:
+    """What the loop's thread spent of the processor between one beat and the next, in seconds."""
+    spent: list[float] = []
+
+    async def beat() -> None:
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0.005)
+            now = time.thread_time()
+            spent.append(now - before)
+            before = now
+
+    beating = asyncio.create_task(beat())
+    try:
+        yield spent
+    finally:
+        beating.cancel()
+
+
+async def carry_out(store: Store, provider: ScriptedProvider, *models: str) -> list[RunTrace]:
+    """One run for each Conductor, all at once."""
+    settings = Settings(retry_initial_s=0)
+    workers = tuple(
+        WorkerSpec(name=name, provider="openai", model=name, base_url=provider.url, max_concurrency=8) for name in "ab"
+    )
+    pool = reopen_pool(PoolInfo(name="loopback", workers=workers), settings)
+    conductors = [open_conductor(f"{provider.url}#{model}", settings) for model in models]
+    engine = Engine(store.log, settings)
+    try:
+        runs = [engine.run(RunRequest(task="the task"), conductor, pool) for conductor in conductors]
+        return await asyncio.gather(*runs)
+    finally:
+        for conductor in conductors:
+            await conductor.aclose()
+        await pool.aclose()
+
+
+@pytest.mark.parametrize(
+    ("model", "told", "attempts"),
+    [
+        ("commas", "The completion is longer than 65,536 bytes, which no plan needs, and was broken off there.", 2),
+        ("singly", "The completion is longer than 65,536 bytes, which no plan needs, and was broken off there.", 2),
+        ("at once", "sent over 32,000,000 bytes, or 458,752 in one event, which no plan needs", 0),
+        ("much", "model_id: there are more than 65,000 values, brackets, commas and escapes.", 2),
+    ],
+)
+async def test_an_overlong_plan_ends_its_run_alone(
+    model: str, told: str, attempts: int, provider: ScriptedProvider, store: Store, folder_bytes: Callable[[], int]
+) -> None:
+    async with watched_loop() as spent:
+        bad, *good = await carry_out(store, provider, model, "planner", "planner")
+    assert [trace.status for trace in good] == ["completed", "completed"]
+    assert max(spent) < MUCH_CPU_S
+    assert bad.status == "failed"
+    assert bad.error is not None
+    assert bad.error.endswith(told)
+    assert len(bad.root.rejected) == attempts
+    assert all(len(plan.raw.encode()) <= 65_536 for plan in bad.root.rejected)
+    assert store.trace(bad.run_id)[0] == bad
+    assert folder_bytes() < 3_000_000
+
+
+async def test_an_overlong_plan_is_broken_off_and_what_it_took_is_counted(
+    provider: ScriptedProvider, store: Store
+) -> None:
+    (trace,) = await carry_out(store, provider, "endless")
+    assert trace.usage.estimated
+    assert trace.usage.output_tokens == 2 * 65_536 // 4
+    assert trace.root.rejected[0].faults[0].line == 1
+    assert trace.root.rejected[0].faults[0].column == 65_537
+    assert provider.wait_until(lambda it: it.disconnects >= 2)
