@@ -7,13 +7,12 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import preview
 from conductor_core.errors import InspectorError, RunUnreadable
 from conductor_core.trace import RunTrace
-from pages.components.charts import critical_path_s, timeline, timeline_in_words
 from pages.components.damage import damage
 from pages.components.live_workflow.component import Intent, live_workflow
 from pages.components.plan_editor import open_editor, plan_editor
 from pages.components.session import current
 from pages.components.task_box import task_box
-from pages.components.words import inert, seconds
+from pages.components.words import inert
 
 LIVE = "live"
 EDITING = "editing-run"
@@ -36,8 +35,6 @@ def show() -> None:
     if _editable(trace) and st.session_state.get(EDITING) == trace.run_id:
         with editor_at:
             _editor(trace)
-    if trace.ended and trace.steps and not trace.plan_only:
-        _timeline(trace)
 
 
 def _editable(trace: RunTrace) -> bool:
@@ -135,18 +132,6 @@ def _begin(trace: RunTrace, request: RunRequest) -> None:
         st.session_state.pop(EDITING, None)
         st.query_params["run"] = run_id
     st.rerun()
-
-
-def _timeline(trace: RunTrace) -> None:
-    with st.container(border=True, key="timeline"):
-        path_ms = critical_path_s(trace) * 1000
-        st.markdown(f"**Timeline** · critical path {seconds(path_ms)} of {seconds(trace.duration_ms)}")
-        st.plotly_chart(
-            timeline(trace, dark=st.context.theme.type == "dark"),
-            key="timeline-chart",
-            config={"displayModeBar": False},
-            alt=timeline_in_words(trace),
-        )
 
 
 show()

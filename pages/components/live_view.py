@@ -2,11 +2,12 @@
 
 The page is sent one ``snapshot``, then only what changed:
 
-    {"type": "snapshot", "sequence": n, "elapsed_ms": t, "run": RunTrace, "layout": ..., "shape": ..., "drafts": [...]}
+    {"type": "snapshot", "sequence": n, "elapsed_ms": t, "run": RunTrace, "layout": ..., "shape": ..., "drafts": [...],
+     "timeline": ... of a run that is over, else null}
     {"type": "delta", "sequence": n, "path": [..], "text": .., "reasoning": bool, "output_tokens": n}
     {"type": "plan_delta", "sequence": n, "round": [..], "text": .., "draft": {...} or null}, "layout" where it changed
     {"type": "patch", "sequence": n, "elapsed_ms": t, "run": changed scalars, "steps": [StepTrace without its round],
-     "rounds": [RoundTrace without its steps]}, "layout" and "shape" where they changed
+     "rounds": [RoundTrace without its steps]}, "layout" and "shape" where they changed, "timeline" at the run's end
 
 A snapshot with ``"stopped": true`` is the last of a run whose end could not be written, or whose record cannot be read
 to its end; then its ``status`` is ``damaged`` or ``too_new``.
@@ -27,6 +28,7 @@ from conductor_core.trace import RoundTrace, RunTrace, StepTrace, apply
 from conductor_core.workflow.model import AccessList
 from conductor_core.workflow.parser import partial_steps
 from pages.components.live_workflow.layout import Round, lay_out, network_data
+from pages.components.timeline import timeline
 from storage import unreadable_status
 
 MessageJson = dict[str, Any]
@@ -78,6 +80,7 @@ class LiveView:
             "drafts": [self._draft_json(path) for path in self._drafts],
             "layout": self._layout(),
             "shape": shape_in_words(self._trace),
+            "timeline": timeline(self._trace),
         }
 
     def stopped(self, error: InspectorError) -> MessageJson:
@@ -177,6 +180,8 @@ class LiveView:
         }
         if replanned:
             message |= {"layout": self._layout(), "shape": shape_in_words(trace)}
+        if trace.ended:
+            message["timeline"] = timeline(trace)
         return message
 
     def _layout(self) -> MessageJson:

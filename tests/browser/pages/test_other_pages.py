@@ -68,7 +68,7 @@ def test_every_page_fits_1280_px_and_follows_the_theme(
 ) -> None:
     run = make_run()
     page = open_page(app.run_url(run.run_id), dark=dark, width=1280)
-    expect(page.locator(".st-key-timeline .js-plotly-plot")).to_be_visible()
+    expect(page.locator(".timeline-row").last).to_be_visible()
     _fits(page, dark)
     page.get_by_role("button", name="Edit plan").click()
     expect(page.locator(".st-key-plan-editor")).to_be_visible()

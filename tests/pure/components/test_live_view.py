@@ -37,6 +37,7 @@ class Page:
         self.steps: dict[tuple[int, ...], dict[str, Any]] = {}
         self._add(run.pop("root"))
         self.run = run
+        self.timeline = snapshot["timeline"]
 
     def _add(self, round_: dict[str, Any]) -> None:
         self.rounds[tuple(round_["path"])] = {name: value for name, value in round_.items() if name != "steps"}
@@ -56,6 +57,7 @@ class Page:
                 self.rounds[tuple(message["round"])]["raw"] += message["text"]
             case "patch":
                 self.run |= message["run"]
+                self.timeline = message.get("timeline")
                 self.rounds |= {tuple(each["path"]): each for each in message["rounds"]}
                 self.steps |= {tuple(each["path"]): each for each in message["steps"]}
 
@@ -67,6 +69,7 @@ class Page:
             {name: value for name, value in self.run.items() if name not in timeless},
             {path: {n: v for n, v in each.items() if n not in passing} for path, each in self.rounds.items()},
             {path: {n: v for n, v in each.items() if n not in passing} for path, each in self.steps.items()},
+            self.timeline,
         )
 
 

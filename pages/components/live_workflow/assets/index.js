@@ -2,15 +2,14 @@
 
 import { LiveWorkflow } from "./view.js"
 
-// The stylesheet is part of this module: what measures itself by it and paints with its colours never runs without it. A
-// link beside the component is fetched anew at each mount, and then comes after a script that has been loaded before.
-const sheet = new CSSStyleSheet()
-sheet.replaceSync(await text("style.css"))
+// The stylesheets are part of this module: what measures itself by them and paints with their colours never runs without
+// them. A link beside the component is fetched anew at each mount, and then comes after a script that is there already.
+const sheets = await Promise.all(["style.css", "timeline.css"].map(styles))
 
-async function text(name) {
+async function styles(name) {
   const response = await fetch(new URL(name, import.meta.url))
   if (!response.ok) throw new Error(`${name} could not be loaded: ${response.status}`)
-  return response.text()
+  return new CSSStyleSheet().replace(await response.text())
 }
 
 const views = new WeakMap()
@@ -19,7 +18,7 @@ export default function mount(component) {
   const { parentElement } = component
   let view = views.get(parentElement)
   if (!view) {
-    parentElement.adoptedStyleSheets = [sheet]
+    parentElement.adoptedStyleSheets = sheets
     view = new LiveWorkflow(parentElement)
     views.set(parentElement, view)
   }

@@ -12,6 +12,7 @@ export class RunModel {
     this.rounds = new Map()
     this.drafts = new Map()
     this.layout = null
+    this.timeline = null // of a run that is over
     this.shape = ""
     this.startedAt = 0
     this.stopped = false // failed, and the log could not even take its end
@@ -53,6 +54,7 @@ export class RunModel {
     for (const draft of message.drafts) this.setDraft(draft)
     this.layout = message.layout
     this.shape = message.shape
+    this.timeline = message.timeline
     this.stopped = message.stopped === true
     this.startedAt = performance.now() - message.elapsed_ms
     return { structure: true, run: true, plan: true, steps: new Set(this.steps.keys()) }
@@ -119,6 +121,7 @@ export class RunModel {
       touched.structure = true
     }
     if (message.shape !== undefined) this.shape = message.shape
+    if (message.timeline !== undefined) this.timeline = message.timeline
     if (touched.structure) this.dropStrays()
   }
 

@@ -11,6 +11,7 @@ import { Panes } from "./panes.js"
 import { RunSocket, runUrl } from "./socket.js"
 import { STEP_STATUS, shownStatus } from "./status.js"
 import { Strip } from "./strip.js"
+import { Timeline } from "./timeline.js"
 import { Twin } from "./twin.js"
 
 const TICK_MS = 125
@@ -22,6 +23,7 @@ export class LiveWorkflow {
     this.graph = new Graph({ onSelect: (key) => this.select(key) })
     this.twin = new Twin({ onSelect: (key) => this.select(key), onOpen: (key) => this.open(key) })
     this.panes = new Panes({ onSelect: (key) => this.select(key) })
+    this.timeline = new Timeline({ onSelect: (key) => this.select(key) })
     this.inspector = new Inspector({
       onEdit: (path) => this.edit(path),
       onSelect: (key) => this.select(key),
@@ -41,6 +43,7 @@ export class LiveWorkflow {
     this.root = el("div", { class: "live-workflow" }, this.strip.element, this.notice, this.outcome.element, map, work)
     parent.querySelector(".reserved")?.remove()
     parent.append(this.root)
+    this.root.append(this.timeline.element)
     this.reset()
     this.editorKeys = new EditorKeys()
     this.timer = setInterval(() => this.tick(), TICK_MS)
@@ -115,7 +118,7 @@ export class LiveWorkflow {
     if (whole && this.following) this.followLatest()
     this.stale = true
     this.queue(whole)
-    // The page's own parts (timeline, editor) are drawn by Python once the run is over, which it reads from the log.
+    // The page's own parts (going on, the editor) are drawn by Python once the run is over, which it reads from the log.
     if (running && this.model.ended && !this.model.stopped) this.intend("ended")
   }
 
@@ -154,6 +157,7 @@ export class LiveWorkflow {
     this.panes.show(model, null, selected)
     this.twin.show(model, selected)
     this.graph.show(model, selected)
+    this.timeline.show(model, selected)
     setText(this.statuses, legendText(model))
     this.showFigures()
     this.how.hidden = model.run !== null
