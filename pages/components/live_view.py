@@ -33,6 +33,13 @@ from storage import unreadable_status
 
 MessageJson = dict[str, Any]
 
+_MOST_DRAFTED = 32
+"""Steps of a draft that are shown: no limit allows more in a plan."""
+_LONG = 8192
+_LONG_SHARE = 32
+"""A plan of more than ``_LONG`` characters is read again when it has grown by this share: no real one is so long, and
+reading it at each piece would take time quadratic in its length."""
+
 
 class Numbered(Protocol):
     """An event with its place in the log."""
@@ -64,6 +71,8 @@ class LiveView:
     def __init__(self, trace: RunTrace, sequence: int) -> None:
         self._trace = trace
         self._sequence = sequence
+        self._drafted: dict[Path, int] = {}
+        """How many characters of a plan were there when its draft was read last."""
         self._drafts = {round_.path: draft_steps(round_, trace) for round_ in _rounds(trace) if _open(round_)}
 
     @property
@@ -140,7 +149,10 @@ class LiveView:
         if message["type"] != "plan_delta":
             return message
         path = tuple(message["round"])
-        known = self._drafts.get(path, ())
+        known, written = self._drafts.get(path, ()), len(self._trace.round_at(path).raw)
+        if written > _LONG and written - self._drafted.get(path, 0) < written // _LONG_SHARE:
+            return {**message, "draft": None}
+        self._drafted[path] = written
         draft = draft_steps(self._trace.round_at(path), self._trace)
         if draft == known:
             return {**message, "draft": None}
@@ -162,6 +174,7 @@ class LiveView:
         if isinstance(event, ev.PlanStarted | ev.PlanCompleted | ev.PlanRejected | ev.PlanEdited):
             rounds = [trace.round_at(event.round)]
             self._drafts.pop(event.round, None)
+            self._drafted.pop(event.round, None)
             if not isinstance(event, ev.PlanStarted):
                 steps = rounds[0].steps
         elif isinstance(event, ev.RecursionEntered | ev.RecursionLeft):
@@ -216,7 +229,7 @@ def draft_steps(round_: RoundTrace, trace: RunTrace) -> tuple[Draft, ...]:
     """The steps that can already be read of what the Conductor is writing, their agents named."""
     names = round_.agents or tuple(spec.name for spec in trace.pool.workers)
     drafts = []
-    for step in partial_steps(round_.raw):
+    for step in partial_steps(round_.raw, most=_MOST_DRAFTED):
         agent = step.agent
         if isinstance(agent, int):
             agent = (names[agent] if 0 <= agent < len(names) else None) or f"agent {agent}"

@@ -1,5 +1,7 @@
 import asyncio
+import functools
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +22,7 @@ from pages.components.routes import CLOSE_DONE, CLOSE_UNKNOWN_RUN
 from storage import open_store
 from tests.loopback.routes.conftest import Served
 from tests.support.damaging import doctor
+from tests.support.provider import Answer, ScriptedProvider
 from tests.support.run_events import answered, created, planned, run_completed, step_started, whole_run
 
 RUN = "run-1"
@@ -200,3 +203,31 @@ async def test_plotly_is_kept_by_the_browser_and_sent_to_our_own_pages_only(serv
     assert "max-age" in answer.headers["cache-control"]
     assert len(answer.content) == routes.PLOTLY_JS.stat().st_size
     assert foreign.status_code == 403
+
+
+async def test_a_page_follows_an_overlong_plan_to_its_end_at_little_cost(served: Served) -> None:
+    """65,536 of 1.9 million commas, twice: little is sent, and no other page waits."""
+    text = "model_id = [" + "," * 1_900_000
+    spent: list[float] = []
+
+    async def beat() -> None:
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0.005)
+            spent.append(time.thread_time() - before)
+            before = time.thread_time()
+
+    with ScriptedProvider() as provider:
+        provider.always(Answer(text, pieces=2000, pause_s=0.002))
+        start = functools.partial(served.engine.start, RunRequest(task="the task", by="page"))
+        run_id = await asyncio.to_thread(start, f"{provider.url}#commas", "rehearsal")
+        beating = asyncio.create_task(beat())
+        async with connect(served.live(run_id), max_size=None) as socket:
+            messages = [str(message) async for message in socket]
+        beating.cancel()
+    assert socket.close_code == CLOSE_DONE
+    assert sum(map(len, messages)) < 3_000_000
+    last = json.loads(messages[-1])["run"]
+    assert (last["status"], last["error_code"]) == ("failed", "PlanRejected")
+    assert "longer than 65,536 bytes" in last["error"]
+    assert max(spent) < 1.0, "seconds of the processor between two beats of the page's loop"

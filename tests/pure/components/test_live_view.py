@@ -11,6 +11,9 @@ from conductor_core import events as ev
 from conductor_core.events import Event
 from conductor_core.trace import RoundTrace, RunTrace, fold
 from conductor_core.workflow.model import Step, Workflow
+from conductor_core.workflow.parsed import PartialStep
+from conductor_core.workflow.parser import partial_steps
+from pages.components import live_view
 from pages.components.live_view import LiveView, draft_steps, shape_in_words
 from tests.support.run_events import TWO_STEPS, answered, created, planned, run_completed, step_started, whole_run
 
@@ -232,3 +235,36 @@ def test_an_ended_run_stands_still() -> None:
     view = LiveView(fold(events), len(events))
     assert view.ended
     assert view.snapshot()["elapsed_ms"] == 1234
+
+
+def test_a_plan_of_a_thousand_steps_is_shown_as_far_as_plans_go() -> None:
+    lists = "model_id = [{}]\nsubtasks = [{}]\naccess_list = [{}]"
+    raw = lists.format(*(", ".join([entry] * 1000) for entry in ("0", "'a'", "'all'")))
+    trace = fold([created(RUN), ev.PlanStarted(run_id=RUN, messages=()), ev.PlanDelta(run_id=RUN, text=raw)])
+    assert len(draft_steps(trace.root, trace)) == 32
+    snapshot = LiveView(trace, 3).snapshot()
+    assert len(snapshot["drafts"][0]["steps"]) == 32
+
+
+def test_the_work_for_a_long_plan_grows_no_faster_than_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def counting(text: str, most: int) -> tuple[PartialStep, ...]:
+        read.append(len(text))
+        return partial_steps(text, most)
+
+    monkeypatch.setattr(live_view, "partial_steps", counting)
+    opening: list[Event] = [created(RUN), ev.PlanStarted(run_id=RUN, messages=())]
+    for size in (60_000, 240_000):
+        read.clear()
+        view = LiveView(fold(opening), len(opening))
+        text = "model_id = [" + "," * size
+        pieces = [text[at : at + 50] for at in range(0, len(text), 50)]
+        for number, piece in enumerate(pieces):
+            (message,) = view.messages([At(10 + number, ev.PlanDelta(run_id=RUN, text=piece))])
+            assert message["text"] == piece
+        assert sum(read) < 60 * len(text)
+    again = ev.PlanStarted(run_id=RUN, attempt=2, messages=())
+    (message,) = view.messages([At(100_000, again)])
+    (message,) = view.messages([At(100_001, ev.PlanDelta(run_id=RUN, text="model_id = [0]"))])
+    assert message["draft"]["steps"][0]["agent"] == "solver"
