@@ -8,7 +8,7 @@ from conductor_core.errors import StoreError
 from pages.components import places
 from pages.components.damage import notes
 from pages.components.session import current
-from pages.components.words import STATUS_WORDS, ago, inert, seconds, usd
+from pages.components.words import STATUS_WORDS, ago, inert, right_to_left, seconds, usd
 from storage import RunSummary
 
 PAGE_ROWS = 30
@@ -51,7 +51,9 @@ def _table(runs: list[RunSummary]) -> None:
             heads = "".join(f'<span class="{_kind(name)}">{name}</span>' for name in _HEAD)
             st.html(f'<div class="cells head runs">{heads}</div>', width="content")
         for run in runs:
-            with st.container(key=f"run-row-{run.run_id}", horizontal=True):
+            # A page link takes no direction: its row is named after the task's.
+            way = "-rtl" if right_to_left(run.task) else ""
+            with st.container(key=f"run-row-{run.run_id}{way}", horizontal=True):
                 st.page_link(
                     places.RUN, label=_task(run), query_params={"run": run.run_id}, width="stretch", help=_more(run)
                 )
@@ -93,7 +95,8 @@ def _cells(run: RunSummary) -> str:
         "Time": seconds(run.duration_ms),
         "When": ago(run.created_at_utc),
     }
-    inner = "".join(f'<span class="{_kind(name)}">{cells[name]}</span>' for name in _HEAD)
+    # The names stand in the head; where there is no room for columns, each before its cell.
+    inner = "".join(f'<span class="{_kind(name)}" data-name="{name}">{cells[name]}</span>' for name in _HEAD)
     return f'<div class="cells runs">{inner}</div>'
 
 

@@ -1,5 +1,6 @@
 """Figures and statuses as every page writes them."""
 
+import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -59,3 +60,9 @@ def inert(text: str) -> str:
         f"\\{character}" if character in "\\`*_{}[]<>#+-.!|:$~()\"'&=@/" else character for character in text
     )
     return " ".join(shown.split())
+
+
+def right_to_left(text: str) -> bool:
+    """Whether the first letter that has a direction is of a script written from the right, as ``dir="auto"`` tells."""
+    directions = (unicodedata.bidirectional(character) for character in text)
+    return next((each for each in directions if each in ("L", "R", "AL")), "L") != "L"

@@ -34,6 +34,34 @@ def test_history_opens_a_run_and_the_typed_task_is_not_lost(app: App, open_page:
     expect(page.get_by_text("The task of the run below: A task that only this test has")).to_be_visible()
 
 
+@pytest.mark.parametrize("width", [640, 720, 960])
+def test_history_keeps_its_tasks_at_200_percent(app: App, open_page: OpenPage, make_run: Make, width: int) -> None:
+    # A browser at 200 % has half the pixels for the page.
+    make_run(task=f"A task that is read in {width} pixels, and is long enough to need the room that it is given")
+    page = open_page(f"{app.url}/history", width=width, height=400)
+    page.get_by_label("Search tasks").fill(f"read in {width} pixels")
+    page.get_by_label("Search tasks").press("Enter")
+    task = page.get_by_role("link", name=f"A task that is read in {width} pixels").first
+    expect(page.locator('[class*="st-key-run-row-"] .cells.runs:not(.head)')).to_have_count(1)
+    box = task.bounding_box()
+    assert box is not None
+    assert box["width"] > 400
+    for said in ("✓ completed", "planner, reasoner", "simulated"):
+        expect(page.get_by_text(said).first).to_be_in_viewport()
+    assert page.evaluate(SIDEWAYS) == []
+
+
+def test_a_task_in_arabic_reads_from_the_right(app: App, open_page: OpenPage, make_run: Make) -> None:
+    make_run(task="ما هي عاصمة أستراليا؟ اشرح الجواب خطوة بخطوة ثم تحقق منه مرة أخرى قبل أن تكتب الجواب")
+    make_run(task="Where does عاصمة come from?")
+    page = open_page(f"{app.url}/history", width=1280)
+    way = "each => getComputedStyle(each).direction"
+    arabic = page.locator('[data-testid="stPageLink"] p', has_text="ما هي عاصمة").first
+    expect(arabic).to_be_visible()
+    assert arabic.evaluate(way) == "rtl"
+    assert page.locator('[data-testid="stPageLink"] p', has_text="Where does").first.evaluate(way) == "ltr"
+
+
 def test_a_worker_left_out_is_in_no_plan(app: App, open_page: OpenPage) -> None:
     page = open_page(f"{app.url}/workers")
     planner = page.locator('[class*="st-key-worker-row-"]', has_text="planner").first

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pages.components.words import ago, inert, listed, plural, seconds, usd
+from pages.components.words import ago, inert, listed, plural, right_to_left, seconds, usd
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 
@@ -69,3 +69,18 @@ def test_hostile_text_keeps_its_letters_and_loses_its_power(hostile: str) -> Non
 )
 def test_names_are_listed_until_they_are_many(names: list[str], words: str) -> None:
     assert listed(names) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", False),
+        ("12 + 5?", False),
+        ("Where does عاصمة come from?", False),
+        ("ما هي عاصمة أستراليا؟", True),
+        ("3 קוביות: what is the chance?", True),
+        ("\u202eevil", False),
+    ],
+)
+def test_the_first_letter_with_a_direction_gives_the_text_s(text: str, expected: bool) -> None:
+    assert right_to_left(text) is expected
