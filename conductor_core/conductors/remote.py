@@ -4,6 +4,7 @@ RemoteConductor.write    what the server is, then one POST, simpler when a part 
   _Completion            its events as text; whole only when a finish_reason says so
 """
 
+import asyncio
 import json
 import os
 import re
@@ -26,6 +27,10 @@ from conductor_core.settings import Settings
 
 API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
 CONNECT_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 600.0
+"""For a whole plan, from its first byte on; as long as a run may take by default."""
+TAIL_S = 2.0
+"""How long after the finish_reason the rest (usage figures) is waited for, however much of it comes."""
 READ_TIMEOUT_S = 120.0
 """Between two pieces; the first may take long on a processor."""
 MAX_ANSWER_BYTES = 32_000_000
@@ -179,12 +184,27 @@ class RemoteConductor:
                 raise ConductorUnavailable(f"{self._where} compresses its stream though asked not to")
             completion = _Completion(self._where)
             async with aclosing(self._body_of(response).data()) as events:
-                async for data in events:
-                    if data == "[DONE]":
-                        break
+                while (data := await self._next(events, completion)) is not None:
                     if text := completion.feed(data):
                         yield PlanText(text=text)
             yield completion.finished()
+
+    async def _next(self, events: AsyncGenerator[str], completion: "_Completion") -> str | None:
+        """The next event's data; None at the end. What fails after the finish_reason is the end, too."""
+        try:
+            async with asyncio.timeout_at(completion.until_s):
+                data = await anext(events)
+        except StopAsyncIteration:
+            return None
+        except TimeoutError:
+            if completion.whole:
+                return None
+            raise ConductorUnavailable(f"{self._where} took longer than {ANSWER_TIMEOUT_S:.0f} s: try again") from None
+        except (ConductorUnavailable, httpx2.TransportError):
+            if completion.whole:
+                return None
+            raise
+        return None if data == "[DONE]" else data
 
     def _body_of(self, response: httpx2.Response) -> Body:
         return Body(
@@ -237,9 +257,24 @@ class _Completion:
         self._finish: FinishReason | None = None
         self._usage: Usage | None = None
         self._characters = 0
+        self.until_s = asyncio.get_running_loop().time() + ANSWER_TIMEOUT_S
+        """How long events are waited for, by the event loop's clock: shortly, once the completion is whole."""
+
+    @property
+    def whole(self) -> bool:
+        return self._finish is not None
 
     def feed(self, data: str) -> str:
         """The text that an event adds, perhaps none. Raises: ConductorUnavailable."""
+        was_whole = self.whole
+        try:
+            return self._read(data)
+        except ConductorUnavailable:
+            if was_whole:
+                return ""  # Only usage could have followed.
+            raise
+
+    def _read(self, data: str) -> str:
         try:
             event = json.loads(data)
         except (ValueError, RecursionError):
@@ -257,6 +292,8 @@ class _Completion:
         if choice is None:
             return ""
         if (reason := choice.get("finish_reason")) is not None:
+            if self._finish is None:
+                self.until_s = min(self.until_s, asyncio.get_running_loop().time() + TAIL_S)
             self._finish = _FINISH.get(reason, "other") if isinstance(reason, str) else "other"
         delta = choice.get("delta")
         text = delta.get("content") if isinstance(delta, dict) else None

@@ -33,8 +33,10 @@ from conductor_core.workers.transport import AiohttpTransport
 
 CONNECT_TIMEOUT_S = 10.0
 KEEPALIVE_S = 60.0
-TAIL_S = 5.0
-"""How long after the finish reason the rest (usage figures) is waited for."""
+TAIL_S = 2.0
+"""How long after the finish reason the rest (usage figures) is waited for, however much of it comes."""
+MARGIN_S = 0.05
+"""So long before the time limit of an attempt an answer that is whole is taken as it is."""
 DRAIN_S = 0.2
 """How long the end of the bytes is waited for after ``[DONE]``, so that the connection can be used again."""
 _ERROR_BODY_BYTES = 64 * 1024
@@ -129,11 +131,17 @@ def _too_large(spec: WorkerSpec) -> WorkerOutputTooLarge:
 class Exchange:
     """One POST and the JSON objects of its answer. Made by ``exchange``; iterate it once."""
 
-    def __init__(self, spec: WorkerSpec, response: httpx2.Response) -> None:
-        self.complete = False
-        """Set by the reader of the answer once it is whole: from then on the rest is waited for only briefly."""
+    def __init__(self, spec: WorkerSpec, response: httpx2.Response, limit_s: float) -> None:
+        """``limit_s``: when the attempt has to be over, by the event loop's clock."""
         self.response = response
         self._spec = spec
+        self._limit_s = limit_s
+        self._until_s: float | None = None
+
+    def is_whole(self) -> None:
+        """The reader has the finish reason: from now on the rest is waited for only briefly, all of it together."""
+        if self._until_s is None:
+            self._until_s = min(asyncio.get_running_loop().time() + TAIL_S, self._limit_s - MARGIN_S)
 
     async def complaint(self) -> faults.Said:
         """What the body of an error reply says, bounded in bytes and time; empty if nothing fit for a person."""
@@ -175,11 +183,11 @@ class Exchange:
     async def _next(self, source: AsyncGenerator[str]) -> str | None:
         """The next event's data; None at the end."""
         try:
-            if self.complete:
-                async with asyncio.timeout(TAIL_S):
-                    data = await anext(source)
-            else:
+            if self._until_s is None:
                 data = await anext(source)
+            else:
+                async with asyncio.timeout_at(self._until_s):
+                    data = await anext(source)
         except (StopAsyncIteration, TimeoutError):
             return None
         if data == "[DONE]":
@@ -295,12 +303,12 @@ class HttpWorker:
             url = httpx2.URL(self._dialect.url(self._spec))
         except httpx2.InvalidURL:
             raise WorkerRefused(f"worker {self._spec.name}: its base_url is not a URL; correct it") from None
-        answering = False
+        answering, limit_s = False, asyncio.get_running_loop().time() + self._spec.timeout_s
         try:
             headers = {**_ASKED_FOR, **self._dialect.headers(key)}
             async with self._client.stream("POST", url, json=dict(body), headers=headers) as response:
                 answering = True
-                yield Exchange(self._spec, response)
+                yield Exchange(self._spec, response, limit_s)
         except httpx2.TransportError as error:
             raise faults.from_transport(self._spec, url, error, answering=answering) from error
 
@@ -330,7 +338,8 @@ class HttpWorker:
                                 await asyncio.sleep(0)
                             else:
                                 yield shown
-                    sent.complete = reader.complete
+                    if reader.complete:
+                        sent.is_whole()
         except (httpx2.TransportError, WorkerError):
             for rest in masked.end():
                 yield rest

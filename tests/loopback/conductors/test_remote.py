@@ -13,7 +13,21 @@ from conductor_core.errors import ConductorUnavailable, PromptOverflows
 from conductor_core.settings import Settings
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.validation import validate
-from tests.support.provider import Answer, Call, Cut, Reply, ScriptedProvider, cut_after, delta, error, hang_after, sse
+from tests.support.provider import (
+    Answer,
+    Call,
+    Cut,
+    Hang,
+    Part,
+    Pause,
+    Reply,
+    ScriptedProvider,
+    cut_after,
+    delta,
+    error,
+    hang_after,
+    sse,
+)
 
 PLAN = 'One worker will do.\nmodel_id = [1]\nsubtasks = ["Answer: {question}"]\naccess_list = [[]]'
 AGENTS = tuple(WorkerSpec(name=name, provider="rehearsal", model="m", description="sums") for name in ("a", "b"))
@@ -224,6 +238,35 @@ async def test_what_came_before_invalid_utf_8_is_kept(server: KnownServer) -> No
     with pytest.raises(ConductorUnavailable, match="not UTF-8"):
         await anext(pieces)
     await writer.aclose()
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param([b"data: \xff\xfe\n\n"], id="bad UTF-8"),
+        pytest.param([sse({"error": {"message": "too late"}})], id="an error object"),
+        pytest.param([sse({"choices": []}), Pause(0.1)] * 40, id="stray events"),
+        pytest.param([Cut()], id="cut"),
+        pytest.param([Hang()], id="silence"),
+    ],
+)
+async def test_nothing_after_the_finish_reason_loses_the_plan(
+    server: KnownServer, monkeypatch: pytest.MonkeyPatch, after: list[Part]
+) -> None:
+    monkeypatch.setattr(remote, "TAIL_S", 0.3)
+    server.always(Reply([sse(delta(PLAN, finish="stop")), *after]))
+    async with asyncio.timeout(3):
+        text, finished = await write(conductor(server))
+    assert (text, finished.finish_reason) == (PLAN, "stop")
+
+
+async def test_a_time_limit_bounds_the_whole_plan_and_not_each_event(
+    server: KnownServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "ANSWER_TIMEOUT_S", 0.5)
+    server.always(Reply([sse(delta("a")), Pause(0.1)] * 100))
+    with pytest.raises(ConductorUnavailable, match="took longer than"):
+        await write(conductor(server))
 
 
 async def test_a_key_is_never_quoted(server: KnownServer, monkeypatch: pytest.MonkeyPatch) -> None:

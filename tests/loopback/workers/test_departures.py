@@ -1,5 +1,6 @@
 """Streams that depart from the letter and are whole all the same."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -10,7 +11,7 @@ from conductor_core.errors import (
     WorkerStreamCut,
 )
 from tests.support.asking import ask, fails, finished, text_of
-from tests.support.provider import Cut, Hang, Pause, Reply, ScriptedProvider, delta, sse
+from tests.support.provider import Cut, Hang, Part, Pause, Reply, ScriptedProvider, delta, sse
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,45 @@ async def test_done_is_not_needed_but_a_finish_reason_is(provider: ScriptedProvi
 async def test_after_the_finish_reason_the_answer_is_whole_whatever_follows(provider: ScriptedProvider) -> None:
     provider.then(Reply([sse(delta("whole"), delta(finish="stop")), Pause(0.05), Cut()]))
     assert finished(await ask(provider.spec())).finish_reason == "stop"
+
+
+_USAGE = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 1}}
+_WHOLE = sse(delta("whole", finish="stop"), _USAGE)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param([b"data: \xff\xfe\n\n"], id="bad UTF-8"),
+        pytest.param([b"data: {\n\n"], id="no JSON"),
+        pytest.param([sse({"error": {"message": "too late", "code": 500}})], id="an error object"),
+        pytest.param([sse({"choices": 3})], id="an event of no shape"),
+        pytest.param([sse({"choices": [], "usage": {"cost": int("9" * 400)}})], id="a cost of 400 digits"),
+        pytest.param([sse(_USAGE), Pause(0.1)] * 40, id="stray events"),
+        pytest.param([b": still here\n\n", Pause(0.1)] * 40, id="comments"),
+    ],
+)
+async def test_nothing_after_the_finish_reason_loses_the_answer(
+    provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, after: list[Part]
+) -> None:
+    monkeypatch.setattr("conductor_core.workers.http.TAIL_S", 0.3)
+    together = b"".join(part for part in (_WHOLE, after[0]) if isinstance(part, bytes))
+    for parts in ([_WHOLE, *after], [together, *after[1:]]):
+        provider.then(Reply(parts))
+        async with asyncio.timeout(3):
+            chunks = await ask(provider.spec())
+        assert text_of(chunks) == "whole"
+        assert finished(chunks).usage == Usage(input_tokens=9, output_tokens=1)
+
+
+async def test_a_whole_answer_is_taken_before_the_time_limit_ends_the_attempt(
+    provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conductor_core.workers.http.TAIL_S", 60.0)
+    monkeypatch.setattr("conductor_core.workers.http.MARGIN_S", 3.0)
+    provider.then(Reply([_WHOLE, Hang()]))
+    async with asyncio.timeout(3.5):
+        assert text_of(await ask(provider.spec(timeout_s=4))) == "whole"
 
 
 async def test_a_server_that_keeps_the_stream_open_after_the_end(
