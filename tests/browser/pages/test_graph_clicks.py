@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make
+from tests.browser.pages.conftest import Make, begin_here, status
 
 OpenPage = Callable[..., Page]
 
@@ -102,6 +102,16 @@ def test_every_card_answers_after_the_way_back(app: App, open_page: OpenPage, ma
     expect(page.locator(".graph-canvas")).not_to_have_css("cursor", "pointer")
     page.mouse.move(*CORNERS["lower left"](_cards(page)[2]))
     expect(page.locator(".graph-canvas")).to_have_css("cursor", "pointer")
+
+
+def test_the_next_run_on_the_same_page_has_its_own_cards(app: App, open_page: OpenPage, make_run: Make) -> None:
+    page = open_page("about:blank", dark=True)
+    begin_here(page, app, make_run(plan_only=True))
+    expect(status(page)).to_contain_text("Completed 5 of 5")
+    cards = _cards(page)
+    assert len(cards) == 5
+    page.mouse.click(*CORNERS["lower right"](cards[0]))
+    _shows(page, "Step 0 · planner")
 
 
 def _cards(page: Page) -> list[dict[str, Any]]:

@@ -13,7 +13,8 @@ const WIDEST_GAP = 130
 const MARGIN = 26
 const LEAST_HEIGHT = 292
 const MOST_HEIGHT = 456
-const GLIDE_MS = 220
+const FADE_MS = 220
+const STILL = "(prefers-reduced-motion: reduce)"
 // A hand that clicks may slip by so much; more is a drag.
 const SLIP_PX = 8
 
@@ -36,6 +37,7 @@ export class Graph {
     this.onSelect = onSelect
     this.nodes = new DataSet()
     this.places = new Map()
+    this.comingSince = new Map()
     this.layout = null
     this.selected = null
     this.moved = false
@@ -58,7 +60,7 @@ export class Graph {
     this.selected = selected
     if (changed) {
       this.layout = model.layout
-      if (this.layout) this.place()
+      if (this.layout) this.place({ fades: true })
       else this.clear()
     }
     this.repaint()
@@ -66,7 +68,7 @@ export class Graph {
 
   // Another run is coming; its room stays.
   clear() {
-    this.turn = null
+    this.comingSince.clear()
     this.nodes.clear()
     this.places.clear()
     this.moved = false
@@ -93,7 +95,7 @@ export class Graph {
   }
 
   // Turns layers into pixels for the width there is, and reserves the height.
-  place() {
+  place({ fades = false } = {}) {
     const width = this.canvasBox.clientWidth
     if (!width || !this.layout) return
     this.placedWidth = width
@@ -112,12 +114,16 @@ export class Graph {
     }
     this.canvasBox.style.height = `${Math.round(height)}px`
     this.network?.setSize("100%", "100%")
-    const glides = this.setNodes()
-    if (!this.moved) this.fit(glides)
+    const grows = this.places.size > 0
+    const changed = this.setNodes()
+    const eased = fades && grows && changed.length > 0 && !document.hidden && !matchMedia(STILL).matches
+    if (eased) for (const { id } of changed) this.comingSince.set(id, performance.now())
+    this.repaint()
+    if (!this.moved) this.fit(eased)
   }
 
-  // Cards that are there glide to their new places (only a plan that is still being written moves them); new ones appear
-  // in place. Says whether anything glides.
+  // Every card stands where its layout says from one frame to the next: only a layout as a whole keeps cards apart. New and
+  // moved ones (only a plan that is still being written moves them) fade in there. Returns those.
   setNodes() {
     const wanted = this.layout.nodes.map((node) => ({
       ...node,
@@ -128,31 +134,19 @@ export class Graph {
     if (gone.length) this.nodes.remove(gone)
     const from = this.places
     this.places = new Map(wanted.map((node) => [node.id, { x: node.x, y: node.y }]))
-    const moved = wanted.filter(({ id, x, y }) => from.has(id) && (from.get(id).x !== x || from.get(id).y !== y))
-    this.nodes.update(wanted.filter(({ id }) => !from.has(id)))
+    const moved = wanted.filter(({ id, x, y }) => from.get(id)?.x !== x || from.get(id)?.y !== y)
+    this.nodes.update(moved)
     if (!this.network) this.start()
-    const still = moved.length === 0 || matchMedia("(prefers-reduced-motion: reduce)").matches || document.hidden
-    if (still) this.nodes.update(moved)
-    else this.glide(moved, from)
-    return !still
+    return moved
   }
 
-  glide(moved, from) {
-    const start = performance.now()
-    const turn = (this.turn = {})
-    const step = () => {
-      if (this.turn !== turn) return
-      const share = Math.min(1, (performance.now() - start) / GLIDE_MS)
-      const eased = share * (2 - share)
-      for (const { id, x, y } of moved) {
-        const begin = from.get(id)
-        const place = { x: begin.x + (x - begin.x) * eased, y: begin.y + (y - begin.y) * eased }
-        this.places.set(id, place)
-        this.nodes.update({ id, ...place })
-      }
-      if (share < 1) requestAnimationFrame(step)
-    }
-    step()
+  // How much of a card is to be seen yet, 0 to 1.
+  opacity(id) {
+    if (!this.comingSince.has(id)) return 1
+    const share = (performance.now() - this.comingSince.get(id)) / FADE_MS
+    if (share >= 1) this.comingSince.delete(id)
+    else this.repaint()
+    return Math.min(1, 0.2 + 0.8 * share)
   }
 
   start() {
@@ -223,9 +217,10 @@ export class Graph {
     this.network.moveTo({ scale, animation: false })
   }
 
-  fit(glides = false) {
+  // `eased`: the view as a whole glides, so that cards keep their distances.
+  fit(eased = false) {
     this.moved = false
-    const animation = glides === true ? { duration: GLIDE_MS, easingFunction: "easeOutQuad" } : false
+    const animation = eased === true ? { duration: FADE_MS, easingFunction: "easeOutQuad" } : false
     this.network?.moveTo({ ...this.home, animation })
   }
 
@@ -239,6 +234,7 @@ export class Graph {
         const agentIndex = this.model.agentIndex(step.agent)
         const phase = (performance.now() / 500) % (2 * Math.PI)
         const marks = { agentIndex, phase, selected: id === this.selected, hover: id === this.hovered }
+        ctx.globalAlpha = this.opacity(id)
         drawCard(ctx, { ...painting, ...marks })
       },
       nodeDimensions: { width, height: CARD_HEIGHT },
