@@ -24,6 +24,7 @@ from conductor_core.http_body import Body, async_stream
 from conductor_core.masking import MaskedText
 from conductor_core.reported import is_count
 from conductor_core.settings import Settings
+from conductor_core.transport import AiohttpTransport, tls
 
 API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
 CONNECT_TIMEOUT_S = 10.0
@@ -130,7 +131,9 @@ class RemoteConductor:
                 )
             headers["authorization"] = f"Bearer {key}"
         timeout = httpx2.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-        return httpx2.AsyncClient(headers=headers, timeout=timeout, follow_redirects=False)
+        return httpx2.AsyncClient(
+            transport=AiohttpTransport(tls=tls()), headers=headers, timeout=timeout, follow_redirects=False
+        )
 
     def _body(self, request: PlanRequest) -> dict[str, Any]:
         body: dict[str, Any] = {

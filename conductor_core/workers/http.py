@@ -7,10 +7,8 @@ HttpWorker.answer      messages in, chunks out; the end decided by the finish re
 """
 
 import asyncio
-import functools
 import json
 import os
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Protocol
@@ -27,12 +25,11 @@ from conductor_core.errors import (
     WorkerStreamCut,
 )
 from conductor_core.http_body import Body, async_stream
+from conductor_core.transport import AiohttpTransport, tls
 from conductor_core.workers import faults
 from conductor_core.workers.masked import MaskedChunks
-from conductor_core.workers.transport import AiohttpTransport
 
 CONNECT_TIMEOUT_S = 10.0
-KEEPALIVE_S = 60.0
 TAIL_S = 2.0
 """How long after the finish reason the rest (usage figures) is waited for, however much of it comes."""
 MARGIN_S = 0.05
@@ -105,16 +102,10 @@ def read_key(spec: WorkerSpec) -> str | None:
     return key
 
 
-@functools.cache
-def _tls() -> ssl.SSLContext:
-    """One for the process: reading the machine's certificates takes tens of milliseconds."""
-    return httpx2.create_ssl_context()
-
-
 def open_client(spec: WorkerSpec) -> httpx2.AsyncClient:
     """A client that follows no redirect, asks for plain bytes and keeps its connections for the next call."""
     return httpx2.AsyncClient(
-        transport=AiohttpTransport(tls=_tls(), keepalive_s=KEEPALIVE_S),
+        transport=AiohttpTransport(tls=tls()),
         headers={"user-agent": f"conductor-inspector/{__version__}", "accept-encoding": "identity"},
         timeout=httpx2.Timeout(spec.timeout_s, connect=min(CONNECT_TIMEOUT_S, spec.timeout_s)),
         follow_redirects=False,

@@ -1,0 +1,168 @@
+"""httpx2 over aiohttp's connections: the same client and events, a third of the CPU time a stream.
+
+Measured in ``benchmarks/provider_streams.py``; why it is not the published ``httpx-aiohttp``: decision 0040.
+"""
+
+import errno
+import functools
+import ssl
+import urllib.request
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+
+import aiohttp
+import httpx2
+import yarl
+from aiohttp import http_exceptions
+
+_CLOSED = (errno.ECONNRESET, errno.EPIPE)
+KEEPALIVE_S = 4.0
+"""How long an idle connection is kept: common servers close theirs after 5 s."""
+_FAILURES = (aiohttp.ClientError, http_exceptions.HttpProcessingError, TimeoutError, OSError)
+
+
+@functools.cache
+def tls() -> ssl.SSLContext:
+    """One for the process: reading the machine's certificates takes tens of milliseconds."""
+    return httpx2.create_ssl_context()
+
+
+class AiohttpTransport(httpx2.AsyncBaseTransport):
+    """Connections are made on the first request, in its event loop, as many as there are requests at once.
+
+    Follows no redirect, decodes no body, keeps no cookie, reads no .netrc; goes through the proxy that the environment
+    names for the host, as httpx2 does. A request on a kept connection that the server closes before a byte of the
+    answer has come is sent once more, on a fresh one: the server had closed it for being idle.
+    """
+
+    def __init__(self, *, tls: ssl.SSLContext) -> None:
+        self._tls = tls
+        self._kept: aiohttp.ClientSession | None = None
+        self._fresh: aiohttp.ClientSession | None = None
+        # Read once, as httpx2 does: looking through the environment costs as much as building the request.
+        self._proxies = urllib.request.getproxies()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Raises: httpx2.TransportError, from the error that aiohttp raised."""
+        connection = SimpleNamespace(reused=False)
+        if self._kept is None:
+            self._kept = self._session(fresh=False)
+        try:
+            try:
+                response = await self._sent(self._kept, request, connection)
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                if not connection.reused or not _before_any_byte(error):
+                    raise
+                if self._fresh is None:
+                    self._fresh = self._session(fresh=True)
+                response = await self._sent(self._fresh, request, connection)
+        except ValueError as error:
+            raise httpx2.UnsupportedProtocol("the URL, the proxy's URL or a header cannot be used") from error
+        except _FAILURES as error:
+            raise _mapped(error) from error
+        return httpx2.Response(
+            response.status, headers=list(response.raw_headers), stream=_Body(response), request=request
+        )
+
+    async def aclose(self) -> None:
+        for session in (self._kept, self._fresh):
+            if session is not None:
+                await session.close()
+        self._kept = self._fresh = None
+
+    async def _sent(
+        self, session: aiohttp.ClientSession, request: httpx2.Request, connection: SimpleNamespace
+    ) -> aiohttp.ClientResponse:
+        """``connection.reused`` says afterwards whether the request went over a kept connection."""
+        timeouts = request.extensions.get("timeout", {})
+        return await session.request(
+            request.method,
+            yarl.URL(str(request.url), encoded=True),
+            headers=request.headers.multi_items(),
+            data=await request.aread() or None,
+            allow_redirects=False,
+            proxy=self._proxy_of(request.url),
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=timeouts.get("connect"), sock_read=timeouts.get("read")
+            ),
+            trace_request_ctx=connection,
+        )
+
+    def _session(self, *, fresh: bool) -> aiohttp.ClientSession:
+        """``fresh``: each request has a connection of its own."""
+        # limit 0: none; the default of 100 connections would hold back the calls above it.
+        if fresh:
+            connector = aiohttp.TCPConnector(ssl=self._tls, limit=0, force_close=True)
+        else:
+            connector = aiohttp.TCPConnector(ssl=self._tls, limit=0, keepalive_timeout=KEEPALIVE_S)
+        watch = aiohttp.TraceConfig()
+        watch.on_connection_reuseconn.append(_note_reuse)
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            skip_auto_headers=("accept", "accept-encoding", "user-agent", "content-type"),
+            trace_configs=[watch],
+        )
+
+    def _proxy_of(self, url: httpx2.URL) -> str | None:
+        """Raises: httpx2.ProxyError for a proxy of another kind than HTTP."""
+        if not self._proxies or urllib.request.proxy_bypass(url.host):
+            return None
+        proxy = self._proxies.get(url.scheme) or self._proxies.get("all")
+        if proxy is not None and not proxy.lower().startswith(("http://", "https://")):
+            raise httpx2.ProxyError("only http and https proxies are supported")
+        return proxy
+
+
+async def _note_reuse(
+    _session: aiohttp.ClientSession, context: SimpleNamespace, _parameters: aiohttp.TraceConnectionReuseconnParams
+) -> None:
+    context.trace_request_ctx.reused = True
+
+
+def _before_any_byte(error: aiohttp.ClientError) -> bool:
+    """Whether the server closed the connection without having said anything."""
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        # Else the message is the beginning of an answer.
+        return isinstance(error.message, str)
+    return isinstance(error, ConnectionResetError | BrokenPipeError) or getattr(error, "errno", None) in _CLOSED
+
+
+class _Body(httpx2.AsyncByteStream):
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            while part := await self._response.content.readany():
+                yield part
+        except _FAILURES as error:
+            raise _mapped(error) from error
+
+    async def aclose(self) -> None:
+        """A body read to its end leaves its connection for the next request; any other is closed at once."""
+        if self._response.content.at_eof():
+            self._response.release()
+        else:
+            self._response.close()
+
+
+def _mapped(error: BaseException) -> httpx2.TransportError:
+    """The most specific of httpx2's errors; the text is aiohttp's."""
+    text = str(error) or type(error).__name__
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return httpx2.ConnectTimeout(text)
+        case TimeoutError():
+            return httpx2.ReadTimeout(text)
+        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+            return httpx2.ProxyError(text)
+        case aiohttp.ClientConnectorError():
+            return httpx2.ConnectError(text)
+        case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError():
+            return httpx2.ReadError(text)
+        case aiohttp.ClientResponseError() | http_exceptions.HttpProcessingError():
+            return httpx2.RemoteProtocolError(text)
+        case _:
+            return httpx2.NetworkError(text)
