@@ -60,6 +60,11 @@ class Shared(Frozen):
     characters: NonNegativeInt
     tokens: NonNegativeInt
 
+    @property
+    def there(self) -> bool:
+        """Whether there was an output: what was not there yet could not be withheld."""
+        return self.sha256 != ""
+
 
 class _Event(Frozen):
     """Attributes: at_utc: wall clock; at_ms: monotonic milliseconds since the run was created."""

@@ -7,6 +7,7 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import preview
 from conductor_core.errors import InspectorError, RunUnreadable
 from conductor_core.trace import RunTrace
+from pages.components import places
 from pages.components.damage import damage
 from pages.components.live_workflow.component import Intent, live_workflow
 from pages.components.plan_editor import open_editor, plan_editor
@@ -60,6 +61,8 @@ def _take_intent(trace: RunTrace, intent: Intent | None) -> None:
     if intent.kind == "edit":
         st.session_state[EDITING] = trace.run_id
         open_editor(trace, intent.path)
+    elif intent.kind == "workers":
+        st.switch_page(places.WORKERS)
     elif intent.kind == "go-on" and _go_on_label(trace) is not None:
         _begin(trace, _go_on(trace))
 

@@ -169,8 +169,12 @@ def _step_line(event: ev.Event, step: StepTrace) -> str | None:
     head = f"step {label(step.path)} · {one_line(step.agent, 40)} ·"
     match event:
         case ev.StepStarted():
-            withheld = f", {labels(tuple(shared.path for shared in event.withheld))} withheld" if event.withheld else ""
-            return f"{head} started, reads {labels(tuple(shared.path for shared in event.granted))}{withheld}"
+            withheld = tuple(shared.path for shared in event.withheld if shared.there)
+            absent = tuple(shared.path for shared in event.withheld if not shared.there)
+            parts = [f"reads {labels(tuple(shared.path for shared in event.granted))}"]
+            parts += [f"{labels(withheld)} withheld"] if withheld else []
+            parts += [f"{labels(absent)} not there yet"] if absent else []
+            return f"{head} started, {', '.join(parts)}"
         case ev.StepRetried():
             why = one_line(event.error, 400)
             return f"{head} attempt {event.attempt} failed: {why}; again in {duration(event.wait_ms)}"

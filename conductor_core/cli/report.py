@@ -157,7 +157,14 @@ def _step_lines(step: StepTrace) -> Iterator[str]:
         yield f"  skipped because of step {labels(step.because)}"
     if step.identity is not None:
         yield f"  saw: {_shared(step.granted)}"
-        yield f"  was not shown: {_shared(step.withheld)}"
+        withheld = [output for output in step.withheld if output.there]
+        absent = [
+            f"step {label(output.path)} of {one_line(output.agent, 40)}" for output in step.withheld if not output.there
+        ]
+        if withheld or not absent:
+            yield f"  was not shown: {_shared(withheld)}"
+        if absent:
+            yield f"  was not there yet when it started: {', '.join(absent)}"
     for message in step.messages:
         yield from _message_lines(message)
     for attempt in step.attempts:

@@ -6,8 +6,6 @@ from pages.components import places
 from pages.components.session import current
 
 st.set_page_config(page_title="Conductor Inspector", page_icon="🎼", layout="wide", initial_sidebar_state=230)
-for sheet in ("look.css", "records.css"):
-    st.html(places.PAGES / "components" / sheet)
 
 run = st.Page(places.RUN, title="Run", icon=":material/play_circle:", url_path=places.RUN.stem)
 history = st.Page(places.HISTORY, title="History", icon=":material/history:", url_path=places.HISTORY.stem)

@@ -3,11 +3,13 @@
 The page is sent one ``snapshot``, then only what changed:
 
     {"type": "snapshot", "sequence": n, "elapsed_ms": t, "run": RunTrace, "layout": ..., "shape": ..., "drafts": [...],
-     "timeline": ... of a run that is over, else null}
+     "timeline": ... of a run that is over, else null,
+     "conclusion": {"kind", "text"} of the answer, null while there is none}
     {"type": "delta", "sequence": n, "path": [..], "text": .., "reasoning": bool, "output_tokens": n}
     {"type": "plan_delta", "sequence": n, "round": [..], "text": .., "draft": {...} or null}, "layout" where it changed
     {"type": "patch", "sequence": n, "elapsed_ms": t, "run": changed scalars, "steps": [StepTrace without its round],
-     "rounds": [RoundTrace without its steps]}, "layout" and "shape" where they changed, "timeline" at the run's end
+     "rounds": [RoundTrace without its steps]}, "layout", "shape" and "conclusion" where they changed, "timeline" at the
+     run's end
 
 A snapshot with ``"stopped": true`` is the last of a run whose end could not be written, or whose record cannot be read
 to its end; then its ``status`` is ``damaged`` or ``too_new``.
@@ -17,11 +19,12 @@ plan that is still being written; its steps are shown and laid out like a plan's
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from conductor_core import events as ev
+from conductor_core.answers.conclusion import conclude
 from conductor_core.errors import InspectorError, RunUnreadable
 from conductor_core.events import Event, Path
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace, apply
@@ -90,6 +93,7 @@ class LiveView:
             "layout": self._layout(),
             "shape": shape_in_words(self._trace),
             "timeline": timeline(self._trace),
+            "conclusion": conclusion_of(self._trace),
         }
 
     def stopped(self, error: InspectorError) -> MessageJson:
@@ -195,6 +199,8 @@ class LiveView:
             message |= {"layout": self._layout(), "shape": shape_in_words(trace)}
         if trace.ended:
             message["timeline"] = timeline(trace)
+        if "answer" in message["run"]:
+            message["conclusion"] = conclusion_of(trace)
         return message
 
     def _layout(self) -> MessageJson:
@@ -235,6 +241,11 @@ def draft_steps(round_: RoundTrace, trace: RunTrace) -> tuple[Draft, ...]:
             agent = (names[agent] if 0 <= agent < len(names) else None) or f"agent {agent}"
         drafts.append(Draft(step.instruction or "", agent or "", step.access_list))
     return tuple(drafts)
+
+
+def conclusion_of(trace: RunTrace) -> MessageJson | None:
+    """What the run's answer comes to, in a line; None: it has no answer."""
+    return None if trace.answer is None else asdict(conclude(trace.answer, trace.task))
 
 
 def shape_in_words(trace: RunTrace) -> str:

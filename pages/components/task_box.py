@@ -70,7 +70,6 @@ def _examples() -> None:
             example.title,
             key=f"example-{number}",
             type="tertiary",
-            help=f"{example.shape}: {example.task}",
             on_click=_take_example,
             args=(example.task,),
         )

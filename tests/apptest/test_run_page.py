@@ -49,7 +49,7 @@ def go_on(monkeypatch: pytest.MonkeyPatch) -> GoOn:
 def test_the_first_page_offers_examples_and_says_what_a_run_is_made_with(visit: Visit) -> None:
     app = visit()
     labels = {button.label for button in app.button}
-    assert {"Run", "Plan only", "One shot", "Chain", "Fan-out", "Plan · solve · verify"} <= labels
+    assert {"Run", "Plan only", "Symbol of tungsten", "A Python function", "Three offers", "The train"} <= labels
     label = app.expander[0].label.replace("\\", "")
     for said in ("Conductor: tiny", "Pool: rehearsal, 7 workers", "Limits: 5 steps · 600 s"):
         assert said in label

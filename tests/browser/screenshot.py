@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"
 PORT = 8599
 URL = f"http://127.0.0.1:{PORT}"
-EXAMPLE = "Plan · solve · verify"
+EXAMPLE = "The train"
 SIZE = ViewportSize(width=1540, height=1180)
 THEMES: dict[str, Literal["light", "dark"]] = {"run.png": "light", "run-dark.png": "dark"}
 

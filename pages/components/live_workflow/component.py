@@ -5,17 +5,20 @@ Python hands it a run's id and hears back what the person chose; tokens never pa
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import streamlit as st
 
 from conductor_core.events import Path
 
-# Holds the place until the script has loaded, so that nothing below jumps. The script brings the stylesheet.
-_RESERVED = '<div class="reserved" style="min-height: 1080px"></div>'
+# Holds the place until the script has loaded, so that nothing below jumps. The script brings the stylesheet, where
+# `--room` and the heights above it come to the same.
+_RESERVED = '<div class="reserved" style="min-height: calc(max(420px, 100vh - 246px) + 116px)"></div>'
 _component = st.components.v2.component(
     "conductor-inspector.live_workflow", html=_RESERVED, js="index.js", isolate_styles=True
 )
+
+_Kind = Literal["edit", "go-on", "ended", "workers"]
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,10 @@ class Intent:
     """What the person asked for in the component, or what it saw happen.
 
     ``edit``: change the plan, at ``path`` if a step was selected. ``go-on``: do what ``go_on`` offered. ``ended``: the
-    run shown has just ended, so that what the page draws of finished runs can appear.
+    run shown has just ended, so that what the page draws of finished runs can appear. ``workers``: choose others.
     """
 
-    kind: Literal["edit", "go-on", "ended"]
+    kind: _Kind
     run_id: str
     path: Path | None = None
 
@@ -80,7 +83,7 @@ def _path(value: Any) -> Path | None:
 
 def _intent(value: Any) -> Intent | None:
     """The browser is not trusted to send the right shape."""
-    if not isinstance(value, dict) or value.get("kind") not in ("edit", "go-on", "ended"):
+    if not isinstance(value, dict) or value.get("kind") not in get_args(_Kind):
         return None
     if not isinstance(value.get("run_id"), str):
         return None

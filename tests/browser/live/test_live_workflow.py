@@ -29,7 +29,10 @@ CARD_CENTRES = """
 
 
 def test_a_run_streams_and_ends_with_its_answer(app: App, open_page: OpenPage, start_run: StartRun) -> None:
-    page = open_page(app.run_url(start_run()))
+    page = open_page(app.url)
+    # The app's first page takes longest; the run shall not be over before it is there.
+    expect(page.get_by_text("No run yet")).to_be_visible()
+    page.goto(app.run_url(start_run()))
     expect(page.locator(".pane")).to_have_count(5)
     expect(page.get_by_text("Simulated workers")).to_be_visible()
     expect(page.locator('.pane[data-status="running"] .prose.streaming').first).to_be_visible()
@@ -73,6 +76,12 @@ def test_the_inspector_says_what_a_step_saw_and_what_was_withheld(
     expect(inspector.locator(".shared")).to_have_count(1)
     expect(inspector.locator(".shared")).to_contain_text("from 3 · verifier")
     expect(inspector.locator(".withheld")).to_contain_text("Withheld: 3 outputs")
+    expect(inspector.locator(".absent")).to_have_count(0)
+    # Step 2 ran beside step 1, which its access list does not grant either: nothing was kept from it.
+    page.get_by_label(re.compile("Step 2, calculator")).click()
+    expect(inspector.locator(".withheld")).to_have_text(re.compile("^Withheld: nothing. (\\d+) of \\1 earlier tokens"))
+    expect(inspector.locator(".absent")).to_have_text("Not there yet when it started: 1 · reasoner")
+    page.get_by_label(re.compile("Step 4, writer")).click()
     inspector.get_by_role("tab", name="Messages").click()
     trace = app.store.trace(page.url.split("run=")[1])[0]
     expect(inspector.locator(".message pre").last).to_have_text(trace.steps[4].messages[-1].content)
@@ -99,13 +108,30 @@ def test_a_reload_and_a_second_browser_show_the_same_run_in_flight(
             expect(shown).to_contain_text(step.output.splitlines()[-1].replace("**", "").replace("`", "").strip())
 
 
-def test_live_updates_move_nothing(app: App, open_page: OpenPage, start_run: StartRun) -> None:
-    page = open_page(app.run_url(start_run()))
+# Where everything stands in the component: panes are scrolled sideways to those that run, which moves none of them.
+PLACES = """
+() => {
+  const host = [...document.querySelectorAll("*")].find((each) => each.shadowRoot?.querySelector(".live-workflow"))
+  const places = (part) => [...host.shadowRoot.querySelectorAll(part)].map((each) => {
+    const { offsetLeft, offsetTop, offsetWidth, offsetHeight } = each
+    return [part, offsetLeft, offsetTop, offsetWidth, offsetHeight]
+  })
+  const parts = [".strip", ".outcome", ".map", ".graph-canvas", ".graph-footer", ".panes", ".pane", ".inspector"]
+  return [host.getBoundingClientRect().top, ...parts.flatMap(places)]
+}
+"""
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1440, 900), (1440, 1100)])
+def test_live_updates_and_the_end_move_nothing(
+    app: App, open_page: OpenPage, start_run: StartRun, width: int, height: int
+) -> None:
+    page = open_page(app.run_url(start_run()), width=width, height=height)
     expect(page.locator('.pane[data-status="running"]').first).to_be_visible()
-    parts = [".strip", ".outcome", ".map", ".inspector", '.pane[data-step="0"]', '.pane[data-step="4"]']
-    before = [page.locator(part).bounding_box() for part in parts]
+    before = page.evaluate(PLACES)
     expect(page.locator(".strip .pill").first).to_contain_text("Completed")
-    assert [page.locator(part).bounding_box() for part in parts] == before
+    expect(page.locator(".conclusion")).to_have_text("13:37")
+    assert page.evaluate(PLACES) == before
 
 
 def test_the_run_can_be_cancelled_from_another_process_no_more(

@@ -7,14 +7,18 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from conductor_core.chat import WorkerSpec
 from conductor_core.engine.host import EngineHost
+from conductor_core.engine.ids import new_run_id
 from conductor_core.engine.request import RunRequest
+from conductor_core.events import PoolInfo
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import AccessList, Step, Workflow
 from pages.components import kept
 from storage import Store
 from tests.browser.conftest import App
+from tests.support.run_events import created, planned, run_completed, step_completed, step_started
 
 TASK = (
     "A train leaves at 09:40 and covers 210 km at 84 km/h, waits 12 minutes, then covers 95 km at 76 km/h. When does "
@@ -64,6 +68,35 @@ def runs_in(store: Store) -> Iterator[Make]:
 
     yield make
     host.close()
+
+
+Tell = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def tell(app: App) -> Tell:
+    """Writes a run of one step into the app's database and gives its id; the answer is whatever a test wants to see."""
+
+    def tell(answer: str, *, task: str = "What is asked?", agent: str = "scientist", **completed: object) -> str:
+        run_id = new_run_id()
+        workflow = Workflow(steps=(Step(agent=agent, instruction="Answer this: {question}"),))
+        done = step_completed(run_id, 0, answer, 2000, cost_usd=None).model_copy(update=completed)
+        events = [
+            created(run_id, task, pool=PoolInfo(name="mine", workers=(WORKER,)), simulated=agent != WORKER.name),
+            *planned(run_id, workflow),
+            step_started(run_id, 0, 30),
+            done,
+            run_completed(run_id, answer, 2010),
+        ]
+        with ThreadPoolExecutor(1) as aside:
+            for event in events:
+                aside.submit(app.store.log.append_and_wait, event).result()
+        return run_id
+
+    return tell
+
+
+WORKER = WorkerSpec(name="real", provider="openai", model="some-model", base_url="http://127.0.0.1:9/v1")
 
 
 def status(page: Page) -> Locator:

@@ -71,7 +71,7 @@ def test_a_worker_left_out_is_in_no_plan(app: App, open_page: OpenPage) -> None:
     expect(page.get_by_text("6 of 7 workers, without planner")).to_be_visible()
     page.reload()
     expect(page.get_by_text("6 of 7 workers, without planner")).to_be_visible()
-    page.get_by_role("button", name="One shot").click()
+    page.get_by_role("button", name="Symbol of tungsten").click()
     expect(page.get_by_label("Task", exact=True)).to_have_value(re.compile("tungsten"))
     page.get_by_role("button", name="Plan only").click()
     page.wait_for_url(re.compile("run="))

@@ -39,7 +39,7 @@ def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page
 
 def test_an_example_is_planned_only_then_changed_then_run(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url)
-    page.get_by_role("button", name="One shot").click()
+    page.get_by_role("button", name="Symbol of tungsten").click()
     expect(page.get_by_label(TASK_FIELD)).to_have_value(re.compile("tungsten"))
     page.get_by_role("button", name="Plan only").click()
     expect(status(page)).to_contain_text("Plan")

@@ -114,7 +114,7 @@ def test_show_prints_the_whole_record(cli: CommandLine, ran: Any) -> None:
         "pool rehearsal (simulated)",
         "step 1 · scientist (simulated) · completed",
         "access list all: reads 0, 1",
-        "was not shown: step 0 of reasoner",
+        "was not there yet when it started: step 0 of reasoner",
         "saw: step 0 of reasoner",
         "    Check the results.",
         "answer (simulated)",

@@ -58,6 +58,16 @@ def test_a_whole_run(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_a_step_that_runs_beside_another_is_not_said_to_be_denied_its_output(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kept = ev.Shared(path=(0,), agent="a", sha256="ab" * 32, characters=7, tokens=2)
+    absent = ev.Shared(path=(1,), agent="b", sha256="", characters=0, tokens=0)
+    begun = step_started("r1", 1, 30).model_copy(update={"withheld": (kept, absent)})
+    _, err, _ = shown(capsys, created("r1"), *planned("r1"), begun)
+    assert err.splitlines()[-1] == "step 1 · checker · started, reads none, 0 withheld, 1 not there yet"
+
+
 def test_quiet_is_quiet_but_for_an_answer_that_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
     begun, *rest = whole_run("r1")
     assert shown(capsys, begun.model_copy(update={"simulated": False}), *rest, quiet=True) == ("", "", "")

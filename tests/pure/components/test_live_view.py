@@ -41,6 +41,7 @@ class Page:
         self._add(run.pop("root"))
         self.run = run
         self.timeline = snapshot["timeline"]
+        self.conclusion = snapshot["conclusion"]
 
     def _add(self, round_: dict[str, Any]) -> None:
         self.rounds[tuple(round_["path"])] = {name: value for name, value in round_.items() if name != "steps"}
@@ -61,6 +62,7 @@ class Page:
             case "patch":
                 self.run |= message["run"]
                 self.timeline = message.get("timeline")
+                self.conclusion = message.get("conclusion", self.conclusion)
                 self.rounds |= {tuple(each["path"]): each for each in message["rounds"]}
                 self.steps |= {tuple(each["path"]): each for each in message["steps"]}
 
@@ -69,6 +71,7 @@ class Page:
         # What streaming alone fixes (first token) is in the next patch of the step.
         passing = {"first_token_ms"}
         return (
+            self.conclusion,
             {name: value for name, value in self.run.items() if name not in timeless},
             {path: {n: v for n, v in each.items() if n not in passing} for path, each in self.rounds.items()},
             {path: {n: v for n, v in each.items() if n not in passing} for path, each in self.steps.items()},
@@ -198,6 +201,16 @@ def test_a_page_that_joins_while_the_plan_is_written_gets_its_draft() -> None:
 def test_a_draft_names_an_ordinal_that_the_pool_does_not_have() -> None:
     trace = fold([created(RUN)])
     assert draft_steps(RoundTrace(raw="model_id = [9]"), trace)[0].agent == "agent 9"
+
+
+def test_what_the_answer_comes_to_is_sent_with_it_and_only_then() -> None:
+    events = whole_run(RUN)
+    view = LiveView(fold(events[:1]), 1)
+    assert view.snapshot()["conclusion"] is None
+    *earlier, last = view.messages(numbered(events)[1:])
+    assert not any("conclusion" in message for message in earlier)
+    assert last["conclusion"] == {"kind": "value", "text": "42, checked"}
+    assert view.snapshot()["conclusion"] == last["conclusion"]
 
 
 def test_the_plan_brings_its_layout_and_live_text_does_not() -> None:

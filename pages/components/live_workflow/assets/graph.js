@@ -11,8 +11,12 @@ const NARROWEST_CARD = 166
 const NARROWEST_GAP = 46
 const WIDEST_GAP = 130
 const MARGIN = 26
-const LEAST_HEIGHT = 292
+const MARGIN_Y = 16
+const LEAST_HEIGHT = 236
 const MOST_HEIGHT = 456
+// A graph taller than this share of the window is drawn smaller, down to the scale at which it can still be read.
+const MOST_SHARE = 0.42
+const LEAST_SCALE = 0.78
 const FADE_MS = 220
 const STILL = "(prefers-reduced-motion: reduce)"
 // A hand that clicks may slip by so much; more is a drag.
@@ -107,10 +111,12 @@ export class Graph {
     this.pitch = this.cardWidth + Math.max(NARROWEST_GAP, Math.min(WIDEST_GAP, gap))
     const content = { width: Math.max(layers - 1, 0) * this.pitch + this.cardWidth, height: bottom - top }
     const scale = Math.min(1, room / content.width)
-    const height = Math.max(LEAST_HEIGHT, Math.min(MOST_HEIGHT, content.height * scale + 2 * MARGIN))
+    const readable = content.height * Math.min(scale, LEAST_SCALE) + 2 * MARGIN_Y
+    const most = Math.min(MOST_HEIGHT, Math.max(innerHeight * MOST_SHARE, readable))
+    const height = Math.max(LEAST_HEIGHT, Math.min(most, content.height * scale + 2 * MARGIN_Y))
     this.home = {
       position: { x: (Math.max(layers - 1, 0) * this.pitch) / 2, y: (top + bottom) / 2 },
-      scale: Math.min(scale, (height - 2 * MARGIN) / content.height),
+      scale: Math.min(scale, (height - 2 * MARGIN_Y) / content.height),
     }
     this.canvasBox.style.height = `${Math.round(height)}px`
     this.network?.setSize("100%", "100%")

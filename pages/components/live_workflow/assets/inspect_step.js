@@ -56,16 +56,29 @@ const preview = (model, step) => step.reads.map((index) => firstLine(model, [...
 function sawParts(model, step, begun, onSelect) {
   if (!begun) return planned(model, step, onSelect)
   const granted = step.granted.map((part) => sharedCard(model, part, onSelect))
-  const all = [...step.granted, ...step.withheld]
+  // What was not there yet could not be withheld: an output that was has a digest.
+  const withheld = step.withheld.filter((part) => part.sha256)
+  const absent = step.withheld.filter((part) => !part.sha256)
+  const seen = granted.length ? granted : [el("p", { class: "muted" }, "This step saw its instruction and no earlier output.")]
+  return [...seen, withheldBox(step.granted, withheld, absent), absent.length ? absentBox(absent) : null].filter(Boolean)
+}
+
+function withheldBox(granted, withheld, absent) {
   const sum = (parts) => parts.reduce((total, part) => total + part.tokens, 0)
-  const earlier = sum(all)
-  const ratio = earlier ? `${count(sum(step.granted))} of ${count(earlier)} earlier tokens granted.` : ""
-  const names = step.withheld.map((part) =>
+  const earlier = sum(granted) + sum(withheld)
+  const ratio = earlier ? ` ${count(sum(granted))} of ${count(earlier)} earlier tokens granted.` : ""
+  const none = granted.length || absent.length ? "" : " No step came before."
+  const head = withheld.length ? `Withheld: ${plural(withheld.length, "output")}.` : `Withheld: nothing.${none}`
+  const names = withheld.map((part) =>
     el("div", { class: "withheld-part" }, `✕ ${pathKey(part.path)} · ${visible(part.agent)} `, size(part)),
   )
-  const head = step.withheld.length ? `Withheld: ${plural(step.withheld.length, "output")}. ${ratio}` : `Withheld: nothing. ${all.length ? ratio : "No step came before."}`
-  const seen = granted.length ? granted : [el("p", { class: "muted" }, "This step saw its instruction and no earlier output.")]
-  return [...seen, el("div", { class: "withheld" }, el("div", {}, head), names)]
+  return el("div", { class: "withheld" }, el("div", {}, head, ratio), names)
+}
+
+function absentBox(absent) {
+  const names = absent.map((part) => `${pathKey(part.path)} · ${visible(part.agent)}`).join(", ")
+  const title = "Its access list does not grant them either; they had no output that could have been withheld."
+  return el("div", { class: "absent", title }, `Not there yet when it started: ${names}`)
 }
 
 // Before it starts, what it will be shown follows from the plan.
@@ -93,7 +106,7 @@ function sharedCard(model, part, onSelect) {
 }
 
 function size({ tokens: length, sha256 }) {
-  return el("span", { class: "muted number" }, ...(sha256 ? [`${tokens(length)} · `, hash(sha256)] : ["no output at that time"]))
+  return el("span", { class: "muted number" }, `${tokens(length)} · `, hash(sha256))
 }
 
 function firstLine(model, path) {

@@ -14,6 +14,7 @@ export class RunModel {
     this.layout = null
     this.timeline = null // of a run that is over
     this.shape = ""
+    this.conclusion = null // {kind, text} of the run's answer
     this.startedAt = 0
     this.stopped = false // failed, and the log could not even take its end
   }
@@ -55,6 +56,7 @@ export class RunModel {
     this.layout = message.layout
     this.shape = message.shape
     this.timeline = message.timeline
+    this.conclusion = message.conclusion
     this.stopped = message.stopped === true
     this.startedAt = performance.now() - message.elapsed_ms
     return { structure: true, run: true, plan: true, steps: new Set(this.steps.keys()) }
@@ -122,6 +124,7 @@ export class RunModel {
     }
     if (message.shape !== undefined) this.shape = message.shape
     if (message.timeline !== undefined) this.timeline = message.timeline
+    if (message.conclusion !== undefined) this.conclusion = message.conclusion
     if (touched.structure) this.dropStrays()
   }
 

@@ -1,4 +1,5 @@
-// The run's outcome in its reserved place: the answer, or why there is none and what to do.
+// The run's outcome in its reserved place: what the answer comes to and the text it stands in, or why there is none and
+// what to do. The place keeps its height, so that nothing below moves when the run ends.
 
 import { copyButton, el, setClass, setText } from "./dom.js"
 import { pathKey, seconds } from "./format.js"
@@ -6,19 +7,30 @@ import { beginning } from "./panes.js"
 import { advice } from "./status.js"
 import { StreamedMarkdown, visible } from "./text.js"
 
+// Characters up to which a conclusion is set in the largest letters, and up to which it stands in one line.
+const LARGE = 16
+const MEDIUM = 40
+// What is rendered of an answer while only its first lines are seen.
+const GLIMPSE = 1_500
+
 export class Outcome {
-  constructor({ onSelect, onGoOn }) {
+  constructor({ onSelect, onGoOn, onWorkers }) {
     this.title = el("span", { class: "outcome-title" })
-    this.source = el("button", { type: "button", class: "quiet", onclick: () => this.from && onSelect(this.from) })
+    this.source = el("button", { type: "button", class: "quiet source", onclick: () => this.from && onSelect(this.from) })
+    this.conclusion = el("p", { class: "conclusion", dir: "auto" })
+    this.hint = el("p", { class: "muted hint" })
     this.copy = copyButton("Copy the answer", () => this.answer ?? "")
-    this.more = el("button", { type: "button", class: "quiet more", onclick: () => this.toggle() }, "Show all")
+    this.more = el("button", { type: "button", class: "more", onclick: () => this.toggle() }, "Show all")
     this.goOn = el("button", { type: "button", class: "go-on", onclick: onGoOn, hidden: true })
-    this.body = el("div", { class: "prose outcome-body" })
+    this.workers = el("button", { type: "button", class: "to-workers", onclick: onWorkers, hidden: true }, "Choose real workers")
+    this.body = el("div", { class: "prose outcome-body", dir: "auto" })
     this.markdown = new StreamedMarkdown(this.body)
-    const actions = el("div", { class: "outcome-actions" }, this.goOn, this.more, this.copy)
-    const head = el("div", { class: "outcome-head" }, this.title, this.source, el("span", { class: "spring" }), actions)
-    this.element = el("section", { class: "card outcome", "aria-label": "Answer" }, head, this.body)
+    const line = el("div", { class: "outcome-line" }, this.title, this.source)
+    const head = el("div", { class: "outcome-head", "aria-live": "polite" }, line, this.conclusion, this.hint)
+    const actions = el("div", { class: "outcome-actions" }, this.workers, this.goOn, this.more, this.copy)
+    this.element = el("section", { class: "card outcome", "aria-label": "Answer" }, head, this.body, actions)
     this.resizing = new ResizeObserver(() => this.measure())
+    this.resizing.observe(this.element)
     this.resizing.observe(this.body)
   }
 
@@ -27,71 +39,111 @@ export class Outcome {
   }
 
   toggle() {
-    const all = this.element.classList.toggle("all")
-    setText(this.more, all ? "Show less" : "Show all")
+    this.all = !this.all
+    setText(this.more, this.all ? "Show less" : "Show all")
+    this.more.setAttribute("aria-expanded", this.all ? "true" : "false")
+    this.element.classList.toggle("all", this.all)
+    if (this.text !== undefined) this.write(this.text, this.done)
+    this.measure()
   }
 
+  // Offers all of it where it does not fit.
   measure() {
-    // Text that does not fit flows into columns that stand outside the body, to its right.
-    const { scrollWidth, clientWidth, scrollHeight, clientHeight } = this.body
-    const fits = scrollWidth <= clientWidth + 2 && scrollHeight <= clientHeight + 2
-    const all = this.element.classList.contains("all")
-    this.more.hidden = fits && !all
-    // What an answer comes to stands at its end: where not all of it fits, its last columns are shown.
-    this.body.scrollLeft = fits || all ? 0 : scrollWidth
+    const cut = (part) => part.scrollHeight > part.clientHeight + 2 || part.scrollWidth > part.clientWidth + 2
+    this.more.hidden = !this.all && !cut(this.body) && !cut(this.conclusion) && !cut(this.hint)
   }
 
   // ``goOn``: what the page offers for a run that has ended so, if anything.
   show(model, goOn) {
     const { run } = model
+    if (run?.run_id !== this.runId) this.another(run?.run_id)
     const last = run && [...model.steps.values()].filter((step) => step.path.length === 1).at(-1)
     this.from = last ? pathKey(last.path) : null
     this.answer = run?.answer ?? null
-    this.source.hidden = !last
-    setText(this.source, last ? `step ${this.from} · ${visible(last.agent)}` : "")
     this.goOn.hidden = !goOn || !model.editable
     setText(this.goOn, `▶ ${goOn}`)
-    this.copy.hidden = this.answer === null
-    if (this.answer !== null) this.markdownState("Answer", "answered", this.answer, true)
-    else if (run === null) this.note("Answer", "", "The answer stands here when a run is over.")
-    else if (run.status === "damaged" || run.status === "too_new") this.note("Not all of this run can be read", "failed", run.error, READ)
-    else if (run.status === "failed") this.note("No answer", "failed", `${run.error_code}: ${run.error}`, model.stopped ? STOPPED : advice(run.error_code))
-    else if (run.status === "cancelled") this.note("No answer", "cancelled", this.cancelled(run), KEPT)
-    else if (run.status === "interrupted") this.note("No answer", "cancelled", "The program ended during this run.", KEPT)
-    else if (run.status === "planned") this.note("Plan only", "", "The plan is written and nothing has run.", "Edit it or run it as it stands.")
-    else if (last?.status === "running" && last.output) this.markdownState("Answer, being written", "", last.output, false)
-    else this.note("Answer", "", last ? `Comes from step ${this.from}, ${visible(last.agent)}.` : "Comes from the plan's last step.")
+    const shown = said(model, run, last)
+    setClass(this.element, `card outcome ${shown.kind}${this.all ? " all" : ""}`)
+    setText(this.title, shown.title)
+    this.source.hidden = !last || !shown.sourced
+    setText(this.source, last ? `step ${this.from} · ${visible(last.agent)}` : "")
+    const conclusion = visible(shown.conclusion ?? "")
+    this.conclusion.hidden = !conclusion
+    setText(this.conclusion, conclusion)
+    setClass(this.conclusion, `conclusion ${sized(conclusion, shown.code)}`)
+    this.hint.hidden = !shown.hint
+    setText(this.hint, shown.hint ?? "")
+    this.workers.hidden = !shown.workers
+    this.copy.hidden = !this.answer
+    this.body.hidden = shown.text === undefined
+    if (shown.text !== undefined) this.write(shown.text, shown.done)
     this.measure()
   }
 
-  cancelled(run) {
-    const who = run.ended_by === "page" ? "from this page" : `by ${run.ended_by ?? "someone"}`
-    return `Cancelled ${who} after ${seconds(run.duration_ms)}.`
+  // A run that takes the place of another is shown as it begins: folded.
+  another(runId) {
+    this.runId = runId
+    if (this.all) this.toggle()
   }
 
-  markdownState(title, kind, text, done) {
-    setText(this.title, title)
-    setClass(this.element, this.classes(kind))
-    if (this.noted) this.markdown.reset()
-    this.noted = null
-    this.markdown.show(beginning(text), done)
+  write(text, done) {
+    this.text = text
+    this.done = done
+    const glimpse = this.all ? beginning(text) : done ? text.slice(0, GLIMPSE) : text.slice(-GLIMPSE).trimEnd().split("\n").at(-1)
+    this.markdown.show(glimpse, done)
   }
+}
 
-  note(title, kind, text, hint = "") {
-    setText(this.title, title)
-    setClass(this.element, this.classes(`${kind} noted`))
-    if (this.noted === text + hint) return
-    this.noted = text + hint
-    this.markdown.reset()
-    const lines = [el("p", { class: kind ? "said" : "muted" }, visible(text)), hint && el("p", { class: "muted" }, hint)]
-    this.body.replaceChildren(...lines.filter(Boolean))
+// What there is to say of a run: {title, kind, conclusion, hint, text, done, sourced, workers, code}.
+function said(model, run, last) {
+  if (run === null) return { title: "The answer stands here when a run is over", kind: "quiet" }
+  if (run.answer !== null) return answered(model, run, last)
+  const none = { title: "No answer", kind: "cancelled", hint: KEPT }
+  switch (run.status) {
+    case "damaged":
+    case "too_new":
+      return { title: "Not all of this run can be read", kind: "failed", conclusion: run.error, hint: READ }
+    case "failed":
+      return { ...none, kind: "failed", conclusion: `${run.error_code}: ${run.error}`, hint: model.stopped ? STOPPED : advice(run.error_code) }
+    case "cancelled":
+      return { ...none, conclusion: cancelled(run) }
+    case "interrupted":
+      return { ...none, conclusion: "The program ended during this run." }
+    case "planned":
+      return { title: "Plan only", kind: "quiet", conclusion: "The plan is written and nothing has run.", hint: "Edit it, or run it as it stands." }
   }
+  const quiet = { kind: "quiet", sourced: Boolean(last), title: last ? "Answer will come from" : "Answer will come from the plan’s last step" }
+  if (last?.status !== "running" || !last.output) return quiet
+  return { ...quiet, title: "Answer, being written by", text: last.output, done: false }
+}
 
-  classes(kind) {
-    return `card outcome ${kind}${this.element.classList.contains("all") ? " all" : ""}`
+function answered(model, run, last) {
+  const { kind, text } = model.conclusion
+  const answer = { title: "Answer", kind: "answered", sourced: true, conclusion: text, text: run.answer, done: true, code: kind === "code" }
+  const amber = { ...answer, title: "No answer", kind: "declined" }
+  if (kind === "empty") return { ...amber, text: undefined, conclusion: "The last step wrote nothing.", hint: EMPTY }
+  if (kind === "declined" && last?.simulated) {
+    return { ...amber, conclusion: "This worker is simulated and knows only the example tasks.", hint: SIMULATED, workers: true }
   }
+  if (kind === "declined") return { ...amber, hint: DECLINED }
+  if (last?.incomplete) return { ...answer, title: "Answer, cut off", kind: "declined", hint: CUT }
+  return text === visible(run.answer).trim() ? { ...answer, text: undefined } : answer
+}
+
+function sized(conclusion, code) {
+  const size = conclusion.length <= LARGE ? "large" : conclusion.length <= MEDIUM ? "medium" : "long"
+  return code ? `${size} code` : size
+}
+
+function cancelled(run) {
+  const who = run.ended_by === "page" ? "from this page" : `by ${run.ended_by ?? "someone"}`
+  return `Cancelled ${who} after ${seconds(run.duration_ms)}.`
 }
 
 const STOPPED = "What was written is kept below. Once that is mended, start the program again: the run can then be resumed."
 const READ = "Below stands what can be read, up to that place. What the steps did after it is not known here."
 const KEPT = "What the steps wrote until then is kept below; a re-run pays only for what is missing."
+const SIMULATED = "Take one of the examples above, or choose real workers for this task."
+const DECLINED = "Ask in other words, or give the step to another worker under Edit plan: finished steps are reused."
+const EMPTY = "Give the step to another worker under Edit plan, or ask in other words: finished steps are reused."
+const CUT = "The provider stopped before the end. Raise max_tokens of this worker, or ask for a shorter answer."

@@ -1,4 +1,4 @@
-// One pane per step, filling as its answer streams.
+// One pane per step in a row, filling as its answer streams. Where not all fit, those that run are brought into view.
 
 import { copyButton, el, setClass, setText } from "./dom.js"
 import { speed } from "./draw.js"
@@ -14,7 +14,7 @@ export class Panes {
   constructor({ onSelect }) {
     this.onSelect = onSelect
     this.panes = new Map()
-    this.ghosts = [0, 1, 2, 3].map(() => el("div", { class: "ghost card", "aria-hidden": "true" }))
+    this.ghosts = [0, 1, 2].map(() => el("div", { class: "ghost card", "aria-hidden": "true" }))
     this.element = el("div", { class: "panes" }, this.ghosts)
   }
 
@@ -33,7 +33,9 @@ export class Panes {
       const { element } = this.panes.get(key)
       if (this.element.children[index] !== element) this.element.insertBefore(element, this.element.children[index] ?? null)
     })
-    this.ghosts.forEach((ghost, index) => (ghost.hidden = index < keys.length || model.ended))
+    // Once the plan is whole its panes take all the room: the end of the run then changes nothing.
+    const planned = model.run !== null && !model.planning
+    this.ghosts.forEach((ghost, index) => (ghost.hidden = index < keys.length || planned))
   }
 
   show(model, keys, selected) {
@@ -44,6 +46,24 @@ export class Panes {
     }
     // Scrolled after all has been written: the browser lays the page out once.
     for (const pane of grown) pane.scroller.scrollTop = pane.scroller.scrollHeight
+    if (keys === null) this.bring(selected, model)
+  }
+
+  // Scrolls the panes, never the page, and only when another step is chosen or begins: one may look elsewhere meanwhile.
+  bring(selected, model) {
+    const running = [...this.panes.keys()].filter((key) => model.step(key)?.status === "running")
+    const wanted = [...running, selected].filter((key) => this.panes.has(key))
+    if (!wanted.length || wanted.join() === this.brought) return
+    this.brought = wanted.join()
+    const { scrollLeft, clientWidth } = this.element
+    const span = (keys) => {
+      const parts = keys.map((key) => this.panes.get(key).element)
+      return [Math.min(...parts.map((part) => part.offsetLeft)), Math.max(...parts.map((part) => part.offsetLeft + part.offsetWidth))]
+    }
+    let [left, right] = span(wanted)
+    if (right - left > clientWidth) [left, right] = span(wanted.slice(-1))
+    if (left < scrollLeft) this.element.scrollLeft = left
+    else if (right > scrollLeft + clientWidth) this.element.scrollLeft = right - clientWidth
   }
 
   tick(model) {

@@ -16,6 +16,7 @@ export class Strip {
     this.cancel = el("button", { type: "button", onclick: onCancel }, "Cancel")
     this.edit = el("button", { type: "button", onclick: onEdit }, "Edit plan")
     this.share = el("button", { type: "button", title: "Copy the address of this run", onclick: () => this.copy() }, "Share")
+    this.aboutRun = [this.simulated, this.time, this.tokens, this.cost, this.cancel, this.edit, this.share]
     this.element = el(
       "div",
       { class: "strip" },
@@ -32,10 +33,15 @@ export class Strip {
     setTimeout(() => setText(this.share, "Share"), 1500)
   }
 
-  show(model, { connection, cancelling, editable }) {
+  show(model, { connection, cancelling, editable, opening }) {
     const { run } = model
-    this.element.classList.toggle("idle", run === null)
-    if (run === null) return
+    for (const part of this.aboutRun) part.hidden = run === null
+    if (run === null) {
+      setText(this.pill, opening ? "○ Opening the run" : "○ No run yet")
+      setClass(this.pill, "pill idle")
+      setText(this.shape, opening ? "" : "Type a task or take an example, then press Run.")
+      return
+    }
     this.runId = run.run_id
     const status = cancelling && !model.ended ? { glyph: "■", word: "Cancelling" } : RUN_STATUS[run.status]
     setText(this.pill, `${status.glyph} ${status.word}${this.progress(model)}`)

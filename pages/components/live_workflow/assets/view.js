@@ -15,11 +15,19 @@ import { Timeline } from "./timeline.js"
 import { Twin } from "./twin.js"
 
 const TICK_MS = 125
+const PAGE = '[data-testid="stMainBlockContainer"]'
+const SCROLLER = '[data-testid="stMain"]'
+// An open editor scrolls the rest away, rather than to press it together.
+const MOST_ABOVE_PX = 170
 
 export class LiveWorkflow {
   constructor(parent) {
     this.strip = new Strip({ onCancel: () => this.cancel(), onEdit: () => this.edit(this.selectedPath()) })
-    this.outcome = new Outcome({ onSelect: (key) => this.select(key), onGoOn: () => this.intend("go-on") })
+    this.outcome = new Outcome({
+      onSelect: (key) => this.select(key),
+      onGoOn: () => this.intend("go-on"),
+      onWorkers: () => this.intend("workers"),
+    })
     this.graph = new Graph({ onSelect: (key) => this.select(key) })
     this.twin = new Twin({ onSelect: (key) => this.select(key), onOpen: (key) => this.open(key) })
     this.panes = new Panes({ onSelect: (key) => this.select(key) })
@@ -37,13 +45,17 @@ export class LiveWorkflow {
     const granted = el("span", { class: "granted-key" }, "━ what the selected step may see")
     const legend = el("div", { class: "legend", "aria-hidden": "true" }, this.statuses, granted)
     const keys = el("span", { class: "keys", "aria-hidden": "true" }, "←/→ select · Enter open")
-    const footer = el("div", { class: "graph-footer" }, legend, el("span", { class: "spring" }), this.twin.element, keys)
-    const map = el("section", { class: "card map", "aria-label": "Workflow graph" }, this.planButton, this.graph.element, this.empty, this.how, footer)
-    const work = el("div", { class: "work" }, this.panes.element, this.inspector.element)
-    this.root = el("div", { class: "live-workflow" }, this.strip.element, this.notice, this.outcome.element, map, work)
+    const footer = el("div", { class: "graph-footer" }, this.planButton, legend, el("span", { class: "spring" }), this.twin.element, keys)
+    const map = el("section", { class: "card map", "aria-label": "Workflow graph" }, this.graph.element, this.empty, this.how, footer)
+    const main = el("div", { class: "main" }, map, this.panes.element)
+    const stage = el("div", { class: "stage" }, main, el("div", { class: "side" }, this.inspector.element))
+    this.root = el("div", { class: "live-workflow", "data-status": "opening" }, this.strip.element, this.notice, this.outcome.element, stage)
     parent.querySelector(".reserved")?.remove()
     parent.append(this.root)
     this.root.append(this.timeline.element)
+    // What stands above (the task box, where a re-run comes from) takes from the room that the window has.
+    this.watching = new ResizeObserver(() => this.measure())
+    this.watching.observe(parent.host.closest(PAGE) ?? document.body)
     this.reset()
     this.editorKeys = new EditorKeys()
     this.timer = setInterval(() => this.tick(), TICK_MS)
@@ -51,11 +63,20 @@ export class LiveWorkflow {
 
   destroy() {
     clearInterval(this.timer)
+    this.watching.disconnect()
     this.socket?.close()
     this.editorKeys.destroy()
     this.graph.destroy()
     this.outcome.destroy()
     this.root.remove()
+  }
+
+  measure() {
+    const scrolled = this.root.getRootNode().host.closest(SCROLLER)?.scrollTop ?? 0
+    const above = Math.round(this.root.getBoundingClientRect().top + scrolled)
+    if (above === this.above) return
+    this.above = above
+    this.root.style.setProperty("--above", `${Math.min(above, MOST_ABOVE_PX)}px`)
   }
 
   reset() {
@@ -77,6 +98,11 @@ export class LiveWorkflow {
     if (data.run_id !== this.runId) this.openRun(data)
     this.restyle()
     this.queue()
+  }
+
+  // A run was asked for and has not come yet.
+  get opening() {
+    return Boolean(this.runId) && this.model.run === null && this.unknown === null
   }
 
   openRun(data) {
@@ -168,7 +194,7 @@ export class LiveWorkflow {
     this.planButton.setAttribute("aria-pressed", selected === null ? "true" : "false")
     this.notice.hidden = this.unknown === null
     setText(this.notice, this.unknown ?? "")
-    this.root.dataset.status = model.run?.status ?? "none"
+    this.root.dataset.status = model.run?.status ?? (this.opening ? "opening" : "none")
   }
 
   // What changes with every token or second.

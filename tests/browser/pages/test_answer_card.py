@@ -1,0 +1,121 @@
+"""The Answer card: what the answer comes to, large and first; or why there is none and what to do."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import FloatRect, Locator, Page, expect
+
+from tests.browser.conftest import App
+from tests.browser.pages.conftest import Make, Tell, status
+
+OpenPage = Callable[..., Page]
+SIZES = [(1280, 720), (1440, 900)]
+LONG = "\n\n".join(
+    f"Paragraph {number} weighs one more side of it, at some length, and goes on." for number in range(40)
+)
+CODE = (
+    "**Answer:**\n\n```python\ndef merge_bookings(spans):\n    return sorted(spans)\n```\n\n— coder, simulated (ab12cd)"
+)
+UNKNOWN_TASK = "How tall is my neighbour's dog?"
+
+
+def box(part: Locator) -> FloatRect:
+    found = part.bounding_box()
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_conclusion_stands_first_and_large_and_the_text_begins_at_its_start(
+    app: App, open_page: OpenPage, make_run: Make, width: int, height: int
+) -> None:
+    page = open_page(app.run_url(make_run().run_id), width=width, height=height)
+    conclusion, body = page.locator(".conclusion"), page.locator(".outcome-body")
+    expect(conclusion).to_have_text("13:37")
+    assert conclusion.evaluate("part => parseFloat(getComputedStyle(part).fontSize)") >= 24
+    assert body.evaluate("part => [part.scrollLeft, part.scrollTop, getComputedStyle(part).columnCount]") == [
+        0,
+        0,
+        "auto",
+    ]
+    first = body.locator(":scope > *").first
+    assert box(body)["y"] <= box(first)["y"] < box(body)["y"] + 20, "the text is seen from its first line"
+    assert box(page.locator(".outcome"))["height"] <= 70
+    expect(page.locator(".outcome")).to_have_class("card outcome answered")
+
+
+def test_all_of_a_long_answer_is_one_column_and_folds_again(app: App, open_page: OpenPage, tell: Tell) -> None:
+    page = open_page(app.run_url(tell(LONG)), width=1280, height=720)
+    expect(page.locator(".conclusion")).to_have_text(
+        "Paragraph 0 weighs one more side of it, at some length, and goes on."
+    )
+    folded = box(page.locator(".outcome"))["height"]
+    page.get_by_role("button", name="Show all").click()
+    paragraphs = page.locator(".outcome-body p")
+    expect(paragraphs).to_have_count(40)
+    lefts = paragraphs.evaluate_all("parts => parts.map((part) => part.getBoundingClientRect().left)")
+    assert len(set(lefts)) == 1, "never columns"
+    assert (
+        box(paragraphs.last)["y"] + box(paragraphs.last)["height"]
+        <= box(page.locator(".outcome"))["y"] + box(page.locator(".outcome"))["height"]
+    )
+    page.get_by_role("button", name="Show less").click()
+    assert box(page.locator(".outcome"))["height"] == folded
+
+
+def test_an_answer_of_code_is_named_by_its_function(app: App, open_page: OpenPage, tell: Tell) -> None:
+    page = open_page(app.run_url(tell(CODE, task="Write merge_bookings(spans).")), width=1280, height=720)
+    expect(page.locator(".conclusion")).to_have_text("merge_bookings(spans)")
+    expect(page.locator(".outcome-body")).to_contain_text("Answer:")
+
+
+def test_a_short_answer_is_not_said_twice(app: App, open_page: OpenPage, tell: Tell) -> None:
+    page = open_page(app.run_url(tell("W")), width=1280, height=720)
+    expect(page.locator(".conclusion")).to_have_text("W")
+    expect(page.locator(".outcome-body")).to_be_hidden()
+    expect(page.get_by_role("button", name="Show all")).to_be_hidden()
+
+
+def test_a_simulated_worker_that_cannot_answer_is_amber_and_leads_to_real_ones(
+    app: App, open_page: OpenPage, make_run: Make
+) -> None:
+    run = make_run(("reasoner", "Answer this: {question}", ()), task=UNKNOWN_TASK)
+    page = open_page(app.run_url(run.run_id), width=1280, height=720)
+    card = page.locator(".outcome")
+    expect(card).to_have_class("card outcome declined")
+    expect(card.locator(".outcome-title")).to_have_text("No answer")
+    expect(card.locator(".conclusion")).to_have_text("This worker is simulated and knows only the example tasks.")
+    expect(card.locator(".hint")).to_contain_text("examples above")
+    amber = (
+        "part => getComputedStyle(part).borderTopColor === getComputedStyle(part.querySelector('.outcome-title')).color"
+    )
+    assert card.evaluate(amber)
+    expect(status(page)).to_contain_text("Completed")
+    card.get_by_role("button", name="Choose real workers").click()
+    page.wait_for_url("**/workers")
+    expect(page.get_by_role("heading", name="Workers")).to_be_visible()
+
+
+def test_a_real_worker_that_refuses_is_amber_in_its_own_words(app: App, open_page: OpenPage, tell: Tell) -> None:
+    run_id = tell("I'm sorry, but I can't help with that. Please ask about something else.", agent="real")
+    page = open_page(app.run_url(run_id), width=1280, height=720)
+    expect(page.locator(".outcome")).to_have_class("card outcome declined")
+    expect(page.locator(".conclusion")).to_have_text("I'm sorry, but I can't help with that.")
+    expect(page.locator(".outcome .hint")).to_contain_text("another worker under Edit plan")
+    expect(page.get_by_role("button", name="Choose real workers")).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    ("answer", "finish", "title", "hint"),
+    [
+        ("", {}, "No answer", "another worker"),
+        ("The legs are", {"incomplete": True, "finish_reason": "length"}, "Answer, cut off", "max_tokens"),
+    ],
+)
+def test_an_empty_or_cut_answer_says_so(
+    app: App, open_page: OpenPage, tell: Tell, answer: str, finish: dict[str, object], title: str, hint: str
+) -> None:
+    page = open_page(app.run_url(tell(answer, agent="real", **finish)), width=1280, height=720)
+    expect(page.locator(".outcome")).to_have_class("card outcome declined")
+    expect(page.locator(".outcome-title")).to_have_text(title)
+    expect(page.locator(".outcome .hint")).to_contain_text(hint)

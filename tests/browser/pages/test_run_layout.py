@@ -1,0 +1,170 @@
+"""The Run page at the size of a projector: before, during and after a run what matters is in view and stays there."""
+
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.conftest import App
+from tests.browser.pages.conftest import Make, begin_here, status
+
+OpenPage = Callable[..., Page]
+SIZES = [(1280, 720), (1440, 900)]
+PARALLEL = (
+    ("planner", "Plan this step by step, without solving it: {question}", ()),
+    ("reasoner", "Solve this, following the plan: {question}", (0,)),
+    ("scientist", "Solve this independently: {question}", ()),
+    ("verifier", "Recompute both results: {question}", (1, 2)),
+)
+MOST_SHIFT = 0.05
+# Kept from the first moment on, with what moved from where to where. A shift that follows a person's input is theirs.
+SHIFTS = """
+window.shifts = []
+const name = (node) => node?.className ?? node?.nodeName
+const place = ({ x, y, width, height }) => [x, y, width, height].map(Math.round).join(" ")
+new PerformanceObserver((list) => {
+  for (const { value, hadRecentInput, sources } of list.getEntries()) {
+    if (hadRecentInput) continue
+    const moved = sources.map(({ node, previousRect, currentRect }) => {
+      return `${name(node)}: ${place(previousRect)} -> ${place(currentRect)}`
+    })
+    window.shifts.push({ value, moved })
+  }
+}).observe({ type: "layout-shift", buffered: true })
+"""
+
+
+def shifted(page: Page) -> float:
+    return float(page.evaluate("window.shifts.reduce((sum, { value }) => sum + value, 0)"))
+
+
+def scrolled(page: Page) -> float:
+    return float(page.evaluate("document.querySelector('[data-testid=stMain]').scrollTop"))
+
+
+def is_in_view(page: Page, part: Locator, *, at_least: float = 1.0) -> None:
+    """Whether that share of ``part``'s height stands inside the window, and all of its width."""
+    found, window = part.bounding_box(), page.viewport_size
+    assert found is not None
+    assert window is not None
+    assert found["x"] >= 0
+    assert found["x"] + found["width"] <= window["width"]
+    seen = min(found["y"] + found["height"], window["height"]) - max(found["y"], 0)
+    assert seen >= at_least * found["height"] - 0.5, (seen, found)
+
+
+def top_of(page: Page, part: str) -> float:
+    found = page.locator(part).bounding_box()
+    assert found is not None
+    return found["y"]
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_graph_panes_and_inspector_are_in_view_and_stay_where_they_are(
+    app: App, open_page: OpenPage, make_run: Make, width: int, height: int
+) -> None:
+    page = open_page(app.url, width=width, height=height)
+    expect(page.get_by_text("The Conductor plans")).to_be_visible()
+    for part in (".strip", ".outcome", ".map", ".panes", ".inspector"):
+        is_in_view(page, page.locator(part))
+    before = top_of(page, ".map")
+
+    begin_here(page, app, make_run(*PARALLEL, plan_only=True))
+    running = page.locator('.pane[data-status="running"]')
+    expect(running).to_have_count(2)
+    expect(page.locator(".outcome-line")).to_have_text("Answer will come fromstep 3 · verifier")
+    for part in (".map", ".inspector", ".panes"):
+        is_in_view(page, page.locator(part))
+    panes = page.locator(".panes").bounding_box()
+    assert panes is not None
+    for pane in running.all():
+        is_in_view(page, pane)
+        found = pane.bounding_box()
+        assert found is not None
+        assert panes["x"] <= found["x"] + 1
+        assert found["x"] + found["width"] <= panes["x"] + panes["width"] + 1, "both streams are seen"
+    # A re-run says above the graph where it comes from.
+    during = top_of(page, ".map")
+
+    expect(status(page)).to_contain_text("Completed 4 of 4")
+    expect(page.locator(".conclusion")).to_have_text(re.compile(r"^\d\d:\d\d$"))
+    expect(page.locator(".timeline")).to_be_visible()
+    assert top_of(page, ".map") == during, "the graph stays in place when the answer grows"
+    assert scrolled(page) == 0
+    for part in (".outcome", ".map", ".inspector", ".panes", ".pane.selected"):
+        is_in_view(page, page.locator(part))
+    assert before <= during <= before + 45
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_panes_and_inspector_end_together(
+    app: App, open_page: OpenPage, make_run: Make, width: int, height: int
+) -> None:
+    """A long inspector scrolls in itself: beside it there is no empty space."""
+    page = open_page(app.run_url(make_run().run_id), width=width, height=height)
+    expect(status(page)).to_contain_text("Completed")
+    page.get_by_role("tab", name="Messages").click()
+    ends = [
+        page.locator(part).evaluate("part => part.getBoundingClientRect().bottom") for part in (".panes", ".inspector")
+    ]
+    assert abs(ends[0] - ends[1]) <= 2, ends
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_what_a_click_changes_is_in_view(
+    app: App, open_page: OpenPage, make_run: Make, width: int, height: int
+) -> None:
+    page = open_page(app.run_url(make_run().run_id), width=width, height=height)
+    expect(status(page)).to_contain_text("Completed")
+    for key in ("0", "4", "1"):
+        page.locator(f'.twin [data-step="{key}"]').click()
+        is_in_view(page, page.locator(f'.pane[data-step="{key}"]'))
+        expect(page.locator(".inspector h3")).to_contain_text(f"Step {key}")
+        is_in_view(page, page.locator(".inspector h3"))
+        assert scrolled(page) == 0
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize("way", ["first page", "link to a run", "link to a run that goes on"])
+def test_nothing_jumps_while_the_page_loads(
+    app: App, open_page: OpenPage, make_run: Make, way: str, width: int, height: int
+) -> None:
+    address = app.url
+    if way == "link to a run":
+        address = app.run_url(make_run().run_id)
+    elif way == "link to a run that goes on":
+        beginner = open_page("about:blank")
+        begin_here(beginner, app, make_run(plan_only=True))
+        address = beginner.url
+    page = open_page("about:blank", width=width, height=height)
+    page.add_init_script(SHIFTS)
+    page.goto(address)
+    if way == "first page":
+        expect(page.get_by_text("The Conductor plans")).to_be_visible()
+    else:
+        expect(page.locator(".pane")).to_have_count(5)
+        expect(page.get_by_role("button", name="The train")).to_be_visible()
+    if way == "link to a run":
+        expect(page.locator(".timeline")).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    assert shifted(page) <= MOST_SHIFT, json.dumps(page.evaluate("window.shifts"), indent=1)
+
+
+def test_a_task_of_two_lines_moves_nothing_and_a_long_one_opens_over_the_page(app: App, open_page: OpenPage) -> None:
+    page = open_page(app.url, width=1280, height=720)
+    expect(page.get_by_text("The Conductor plans")).to_be_visible()
+    before = top_of(page, ".map")
+    page.get_by_role("button", name="The train").click()
+    task = page.get_by_label("Task")
+    expect(task).to_have_value(re.compile("train leaves"))
+    assert task.evaluate("part => part.scrollHeight <= part.clientHeight"), "both lines are seen"
+    # Nothing that the example shows stands before the button that runs it.
+    page.locator(".st-key-run button").click(trial=True, timeout=2_000)
+    assert (top_of(page, ".map"), scrolled(page)) == (before, 0)
+    task.fill("A task in many lines.\n" * 30)
+    assert task.evaluate("part => part.clientHeight") > 100
+    assert (top_of(page, ".map"), scrolled(page)) == (before, 0)
+    task.blur()
+    assert task.evaluate("part => part.clientHeight") < 60
