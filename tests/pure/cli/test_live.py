@@ -1,5 +1,6 @@
 """What a person sees while a run goes on."""
 
+import asyncio
 import json
 import sqlite3
 import sys
@@ -197,10 +198,12 @@ def test_a_log_that_takes_nothing_any_more_is_one_line_and_the_run_is_found_inte
 ) -> None:
     append = EventLog.append
 
-    async def only_the_first(self: EventLog, *events: ev.Event) -> None:
-        if not isinstance(events[0], ev.RunCreated):
-            raise StoreFull("no space left")
-        await append(self, *events)
+    def only_the_first(self: EventLog, *events: ev.Event) -> "asyncio.Future[None]":
+        if isinstance(events[0], ev.RunCreated):
+            return append(self, *events)
+        refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        refused.set_exception(StoreFull("no space left"))
+        return refused
 
     file = tmp_path / "workflow.json"
     file.write_text(json.dumps({"steps": [{"instruction": "x", "agent": "planner", "access_list": []}]}))
