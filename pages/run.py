@@ -8,7 +8,7 @@ from conductor_core.engine.rerun import preview
 from conductor_core.errors import InspectorError, RunUnreadable
 from conductor_core.trace import RunTrace
 from pages.components import places
-from pages.components.damage import damage
+from pages.components.damage import damage, notes
 from pages.components.live_workflow.component import Intent, live_workflow
 from pages.components.plan_editor import open_editor, plan_editor
 from pages.components.session import current
@@ -23,11 +23,16 @@ RERUN_ERROR = "rerun-error"
 def show() -> None:
     run_id = st.query_params.get("run")
     trace, fault = _read(run_id) if run_id else (None, None)
+    notes()
     task_box(trace)
-    if trace is None or fault is not None:
-        live_workflow(None if trace is None else trace.run_id, key=LIVE)
+    if trace is None:
         if fault is not None:
             damage(fault)
+        live_workflow(None, key=LIVE)
+        return
+    if fault is not None:
+        live_workflow(trace.run_id, key=LIVE)
+        damage(fault)
         return
     _way_here(trace)
     # The editor stands above the graph but is drawn after it: the graph says that it shall open, and at which step.

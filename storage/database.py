@@ -9,7 +9,7 @@ import errno
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -171,8 +171,18 @@ class Database:
                 with self.writing():
                     self._writers.dispose()
         finally:
+            if self._gone_told:
+                self._empty_wal()
             self._writers.dispose()
             self._lock.close()
+
+    def _empty_wal(self) -> None:
+        """Moves all into the file that was opened, wherever it is now, and leaves an empty WAL.
+
+        A file that is put in its place would else be read together with a WAL that is not its own.
+        """
+        with suppress(StoreError), failures.translated(self.path):
+            self.writer.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _open_writer(self) -> Connection:
         try:

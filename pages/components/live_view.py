@@ -110,11 +110,12 @@ class LiveView:
         return {**self.snapshot(), "stopped": True}
 
     def unreadable(self, error: RunUnreadable) -> MessageJson:
-        """The one snapshot of a run whose record cannot be read beyond what this view holds."""
-        for step in self._trace.walk():
-            if step.status == "running":
-                step.status, step.incomplete = "cancelled", True
+        """The one snapshot of a run whose record cannot be read beyond what this view holds.
+
+        Steps that ran there have the status ``unread``: neither the record nor anybody else says how they went on.
+        """
         message = self.snapshot(self._trace.created_at_utc)
+        _close_record(message["run"]["root"])
         message["run"] |= {"status": unreadable_status(error), "error_code": error.code, "error": str(error)}
         return {**message, "stopped": True}
 
@@ -275,6 +276,14 @@ def _rounds(trace: RunTrace) -> Iterator[RoundTrace]:
     for step in trace.walk():
         if step.round is not None:
             yield step.round
+
+
+def _close_record(round_: MessageJson) -> None:
+    for step in round_["steps"]:
+        if step["status"] == "running":
+            step["status"] = "unread"
+        if step["round"] is not None:
+            _close_record(step["round"])
 
 
 def _open(round_: RoundTrace) -> bool:

@@ -1,5 +1,6 @@
 """The page's only wiring point: settings, store and engine, made once when the app starts."""
 
+import logging
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,9 +12,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from conductor_core import masking
 from conductor_core.engine.host import EngineHost
-from conductor_core.errors import BadInput, InspectorError
+from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.settings import Settings, setting_fault
 from storage import Store, open_store
+
+log = logging.getLogger(__name__)
 
 WARM_UP_AFTER_S = 2.0
 """Loading a model takes the processor: the first page's own files go first."""
@@ -66,7 +69,10 @@ async def lifespan(_app: Any) -> AsyncIterator[dict[str, Any]]:
         yield {}
     finally:
         _session.host.close()
-        _session.store.close()
+        try:
+            _session.store.close()
+        except StoreError as error:
+            log.error("%s", error)
         _session = None
 
 

@@ -103,7 +103,7 @@ async def test_a_run_that_cannot_be_read_to_its_end_is_shown_so_far_and_not_aske
         [snapshot] = await _rest(socket)
     assert (snapshot["run"]["status"], snapshot["stopped"]) == (status, True)
     assert f"event {sequence} " in snapshot["run"]["error"]
-    assert [step["status"] for step in snapshot["run"]["root"]["steps"]] == ["cancelled", "waiting"]
+    assert [step["status"] for step in snapshot["run"]["root"]["steps"]] == ["unread", "waiting"]
     assert socket.close_code == CLOSE_DONE, "the page does not come back"
 
 

@@ -1,13 +1,17 @@
 """What the commands say of a run that cannot be read to its end, and of a database that cannot be written."""
 
+import asyncio
 import json
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from conductor_core.events import Event
 from storage import open_store
+from storage.event_log import EventLog
 from tests.support import damaging
 from tests.support.command_line import CommandLine
 from tests.support.run_events import answered, created, planned, whole_run
@@ -95,3 +99,36 @@ def test_a_run_of_which_nothing_can_be_read(cli: CommandLine, database: Path, do
     assert "Nothing of it can be read" in shown.error
     assert cli("show", "ended", "--db", database, "--json").document["error"]["code"] == "RunDamaged"
     assert "damaged" in cli("runs", "--db", database).out
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ("", "the run stopped: the database DB was deleted, moved or replaced while this program had it open"),
+        (".owners", "failed: what says that this program is alive was deleted from DB.owners"),
+    ],
+)
+def test_a_run_under_which_files_are_deleted_ends_and_says_why(
+    cli: CommandLine, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str, said: str
+) -> None:
+    append = EventLog.append
+
+    def append_and_delete(self: EventLog, *events: Event) -> "asyncio.Future[None]":
+        if any(event.kind == "step.started" for event in events):
+            file = Path(f"{database}{gone}")
+            (shutil.rmtree if gone else Path.unlink)(file)
+        return append(self, *events)
+
+    file = tmp_path / "workflow.json"
+    file.write_text(json.dumps({"steps": [{"instruction": "x", "agent": "planner", "access_list": []}]}))
+    with monkeypatch.context() as patched:
+        patched.setattr(EventLog, "append", append_and_delete)
+        outcome = cli("run", "a task", "--workflow", file, "--db", database, "--json", "-q")
+    assert outcome.code == 1
+    last = outcome.err.splitlines()[-1]
+    assert said.replace("DB", str(database)) in last
+    if gone:
+        assert outcome.document["error"]["code"] == "OwnerGone"
+        assert cli("runs", "--db", database, "--json").document["runs"][0]["status"] == "failed"
+    else:
+        assert outcome.document["error"]["code"] == "StoreGone"

@@ -80,6 +80,20 @@ def test_a_database_that_is_put_back_is_opened_as_ever(path: Path, url: str, tmp
     store.close()
     store = open_store(url)
     assert store.trace("r1")[0] == fold(events)
+    assert [run.run_id for run in store.runs()] == ["r1"], "not with what the other's WAL held"
+    store.close()
+
+
+def test_a_database_that_is_moved_away_has_all_that_was_promised(path: Path, url: str, tmp_path: Path) -> None:
+    store = open_store(url)
+    events = whole_run("r1")
+    store.log.append_and_wait(*events)
+    moved = path.rename(tmp_path / "moved.sqlite3")
+    with pytest.raises(StoreGone):
+        store.runs()
+    store.close()
+    store = open_store(f"sqlite:///{moved}")
+    assert store.trace("r1")[0] == fold(events)
     store.close()
 
 

@@ -17,6 +17,7 @@ const BOXED = {
   reused: "reused",
   failed: "failed",
   cancelled: "warn",
+  unread: "warn",
 }
 
 // Colours and fonts of the moment, from the same CSS variables as the rest of the page.

@@ -172,7 +172,7 @@ export class RunModel {
   stepMs(step) {
     if (step.duration_ms !== null && step.status !== "running") return step.duration_ms
     if (step.started_ms === null) return null
-    if (step.status === "cancelled") return Math.max(0, this.elapsedMs() - step.started_ms)
+    if (step.status === "cancelled" || step.status === "unread") return Math.max(0, this.elapsedMs() - step.started_ms)
     if (step.status === "running" && !this.ended) return Math.max(0, this.elapsedMs() - step.started_ms)
     return null
   }

@@ -97,12 +97,13 @@ export class Outcome {
 // What there is to say of a run: {title, kind, conclusion, hint, text, done, sourced, workers, code}.
 function said(model, run, last) {
   if (run === null) return { title: "The answer stands here when a run is over", kind: "quiet" }
+  if (run.status === "damaged" || run.status === "too_new") {
+    const kind = run.status === "damaged" ? "failed" : "cancelled"
+    return { title: "Not all of this run can be read", kind, conclusion: run.error, hint: READ }
+  }
   if (run.answer !== null) return answered(model, run, last)
   const none = { title: "No answer", kind: "cancelled", hint: KEPT }
   switch (run.status) {
-    case "damaged":
-    case "too_new":
-      return { title: "Not all of this run can be read", kind: "failed", conclusion: run.error, hint: READ }
     case "failed":
       return { ...none, kind: "failed", conclusion: `${run.error_code}: ${run.error}`, hint: model.stopped ? STOPPED : advice(run.error_code) }
     case "cancelled":

@@ -203,6 +203,7 @@ export function notices(model, step) {
     const failed = step.because.map(pathKey).join(", ")
     lines.push({ kind: "muted", text: `⊘ skipped because step ${failed} failed` })
   }
+  if (step.status === "unread") lines.push({ kind: "warn", text: "⚠ the record ends here; what it holds of the step is kept" })
   if (step.status === "cancelled") lines.push({ kind: "warn", text: "■ cancelled; what had arrived is kept" })
   if (step.status === "completed" && step.incomplete) {
     lines.push({ kind: "warn", text: `◐ cut off by the provider (${step.finish_reason}): the answer is not complete` })

@@ -11,6 +11,7 @@ export const STEP_STATUS = {
   failed: { glyph: "✕", word: "failed" },
   skipped: { glyph: "⊘", word: "skipped" },
   cancelled: { glyph: "■", word: "cancelled" },
+  unread: { glyph: "⚠", word: "record ends here" },
 }
 
 // A step's status as shown: retries and cut answers are told apart.
