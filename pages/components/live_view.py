@@ -117,6 +117,7 @@ class LiveView:
         message = self.snapshot(self._trace.created_at_utc)
         _close_record(message["run"]["root"])
         message["run"] |= {"status": unreadable_status(error), "error_code": error.code, "error": str(error)}
+        message["run"]["answer"] = None  # an answer that may not be what was written is none
         return {**message, "stopped": True}
 
     def messages(self, batch: Iterable[Numbered]) -> Iterator[MessageJson]:

@@ -107,6 +107,15 @@ async def test_a_run_that_cannot_be_read_to_its_end_is_shown_so_far_and_not_aske
     assert socket.close_code == CLOSE_DONE, "the page does not come back"
 
 
+async def test_the_answer_of_a_run_that_was_changed_is_not_shown_as_one(served: Served) -> None:
+    await served.store.log.append(*whole_run(RUN))
+    change = "UPDATE events SET payload = replace(payload, '42, checked', '43, checked')"
+    doctor(Path(Settings().resolved_database_url.removeprefix("sqlite:///")), change)
+    async with connect(served.live(RUN)) as socket:
+        [snapshot] = await _rest(socket)
+    assert (snapshot["run"]["status"], snapshot["run"]["answer"]) == ("damaged", None)
+
+
 async def test_a_reader_of_a_run_that_another_program_damages_meanwhile_is_told(served: Served) -> None:
     other = open_store(Settings().resolved_database_url)
     await other.log.append(created(RUN), *planned(RUN), step_started(RUN, 0, 30))
