@@ -5,7 +5,6 @@ weights), ``grpo`` (reinforcement learning), ``recursion`` (a short fine-tune of
 stage that the file does not name is left out; a training without a cold start begins with the weights of ``base``.
 """
 
-import tomllib
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -13,6 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from conductor_core.errors import BadInput
 from conductor_core.records.training import Stage
+from conductor_core.toml_text import NotToml, read_toml
 from conductor_core.training.scale_config import ScaleConfig
 from conductor_core.workflow.model import Frozen
 
@@ -244,11 +244,13 @@ def read_config(ref: str) -> TrainingConfig:
     """A TOML file, or the name of a checked-in one. Raises: BadInput naming the file and the field."""
     path = Path(ref) if ref.endswith(".toml") else CONFIGS / f"{ref}.toml"
     try:
-        return TrainingConfig.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return TrainingConfig.model_validate(read_toml(path.read_text(encoding="utf-8-sig")))
     except OSError as error:
         there = ", ".join(sorted(each.stem for each in CONFIGS.glob("*.toml")))
         raise BadInput(f"{path}: {error.strerror or error}; checked-in configs: {there}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except NotToml as error:
+        raise BadInput(f"{path} is not TOML: {error.place}{error.what}") from error
+    except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not TOML: {error}") from error
     except ValidationError as error:
         fault: Any = error.errors()[0]

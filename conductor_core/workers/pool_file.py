@@ -5,7 +5,6 @@ A key pasted where a variable's name belongs is refused without being repeated: 
 
 import math
 import re
-import tomllib
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -16,12 +15,19 @@ import httpx2
 from conductor_core.chat import Price, Provider, WorkerSpec
 from conductor_core.errors import PoolInvalid
 from conductor_core.keys import environment_keys
+from conductor_core.toml_text import NotToml, read_toml
 from conductor_core.workers.faults import one_line, plain
 from conductor_core.workers.local_params import params_fault
 from conductor_core.workers.pasted_keys import is_secret_name, pasted_keys, variable_fault
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 _MOST_BYTES = 1_000_000
+_MOST_FAULTS = 100
+_MOST_DEPTH = 16
+_WHOLE_NUMBERS = range(-(2**63), 2**63)
+"""What TOML promises to keep; no provider and no database takes more."""
+_WEEK_S = 604_800
+_MOST_USD = 1_000_000
 _KEYS = tuple(WorkerSpec.model_fields)
 _PROVIDERS = get_args(Provider)
 _SET_BY_US = frozenset({"model", "messages", "stream", "stream_options", "system", "n"})
@@ -57,7 +63,9 @@ def load_pool_file(path: str | Path, key_variables: Collection[str] = ()) -> tup
         except UnicodeDecodeError as error:
             faults.append(f"line {raw[: error.start].count(10) + 1}: not UTF-8 text")
     if faults:
-        count = "" if len(faults) == 1 else f"{len(faults)} faults: "
+        count = "" if len(faults) == 1 else f"{len(faults):,} faults: "
+        if len(faults) > _MOST_FAULTS:
+            faults = [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS:,} more"]
         raise PoolInvalid(f"pool file {name}: {count}{'; '.join(faults)}", faults)
     return specs
 
@@ -65,12 +73,9 @@ def load_pool_file(path: str | Path, key_variables: Collection[str] = ()) -> tup
 def parse_pool(text: str, key_variables: Collection[str] = ()) -> tuple[tuple[WorkerSpec, ...], list[str]]:
     """The workers written in ``text``, and every fault with its place. With a fault there are no workers."""
     try:
-        # The added line end lets an error at the very end have a line.
-        document = tomllib.loads(text + "\n")
-    except tomllib.TOMLDecodeError as error:
-        return (), [_syntax_fault(error)]
-    except (RecursionError, ValueError):
-        return (), ["not TOML that can be read: too deeply nested, or a number too long"]
+        document = read_toml(text)
+    except NotToml as error:
+        return (), [f"{error.place}not TOML: {one_line(error.what, limit=120)}"]
     places = _Places(text)
     faults = [
         f"{places.top(key)}{_shown(key)}: unknown key; a pool file holds [[worker]] tables only"
@@ -89,16 +94,6 @@ def parse_pool(text: str, key_variables: Collection[str] = ()) -> tuple[tuple[Wo
     for index, fault in _name_faults(tables):
         faults.append(f"{places.of(index, 'name')}worker[{index}].name: {fault}")
     return ((), faults) if faults else (tuple(_spec(table) for table in tables), [])
-
-
-def _syntax_fault(error: tomllib.TOMLDecodeError) -> str:
-    """tomllib says the place at the end, "(at line 3, column 9)"; ours come first."""
-    message = str(error)
-    found = re.search(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$", message)
-    what = one_line(message[: found.start()] if found else message, limit=120)
-    what = what.replace("Cannot overwrite a value", "a key is given twice")
-    place = f"line {found[1]}, column {found[2]}: " if found and found[1] else "at its end: "
-    return f"{place}not TOML: {what}"
 
 
 def _shown(key: str) -> str:
@@ -227,6 +222,8 @@ def _check_price(value: Any) -> str | None:
     if set(value) != {"input", "output"}:
         return "must have exactly input and output, in USD per million tokens"
     for side in ("input", "output"):
+        if type(value[side]) in (int, float) and value[side] > _MOST_USD:
+            return f"{side} must be at most {_MOST_USD:,} USD"
         if not _is_number(value[side]) or value[side] < 0:
             return f"{side} must be a number of USD, 0 or more"
     return None
@@ -238,10 +235,16 @@ def _check_params(value: Any) -> str | None:
     for key in value:
         if key in _SET_BY_US:
             return f"{key} is set by the program; remove it"
-    return None if _is_json(value) else "must hold only text, finite numbers, true or false, lists and tables"
+    if _depth(value) > _MOST_DEPTH:
+        return f"lists and tables are nested more than {_MOST_DEPTH} deep"
+    if _is_json(value):
+        return None
+    return "must hold only text, finite numbers of at most 64 bits, true or false, lists and tables"
 
 
 def _check_positive(value: Any) -> str | None:
+    if type(value) in (int, float) and value > _WEEK_S:
+        return f"must be at most {_WEEK_S:,} seconds, a week"
     return None if _is_number(value) and value > 0 else "must be a number of seconds above 0"
 
 
@@ -250,7 +253,13 @@ def _check_count(value: Any) -> str | None:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) is int or (type(value) is float and math.isfinite(value))
+    return (type(value) is int and value in _WHOLE_NUMBERS) or (type(value) is float and math.isfinite(value))
+
+
+def _depth(value: Any) -> int:
+    """Lists and tables in each other. What was read is never nested so deep that this recursion fails."""
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if items is None else 1 + max(map(_depth, items), default=0)
 
 
 def _is_json(value: Any) -> bool:

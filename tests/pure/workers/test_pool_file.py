@@ -161,6 +161,85 @@ def test_wrong_params_of_a_local_worker_are_named(params: str, told: str) -> Non
     assert fault.startswith(f"line 5, worker[0].params: {told}")
 
 
+LONG = "9" * 400
+DEEP = ".".join("a" * 3000)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (f"timeout_s = {LONG}", "line 5, column 13: not TOML: a number of more than 300 digits"),
+        (f"params = {{ n1 = -{LONG} }}", "line 5, column 17: not TOML: a number of more than 300 digits"),
+        ("params = { n1 = 0x" + "f" * 5000 + " }", "line 5, column 17: not TOML: a number of more than 300 digits"),
+        (
+            f"timeout_s = {LONG[:40]}",
+            "line 5, worker[0].timeout_s: must be at most 604,800 seconds",
+        ),
+        ("timeout_s = 1e300", "line 5, worker[0].timeout_s: must be at most 604,800 seconds, a week"),
+        (f"max_concurrency = {LONG[:40]}", "line 5, worker[0].max_concurrency: must be a whole number above 0"),
+        (
+            f"usd_per_mtok = {{ input = 1, output = {LONG[:40]} }}",
+            "line 5, worker[0].usd_per_mtok: output must be at most 1,000,000 USD",
+        ),
+        (
+            "usd_per_mtok = { input = 1e308, output = 1 }",
+            "line 5, worker[0].usd_per_mtok: input must be at most 1,000,000 USD",
+        ),
+        (
+            f"params = {{ n1 = {LONG[:40]} }}",
+            "line 5, worker[0].params: must hold only text, finite numbers of at most 64",
+        ),
+        (f"params.{DEEP} = 1", "line 5, column 37: not TOML: a key has more than 16 parts"),
+        (f"[worker.params.{DEEP}]", "line 5, column 43: not TOML: a key has more than 16 parts"),
+        (f"params.'a'.\"b\".{DEEP} = 1", "line 5, column 41: not TOML: a key has more than 16 parts"),
+        (
+            "params = { a = " + "[" * 300 + "]" * 300 + " }",
+            "line 5, column 31: not TOML: brackets are nested more than 16",
+        ),
+        (
+            "params = " + "{a=" * 300 + "1" + "}" * 300,
+            "line 5, column 58: not TOML: brackets are nested more than 16 de",
+        ),
+        (
+            "params.a.a.a.a.a.a.a.a = {a.a.a.a.a.a.a.a.a.a = 1}",
+            "line 5, worker[0].params: lists and tables are nested more",
+        ),
+    ],
+)
+def test_what_is_too_long_or_too_deep_is_told_with_its_place(line: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "pool.toml"
+    path.write_text("\n".join(["[[worker]]", 'name = "a"', 'provider = "openai"', 'model = "m"', line, ""]))
+    with pytest.raises(PoolInvalid) as caught:
+        load_pool_file(path)
+    (fault,) = caught.value.faults
+    assert fault.startswith(told)
+    assert str(caught.value).startswith(f"pool file {path}: {told}")
+    assert len(fault) < 300
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'description = "{"[" * 60} {".a" * 60} {"9" * 90}"',
+        f"params = {{ a = '{'[' * 60}', b = [[[[[[[[1]]]]]]]], c = 0.{'3' * 40}, d = -9223372036854775808 }}",
+        'params.a = """\n[[[[[[[[[[[[[[[[[[[[\n"quoted" \\"""\n"""  # [[[[[[[[[[[[[[[[[[[[[',
+        "params.a = '''[[[[[[[[[[[[[[[[[[[[\n'''",
+        "timeout_s = 604800  # a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a",
+    ],
+)
+def test_bounds_do_not_count_what_is_text(line: str) -> None:
+    assert parse_pool(with_line(line))[1] == []
+
+
+def test_the_faults_beyond_a_hundred_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "pool.toml"
+    path.write_text(with_line("") + "".join(f"key{number} = 1\n" for number in range(5000)))
+    with pytest.raises(PoolInvalid, match=r"pool file .*: 5,000 faults: line 6, worker\[0\].key0: unknown") as caught:
+        load_pool_file(path)
+    assert len(caught.value.faults) == 101
+    assert caught.value.faults[-1] == "and 4,900 more"
+
+
 @pytest.mark.parametrize("key", ["name", "provider", "model"])
 def test_a_missing_field_is_named_with_its_workers_line(key: str) -> None:
     lines = ["", "# first", "[[worker]]", 'name = "a"', 'provider = "openai"', 'model = "m"']
