@@ -46,19 +46,28 @@ class Settings(BaseSettings):
         "SECRET. A pool file cannot allow them: what it names, its servers are sent.",
     )
     warm_up: bool = Field(True, description="Load a local default Conductor when the first page is opened.")
-    seed: int = Field(0, description="Seed of the rehearsal workers and of sampled decoding.")
+    seed: int = Field(
+        0, ge=-(2**63), le=2**63 - 1, description="Seed of the rehearsal workers and of sampled decoding."
+    )
 
     max_steps: int = Field(5, ge=1, le=32, description="Steps a workflow may have; 5 in the paper's training.")
-    max_tokens: int | None = Field(None, ge=1, description="Token budget of a run (input and output), none: no limit.")
+    max_tokens: int | None = Field(
+        None, ge=1, le=10**12, description="Token budget of a run (input and output), none: no limit."
+    )
     max_usd: float | None = Field(
-        None, ge=0, description="Cost budget of a run in USD, none: no limit. Counts calls whose price is known."
+        None,
+        ge=0,
+        le=1e9,
+        description="Cost budget of a run in USD, none: no limit. Counts calls whose price is known.",
     )
     max_seconds: float | None = Field(
-        600, gt=0, description="Wall time budget of a run: a run nobody watches must end."
+        600, gt=0, le=1e9, description="Wall time budget of a run: a run nobody watches must end."
     )
     max_depth: int = Field(1, ge=0, le=8, description="Recursive rounds below the first; the paper uses one.")
     plan_attempts: int = Field(2, ge=1, le=5, description="Times a Conductor is asked before its plan is rejected.")
-    plan_max_tokens: int = Field(1024, ge=16, description="Longest completion of a Conductor; 1024 in the paper.")
+    plan_max_tokens: int = Field(
+        1024, ge=16, le=10**6, description="Longest completion of a Conductor; 1024 in the paper."
+    )
     plan_max_bytes: int = Field(
         65_536,
         ge=1024,
@@ -68,12 +77,12 @@ class Settings(BaseSettings):
     constrained: bool = Field(True, description="Grammar-constrained decoding: lists that parse by construction.")
 
     step_attempts: int = Field(3, ge=1, le=10, description="Calls made for one step before it fails.")
-    retry_initial_s: float = Field(0.5, ge=0, description="First wait before a retry; doubles, with jitter.")
-    retry_max_s: float = Field(20.0, ge=0, description="Longest wait before a retry, Retry-After included.")
+    retry_initial_s: float = Field(0.5, ge=0, le=86_400, description="First wait before a retry; doubles, with jitter.")
+    retry_max_s: float = Field(20.0, ge=0, le=86_400, description="Longest wait before a retry, Retry-After included.")
     delta_interval_ms: float = Field(
-        100.0, ge=0, description="Streamed text is coalesced this long before it is logged."
+        100.0, ge=0, le=60_000, description="Streamed text is coalesced this long before it is logged."
     )
-    rehearsal_tokens_per_s: float = Field(40.0, ge=0, description="Pace of the simulated workers; 0: at once.")
+    rehearsal_tokens_per_s: float = Field(40.0, ge=0, le=1e6, description="Pace of the simulated workers; 0: at once.")
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod

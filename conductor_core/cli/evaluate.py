@@ -25,9 +25,12 @@ Name = Annotated[str | None, typer.Option("--name", help="Of the evaluation's fo
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the evaluation of this --name.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Runs at once.")]
 MaxUsd = Annotated[
-    float | None, typer.Option("--max-usd", min=0, help="What the workers of the whole evaluation may cost.")
+    float | None,
+    typer.Option("--max-usd", min=0, max=1e9, help="What the workers of the whole evaluation may cost."),
 ]
-MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="Tokens that it may take in all.")]
+MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", min=1, max=10**12, help="Tokens that it may take in all.")
+]
 CountFailures = Annotated[
     bool,
     typer.Option(

@@ -42,11 +42,17 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress
 Exclude = Annotated[
     list[str] | None, typer.Option("--exclude", metavar="AGENT", help="A worker to leave out; may be repeated.")
 ]
-Seed = Annotated[int | None, typer.Option("--seed", help="Seed of simulated workers and of sampled decoding.")]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", min=-(2**63), max=2**63 - 1, help="Seed of simulated workers and of sampled decoding."),
+]
 MaxSteps = Annotated[int | None, typer.Option("--max-steps", min=1, max=32, help="Steps a workflow may have.")]
-MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="Token budget of the run.")]
-MaxUsd = Annotated[float | None, typer.Option("--max-usd", min=0, help="Cost budget of the run in USD.")]
-MaxSeconds = Annotated[float | None, typer.Option("--max-seconds", min=0.001, help="Wall time budget of the run.")]
+MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, max=10**12, help="Token budget of the run.")]
+MaxUsd = Annotated[float | None, typer.Option("--max-usd", min=0, max=1e9, help="Cost budget of the run in USD.")]
+MaxSeconds = Annotated[
+    float | None,
+    typer.Option("--max-seconds", min=0.001, max=1e9, help="Wall time budget of the run."),
+]
 MaxDepth = Annotated[
     int | None, typer.Option("--max-depth", min=0, max=8, help="Rounds below the first that a recursion may open.")
 ]

@@ -46,7 +46,13 @@ Db = Annotated[
     ),
 ]
 MaxUsd = Annotated[
-    float | None, typer.Option("--max-usd", min=0, help="What paid workers may cost over the whole training.")
+    float | None,
+    typer.Option(
+        "--max-usd",
+        min=0,
+        max=1e9,
+        help="What paid workers may cost over the whole training.",
+    ),
 ]
 
 

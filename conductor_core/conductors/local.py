@@ -51,9 +51,9 @@ class LocalConfig(Frozen):
     prompt: Literal["full", "short"] = "full"
     temperature: float = Field(0.0, ge=0, le=4)
     top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(0, ge=0)
+    top_k: int = Field(0, ge=0, le=10**6)
     phrases: str = ""
-    max_tokens: int | None = Field(None, ge=16)
+    max_tokens: int | None = Field(None, ge=16, le=10**6)
 
 
 def read_config(folder: Path) -> LocalConfig:
@@ -70,6 +70,8 @@ def read_config(folder: Path) -> LocalConfig:
         raise UnknownConductor(f"{path} cannot be used: {where}: {fault['msg']}") from error
     except (OSError, ValueError) as error:
         raise UnknownConductor(f"{path} cannot be read as JSON: {error}") from error
+    except RecursionError:
+        raise UnknownConductor(f"{path} cannot be read as JSON: it is too deeply nested") from None
     if missing := [rule for rule in _NEEDED_RULES if taught and f"\n{rule} ::=" not in f"\n{taught}"]:
         raise UnknownConductor(
             f"{phrases} lacks the rules {', '.join(missing)}: its model is of another version: train it again, "

@@ -69,7 +69,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelUnavailable(f"{folder} has no config.json: it is not a model folder") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelUnavailable(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(config, dict):
         raise ModelUnavailable(f"{path} must hold a JSON object")
@@ -93,7 +93,16 @@ def _tensor_shapes(path: Path) -> list[list[int]]:
         if path.stat().st_size != 8 + length + end:
             raise ValueError(f"{path.stat().st_size:,} bytes instead of {8 + length + end:,}")
         return [[int(size) for size in entry["shape"]] for entry in entries]
-    except (OSError, ValueError, struct.error, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+        struct.error,
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+    ) as error:
         raise ModelUnavailable(f"{path} is not a whole safetensors file: {error}") from error
 
 
@@ -115,7 +124,7 @@ def _weights_complete(folder: Path) -> bool:
     if index.is_file():
         try:
             names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
             return False
         return all((folder / str(name)).is_file() for name in names)
     return any(folder.glob("*.safetensors"))

@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,7 @@ from huggingface_hub import constants
 
 from conductor_core.chat import PlanRequest, WorkerSpec
 from conductor_core.conductors import list_conductors, open_conductor
+from conductor_core.conductors.catalogue import TINY_FOLDER
 from conductor_core.errors import ConductorUnavailable, UnknownConductor
 from conductor_core.inference import hardware
 from conductor_core.settings import Settings
@@ -97,3 +99,28 @@ def test_lists_downloaded_models_and_the_folder_of_the_settings(tmp_path: Path) 
         assert options[ref].runnable
         assert options[ref].parameters > 0
     assert "someone/no-model" not in options
+
+
+TOO_DEEP, TOO_LONG = "[" * 100_000, "9" * 10_000
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("conductor.json", TOO_DEEP),
+        ("conductor.json", TOO_LONG),
+        ("conductor.json", '{"top_k": ' + "9" * 400 + "}"),
+        ("conductor.json", '{"temperature": 1e400}'),
+        ("config.json", TOO_DEEP),
+        ("config.json", TOO_LONG),
+    ],
+)
+def test_a_folder_with_an_unreadable_file_is_refused_in_one_line(name: str, text: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(TINY_FOLDER, folder)
+    (folder / name).write_text(text)
+    with pytest.raises(UnknownConductor) as caught:
+        open_conductor(str(folder), Settings())
+    assert str(folder / name) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
