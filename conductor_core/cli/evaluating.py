@@ -88,6 +88,7 @@ def document(ended: Ended) -> dict[str, Any]:
         "results": [row.model_dump(mode="json") for row in summary.results],
         "present": None if summary.present is None else summary.present.model_dump(mode="json"),
         "spreads": [spread.model_dump(mode="json") for spread in summary.spreads],
+        "learned_from": {name: each.model_dump(mode="json") for name, each in summary.learned_from.items()},
         "name": plan.name,
         "folder": str(ended.folder),
         "pool": plan.pool,

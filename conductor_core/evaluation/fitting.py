@@ -32,8 +32,16 @@ from conductor_core.evaluation.suites import load_suite
 from conductor_core.evaluation.suites.hub import BENCHMARKS
 from conductor_core.evaluation.tasks import Suite
 from conductor_core.events import Limits
-from conductor_core.records import now
-from conductor_core.records.evaluation import FIT_PREFIX, PLAN, EvaluationPlan, Outcome, read_record
+from conductor_core.records import now, write_whole
+from conductor_core.records.evaluation import (
+    FIT_PREFIX,
+    PLAN,
+    EvaluationPlan,
+    LearnedFrom,
+    Outcome,
+    read_lines,
+    read_record,
+)
 from conductor_core.records.in_use import release
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Workflow
@@ -42,6 +50,12 @@ T = TypeVar("T")
 
 Heard = Callable[[int, int], None]
 """Told how many of how many runs of single workers there are."""
+
+TRY_PLANS = ("mas-router", "kind-table")
+"""Learned by trying workflows, not from the single workers' outcomes alone."""
+
+LEARNED_FROM = "learned_from.json"
+"""In a fitted router's folder."""
 
 FILE_SPLIT = "fit"
 """Of suites that come as one file; the others have a part that is for training."""
@@ -95,10 +109,11 @@ def training_suite(suite: str, tasks: int, seed: int, tested: Suite) -> Suite:
 def check(fit_names: Sequence[str], pool: Pool, caps: Caps) -> None:
     """Raises: BadInput if fitting would spend real money without a cap."""
     real = not all(spec.simulated for spec in pool.specs)
-    if "mas-router" in fit_names and real and caps == Caps():
+    tries_plans = [name for name in fit_names if name in TRY_PLANS]
+    if tries_plans and real and caps == Caps():
         raise BadInput(
-            "mas-router is fitted by trying many teams for each training task with real calls: cap what that may cost "
-            "with --max-usd or --max-tokens, or lower --fit-tasks"
+            f"{tries_plans[0]} is fitted by trying many workflows for the training tasks with real calls: cap what "
+            "that may cost with --max-usd or --max-tokens, or lower --fit-tasks"
         )
 
 
@@ -117,7 +132,7 @@ async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, heard: Heard) 
         fit.spending.add(each)
     for usd, tokens in await asyncio.to_thread(lost, kept, there, read_trace):
         fit.spending.lose(usd, tokens)
-    if "mas-router" in fit.names:
+    if set(TRY_PLANS) & set(fit.names):
         for tried in tries:
             count(fit.spending, tried)
     rows: dict[str, TrainingRow] = {}
@@ -136,9 +151,28 @@ async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, heard: Heard) 
     agents = tuple(fit.pool.workers)
     made = []
     for name in fit.names:
-        made.append(await _apart(partial(_fit_one, name, kept / name, tuple(rows.values()), agents, fit.seed, reward)))
+        folder, before = kept / name, reward.asked
+        is_new = not is_written(folder)
+        made.append(await _apart(partial(_fit_one, name, folder, tuple(rows.values()), agents, fit.seed, reward)))
+        if is_new and is_written(folder):
+            tried = reward.asked - before
+            told = LearnedFrom(
+                tasks=len(rows), answers=len(rows) * len(agents), tried=tried, exact=reward.exact and tried > 0
+            )
+            write_whole(folder / LEARNED_FROM, told.model_dump_json() + "\n")
     release(kept)  # another evaluation may use the fit while this one goes on
     return tuple(made)
+
+
+def learned_from(fit: Fit) -> dict[str, LearnedFrom]:
+    """What each fitted router of ``fit`` was fitted on; one of an earlier version does not say. Raises: BadInput."""
+    folder = fit.folder / _plan(fit).name
+    told: dict[str, LearnedFrom] = {}
+    for name in fit.names:
+        file = folder / name / LEARNED_FROM
+        for line in read_lines(file, LearnedFrom, "account of what a router learned from"):
+            told[name] = line
+    return told
 
 
 async def _apart(work: Callable[[], T]) -> T:
@@ -263,6 +297,7 @@ def _rows(suite: Suite, outcomes: Sequence[Outcome], given: Mapping[str, str]) -
             scores={worker: each.score for worker, each in by_task[task.task_id].items()},
             answers={worker: given[each.run_id] for worker, each in by_task[task.task_id].items()},
             tokens={worker: each.tokens for worker, each in by_task[task.task_id].items()},
+            kind=" ".join(part for part in (task.family, task.difficulty) if part),
         )
         for task in suite.tasks
         if not any(map(failed_at_a_worker, by_task[task.task_id].values()))
@@ -274,7 +309,8 @@ def _fit_one(
 ) -> Orchestrator:
     """A router as it is kept, else fitted and kept."""
     # Imported here: they load torch and scikit-learn, which no other orchestrator needs.
-    from conductor_core.evaluation.routers import mas_router, router_dc, smoothie
+    from conductor_core.evaluation.routers import kind_table, mas_router, router_dc, smoothie
+    from conductor_core.evaluation.routers.kind_table import KindTable
     from conductor_core.evaluation.routers.mas_router import MasRouter
     from conductor_core.evaluation.routers.router_dc import RouterDC
     from conductor_core.evaluation.routers.smoothie import Smoothie
@@ -285,6 +321,9 @@ def _fit_one(
         case "mas-router":
             fit_teams = partial(mas_router.fit, rows, agents, reward=reward, seed=seed)
             return Routed(name, _kept(kept, MasRouter.load, fit_teams))
+        case "kind-table":
+            fit_table = partial(kind_table.fit, rows, agents, reward=reward, seed=seed)
+            return Routed(name, _kept(kept, KindTable.load, fit_table))
         case _:
             variant: Literal["independent", "dependent"] = "independent" if name == "smoothie" else "dependent"
             return Smoothed(

@@ -11,6 +11,7 @@ from conductor_core.records import write_whole
 from conductor_core.records.evaluation import (
     SUMMARY,
     EvaluationPlan,
+    LearnedFrom,
     Outcome,
     Present,
     PresentSubset,
@@ -25,7 +26,9 @@ _OF_SEVERAL_CONDUCTORS = ("conductor", "recursion")
 _DIFFICULTIES = ("easy", "medium", "hard")
 
 
-def summarise(plan: EvaluationPlan, outcomes: Sequence[Outcome]) -> Summary:
+def summarise(
+    plan: EvaluationPlan, outcomes: Sequence[Outcome], learned_from: Mapping[str, LearnedFrom] | None = None
+) -> Summary:
     """The figures of ``outcomes``; orchestrators without one are left out. ``n``: tasks that every one has answered.
 
     A task counts once for each orchestrator, however often it stands there.
@@ -44,6 +47,7 @@ def summarise(plan: EvaluationPlan, outcomes: Sequence[Outcome]) -> Summary:
         results=results,
         present=_present(by_name, first),
         spreads=_spreads(results),
+        learned_from=learned_from or {},
     )
 
 
@@ -190,7 +194,8 @@ def markdown(plan: EvaluationPlan, summary: Summary) -> str:
     parts_simulated = " and ".join(plan.settings.get("simulated", ["workers or tasks"]))
     simulated = f"; {parts_simulated} are simulated" if plan.simulated else ""
     title = f"{plan.suite} ({plan.split}), {summary.n} of {plan.tasks} tasks, pool {plan.pool}, seed {plan.seed}"
-    parts = [f"{title}{simulated}.", _overview(summary), _faults(summary), *map(_spread_line, summary.spreads)]
+    parts = [f"{title}{simulated}.", _overview(summary), _faults(summary), _learned_from(summary)]
+    parts += map(_spread_line, summary.spreads)
     by_family = _breakdown("family", summary, lambda row: row.by_family)
     by_difficulty = _breakdown("difficulty", summary, lambda row: row.by_difficulty)
     steps = _breakdown("steps by difficulty", summary, lambda row: row.steps_by_difficulty, digits=2)
@@ -244,6 +249,12 @@ def _faults(summary: Summary) -> str:
         if row.faults:
             told.append(f"{row.orchestrator} {row.faults} of {row.n}" + (f" ({kinds})" if kinds else ""))
     return f"Counted as wrong for a fault: {'; '.join(told)}." if told else ""
+
+
+def _learned_from(summary: Summary) -> str:
+    """The budget of each learned router; empty where there is none."""
+    told = [f"{name} {each.in_words()}" for name, each in summary.learned_from.items()]
+    return f"Learned from: {'; '.join(told)}." if told else ""
 
 
 def _spread_line(spread: Spread) -> str:

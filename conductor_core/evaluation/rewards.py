@@ -81,6 +81,9 @@ class TeamReward:
         spending: so far; ``tries`` are counted in it already.
         count_failures: whether a team with a worker that fails is worth nothing, instead of stopping the fit.
 
+    Attributes:
+        asked: how often it was called. exact: whether all it says are exact chances.
+
     Called from a thread of its own. Raises: Stopped if a cap allows no further try or a worker is down; OSError.
     """
 
@@ -100,13 +103,15 @@ class TeamReward:
         self._tasks, self._rows, self._pool = tasks, rows, pool
         self._limits, self._settings, self._seed = limits, settings, seed
         self._spending, self._tries, self._count_failures = spending, tries, count_failures
-        self._exact = all(task.grader == "rehearsal" for task in tasks) and all(map(_is_its_profile, pool.specs))
+        self.asked = 0
+        self._rehearsal = [recognise(task.question) if task.grader == "rehearsal" else None for task in tasks]
+        self.exact = None not in self._rehearsal and all(map(_is_its_profile, pool.specs))
 
     def __call__(self, index: int, workflow: Workflow) -> tuple[float, int]:
-        if self._exact:
-            found = recognise(self._tasks[index].question)
-            if found is not None:
-                return success_chance(found, workflow), self._reckoned(index, workflow)
+        self.asked += 1
+        found = self._rehearsal[index]
+        if self.exact and found is not None:
+            return success_chance(found, workflow), self._reckoned(index, workflow)
         tried = self._tries.get(self._tasks[index].task_id, workflow) or self._try(self._tasks[index], workflow)
         return tried.score, tried.tokens
 

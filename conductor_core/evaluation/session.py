@@ -238,7 +238,8 @@ async def carry_out(
         await opened.aclose()
         await prepared.pool.aclose()
     outcomes = read_record(prepared.folder).outcomes
-    summary = report.summarise(prepared.plan, outcomes)
+    fit = _fit(prepared, Spending())
+    summary = report.summarise(prepared.plan, outcomes, {} if fit is None else fitting.learned_from(fit))
     if stopped is None:
         try:
             report.write_summary(prepared.folder, summary)

@@ -163,8 +163,34 @@ class Spread(Finite):
     steps_per_task: float
 
 
+class LearnedFrom(Frozen):
+    """What a learned router was fitted on.
+
+    Attributes:
+        tasks: training tasks. answers: of single workers to them, one draw each.
+        tried: workflows whose worth was asked for, each of one task. exact: whether that worth was the exact chance of
+            a right answer; else it is the outcome of one run.
+    """
+
+    tasks: int
+    answers: int
+    tried: int = 0
+    exact: bool = False
+
+    def in_words(self) -> str:
+        tried = (
+            f", {self.tried:,} workflows by {'exact chance' if self.exact else 'one run each'}" if self.tried else ""
+        )
+        return f"{self.tasks:,} tasks, {self.answers:,} answers of single workers{tried}"
+
+
 class Summary(Frozen):
-    """The results in the plan's order. ``spreads``: where one kind of orchestrator stands for several Conductors."""
+    """The results in the plan's order.
+
+    Attributes:
+        spreads: where one kind of orchestrator stands for several Conductors.
+        learned_from: of the learned routers, by name; one fitted by an earlier version does not say.
+    """
 
     suite: str
     split: str
@@ -172,6 +198,7 @@ class Summary(Frozen):
     results: tuple[Result, ...]
     present: Present | None = None
     spreads: tuple[Spread, ...] = ()
+    learned_from: Mapping[str, LearnedFrom] = {}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@
     random                          a random valid workflow for each task
     uniform-subtask, access-all, access-none    the Conductor's workflows with a part taken away
     router-dc, mas-router, smoothie, smoothie-dependent     learned routers, fitted on the training split first
+    kind-table                      the best plan for each kind of task, the kind told by words: no language model
 
 Groups: single, reflection, budget, consensus (one for each worker), ablations, routers, paper (the rows of the paper's
 tables) and all.
@@ -38,7 +39,8 @@ PER_WORKER: Mapping[str, Callable[[str], Workflow]] = MappingProxyType(
         "consensus": workflows.consensus,
     }
 )
-ROUTERS = ("router-dc", "mas-router", "smoothie", "smoothie-dependent")
+PAPER_ROUTERS = ("router-dc", "mas-router", "smoothie", "smoothie-dependent")
+ROUTERS = (*PAPER_ROUTERS, "kind-table")
 BY_CONDUCTOR = ("conductor", "recursion")
 GROUPS = ("single", "reflection", "budget", "consensus", "ablations", "routers", "paper", "all")
 
@@ -80,9 +82,9 @@ def group(name: str, agents: Sequence[str], untrained: bool = False) -> list[str
             return list(ROUTERS)
         case "paper":
             per_worker = [each for kind in PER_WORKER for each in group(kind, agents, untrained)]
-            return ["conductor", *per_worker, "moa", *ROUTERS]
+            return ["conductor", *per_worker, "moa", *PAPER_ROUTERS]
         case "all":
-            rest = ["random", *(["untrained"] if untrained else []), *ABLATIONS]
+            rest = ["kind-table", "random", *(["untrained"] if untrained else []), *ABLATIONS]
             return ["conductor", "recursion", *group("paper", agents, untrained)[1:], *rest]
     return [name]
 

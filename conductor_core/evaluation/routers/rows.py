@@ -18,12 +18,14 @@ class TrainingRow:
     Attributes:
         scores: between 0 and 1; a chance, or the mean of several tries. answers: what each worker wrote.
         tokens: input and output tokens of that call.
+        kind: the family and difficulty that the suite names; "" where it names none.
     """
 
     question: str
     scores: Mapping[str, float] = field(default_factory=dict)
     answers: Mapping[str, str] = field(default_factory=dict)
     tokens: Mapping[str, int] = field(default_factory=dict)
+    kind: str = ""
 
 
 class Router(Protocol):

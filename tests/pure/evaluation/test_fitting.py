@@ -29,7 +29,7 @@ from conductor_core.evaluation.suites import load_suite
 from conductor_core.evaluation.suites.hub import BENCHMARKS
 from conductor_core.evaluation.tasks import Suite
 from conductor_core.events import Limits
-from conductor_core.records.evaluation import OUTCOMES, PLAN
+from conductor_core.records.evaluation import OUTCOMES, PLAN, LearnedFrom
 from conductor_core.rehearsal import recognise
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.trace import RunTrace, fold
@@ -346,3 +346,25 @@ def test_a_simulated_worker_with_the_name_of_another_profile_is_tried(tmp_path: 
     workflow = workflow_of(("coder", "Solve it: {question}", ()))
     score, _ = TeamReward(tasks, rows, pool, Limits(), SETTINGS, 0, Spending(), tries)(0, workflow)
     assert [(each.workflow, each.score) for each in tries] == [(workflow, score)]
+
+
+async def test_a_kept_router_says_what_it_learned_from(tmp_path: Path) -> None:
+    sink, asked = MemorySink(), fit(tmp_path, "router-dc", "kind-table")
+    engine = Engine(sink, SETTINGS)
+    for _ in range(2):  # made, then kept: it says the same
+        _, table = await fitting.fitted(asked, engine, reader(sink), lambda done, total: None)
+        told = fitting.learned_from(asked)
+        assert told["router-dc"] == LearnedFrom(tasks=12, answers=84)
+        assert (told["kind-table"].tasks, told["kind-table"].exact) == (12, True)
+        assert told["kind-table"].tried > 12 * 7, "every worker alone, and more"
+    attempt = await table.attempt(
+        Asked(load_suite("rehearsal", "test", limit=1, seed=0).tasks[0], asked.pool, Limits(), 0, ()), engine.run
+    )
+    assert attempt.trace.answer
+
+
+def test_a_kind_table_is_not_fitted_with_real_money_without_a_cap() -> None:
+    pool = pool_of(ScriptedWorker("alpha"))
+    with pytest.raises(BadInput, match="kind-table"):
+        fitting.check(["kind-table"], pool, Caps())
+    fitting.check(["kind-table"], pool, Caps(max_tokens=1000))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from conductor_core.evaluation import report
-from conductor_core.records.evaluation import Outcome, append, read_record
+from conductor_core.records.evaluation import LearnedFrom, Outcome, append, read_record
 from tests.support.evaluations import plan, row
 
 FOUR = (
@@ -178,3 +178,20 @@ def test_the_tables_say_whose_answers_have_which_fault() -> None:
     trial = plan("first", "second")
     assert told in report.markdown(trial, report.summarise(trial, [*first, *second]))
     assert "fault" not in report.markdown(plan("first"), report.summarise(plan("first"), first))
+
+
+def test_the_budget_of_a_learned_router_stands_below_its_score() -> None:
+    learned_from = {
+        "router-dc": LearnedFrom(tasks=300, answers=2100),
+        "mas-router": LearnedFrom(tasks=300, answers=2100, tried=22835, exact=True),
+        "kind-table": LearnedFrom(tasks=4, answers=28, tried=60),
+    }
+    summary = report.summarise(plan("first"), rows("first", 1, 0, 1, 1), learned_from)
+    assert (
+        "Learned from: router-dc 300 tasks, 2,100 answers of single workers; "
+        "mas-router 300 tasks, 2,100 answers of single workers, 22,835 workflows by exact chance; "
+        "kind-table 4 tasks, 28 answers of single workers, 60 workflows by one run each."
+    ) in report.markdown(plan("first"), summary)
+    assert "Learned from" not in report.markdown(
+        plan("first"), report.summarise(plan("first"), rows("first", 1, 0, 1, 1))
+    )
