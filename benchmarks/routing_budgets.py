@@ -9,7 +9,8 @@ with the same limit and seed; routers are fitted on questions of its training sp
 Columns: the mean chance of a right answer in points (all; easy, medium, hard), steps and worker tokens a task,
 reckoned, what was learned from, and the *ceiling*: the best plan of the same form that any search here found for each
 kind (family and difficulty), the kind told beforehand. What lies between score and ceiling is lost by not knowing the
-kind, or by not finding its plan. Prints a markdown table, with the seconds of processor time of each fit.
+kind, or by not finding its plan. ``mas-router, tokens free`` is fitted on the chance alone, without a price of tokens.
+Prints a markdown table, with the seconds of processor time of each fit.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 
 from conductor_core.chat import Finished, Message, TextDelta
@@ -34,7 +36,7 @@ from conductor_core.evaluation.routers import kind_table, mas_router, router_dc
 from conductor_core.evaluation.routers.rows import TrainingRow
 from conductor_core.evaluation.suites import load_suite
 from conductor_core.evaluation.tasks import Task
-from conductor_core.events import Event
+from conductor_core.events import Event, Limits
 from conductor_core.records import SHIPPED
 from conductor_core.records.training import read_record
 from conductor_core.rehearsal import DIFFICULTIES, RehearsalTask, recognise
@@ -43,6 +45,7 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.model import QUESTION, Workflow
 
 SETTINGS = Settings(rehearsal_tokens_per_s=0.0)
+NO_RECURSION = Limits(max_depth=0)
 Tried = dict[str, dict[Workflow, list[float]]]
 """By kind: every workflow that was asked for, with its chances."""
 
@@ -128,7 +131,7 @@ async def planned(ref: str, tasks: Sequence[Task], pool: Pool) -> list[Workflow]
     conductor, engine = open_conductor(ref, SETTINGS), Engine(NoLog(), SETTINGS)
     workflows = []
     for task in tasks:
-        trace = await engine.run(RunRequest(task=task.question, plan_only=True), conductor, pool)
+        trace = await engine.run(RunRequest(task=task.question, plan_only=True, limits=NO_RECURSION), conductor, pool)
         workflows.append(trace.root.workflow or Workflow(steps=()))
     await conductor.aclose()
     return workflows
@@ -161,7 +164,12 @@ def fitted(tasks: int, seed: int, test: Sequence[Task], pool: Pool, everything: 
         dc = router_dc.fit(those, agents, seed=seed)
         cpu_s = time.process_time() - start
         yield Row("router-dc", learned, [dc.route(task.question, agents) for task in test], alone, cpu_s)
-    for name, fit in (("mas-router", mas_router.fit), ("kind-table", kind_table.fit)):
+    tokens_free = partial(mas_router.fit, config=mas_router.MasRouterConfig(cost_per_1k_tokens=0.0))
+    for name, fit in (
+        ("mas-router", mas_router.fit),
+        ("mas-router, tokens free", tokens_free),
+        ("kind-table", kind_table.fit),
+    ):
         chances = Chances(train, rows)
         start = time.process_time()
         router = fit(rows, agents, reward=chances, seed=seed)
