@@ -27,6 +27,7 @@ from conductor_core.chat import Finished, Message, TextDelta
 from conductor_core.conductors import open_conductor
 from conductor_core.engine.limits import estimate_tokens
 from conductor_core.engine.pool import Pool, open_pool
+from conductor_core.engine.recorder import NoLog
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
 from conductor_core.evaluation.graders import grade
@@ -36,7 +37,7 @@ from conductor_core.evaluation.routers import kind_table, mas_router, router_dc
 from conductor_core.evaluation.routers.rows import TrainingRow
 from conductor_core.evaluation.suites import load_suite
 from conductor_core.evaluation.tasks import Task
-from conductor_core.events import Event, Limits
+from conductor_core.events import Limits
 from conductor_core.records import SHIPPED
 from conductor_core.records.training import read_record
 from conductor_core.rehearsal import DIFFICULTIES, RehearsalTask, recognise
@@ -119,13 +120,6 @@ async def single_workers(tasks: Sequence[Task], pool: Pool) -> list[TrainingRow]
     return rows
 
 
-class NoLog:
-    """The Conductor's plans here are no runs that anybody will look at."""
-
-    async def append(self, *events: Event) -> None:
-        return None
-
-
 async def planned(ref: str, tasks: Sequence[Task], pool: Pool) -> list[Workflow]:
     """The Conductor's workflow for each task; without one the task is a zero: a workflow of no steps."""
     conductor, engine = open_conductor(ref, SETTINGS), Engine(NoLog(), SETTINGS)
@@ -192,6 +186,8 @@ def conductor_learned(ref: str) -> str:
     if ref != "tiny":
         return "not known here"
     started = read_record(SHIPPED / "training" / "tiny").started
+    if started is None:
+        raise ValueError("the shipped record of training has no beginning")
     config = started.config
     cold, grpo = config["cold_start"], config["grpo"]
     return (

@@ -155,9 +155,9 @@ async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, heard: Heard) 
         is_new = not is_written(folder)
         made.append(await _apart(partial(_fit_one, name, folder, tuple(rows.values()), agents, fit.seed, reward)))
         if is_new and is_written(folder):
-            tried = reward.asked - before
+            asked = reward.asked - before
             told = LearnedFrom(
-                tasks=len(rows), answers=len(rows) * len(agents), tried=tried, exact=reward.exact and tried > 0
+                tasks=len(rows), answers=len(rows) * len(agents), tried=asked, exact=reward.exact and asked > 0
             )
             write_whole(folder / LEARNED_FROM, told.model_dump_json() + "\n")
     release(kept)  # another evaluation may use the fit while this one goes on
