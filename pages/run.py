@@ -9,11 +9,11 @@ from conductor_core.errors import InspectorError, RunUnreadable
 from conductor_core.trace import RunTrace
 from pages.components import places
 from pages.components.damage import damage, notes
+from pages.components.lineage import lineage
 from pages.components.live_workflow.component import Intent, live_workflow
 from pages.components.plan_editor import open_editor, plan_editor
 from pages.components.session import current
 from pages.components.task_box import task_box
-from pages.components.words import inert
 
 LIVE = "live"
 EDITING = "editing-run"
@@ -34,7 +34,9 @@ def show() -> None:
         live_workflow(trace.run_id, key=LIVE)
         damage(fault)
         return
-    _way_here(trace)
+    if message := st.session_state.pop(RERUN_ERROR, None):
+        st.error(message, icon=":material/error:")
+    lineage(trace)
     # The editor stands above the graph but is drawn after it: the graph says that it shall open, and at which step.
     editor_at = st.container()
     _take_intent(trace, live_workflow(trace.run_id, key=LIVE, editable=True, go_on=_go_on_label(trace)).intent)
@@ -70,28 +72,6 @@ def _take_intent(trace: RunTrace, intent: Intent | None) -> None:
         st.switch_page(places.WORKERS)
     elif intent.kind == "go-on" and _go_on_label(trace) is not None:
         _begin(trace, _go_on(trace))
-
-
-def _way_here(trace: RunTrace) -> None:
-    """Where this run comes from. What it offers at its end stands in the component, where place is kept for it."""
-    if message := st.session_state.pop(RERUN_ERROR, None):
-        st.error(message, icon=":material/error:")
-    if not trace.parent_run_id:
-        return
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="way-here"):
-        st.caption("Takes up" if trace.resumed else "Re-run of", width="content")
-        # A page link to the page itself would show that run but leave the browser's address as it is.
-        st.button(
-            f"run {inert(trace.parent_run_id)}",
-            key="parent-run",
-            type="tertiary",
-            on_click=_open,
-            args=(trace.parent_run_id,),
-        )
-
-
-def _open(run_id: str) -> None:
-    st.query_params["run"] = run_id
 
 
 def _go_on_label(trace: RunTrace) -> str | None:

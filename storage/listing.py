@@ -45,13 +45,20 @@ class Listing:
         self._whole.discard(run_id)
 
     def read(
-        self, connection: Connection, *, limit: int, before: int | None, search: str | None, status: str | None
+        self,
+        connection: Connection,
+        *,
+        limit: int,
+        before: int | None,
+        search: str | None,
+        status: str | None,
+        parent: str | None = None,
     ) -> list[RunSummary]:
         """As ``Store.runs``. Raises: StoreError."""
         self.fault = None
         try:
             with failures.translated(self._path):
-                return self._read(connection, limit, before, search, status)
+                return self._read(connection, limit, before, search, status, parent)
         except StoreDamaged as error:
             self.fault = error
         found = [
@@ -60,19 +67,30 @@ class Listing:
             if (before is None or run.sequence < before)
             and (not search or search.lower() in run.task.lower())
             and (status is None or run.status == status)
+            and (parent is None or run.parent_run_id == parent)
         ]
         return found[:limit]
 
     def _read(
-        self, connection: Connection, limit: int, before: int | None, search: str | None, status: str | None
+        self,
+        connection: Connection,
+        limit: int,
+        before: int | None,
+        search: str | None,
+        status: str | None,
+        parent: str | None,
     ) -> list[RunSummary]:
         if status not in UNREADABLE_STATUSES:
-            rows = queries.read_rows(connection, limit=limit, before=before, search=search, status=status)
+            rows = queries.read_rows(
+                connection, limit=limit, before=before, search=search, status=status, parent=parent
+            )
             return [self._checked(connection, row) for row in rows]
         found: list[RunSummary] = []
         more = True
         while more and len(found) < limit:
-            rows = queries.read_rows(connection, limit=_PAGE_ROWS, before=before, search=search, status=None)
+            rows = queries.read_rows(
+                connection, limit=_PAGE_ROWS, before=before, search=search, status=None, parent=parent
+            )
             found += [run for row in rows if (run := self._checked(connection, row)).status == status]
             more = len(rows) == _PAGE_ROWS
             before = rows[-1]["sequence"] if more else None

@@ -26,7 +26,13 @@ def read_status(connection: Connection, run_id: str) -> str:
 
 
 def read_rows(
-    connection: Connection, *, limit: int, before: int | None, search: str | None, status: str | None
+    connection: Connection,
+    *,
+    limit: int,
+    before: int | None,
+    search: str | None,
+    status: str | None,
+    parent: str | None = None,
 ) -> list[dict[str, Any]]:
     """Rows of runs, newest first. ``before``: only those whose sequence is lower (keyset paging)."""
     query = select(*SUMMARY).order_by(RUNS.c.sequence.desc()).limit(limit)
@@ -36,6 +42,8 @@ def read_rows(
         query = query.where(RUNS.c.task.icontains(search, autoescape=True))
     if status is not None:
         query = query.where(RUNS.c.status == status)
+    if parent is not None:
+        query = query.where(RUNS.c.parent_run_id == parent)
     return [dict(row) for row in connection.execute(query).mappings()]
 
 

@@ -83,7 +83,12 @@ class Store:
             return run_reading.read_raw(connection, run_id, after, limit)
 
     def runs(
-        self, limit: int = 50, before: int | None = None, search: str | None = None, status: str | None = None
+        self,
+        limit: int = 50,
+        before: int | None = None,
+        search: str | None = None,
+        status: str | None = None,
+        parent: str | None = None,
     ) -> list[RunSummary]:
         """Runs, newest first.
 
@@ -92,9 +97,12 @@ class Store:
             search: text that the task contains, whatever its case (ASCII).
             status: only runs of this status; ``damaged`` and ``too_new`` read every run of the database. Others list
                 a run that has such a fault where it stood, marked.
+            parent: only the re-runs of this run, and those that take it up.
         """
         with self._database.reading() as connection:
-            return self._listing.read(connection, limit=limit, before=before, search=search, status=status)
+            return self._listing.read(
+                connection, limit=limit, before=before, search=search, status=status, parent=parent
+            )
 
     def resolve(self, prefix: str) -> str:
         """The id of the one run whose id begins with ``prefix``. Raises: UnknownRun, BadInput if there are several."""

@@ -77,7 +77,7 @@ class PlanChanges(Frozen):
         for step in self.steps:
             if words := self.in_words(step.after):
                 was = f", was step {step.before}" if step.moved else ""
-                said.append(f"step {step.after} ({after.steps[step.after].agent}): {words}{was}")
+                said.append(f"step {step.after} ({after.steps[step.after].agent}{was}): {words}")
         return (*said, *(f"step {index} ({before.steps[index].agent}) was removed" for index in self.removed))
 
     def _parts(self, step: StepChange) -> Iterator[str]:

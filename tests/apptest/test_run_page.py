@@ -7,6 +7,7 @@ from streamlit.testing.v1 import AppTest
 from conductor_core import events as ev
 from conductor_core.chat import Usage
 from conductor_core.engine.request import RunRequest
+from conductor_core.engine.rerun import edit_step
 from conductor_core.errors import StoreFull, StoreLocked
 from conductor_core.trace import RunTrace
 from pages.components import choices
@@ -265,8 +266,59 @@ def test_a_plan_is_run_as_it_stands_with_one_click(visit: Visit, session: Sessio
 def test_a_rerun_links_to_where_it_comes_from(visit: Visit, finished_run: RunTrace, retell: Retell) -> None:
     child = retell(1000, parent_run_id=finished_run.run_id)
     app = visit(run=child.run_id)
+    assert says(app, "the plan as it was")
     app.button("parent-run").click().run()
     assert app.query_params["run"] == finished_run.run_id
+
+
+def says(app: AppTest, text: str) -> bool:
+    return any(text in each.value.replace("\\", "") for each in (*app.markdown, *app.caption))
+
+
+def rerun_with(session: Session, source: RunTrace, *edits: tuple[int, str]) -> RunTrace:
+    """A re-run of ``source`` with other instructions for some steps."""
+    workflow = source.root.workflow
+    assert workflow is not None
+    for index, told in edits:
+        workflow = edit_step(workflow, index, instruction=told)
+    run_id = session.host.start(RunRequest.rerun(source, workflow, by="page"), None, source.pool)
+    return session.host.wait(run_id, 30)
+
+
+def test_a_rerun_says_what_was_changed_against_its_parent(
+    visit: Visit, session: Session, finished_run: RunTrace
+) -> None:
+    child = rerun_with(session, finished_run, (1, "Solve it :red[briefly]: {question}"))
+    app = visit(run=child.run_id)
+    assert says(app, "step 1 (reasoner): instruction changed")
+    assert not says(app, "step 0")
+
+
+def test_many_changes_are_counted_and_all_are_told_on_request(
+    visit: Visit, session: Session, finished_run: RunTrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Streamlit declares a component only where an app has run.
+    from pages.components import lineage
+
+    monkeypatch.setattr(lineage, "MOST_CHANGES", 1)
+    child = rerun_with(session, finished_run, (0, "other words"), (1, "yet other words"), (2, "third words"))
+    app = visit(run=child.run_id)
+    assert says(app, "step 0 (planner): instruction changed · 2 more changes")
+    (helped,) = (each.help for each in app.markdown if "more changes" in each.value)
+    assert "step 2" in helped
+
+
+def test_a_parent_names_its_reruns(visit: Visit, session: Session, finished_run: RunTrace) -> None:
+    assert not says(visit(run=finished_run.run_id), "Re-runs of this run")
+    children = [rerun_with(session, finished_run, (2, f"Check it, {number}")) for number in range(4)]
+    app = visit(run=finished_run.run_id)
+    assert says(app, "Re-runs of this run")
+    shown = [button for button in app.button if str(button.key).startswith("rerun-")]
+    assert [button.key for button in shown] == [f"rerun-{child.run_id}" for child in reversed(children[1:])]
+    assert {button.label.replace("\\", "") for button in shown} == {"✓ completed just now, 1 of 3 steps anew"}
+    assert says(app, "and older ones, in History")
+    shown[0].click().run()
+    assert app.query_params["run"] == children[-1].run_id
 
 
 def test_a_damaged_run_shows_what_can_be_read_and_where_that_ends(

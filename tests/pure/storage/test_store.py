@@ -70,6 +70,14 @@ async def test_runs_are_listed_newest_first_in_pages(store: Store) -> None:
     assert store.runs(limit=3, before=third[-1].sequence) == []
 
 
+async def test_a_run_names_its_reruns(store: Store) -> None:
+    for run_id, parent in (("r1", None), ("r2", "r1"), ("r3", "r2"), ("r4", "r1")):
+        await store.log.append(created(run_id, parent_run_id=parent))
+    assert [run.run_id for run in store.runs(parent="r1")] == ["r4", "r2"]
+    assert [run.run_id for run in store.runs(parent="r1", limit=1)] == ["r4"]
+    assert store.runs(parent="nobody") == []
+
+
 async def test_runs_are_found_by_their_text_and_status(store: Store) -> None:
     await store.log.append(created("r1", "100% of 5_000"), created("r2", "100 of 5x000"), created("r3", "Plan A TRIP"))
     await store.log.append(run_completed("r3"))

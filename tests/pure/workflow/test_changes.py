@@ -36,7 +36,7 @@ def test_a_removed_step_is_missed_by_its_readers_alone() -> None:
 def test_a_moved_step_has_moved_and_lost_what_is_not_before_it_any_more() -> None:
     after, _ = move_step(CHAIN, 2, 1)
     assert words(after) == ["", "moved, lost access to step 2", "", ""]
-    assert compare(CHAIN, after).sentences(CHAIN, after) == ("step 1 (c): moved, lost access to step 2, was step 2",)
+    assert compare(CHAIN, after).sentences(CHAIN, after) == ("step 1 (c, was step 2): moved, lost access to step 2",)
 
 
 @pytest.mark.parametrize(
