@@ -143,18 +143,24 @@ def chip(app: AppTest) -> str:
     return app.expander[0].label.replace("\\", "")
 
 
-def test_workers_left_out_stay_out_after_a_reload_and_the_chip_and_the_record_say_so(
-    visit: Visit, session: Session
+def test_workers_left_out_stay_out_after_a_reload_and_the_chip_and_the_request_say_so(
+    visit: Visit, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     visit().multiselect("excluded:rehearsal").set_value(["coder", "writer"]).run()
     reloaded = visit()
     assert "5 of 7 workers, without coder and writer" in chip(reloaded)
     assert reloaded.multiselect("excluded:rehearsal").value == ["coder", "writer"]
-    reloaded.text_area("task").set_value("What is the chemical symbol of tungsten?")
-    reloaded.button("run").click().run()
-    trace = run_in_address(reloaded, session)
-    assert trace.pool.excluded == ("coder", "writer")
-    assert {"coder", "writer"}.isdisjoint(spec.name for spec in trace.pool.workers)
+    started: list[RunRequest] = []
+
+    def start(request: RunRequest, *_: object) -> str:
+        started.append(request)
+        raise StoreFull("no space left for the database")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session.host, "start", start)
+        reloaded.text_area("task").set_value("a task")
+        reloaded.button("run").click().run()
+    assert [request.excluded for request in started] == [("coder", "writer")]
     reloaded.multiselect("excluded:rehearsal").set_value([]).run()
     assert "Pool: rehearsal, 7 workers" in chip(visit())
 
