@@ -18,6 +18,11 @@ def names_a_key(variable: str) -> bool:
     return bool(_OF_A_KEY.search(variable))
 
 
+def is_set(variable: str) -> bool:
+    """Whether a variable of the environment has a value that is more than blanks."""
+    return bool(os.environ.get(variable, "").strip())
+
+
 def environment_keys() -> tuple[str, ...]:
     """The values of all variables that look like keys."""
     values = (value.strip() for name, value in os.environ.items() if names_a_key(name))

@@ -9,12 +9,13 @@ from conductor_core import events as ev
 from conductor_core.chat import ParentPlan, Usage
 from conductor_core.engine.context import Answer
 from conductor_core.engine.identity import digest_text
+from conductor_core.engine.missing_keys import also_missing
 from conductor_core.engine.planning import ask_conductor, use_given
 from conductor_core.engine.question import Question
 from conductor_core.engine.reuse import origin
 from conductor_core.engine.state import RunState
 from conductor_core.engine.step import StepCall
-from conductor_core.errors import ConductorError
+from conductor_core.errors import ConductorError, WorkerRefused
 from conductor_core.trace import StepTrace
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.topology import descendants
@@ -89,9 +90,11 @@ class Round:
             return
         path = (*self._path, index)
         failed = self._state.recorder.trace.step_at(path)
-        failure = Failure(
-            path, failed.error_code or "", f"step {_number(path)} ({failed.agent}) failed: {failed.error or ''}"
-        )
+        others = ""
+        if failed.error_code == WorkerRefused.__name__:
+            others = also_missing(failed.agent, self._state.pool.specs)
+        message = f"step {_number(path)} ({failed.agent}) failed: {failed.error or ''}{others}"
+        failure = Failure(path, failed.error_code or "", message)
         self._failures[index] = failure
         below = [each for each in sorted(descendants(self._workflow, index)) if each in self._waiting]
         for each in below:

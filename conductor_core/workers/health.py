@@ -1,7 +1,6 @@
 """Whether a worker would answer: the best proof there is that costs nothing."""
 
 import asyncio
-import os
 import time
 
 import httpx2
@@ -9,6 +8,7 @@ import httpx2
 from conductor_core import masking
 from conductor_core.chat import Worker, WorkerSpec
 from conductor_core.errors import WorkerError, WorkerRefused
+from conductor_core.keys import is_set
 from conductor_core.workers import faults
 from conductor_core.workers.discovery import read_models
 from conductor_core.workers.http import HttpWorker, open_client, read_key
@@ -37,7 +37,7 @@ def key_state(spec: WorkerSpec) -> str | None:
     """``NAME: present`` or ``NAME: missing``; None for a worker that needs no key."""
     if spec.api_key_env is None:
         return None
-    return f"{spec.api_key_env}: {'present' if os.environ.get(spec.api_key_env, '').strip() else 'missing'}"
+    return f"{spec.api_key_env}: {'present' if is_set(spec.api_key_env) else 'missing'}"
 
 
 async def check_health(worker: Worker) -> Health:

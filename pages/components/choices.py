@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
+from conductor_core.chat import WorkerSpec
 from conductor_core.engine.catalogue import ConductorOption, list_conductors
+from conductor_core.engine.missing_keys import missing_keys
 from conductor_core.engine.pool import read_specs
 from conductor_core.engine.request import limits_from
 from conductor_core.errors import InspectorError
@@ -159,15 +161,29 @@ def pool_label(ref: str) -> str:
     return BUILT_IN_POOLS.get(ref) or f"{Path(ref).stem} · {ref}"
 
 
-def expander() -> None:
-    """Draws the expander, whose label sums up what is chosen inside."""
+def pool_name() -> str:
+    return pool() if pool() in BUILT_IN_POOLS else Path(pool()).stem
+
+
+def keys_there(specs: Sequence[WorkerSpec]) -> str:
+    """How many of the workers that need a key have it, as ``0 of 7 keys``; empty if all have."""
+    need = [spec for spec in specs if spec.api_key_env is not None]
+    without = sum(len(names) for names in missing_keys(need).values())
+    return f"{len(need) - without} of {plural(len(need), 'key')}" if without else ""
+
+
+def expander() -> Sequence[WorkerSpec]:
+    """Draws the expander, whose label sums up what is chosen inside. Gives the pool's workers, none if it is faulty."""
+    specs: Sequence[WorkerSpec] = ()
+    fault = ""
     try:
-        names, fault = [spec.name for spec in read_specs(pool(), current().settings)], ""
+        specs = read_specs(pool(), current().settings)
     except InspectorError as error:
-        names, fault = [], str(error)
+        fault = str(error)
+    names = [spec.name for spec in specs]
     if message := st.session_state.get(KEPT_ERROR):
         st.warning(inert(message), icon=":material/warning:")
-    with st.expander(_label(names), icon=":material/tune:", expanded=bool(fault), key="settings"):
+    with st.expander(_label(specs), icon=":material/tune:", expanded=bool(fault), key="settings"):
         left, middle, right = st.columns([5, 5, 5], gap="large")
         with left:
             _choose_conductor()
@@ -176,10 +192,11 @@ def expander() -> None:
         with right:
             _choose_limits()
         st.html(_models(tuple(conductor_options().values()), conductor()))
+    return specs
 
 
-def _label(names: list[str]) -> str:
-    chosen = limits()
+def _label(specs: Sequence[WorkerSpec]) -> str:
+    chosen, names = limits(), [spec.name for spec in specs]
     out = [name for name in names if name in excluded()]
     workers = (
         f"{len(names) - len(out)} of {plural(len(names), 'worker')}, without {listed(out)}"
@@ -191,8 +208,9 @@ def _label(names: list[str]) -> str:
         parts.append(f"{chosen.max_tokens:,} tokens")
     if chosen.max_usd is not None:
         parts.append(f"${chosen.max_usd:.2f}")
-    pool_name = pool() if pool() in BUILT_IN_POOLS else Path(pool()).stem
-    chips = [f"Conductor: {conductor()}", f"Pool: {pool_name}, {workers}", f"Limits: {' · '.join(parts)}"]
+    if keys := keys_there([spec for spec in specs if spec.name not in out]):
+        workers += f", {keys}"
+    chips = [f"Conductor: {conductor()}", f"Pool: {pool_name()}, {workers}", f"Limits: {' · '.join(parts)}"]
     return " ".join(f":gray-badge[{inert(chip)}]" for chip in chips)
 
 

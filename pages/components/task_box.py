@@ -9,6 +9,7 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.errors import InspectorError
 from conductor_core.trace import RunTrace
 from pages.components import choices
+from pages.components.key_notice import key_notice
 from pages.components.session import current
 from pages.components.words import inert
 
@@ -47,9 +48,10 @@ def task_box(trace: RunTrace | None) -> None:
         if message := st.session_state.pop(ERROR, None):
             st.error(message, icon=":material/error:")
         with st.container(key="settings-row"):
-            choices.expander()
+            specs = choices.expander()
             with st.container(key="examples", horizontal=True, gap="xsmall", wrap=False):
                 _examples()
+        key_notice(specs)
     if trace is not None and st.session_state.get(TASK, "").strip() != trace.task.strip():
         st.caption(f"The task of the run below: {inert(trace.task[:400])}")
 

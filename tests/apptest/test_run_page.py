@@ -347,3 +347,41 @@ def test_a_run_of_which_nothing_can_be_read_is_one_message(
     app = visit(run=finished_run.run_id)
     [error] = app.error
     assert "is damaged" in error.value
+
+
+PAPER_KEYS = ("GEMINI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY")
+
+
+def _said_of_keys(app: AppTest) -> str:
+    found = [each.value for each in app.markdown if "key_off" in each.value]
+    return "".join(found).replace("\\", "")
+
+
+def test_a_pool_without_keys_says_so_before_a_run(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PAPER_KEYS:
+        monkeypatch.delenv(name, raising=False)
+    app = visit(state={"pool-choice": "paper"})
+    said = _said_of_keys(app)
+    assert "paper: 0 of 7 keys" in said
+    assert [name for name in PAPER_KEYS if name not in said] == []
+    assert "7 workers, 0 of 7 keys" in app.expander[0].label.replace("\\", "")
+    app.button("use-simulated").click().run()
+    assert _said_of_keys(app) == ""
+    assert app.selectbox("pool-choice").value == "rehearsal"
+
+
+def test_one_click_leaves_out_the_workers_without_a_key(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PAPER_KEYS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPENROUTER_API_KEY", "set")
+    app = visit(state={"pool-choice": "paper"})
+    assert "paper: 4 of 7 keys" in _said_of_keys(app)
+    assert "OPENROUTER_API_KEY" not in _said_of_keys(app)
+    app.button("use-keyed").click().run()
+    assert _said_of_keys(app) == ""
+    assert len(app.multiselect("excluded:paper").value) == 3
+    assert "4 of 7 workers" in app.expander[0].label.replace("\\", "")
+
+
+def test_the_simulated_pool_says_nothing_of_keys(visit: Visit) -> None:
+    assert _said_of_keys(visit()) == ""

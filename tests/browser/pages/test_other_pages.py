@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, Route, expect
@@ -162,3 +164,26 @@ def test_hostile_text_does_nothing_on_any_page(app: App, open_page: OpenPage, ma
     assert page.evaluate("window.pwned") is None
     assert page.locator('.stMain img[src*="evil"], .stMain a[href*="javascript"]').count() == 0
     assert foreign == []
+
+
+def test_missing_keys_are_one_line_and_one_click(
+    start_app: Callable[..., AbstractContextManager[App]], open_page: OpenPage, tmp_path: Path
+) -> None:
+    pool = tmp_path / "two.toml"
+    pool.write_text(
+        "".join(
+            f'[[worker]]\nname = "{name}"\nprovider = "openai"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\n{more}\n'
+            for name, more in (("keyless", ""), ("locked", 'api_key_env = "A_KEY_THAT_NO_TEST_SETS_API_KEY"'))
+        )
+    )
+    # An app of its own: what is left out is kept in the data folder.
+    with start_app(tmp_path / "data", pool=str(pool)) as app:
+        page = open_page(app.url, width=1280, height=720)
+        notice = page.locator(".st-key-key-notice")
+        expect(notice).to_contain_text("two: 0 of 1 key. Not set: A_KEY_THAT_NO_TEST_SETS_API_KEY")
+        box = notice.bounding_box()
+        assert box is not None
+        assert box["height"] < 60
+        page.get_by_role("button", name="Use those that have one").click()
+        expect(notice).to_have_count(0)
+        expect(page.get_by_text("1 of 2 workers, without locked").first).to_be_visible()

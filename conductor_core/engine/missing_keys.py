@@ -1,0 +1,26 @@
+"""Which keys the workers of a pool lack: said before a run, and all of them at once when a step fails for one."""
+
+from collections.abc import Iterable, Mapping
+
+from conductor_core.chat import WorkerSpec
+from conductor_core.keys import is_set
+
+
+def missing_keys(specs: Iterable[WorkerSpec]) -> Mapping[str, tuple[str, ...]]:
+    """The variables of keys that are not set, in the pool's order, each with the names of the workers that need it."""
+    missing: dict[str, tuple[str, ...]] = {}
+    for spec in specs:
+        if spec.api_key_env is not None and not is_set(spec.api_key_env):
+            missing[spec.api_key_env] = (*missing.get(spec.api_key_env, ()), spec.name)
+    return missing
+
+
+def also_missing(agent: str, specs: Iterable[WorkerSpec]) -> str:
+    """What is to be said of the other keys once the worker ``agent`` has failed for its own; empty if nothing is."""
+    missing = missing_keys(specs)
+    if not any(agent in needed_by for needed_by in missing.values()):
+        return ""
+    others = [variable for variable, needed_by in missing.items() if agent not in needed_by]
+    if not others:
+        return ""
+    return f". Not set either, for other workers of the pool: {', '.join(others)}; set them too, or leave those out"
