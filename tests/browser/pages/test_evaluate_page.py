@@ -44,7 +44,7 @@ def test_a_row_opens_its_runs_by_keyboard_and_a_run_its_trace(
     page = open_page(f"{app.url}/evaluate")
     page.get_by_role("button", name="conductor").focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_text("Runs of conductor")).to_be_visible()
+    expect(page.locator(".st-key-runs-of")).to_contain_text("Runs of conductor")
     expect(page.get_by_text("not in this database").first).to_be_visible()
     page.get_by_text("✕ wrong ·").click()
     page.get_by_role("link", name="A task that was evaluated").click()
