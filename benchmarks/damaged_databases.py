@@ -146,15 +146,16 @@ def change_a_byte(path: Path, rng: random.Random) -> str:
     return f"byte {place}: {before:#04x} -> {whole[place]:#04x}"
 
 
-def change_an_event(path: Path, rng: random.Random) -> str:
+def change_an_event(path: Path, rng: random.Random, how: str | None = None) -> str:
+    """``how``: one of ``CHANGES``; None: any."""
     with closing(sqlite3.connect(path)) as connection, connection:
         triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
         for name, _ in triggers:
             connection.execute(f"DROP TRIGGER {name}")
         rows = connection.execute("SELECT sequence, run_id, kind, payload FROM events").fetchall()
         sequence, run_id, kind, payload = rng.choice(rows)
-        how, change = rng.choice(list(CHANGES.items()))
-        new_kind, new_payload = change(kind, payload, rng)
+        how = how or rng.choice(list(CHANGES))
+        new_kind, new_payload = CHANGES[how](kind, payload, rng)
         if new_payload is None:
             connection.execute("DELETE FROM events WHERE sequence = ?", (sequence,))
         else:
@@ -215,14 +216,15 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def trial(seed: int, whole: Pristine, folder: Path) -> Trial:
-    """One changed copy. Even seeds change a byte of the file, odd ones an event."""
+def trial(seed: int, whole: Pristine, folder: Path, how: str | None = None) -> Trial:
+    """One changed copy. Even seeds change a byte of the file, odd ones an event; ``how``: an event, in that way."""
     rng = random.Random(seed)
     path = folder / "changed.sqlite3"
     for old in folder.glob("changed.sqlite3*"):
         shutil.rmtree(old) if old.is_dir() else old.unlink()
     shutil.copy(whole.path, path)
-    result = Trial(seed, (change_an_event if seed % 2 else change_a_byte)(path, rng))
+    change = change_an_event(path, rng, how) if how or seed % 2 else change_a_byte(path, rng)
+    result = Trial(seed, change)
     listed = _listed(result, whole, path)
     if not result.closed:
         for run_id in whole.shown:
