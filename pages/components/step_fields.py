@@ -98,15 +98,20 @@ def _chosen_key(editing: Editing, step_id: int, labels: Mapping[int, str]) -> st
     return editing.field_key(step_id, f"access-{shown}")
 
 
-# Each callback is handed its field's key as it was drawn: another one of the same click may have changed the draft.
+# Each callback is handed its field's key as it was drawn: another one of the same click may have changed the draft. The
+# browser may also send a field whose card was closed meanwhile: Streamlit has dropped its value, and nothing is taken.
 
 
 def _take_value(editing: Editing, step_id: int, field: Literal["instruction", "agent"], key: str) -> None:
-    _take(editing, step_id, field, st.session_state[key])
+    if key in st.session_state:
+        _take(editing, step_id, field, st.session_state[key])
 
 
 def _take_access(editing: Editing, step_id: int, kind_key: str, chosen_key: str) -> None:
-    if st.session_state[kind_key] == ALL:
+    if kind_key not in st.session_state and chosen_key not in st.session_state:
+        return
+    # The field of single steps is drawn for "chosen" alone.
+    if st.session_state.get(kind_key, CHOSEN) == ALL:
         _take(editing, step_id, "access_list", "all")
         return
     ids = editing.draft.now.ids
