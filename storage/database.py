@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import cast
 from urllib.parse import quote
 
 from sqlalchemy import Connection, create_engine, event
@@ -145,6 +146,22 @@ class Database:
         self.check()
         with failures.translated(self.path), self.readers.connect() as connection:
             yield connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Cursor]:
+        """A transaction of the writer, past SQLAlchemy, which would take twice the time of a group of a few events.
+
+        Call it inside ``writing``. Raises: StoreError.
+        """
+        with failures.translated(self.path):
+            connection = cast(sqlite3.Connection, self.writer.connection.driver_connection)
+            cursor = connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield cursor
+                connection.commit()
+            except BaseException:
+                connection.rollback()
+                raise
 
     def checkpoint(self) -> None:
         """Moves what it can from the WAL into the database file. Call it inside ``writing``."""

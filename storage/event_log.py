@@ -8,20 +8,19 @@ import asyncio
 import concurrent.futures
 import logging
 import queue
+import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 
-from sqlalchemy import Connection
-
 from conductor_core.errors import StoreError, StoreGone, StoreLocked, StoreReadOnly
 from conductor_core.events import Event
 from storage import failures
 from storage.database import Database
 from storage.encoding import SnapshotRow, encode, event_line
-from storage.live_runs import LiveRuns
+from storage.live_runs import LiveRuns, store_snapshots
 from storage.owner import Owner
 from storage.records import StoredEvent
 
@@ -84,7 +83,7 @@ class EventLog:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._owner = Owner(database.owners_folder)
-        self._live = LiveRuns(database.writer, self._owner)
+        self._live = LiveRuns(database, self._owner)
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._feeds: dict[str, list[Feed]] = {}
         self._door = threading.Lock()
@@ -216,31 +215,31 @@ class EventLog:
                 self._commit([request])
 
     def _write(self, batch: Sequence[_Request]) -> list[StoredEvent]:
-        database, writer = self._database, self._database.writer
+        database = self._database
         with database.writing(), self._live.changing() as live:
-            with failures.translated(database.path), writer.begin():
-                stored = self._insert(writer, live, batch)
+            with database.transaction() as cursor:
+                stored = self._insert(cursor, live, batch)
             # Only now: a file that was deleted before this moment holds nothing of what was just committed.
             database.check()
         return stored
 
-    def _insert(self, writer: Connection, live: LiveRuns, batch: Sequence[_Request]) -> list[StoredEvent]:
+    def _insert(self, cursor: sqlite3.Cursor, live: LiveRuns, batch: Sequence[_Request]) -> list[StoredEvent]:
         stored: list[StoredEvent] = []
         rows: list[tuple[int, str, str, str, str]] = []
-        sequence: int = writer.exec_driver_sql(_NEWEST).scalar_one()
+        ((sequence,),) = cursor.execute(_NEWEST)
         for asked in chain.from_iterable(request.events for request in batch):
             sequence += 1
             event, payload = encode(asked)
             at_utc = event.at_utc.isoformat()
-            live.advance(event, sequence, event_line(sequence, event.kind, at_utc, payload))
+            live.advance(cursor, event, sequence, event_line(sequence, event.kind, at_utc, payload))
             stored.append(StoredEvent(sequence, event))
             rows.append((sequence, event.run_id, event.kind, at_utc, payload))
             self._unmoved_bytes += len(payload) + _PAGE_BYTES
         if rows:
-            writer.exec_driver_sql(_INSERT, rows)
-            live.save()
+            cursor.executemany(_INSERT, rows)
+            live.save(cursor)
         if snapshots := [request.snapshot for request in batch if request.snapshot is not None]:
-            live.store_snapshots(snapshots)
+            store_snapshots(cursor, snapshots)
         return stored
 
     def _announce(self, stored: Sequence[StoredEvent]) -> None:

@@ -2,18 +2,18 @@
 
 import hashlib
 import json
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, insert
-
 from conductor_core import trace as folding
 from conductor_core.errors import EventOutOfOrder, UnknownRun
 from conductor_core.events import VOCABULARY, Event, PlanDelta, RunCreated, StepDelta
 from conductor_core.trace import RunTrace
+from storage.database import Database
 from storage.encoding import SnapshotRow, snapshot_row
 from storage.owner import Owner
 from storage.reading import read_run
@@ -37,8 +37,10 @@ _CHANGING = (
     "duration_ms",
     "error",
 )
-# Written as they are sent: building and compiling them took as long as the rest of a group of events.
+_COLUMNS = RUNS.columns.keys()
+# Written as they are sent: to build and compile them took as long as the rest of a group of events.
 _EXISTS = "SELECT 1 FROM runs WHERE run_id = ?"
+_NEW = f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"  # noqa: S608
 _UPDATE = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE run_id = ?"  # noqa: S608  own names
 _SNAPSHOT = (
     "INSERT OR REPLACE INTO snapshots (run_id, sequence, fold_digest, trace, events_sha256, sha256) "
@@ -73,8 +75,8 @@ class _LiveRun:
 class LiveRuns:
     """Used by the writer's thread alone, inside its transactions; only ``in`` may be asked from elsewhere."""
 
-    def __init__(self, writer: Connection, owner: Owner) -> None:
-        self._writer = writer
+    def __init__(self, database: Database, owner: Owner) -> None:
+        self._database = database
         self._owner = owner
         self._runs: dict[str, _LiveRun] = {}
         self._touched: dict[str, _LiveRun] = {}
@@ -103,14 +105,14 @@ class LiveRuns:
             if live.trace.ended:
                 self._runs.pop(run_id, None)
 
-    def advance(self, event: Event, sequence: int, line: bytes) -> None:
+    def advance(self, cursor: sqlite3.Cursor, event: Event, sequence: int, line: bytes) -> None:
         """Folds an event that is about to be stored; ``line``: its part of the digest of its run's events.
 
         Raises: EventOutOfOrder; RunUnreadable for a run of another process whose events cannot be read.
         """
         run_id = event.run_id
         if isinstance(event, RunCreated):
-            if run_id in self._runs or self._writer.exec_driver_sql(_EXISTS, (run_id,)).first():
+            if run_id in self._runs or cursor.execute(_EXISTS, (run_id,)).fetchone():
                 raise EventOutOfOrder(f"run {run_id} exists already: every run needs an id of its own")
             self._owner.hold()
             live = _LiveRun(folding.begin(event), sequence, is_new=True)
@@ -133,7 +135,7 @@ class LiveRuns:
         live.tail_size += len(line)
         live.row_due |= not isinstance(event, StepDelta | PlanDelta)
 
-    def save(self) -> None:
+    def save(self, cursor: sqlite3.Cursor) -> None:
         """Stores the rows and snapshots that the folded events changed."""
         new, changed, snapshots = [], [], []
         for run_id, live in self._touched.items():
@@ -149,15 +151,16 @@ class LiveRuns:
                 snapshots.append(snapshot)
                 live.tail_size, live.snapshot_size = 0, len(snapshot.trace)
         if new:
-            self._writer.execute(insert(RUNS), new)
+            cursor.executemany(_NEW, new)
         if changed:
-            self._writer.exec_driver_sql(_UPDATE, changed)
+            cursor.executemany(_UPDATE, changed)
         if snapshots:
-            self.store_snapshots(snapshots)
+            store_snapshots(cursor, snapshots)
 
     def _load(self, run_id: str) -> _LiveRun:
         try:
-            reading = read_run(self._writer, run_id)
+            with self._database.reading() as connection:
+                reading = read_run(connection, run_id)
         except UnknownRun as error:
             raise EventOutOfOrder(
                 f"run {run_id} is not in this database: its first event must be run.created"
@@ -184,9 +187,10 @@ class LiveRuns:
             "owner_opened_at_utc": self._owner.opened_at_utc.isoformat(),
         }
 
-    def store_snapshots(self, snapshots: Sequence[SnapshotRow]) -> None:
-        """Each in place of the last one of its run."""
-        self._writer.exec_driver_sql(_SNAPSHOT, list(snapshots))
+
+def store_snapshots(cursor: sqlite3.Cursor, snapshots: Sequence[SnapshotRow]) -> None:
+    """Each in place of the last one of its run."""
+    cursor.executemany(_SNAPSHOT, snapshots)
 
 
 def changing_columns(trace: RunTrace) -> dict[str, object]:
