@@ -106,7 +106,7 @@ def samples_view(record: TrainingRecord) -> None:
     )
     group = found[chosen if chosen in range(len(found)) else 0]
     if group.same_task:
-        st.html(f'<div class="sample-task">{escape(group.samples[0].task)}</div>')
+        st.html(f'<div class="sample-task" dir="auto">{escape(group.samples[0].task)}</div>')
     sides = st.columns(2, gap="small")
     for side, at, column in zip(("early", "late"), (0, len(group.samples) - 1), sides, strict=True):
         with column, st.container(border=True, key=f"sample-{side}"):
@@ -127,7 +127,7 @@ def _sample(record: TrainingRecord, group: Group, side: str, at: int) -> None:
     agents = record.started.agents if record.started else ()
     checked = read_sample(sample, agents, most=most_steps(record, sample.stage))
     if not group.same_task:
-        st.html(f'<div class="sample-task">{escape(sample.task)}</div>')
+        st.html(f'<div class="sample-task" dir="auto">{escape(sample.task)}</div>')
     st.html(sample_html(sample, checked, agents, dark=st.context.theme.type == "dark"))
     with st.expander("As it was written", key=f"sample-raw-{side}"):
         # Not st.code: its highlighter holds the browser for longer than all figures of the page.
@@ -169,7 +169,7 @@ def _step_html(workflow: Workflow, index: int, agents: Sequence[str]) -> str:
     return (
         f'<li><span class="plan-number">{index}</span><div><div class="plan-head">{agent_dot(step.agent, agents)}'
         f'<b>{escape(step.agent)}</b><span class="muted">{sees}</span></div>'
-        f'<div class="plan-told">{told or "<i>no instruction</i>"}</div></div></li>'
+        f'<div class="plan-told" dir="auto">{told or "<i>no instruction</i>"}</div></div></li>'
     )
 
 

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
@@ -128,9 +129,11 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     contexts = []
     errors: list[str] = []
 
-    def open_page(url: str, *, dark: bool = False, width: int = 1440, height: int = 1100) -> Page:
-        viewport = ViewportSize(width=width, height=height)
-        context = browser.new_context(viewport=viewport, color_scheme="dark" if dark else "light")
+    def open_page(url: str, *, dark: bool = False, width: int = 1440, height: int = 1100, zoom: float = 1) -> Page:
+        # To a page, zoom is a smaller window of larger pixels.
+        viewport = ViewportSize(width=round(width / zoom), height=round(height / zoom))
+        scheme: Literal["dark", "light"] = "dark" if dark else "light"
+        context = browser.new_context(viewport=viewport, color_scheme=scheme, device_scale_factor=zoom)
         contexts.append(context)
         context.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)

@@ -13,7 +13,7 @@ from conductor_core.events import Path
 
 # Holds the place until the script has loaded, so that nothing below jumps. The script brings the stylesheet, where
 # `--room` and the heights above it come to the same.
-_RESERVED = '<div class="reserved" style="min-height: calc(max(420px, 100vh - 246px) + 116px)"></div>'
+_RESERVED = '<div class="reserved" style="min-height: calc(max(420px, 100vh - 249px) + 116px)"></div>'
 _component = st.components.v2.component(
     "conductor-inspector.live_workflow", html=_RESERVED, js="index.js", isolate_styles=True
 )

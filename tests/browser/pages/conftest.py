@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from conductor_core.chat import WorkerSpec
+from conductor_core.chat import Message, WorkerSpec
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.ids import new_run_id
 from conductor_core.engine.request import RunRequest
@@ -77,14 +77,21 @@ Tell = Callable[..., str]
 def tell(app: App) -> Tell:
     """Writes a run of one step into the app's database and gives its id; the answer is whatever a test wants to see."""
 
-    def tell(answer: str, *, task: str = "What is asked?", agent: str = "scientist", **completed: object) -> str:
+    def tell(
+        answer: str,
+        *,
+        task: str = "What is asked?",
+        instruction: str = "Answer this: {question}",
+        agent: str = "scientist",
+        **completed: object,
+    ) -> str:
         run_id = new_run_id()
-        workflow = Workflow(steps=(Step(agent=agent, instruction="Answer this: {question}"),))
+        workflow = Workflow(steps=(Step(agent=agent, instruction=instruction),))
         done = step_completed(run_id, 0, answer, 2000, cost_usd=None).model_copy(update=completed)
         events = [
             created(run_id, task, pool=PoolInfo(name="mine", workers=(WORKER,)), simulated=agent != WORKER.name),
             *planned(run_id, workflow),
-            step_started(run_id, 0, 30),
+            step_started(run_id, 0, 30).model_copy(update={"messages": (Message(role="user", content=instruction),)}),
             done,
             run_completed(run_id, answer, 2010),
         ]

@@ -2,7 +2,7 @@
 
 import { pathKey, seconds, tokens } from "./format.js"
 import { STEP_STATUS, shownStatus } from "./status.js"
-import { visible } from "./text.js"
+import { rightToLeft, visible } from "./text.js"
 
 export const CARD_HEIGHT = 92
 const RADIUS = 10
@@ -69,11 +69,20 @@ export function drawCard(ctx, { x, y, width, step, agentIndex, selected, hover, 
   drawGlyph(ctx, left + width - PADDING - 6, top + 20, status, box ? box.stroke : theme.muted, phase, theme)
   ctx.font = `400 12.5px ${theme.font}`
   ctx.fillStyle = theme.text
-  const lines = wrap(ctx, visible(step.instruction).replace(/\s+/g, " "), width - 2 * PADDING, 2)
-  lines.forEach((line, index) => ctx.fillText(line, left + PADDING, top + 41 + index * 16))
+  drawInstruction(ctx, { left, top, width, text: visible(step.instruction).replace(/\s+/g, " ") })
   ctx.font = `400 11.5px ${theme.font}`
   ctx.fillStyle = theme.muted
   ctx.fillText(fit(ctx, footer(step, status, model), width - 2 * PADDING), left + PADDING, top + CARD_HEIGHT - 11)
+  ctx.restore()
+}
+
+function drawInstruction(ctx, { left, top, width, text }) {
+  ctx.save()
+  const fromRight = rightToLeft(text)
+  ctx.direction = fromRight ? "rtl" : "ltr"
+  ctx.textAlign = "start"
+  const x = fromRight ? left + width - PADDING : left + PADDING
+  wrap(ctx, text, width - 2 * PADDING, 2).forEach((line, index) => ctx.fillText(line, x, top + 41 + index * 16))
   ctx.restore()
 }
 

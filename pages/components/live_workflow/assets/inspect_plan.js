@@ -14,7 +14,7 @@ const roundOf = (model, step) => model.rounds.get(step ? pathKey(step.path) : ""
 function plan(body) {
   let raw = ""
   const state = el("div", { class: "notice" })
-  const reasoningText = el("div", { class: "raw" })
+  const reasoningText = el("div", { class: "raw", dir: "auto" })
   const reasoning = el("details", { class: "reasoning" }, el("summary", {}, "Reasoning"), reasoningText)
   const lists = el("pre", { class: "raw plan-text" })
   const bar = el("div", { class: "bar" }, el("b", {}, "As written"), el("span", { class: "spring" }), copyButton("Copy what the Conductor wrote", () => raw))
@@ -58,7 +58,7 @@ function rejectedAttempt({ attempt, raw, faults }) {
     { class: "rejected", open: true },
     el("summary", {}, `Attempt ${attempt} rejected: ${plural(faults.length, "fault")}`),
     ...faults.map((fault) => el("p", { class: "bad" }, `✕ ${visible(fault.message)}${fault.line ? ` (line ${fault.line})` : ""}`)),
-    el("pre", { class: "raw" }, visible(raw)),
+    el("pre", { class: "raw", dir: "auto" }, visible(raw)),
   )
 }
 

@@ -30,7 +30,7 @@ function output(body) {
 
 function partialText(attempt) {
   const title = el("summary", {}, `What attempt ${attempt.attempt} had sent before it failed`)
-  return el("details", {}, title, el("pre", { class: "raw" }, visible(attempt.partial)))
+  return el("details", {}, title, el("pre", { class: "raw", dir: "auto" }, visible(attempt.partial)))
 }
 
 // The heart of the panel: what this step was shown, and what was kept from it.
@@ -99,7 +99,7 @@ function sharedCard(model, part, onSelect) {
   const index = model.agentIndex(part.agent)
   const title = el("div", {}, el("b", {}, `from ${key} · ${visible(part.agent)} `))
   if (part.tokens !== null) title.append(size(part))
-  const line = el("div", { class: "preview" }, firstLine(model, part.path))
+  const line = el("div", { class: "preview", dir: "auto" }, firstLine(model, part.path))
   const card = el("button", { type: "button", class: "shared", title: `Open step ${key}`, onclick: () => onSelect(key) }, title, line)
   card.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
   return card
@@ -138,7 +138,7 @@ export function messageList(sent) {
         "section",
         { class: `message ${role}` },
         el("header", {}, el("b", {}, role), el("span", { class: "spring" }), copyButton(`Copy message ${index + 1}`, () => content)),
-        el("pre", { class: "raw" }, visible(content)),
+        el("pre", { class: "raw", dir: "auto" }, visible(content)),
       ),
     ),
   ]
@@ -196,7 +196,7 @@ function edit(body, { onEdit }) {
     once(list, `${step.instruction}|${step.agent}|${accessList(step.access_list)}`, () => [
       el("dt", {}, "Agent"), el("dd", {}, visible(step.agent)),
       el("dt", {}, "Access list"), el("dd", {}, el("code", {}, accessList(step.access_list))),
-      el("dt", {}, "Instruction"), el("dd", {}, visible(step.instruction)),
+      el("dt", {}, "Instruction"), el("dd", { dir: "auto" }, visible(step.instruction)),
     ])
     const inner = step.path.length > 1
     const possible = editable && model.editable

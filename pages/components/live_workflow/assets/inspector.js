@@ -15,7 +15,7 @@ export class Inspector {
     this.dot = el("span", { class: "dot", "aria-hidden": "true" })
     this.heading = el("h3", { tabindex: "-1" })
     this.follow = el("button", { type: "button", class: "quiet", onclick: onFollow }, "Follow the run")
-    this.subtitle = el("p", { class: "muted instruction" })
+    this.subtitle = el("p", { class: "muted instruction", dir: "auto" })
     this.body = el("div", { class: "inspector-body", role: "tabpanel", tabindex: "0" })
     const head = el("div", { class: "inspector-head" }, this.dot, this.heading, el("span", { class: "spring" }), this.follow)
     this.scroller = el("div", { class: "inspector-scroll" }, head, this.subtitle, this.body)

@@ -83,7 +83,7 @@ class Pane {
     this.figures = el("span", { class: "number figures" })
     this.copy = copyButton(`Copy the output of step ${key}`, () => this.text)
     this.notice = el("div", { class: "notice", hidden: true })
-    this.reasoningText = el("div", { class: "raw" })
+    this.reasoningText = el("div", { class: "raw", dir: "auto" })
     this.reasoningTitle = el("summary")
     this.reasoning = el("details", { class: "reasoning", hidden: true }, this.reasoningTitle, this.reasoningText)
     this.body = el("div", { class: "prose" })
@@ -128,7 +128,7 @@ class Pane {
     } else {
       this.markdown.reset()
       this.body.classList.add("placeholder")
-      this.body.replaceChildren(el("p", { class: "muted" }, placeholder(step, model.rounds.has(this.key))))
+      this.body.replaceChildren(el("p", { class: "muted", dir: "auto" }, placeholder(step, model.rounds.has(this.key))))
     }
     this.body.classList.toggle("streaming", running && step.output !== "")
     return running && this.following

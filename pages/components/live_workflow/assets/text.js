@@ -3,6 +3,10 @@
 import MarkdownIt from "./vendor/markdown-it.min.js"
 
 const MARKDOWN_LIMIT = 200_000
+// What text stands in, each with the direction of its own first letter; code reads from the left.
+const BLOCKS = "p, h1, h2, h3, h4, h5, h6, td, th"
+// `auto` does not look into parts that have a direction of their own.
+const HOLDERS = "blockquote, ul, ol, li, table"
 const ALLOWED_TAGS = new Set(
   ("p br hr h1 h2 h3 h4 h5 h6 strong em s code pre blockquote ul ol li table thead tbody tr th td a").split(" "),
 )
@@ -21,6 +25,12 @@ export function visible(text) {
   return text.replace(/\r\n?/g, "\n").replace(CONTROLS, named).replace(TRICKS, named)
 }
 
+// As `dir="auto"` tells it: by the first letter that has a direction.
+export function rightToLeft(text) {
+  const [first] = /\p{L}/u.exec(text) ?? [""]
+  return /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u.test(first)
+}
+
 const named = (character) => `⟨U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`
 
 export function renderMarkdown(text) {
@@ -35,6 +45,10 @@ export function renderMarkdown(text) {
   const template = document.createElement("template")
   template.innerHTML = markdown.render(shown)
   scrub(template.content)
+  for (const block of template.content.querySelectorAll(BLOCKS)) block.setAttribute("dir", "auto")
+  for (const holder of template.content.querySelectorAll(HOLDERS)) {
+    holder.setAttribute("dir", rightToLeft(holder.textContent) ? "rtl" : "ltr")
+  }
   return template.content
 }
 

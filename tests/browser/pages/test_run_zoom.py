@@ -1,0 +1,76 @@
+"""The Run page at 200 % zoom of a projector's window: everything can be read and reached, in one column."""
+
+from collections.abc import Callable
+from itertools import combinations
+
+import pytest
+from playwright.sync_api import FloatRect, Locator, Page, expect
+
+from tests.browser.conftest import App
+from tests.browser.pages.conftest import Make, begin_here, status
+
+OpenPage = Callable[..., Page]
+WIDTH, HEIGHT = 640, 360
+
+
+@pytest.fixture
+def zoomed(open_page: OpenPage) -> Callable[[str], Page]:
+    return lambda url: open_page(url, width=2 * WIDTH, height=2 * HEIGHT, zoom=2)
+
+
+def boxes(parts: Locator) -> list[FloatRect]:
+    found = [part.bounding_box() for part in parts.all() if part.is_visible()]
+    return [box for box in found if box is not None and box["width"] > 0]
+
+
+def apart(one: FloatRect, other: FloatRect) -> bool:
+    beside = one["x"] + one["width"] <= other["x"] + 0.5 or other["x"] + other["width"] <= one["x"] + 0.5
+    below = one["y"] + one["height"] <= other["y"] + 0.5 or other["y"] + other["height"] <= one["y"] + 0.5
+    return beside or below
+
+
+def is_whole(page: Page, parts: Locator) -> None:
+    """None covers another, reaches beyond the window, or cuts its own text."""
+    found = boxes(parts)
+    assert len(found) > 1
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= WIDTH for box in found), found
+    assert all(apart(one, other) for one, other in combinations(found, 2)), found
+    for part in parts.all():
+        if part.is_visible():
+            assert part.evaluate("part => part.scrollWidth <= part.clientWidth + 1"), part.inner_text()
+    assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth <= window.innerWidth")
+
+
+def test_the_status_line_is_whole_while_a_run_goes_on_and_after_it(
+    app: App, zoomed: Callable[[str], Page], make_run: Make
+) -> None:
+    page = zoomed("about:blank")
+    begin_here(page, app, make_run(plan_only=True))
+    is_whole(page, page.locator(".strip .pill, .strip .number, .strip button"))
+    expect(status(page)).to_contain_text("Completed 5 of 5")
+    is_whole(page, page.locator(".strip .pill, .strip .number, .strip button"))
+    is_whole(page, page.locator(".outcome .conclusion, .outcome button"))
+    is_whole(page, page.locator(".graph-footer > button, .twin button"))
+
+
+def test_the_task_box_is_whole(app: App, zoomed: Callable[[str], Page], make_run: Make) -> None:
+    page = zoomed(app.run_url(make_run().run_id))
+    expect(page.locator(".conclusion")).to_have_text("13:37")
+    expect(page.get_by_role("button", name="The train")).to_be_visible()
+    is_whole(page, page.locator(".st-key-task-box button, .st-key-task-box textarea, .st-key-task-box summary"))
+
+
+def test_every_part_can_be_scrolled_to_in_one_column(app: App, zoomed: Callable[[str], Page], make_run: Make) -> None:
+    page = zoomed(app.run_url(make_run().run_id))
+    expect(page.locator(".conclusion")).to_have_text("13:37")
+    lefts = set()
+    for part in (".outcome", ".map", ".panes", ".inspector", ".timeline"):
+        page.locator(part).scroll_into_view_if_needed()
+        box = page.locator(part).bounding_box()
+        assert box is not None
+        assert box["width"] > 0.9 * WIDTH, part
+        lefts.add(round(box["x"]))
+    assert len(lefts) == 1
+    page.get_by_role("button", name="Expand sidebar").or_(page.get_by_test_id("stExpandSidebarButton")).first.click()
+    page.get_by_role("link", name="History").click()
+    page.wait_for_url("**/history")
