@@ -1,10 +1,11 @@
 """The diamonds of ``engine_overhead`` in LangGraph with its SQLite checkpointer. Needs requirements-bench.txt, not us.
 
-    python benchmarks/langgraph_diamond.py BASE_URL RUNS SECONDS CHUNKS DATABASE
+    python benchmarks/langgraph_diamond.py DURABILITY BASE_URL RUNS SECONDS CHUNKS DATABASE
 
-Prints one JSON object. A node is one call to the provider by aiohttp, the fastest client that was measured. The
-checkpointer keeps its defaults (WAL) but for ``synchronous``, which is FULL on both sides. LangGraph checkpoints after
-each superstep, not each token: what streams in between is not on its record, in ours it is.
+DURABILITY is LangGraph's own: "async" or "sync". Prints one JSON object. A node is one call to the provider by aiohttp,
+the fastest client that was measured. The checkpointer keeps its defaults (WAL) but for ``synchronous``, which is FULL
+on both sides. LangGraph checkpoints after each superstep, not each token: what streams in between is not on its record,
+in ours it is.
 """
 
 import asyncio
@@ -24,8 +25,9 @@ class State(TypedDict):
     outputs: Annotated[list[str], operator.add]
 
 
-def node(session: aiohttp.ClientSession, url: str, model: str) -> Any:
+def node(session: aiohttp.ClientSession, url: str, model: str, called: list[float]) -> Any:
     async def call(state: State) -> State:
+        called.append(time.perf_counter())
         messages = [{"role": "user", "content": text} for text in [*state["outputs"], "Solve the next part."]]
         text = []
         body = {"model": model, "messages": messages, "stream": True}
@@ -39,7 +41,8 @@ def node(session: aiohttp.ClientSession, url: str, model: str) -> Any:
     return call
 
 
-async def main(url: str, runs: int, seconds: float, chunks: int, database: str) -> None:
+async def main(durability: str, url: str, runs: int, seconds: float, chunks: int, database: str) -> None:
+    called: dict[str, list[float]] = {name: [] for name in "abcde"}
     connector = aiohttp.TCPConnector(limit=0)
     async with (
         aiohttp.ClientSession(connector=connector) as session,
@@ -51,7 +54,7 @@ async def main(url: str, runs: int, seconds: float, chunks: int, database: str) 
         def diamond(model: str) -> Any:
             graph = StateGraph(State)
             for name in "abcde":
-                graph.add_node(name, node(session, url, model))
+                graph.add_node(name, node(session, url, model, called[name]))
             graph.add_edge(START, "a")
             for middle in "bcd":
                 graph.add_edge("a", middle)
@@ -61,7 +64,8 @@ async def main(url: str, runs: int, seconds: float, chunks: int, database: str) 
 
         async def run(graph: Any, name: str) -> float:
             started = time.perf_counter()
-            result = await graph.ainvoke({"outputs": []}, {"configurable": {"thread_id": name}})
+            config = {"configurable": {"thread_id": name}}
+            result = await graph.ainvoke({"outputs": []}, config, durability=durability)
             if len(result["outputs"]) != 5 or not all(result["outputs"]):
                 raise RuntimeError(f"run {name} is not whole: {result}")
             return time.perf_counter() - started
@@ -74,6 +78,7 @@ async def main(url: str, runs: int, seconds: float, chunks: int, database: str) 
             "wall_s": time.perf_counter() - started,
             "run_s": sorted(walls_s)[len(walls_s) // 2],
             "cpu_s": time.process_time() - cpu,
+            "begin_s": max(called["a"]) - started,
             "versions": {
                 name: importlib.metadata.version(name)
                 for name in ("langgraph", "langgraph-checkpoint-sqlite", "aiohttp")
@@ -83,5 +88,5 @@ async def main(url: str, runs: int, seconds: float, chunks: int, database: str) 
 
 
 if __name__ == "__main__":
-    _, base_url, runs_, seconds_, chunks_, database_ = sys.argv
-    asyncio.run(main(base_url, int(runs_), float(seconds_), int(chunks_), database_))
+    _, durability_, base_url, runs_, seconds_, chunks_, database_ = sys.argv
+    asyncio.run(main(durability_, base_url, int(runs_), float(seconds_), int(chunks_), database_))
