@@ -105,6 +105,10 @@ class TimedLog:
         written.add_done_callback(lambda _: self._note(events))
         return written
 
+    def append_and_wait(self, *events: Event) -> None:
+        self._log.append_and_wait(*events)
+        self._note(events)
+
     def _note(self, events: Sequence[Event]) -> None:
         now_ms = time.time() * 1000
         for event in events:

@@ -362,11 +362,15 @@ FINAL_KINDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.in
 
 
 class EventSink(Protocol):
-    """Where events go. Events of one run are kept in the order of the calls."""
+    """Where events go. Events of one run are kept in the order of the calls, whichever of the two it is."""
 
     def append(self, *events: Event) -> "asyncio.Future[None]":
         """Takes the events at once; resolved when they are durable.
 
         Raises, when awaited: StoreError; then none of *these* events was kept.
         """
+        ...
+
+    def append_and_wait(self, *events: Event) -> None:
+        """``append`` for a thread without an event loop: returns when the events are durable. Raises: StoreError."""
         ...

@@ -6,24 +6,22 @@ import functools
 import gc
 import logging
 import threading
-from collections.abc import Coroutine
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
 
 from conductor_core.chat import Conductor, PlanRequest
 from conductor_core.engine.pool import Pool, open_pool, reopen_pool
 from conductor_core.engine.recorder import closing
 from conductor_core.engine.request import RunRequest
-from conductor_core.engine.runner import Engine, Execution
+from conductor_core.engine.runner import Checked, Engine, check
 from conductor_core.errors import InspectorError, UnknownRun
 from conductor_core.events import EventSink, PoolInfo
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 REMEMBERED_RUNS = 64
 """Results that stay in memory for ``wait`` and ``error`` once they have been given; older ones are in the store."""
@@ -55,16 +53,20 @@ class EngineHost:
         _collect_less()
         self._awaited = awaited
         self._settings = settings
+        self._sink = sink
         self._engine = Engine(sink, settings)
         self._loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._opening = threading.Lock()
+        # None: the loop has not come to it yet.
+        self._running: dict[str, asyncio.Task[None] | None] = {}
         self._results: dict[str, Future[RunTrace]] = {}
         self._given: dict[str, None] = {}
         self._pools: dict[tuple[object, ...], Pool] = {}
         self._conductors: dict[str, asyncio.Task[Conductor]] = {}
         self._warming: dict[str, asyncio.Task[None]] = {}
-        self._starting: set[asyncio.Task[Any]] = set()
+        self._starting = 0
+        self._none_starts = threading.Condition(self._lock)
         self._closed = False
         self._thread = threading.Thread(target=self._run_loop, name="engine", daemon=True)
         self._thread.start()
@@ -72,21 +74,38 @@ class EngineHost:
     def start(self, request: RunRequest, conductor_ref: str | None, pool_ref: str | PoolInfo) -> str:
         """Begins a run and returns its id as soon as ``run.created`` is durable.
 
+        All up to there happens in the caller's thread: the loop, which may be busy with hundreds of runs, is not
+        waited for.
+
         Args:
             conductor_ref: None: no Conductor; the request then brings a workflow.
             pool_ref: ``rehearsal``, ``paper``, a TOML file, or the pool of an earlier run as recorded.
 
         Raises: BadInput (a bad workflow, pool file or Conductor) and StoreError; then there is no run.
         """
-        return self._call(self._start(request, conductor_ref, pool_ref))
+        with self._being_started():
+            pool = self._pool(pool_ref, request.seed)
+            conductor = None
+            if conductor_ref is not None:
+                conductor = asyncio.run_coroutine_threadsafe(self._conductor(conductor_ref), self._loop).result()
+            checked = check(request, conductor, pool)
+            try:
+                self._sink.append_and_wait(checked.created)
+            except Exception:
+                raise  # Nothing is written.
+            except BaseException:
+                # The caller was interrupted, the writing was not: the run needs its end.
+                self._hand_over(checked)
+                raise
+            self._hand_over(checked)
+        return request.run_id
 
     def cancel(self, run_id: str, by: str) -> bool:
         """Asks a run to stop: its connections are closed, ``run.cancelled`` is written. False if it is not running."""
         with self._lock:
-            task = self._running.get(run_id)
-        if task is None:
-            return False
-        self._loop.call_soon_threadsafe(task.cancel, by)
+            if run_id not in self._running:
+                return False
+        self._loop.call_soon_threadsafe(self._cancel, run_id, by)
         return True
 
     def wait(self, run_id: str, timeout_s: float | None = None) -> RunTrace:
@@ -128,11 +147,13 @@ class EngineHost:
 
     def close(self) -> None:
         """Cancels all runs, waits until their ends are written, closes pools and Conductors and ends the thread."""
-        if self._closed:
-            return
-        closing = self._close()
-        self._closed = True
-        asyncio.run_coroutine_threadsafe(closing, self._loop).result()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            # A start that is under way in another thread first gets its run, so that this run, too, gets its end.
+            self._none_starts.wait_for(lambda: self._starting == 0)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -141,11 +162,18 @@ class EngineHost:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._closed:
-            work.close()
-            raise RuntimeError("the engine is closed")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    @contextmanager
+    def _being_started(self) -> Iterator[None]:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the engine is closed")
+            self._starting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._starting -= 1
+                self._none_starts.notify_all()
 
     def _result(self, run_id: str) -> Future[RunTrace]:
         with self._lock:
@@ -161,37 +189,45 @@ class EngineHost:
             del self._given[oldest]
             self._results.pop(oldest, None)
 
-    async def _start(self, request: RunRequest, conductor_ref: str | None, pool_ref: str | PoolInfo) -> str:
-        task = asyncio.current_task()
-        if task is not None:
-            self._starting.add(task)
-            task.add_done_callback(self._starting.discard)
-        pool = self._pool(pool_ref, request.seed)
-        conductor = None if conductor_ref is None else await self._conductor(conductor_ref)
-        execution = await self._engine.create(request, conductor, pool)
+    def _hand_over(self, checked: Checked) -> None:
+        """Has the loop carry out a run that is written. From now on it can be waited for and cancelled."""
+        run_id = checked.request.run_id
         with self._lock:
-            self._results[execution.run_id] = Future()
-            self._running[execution.run_id] = self._loop.create_task(self._carry_out(execution))
-        return execution.run_id
+            self._results[run_id] = Future()
+            self._running[run_id] = None
+        self._loop.call_soon_threadsafe(self._begin, checked)
 
-    async def _carry_out(self, execution: Execution) -> None:
-        error: BaseException | None = None
-        try:
-            await execution.carry_out()
-        except asyncio.CancelledError:
-            pass  # Its end is written: the trace says that it was cancelled.
-        except Exception as caught:
-            log.exception("run %s stopped", execution.run_id)
-            error = caught
+    def _begin(self, checked: Checked) -> None:
         with self._lock:
-            del self._running[execution.run_id]
-            result = self._results[execution.run_id]
+            self._running[checked.request.run_id] = self._loop.create_task(self._carry_out(checked))
+
+    def _cancel(self, run_id: str, by: str) -> None:
+        with self._lock:
+            task = self._running.get(run_id)
+        if task is not None:
+            # Not at once: a task that is cancelled before its first turn never gets one, and writes no end.
+            self._loop.call_soon(task.cancel, by)
+
+    async def _carry_out(self, checked: Checked) -> None:
+        run_id = checked.request.run_id
+        outcome: RunTrace | Exception
+        try:
+            execution = self._engine.begin(checked)
+            with suppress(asyncio.CancelledError):  # Its end is written: the trace says that it was cancelled.
+                await execution.carry_out()
+            outcome = execution.trace
+        except Exception as error:
+            log.exception("run %s stopped", run_id)
+            outcome = error
+        with self._lock:
+            del self._running[run_id]
+            result = self._results[run_id]
             if not self._awaited:
-                self._forget_in_time(execution.run_id)
-        if error is None:
-            result.set_result(execution.trace)
+                self._forget_in_time(run_id)
+        if isinstance(outcome, RunTrace):
+            result.set_result(outcome)
         else:
-            result.set_exception(error)
+            result.set_exception(outcome)
 
     def _pool(self, ref: str | PoolInfo, seed: int) -> Pool:
         """Opened once; a pool file that has changed since is opened anew, and runs on the old one go on."""
@@ -200,12 +236,13 @@ class EngineHost:
         else:
             file = Path(ref)
             key = (ref, file.stat().st_mtime_ns if file.is_file() else None, seed)
-        if key not in self._pools:
-            if isinstance(ref, PoolInfo):
-                self._pools[key] = reopen_pool(ref, self._settings, seed=seed)
-            else:
-                self._pools[key] = open_pool(ref, self._settings, seed=seed)
-        return self._pools[key]
+        with self._opening:
+            if key not in self._pools:
+                if isinstance(ref, PoolInfo):
+                    self._pools[key] = reopen_pool(ref, self._settings, seed=seed)
+                else:
+                    self._pools[key] = open_pool(ref, self._settings, seed=seed)
+            return self._pools[key]
 
     async def _conductor(self, ref: str) -> Conductor:
         """Opened once, off the loop: opening may import a great deal. Raises: UnknownConductor."""
@@ -243,10 +280,8 @@ class EngineHost:
             log.warning("Conductor %s is not warm: %s", conductor_ref, error)
 
     async def _close(self) -> None:
-        # A start that is under way in another thread first gets its run, so that this run, too, gets its end.
-        await asyncio.gather(*self._starting, return_exceptions=True)
         with self._lock:
-            tasks = list(self._running.values())
+            tasks = [task for task in self._running.values() if task is not None]
         for task in tasks:
             task.cancel("the program's end")
         await asyncio.gather(*tasks, return_exceptions=True)

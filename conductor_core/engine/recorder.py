@@ -24,6 +24,9 @@ class NoLog:
         kept.set_result(None)
         return kept
 
+    def append_and_wait(self, *_: Event) -> None:
+        pass
+
 
 @asynccontextmanager
 async def closing(stream: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
@@ -36,26 +39,20 @@ async def closing(stream: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
 
 
 class Recorder:
-    """Writes one run's events and keeps its trace.
+    """Writes the events of one run that is begun, and keeps its trace: the fold of all its events so far.
 
     The first failure of the log ends the run: ``broken`` is resolved with the error, and no event is written after it
     but, if it can be, the one that says so.
     """
 
-    def __init__(self, sink: EventSink) -> None:
+    def __init__(self, sink: EventSink, created: RunCreated, epoch_s: float) -> None:
+        """``created``: the first event, written already; ``epoch_s``: when that was, by ``time.monotonic``."""
         self._sink = sink
-        self._epoch_s = time.monotonic()
+        self._epoch_s = epoch_s
         self._closed = False
         self._deferred: list[Event] = []
-        self._trace: RunTrace | None = None
+        self.trace: RunTrace = tr.begin(created)
         self.broken: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-
-    @property
-    def trace(self) -> RunTrace:
-        """The run as it stands: the fold of all events so far."""
-        if self._trace is None:
-            raise RuntimeError("the run has not begun")
-        return self._trace
 
     @property
     def run_id(self) -> str:
@@ -64,11 +61,6 @@ class Recorder:
     def now_ms(self) -> float:
         """Monotonic milliseconds since the run was created."""
         return round((time.monotonic() - self._epoch_s) * 1000, 3)
-
-    async def begin(self, event: RunCreated) -> None:
-        """Writes the first event. Raises: StoreError."""
-        await self._sink.append(event)
-        self._trace = tr.begin(event)
 
     def send(self, *events: Event) -> "asyncio.Future[None]":
         """Folds ``events`` and hands them to the log; resolved when they are durable. Raises, awaited: StoreError.

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from conductor_core import __version__, masking
@@ -50,25 +52,14 @@ class Engine:
 
     async def create(self, request: RunRequest, conductor: Conductor | None, pool: Pool) -> "Execution":
         """Checks the request and writes ``run.created``. Raises: BadInput, WorkflowInvalid, StoreError."""
-        pool = pool.without(request.excluded)
-        plan = _given_plan(request, conductor, pool)
-        recorder = Recorder(self._sink)
-        await recorder.begin(
-            ev.RunCreated(
-                run_id=request.run_id,
-                task=request.task,
-                by=request.by,
-                conductor=None if conductor is None else conductor.info,
-                pool=pool.info,
-                limits=request.limits,
-                seed=request.seed,
-                plan_only=request.plan_only,
-                simulated=pool.simulated,
-                parent_run_id=None if request.reuse_from is None else request.reuse_from.run_id,
-                resumed=request.resumed,
-                app_version=__version__,
-            )
-        )
+        checked = check(request, conductor, pool)
+        await self._sink.append(checked.created)
+        return self.begin(checked)
+
+    def begin(self, checked: "Checked") -> "Execution":
+        """A run whose ``created`` is written. Call it on the loop that is to carry it out."""
+        request, conductor, pool = checked.request, checked.conductor, checked.pool
+        recorder = Recorder(self._sink, checked.created, checked.epoch_s)
         state = RunState(
             request=request,
             settings=self._settings,
@@ -86,12 +77,53 @@ class Engine:
             source=Source(request.reuse_from),
             gates=self._gates,
         )
-        return Execution(state, plan)
+        return Execution(state, checked.plan)
 
 
-def _given_plan(
-    request: RunRequest, conductor: Conductor | None, pool: Pool
-) -> tuple[Workflow, tuple[Fault, ...], Workflow | None] | None:
+_Plan = tuple[Workflow, tuple[Fault, ...], Workflow | None] | None
+"""A given workflow, its warnings, and what it was before an edit; None: it has to be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A request that can be carried out, of which nothing is written yet.
+
+    Attributes:
+        pool: without the workers that the request excludes.
+        created: the first event, to be written before anything else happens.
+        epoch_s: when it was made, by ``time.monotonic``.
+    """
+
+    request: RunRequest
+    conductor: Conductor | None
+    pool: Pool
+    plan: _Plan
+    created: ev.RunCreated
+    epoch_s: float
+
+
+def check(request: RunRequest, conductor: Conductor | None, pool: Pool) -> Checked:
+    """Whether the request can be carried out, found out in any thread. Raises: BadInput, WorkflowInvalid."""
+    pool = pool.without(request.excluded)
+    plan = _given_plan(request, conductor, pool)
+    created = ev.RunCreated(
+        run_id=request.run_id,
+        task=request.task,
+        by=request.by,
+        conductor=None if conductor is None else conductor.info,
+        pool=pool.info,
+        limits=request.limits,
+        seed=request.seed,
+        plan_only=request.plan_only,
+        simulated=pool.simulated,
+        parent_run_id=None if request.reuse_from is None else request.reuse_from.run_id,
+        resumed=request.resumed,
+        app_version=__version__,
+    )
+    return Checked(request, conductor, pool, plan, created, time.monotonic())
+
+
+def _given_plan(request: RunRequest, conductor: Conductor | None, pool: Pool) -> _Plan:
     """The workflow that the request brings, its warnings, and what it was before an edit; None: to be written.
 
     Raises: BadInput, WorkflowInvalid.
@@ -125,7 +157,7 @@ def _given_plan(
 class Execution:
     """A run whose ``run.created`` is written."""
 
-    def __init__(self, state: RunState, plan: tuple[Workflow, tuple[Fault, ...], Workflow | None] | None) -> None:
+    def __init__(self, state: RunState, plan: _Plan) -> None:
         self._state, self._plan = state, plan
         self._recorder = state.recorder
 

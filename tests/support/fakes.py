@@ -7,6 +7,7 @@
 import asyncio
 import hashlib
 import json
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -206,15 +207,27 @@ class MemorySink:
     def append(self, *events: Event) -> "asyncio.Future[None]":
         loop = asyncio.get_running_loop()
         kept: asyncio.Future[None] = loop.create_future()
-        kinds = {event.kind for event in events}
-        if self.error is not None and (not self.failing or kinds & self.failing):
-            kept.set_exception(self.error)
+        error = self._keep(events)
+        if error is not None:
+            kept.set_exception(error)
             return kept
-        self.events.extend(events)
         if self.delay_s:
             return loop.create_task(asyncio.sleep(self.delay_s))
         kept.set_result(None)
         return kept
+
+    def append_and_wait(self, *events: Event) -> None:
+        error = self._keep(events)
+        if error is not None:
+            raise error
+        time.sleep(self.delay_s)
+
+    def _keep(self, events: Sequence[Event]) -> Exception | None:
+        kinds = {event.kind for event in events}
+        if self.error is not None and (not self.failing or kinds & self.failing):
+            return self.error
+        self.events.extend(events)
+        return None
 
     def kinds(self) -> list[str]:
         return [event.kind for event in self.events]

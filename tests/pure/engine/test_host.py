@@ -25,6 +25,7 @@ from conductor_core.errors import (
     UnknownRun,
     WorkflowInvalid,
 )
+from conductor_core.events import Event
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.settings import Settings
 from tests.support.fakes import MemorySink, Reply, ScriptedConductor, ScriptedWorker, lists_of, pool_of, workflow_of
@@ -134,6 +135,72 @@ def test_a_run_that_is_being_started_while_the_host_closes_gets_its_end(monkeypa
     host.close()
     starting.join(10)
     assert (sink.kinds()[0], sink.kinds()[-1]) == ("run.created", "run.cancelled")
+
+
+class BusyLoop:
+    """Keeps the loop of a host from doing anything until it is left."""
+
+    def __init__(self, host: EngineHost) -> None:
+        self._loop, self._busy, self._go_on = host._loop, threading.Event(), threading.Event()
+
+    def __enter__(self) -> None:
+        self._loop.call_soon_threadsafe(self._wait)
+        assert self._busy.wait(10)
+
+    def __exit__(self, *_: object) -> None:
+        self._go_on.set()
+
+    def _wait(self) -> None:
+        self._busy.set()
+        self._go_on.wait(10)
+
+
+def test_a_busy_loop_is_not_waited_for_to_begin_a_run(host: EngineHost, sink: MemorySink) -> None:
+    with BusyLoop(host):
+        ids = [host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal") for _ in range(3)]
+        assert [event.run_id for event in sink.events] == ids
+        assert sink.kinds() == ["run.created"] * 3
+        assert host.active() == set(ids)
+    assert {host.wait(run_id, 10).status for run_id in ids} == {"completed"}
+
+
+def test_a_run_that_is_cancelled_before_its_first_turn_gets_its_end(host: EngineHost, sink: MemorySink) -> None:
+    with BusyLoop(host):
+        run_id = host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+        assert host.cancel(run_id, "page")
+    assert (host.wait(run_id, 10).status, host.wait(run_id, 10).ended_by) == ("cancelled", "page")
+    assert (sink.kinds()[0], sink.kinds()[-1]) == ("run.created", "run.cancelled")
+
+
+def test_a_host_that_is_closed_before_a_run_has_its_first_turn_writes_its_end(sink: MemorySink) -> None:
+    host = EngineHost(sink, Settings())
+    with BusyLoop(host):
+        host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+        closing = threading.Thread(target=host.close)
+        closing.start()
+    closing.join(10)
+    assert (sink.kinds()[0], sink.kinds()[-1]) == ("run.created", "run.cancelled")
+
+
+def test_a_caller_who_is_interrupted_while_its_run_is_written_leaves_no_run_without_an_end() -> None:
+    class Interrupted(MemorySink):
+        def append_and_wait(self, *events: Event) -> None:
+            super().append_and_wait(*events)
+            raise KeyboardInterrupt
+
+    sink = Interrupted()
+    host = EngineHost(sink, Settings())
+    with pytest.raises(KeyboardInterrupt):
+        host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+    host.close()
+    assert sink.kinds()[-1] in ("run.cancelled", "run.completed")
+
+
+def test_a_run_whose_first_event_cannot_be_written_is_none(host: EngineHost, sink: MemorySink) -> None:
+    sink.error = StoreFull("the disk is full")
+    with pytest.raises(StoreFull):
+        host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+    assert (sink.events, host.active()) == ([], set())
 
 
 def test_bad_input_makes_no_run(host: EngineHost, sink: MemorySink) -> None:

@@ -1,6 +1,7 @@
 """The run's pen, and the coalescing of streamed text."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
@@ -12,7 +13,6 @@ from tests.support.fakes import MemorySink
 
 
 async def recorder_of(sink: MemorySink) -> Recorder:
-    recorder = Recorder(sink)
     created = RunCreated(
         run_id="r",
         task="t",
@@ -22,8 +22,8 @@ async def recorder_of(sink: MemorySink) -> Recorder:
         simulated=False,
         app_version="0",
     )
-    await recorder.begin(created)
-    return recorder
+    await sink.append(created)
+    return Recorder(sink, created, time.monotonic())
 
 
 def buffer_of(recorder: Recorder, interval_ms: float) -> DeltaBuffer:
@@ -144,14 +144,6 @@ async def test_after_the_end_nothing_is_written() -> None:
     with pytest.raises(asyncio.CancelledError):
         await recorder.emit(PlanDelta(run_id="r", text="too late"))
     assert recorder.trace.root.raw == "late but in time"
-
-
-def test_a_run_that_has_not_begun_has_no_trace() -> None:
-    async def ask() -> None:
-        with pytest.raises(RuntimeError, match="not begun"):
-            _ = Recorder(MemorySink()).trace
-
-    asyncio.run(ask())
 
 
 async def test_a_generator_is_closed_when_it_is_left() -> None:
