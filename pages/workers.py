@@ -92,12 +92,14 @@ def _row(pool: str, spec: WorkerSpec, names: list[str]) -> None:
             _check(pool, spec)
         st.rerun()
     key = f"use:{pool}:{spec.name}"
-    st.toggle(
-        "In use",
+    used = st.toggle(
+        f"Use {inert(spec.name)}",
         value=spec.name not in choices.excluded(),
         key=key,
+        label_visibility="collapsed",
         on_change=lambda: choices.exclude(spec.name, out=not st.session_state[key]),
     )
+    st.html(f'<span class="muted" aria-hidden="true">{"in use" if used else "left out"}</span>', width=60)
 
 
 def _who(spec: WorkerSpec, names: list[str]) -> str:

@@ -18,7 +18,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from conductor_core.errors import RunUnreadable, StoreError, UnknownRun
 from pages.components import index_page
-from pages.components.first_paint import StylesInPage
 from pages.components.live_view import LiveView
 from pages.components.security import ContentSecurityPolicy, OwnPagesOnly
 from pages.components.session import OneLineStartFault, current
@@ -142,5 +141,4 @@ MIDDLEWARE = [
     Middleware(OneLineStartFault),
     Middleware(ContentSecurityPolicy),
     Middleware(OwnPagesOnly, names=lambda: current().settings.allowed_hosts),
-    Middleware(StylesInPage),
 ]

@@ -68,7 +68,10 @@ def test_a_worker_left_out_is_in_no_plan(app: App, open_page: OpenPage) -> None:
     page = open_page(f"{app.url}/workers")
     planner = page.locator('[class*="st-key-worker-row-"]', has_text="planner").first
     expect(planner).to_contain_text("simulated")
-    planner.get_by_text("In use").click()
+    use = planner.get_by_role("switch", name="Use planner")
+    expect(use).to_be_checked()
+    planner.locator("label").last.click()
+    expect(planner.get_by_text("left out")).to_be_visible()
     page.get_by_role("link", name="Run", exact=True).click()
     expect(page.get_by_text("6 of 7 workers, without planner")).to_be_visible()
     page.reload()

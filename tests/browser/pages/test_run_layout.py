@@ -152,6 +152,16 @@ def test_nothing_jumps_while_the_page_loads(
     assert shifted(page) <= MOST_SHIFT, json.dumps(page.evaluate("window.shifts"), indent=1)
 
 
+@pytest.mark.parametrize(("address", "whole"), [("evaluate", ".spreads, table.heat"), ("training", ".js-plotly-plot")])
+def test_no_other_page_moves_while_it_loads(app: App, open_page: OpenPage, address: str, whole: str) -> None:
+    page = open_page("about:blank", width=1280, height=720)
+    page.add_init_script(SHIFTS)
+    page.goto(f"{app.url}/{address}")
+    expect(page.locator(whole).last).to_be_attached()
+    page.wait_for_load_state("networkidle")
+    assert shifted(page) <= MOST_SHIFT, json.dumps(page.evaluate("window.shifts"), indent=1)
+
+
 def test_a_task_of_two_lines_moves_nothing_and_a_long_one_opens_over_the_page(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url, width=1280, height=720)
     expect(page.get_by_text("The Conductor plans")).to_be_visible()
