@@ -24,7 +24,8 @@ from collections.abc import Awaitable, Callable
 import httpx2
 
 from conductor_core.chat import Finished, Message, TextDelta, WorkerSpec
-from conductor_core.workers.http import HttpWorker, open_client
+from conductor_core.transport import AiohttpTransport, tls
+from conductor_core.workers.http import HttpWorker
 from conductor_core.workers.openai import OpenAIDialect
 
 QUESTION = (Message(role="user", content="What is 6 times 7?"),)
@@ -42,7 +43,7 @@ def _spec(base_url: str, streams: int, chunks: int) -> WorkerSpec:
 
 
 def _bytes_only(spec: WorkerSpec) -> Callable[[], Awaitable[int]]:
-    client, dialect = _client("httpx2", spec), OpenAIDialect()
+    client, dialect = httpx2.AsyncClient(transport=_transport("httpx2", spec), timeout=60), OpenAIDialect()
 
     async def once() -> int:
         body = dialect.body(spec, QUESTION)
@@ -52,9 +53,9 @@ def _bytes_only(spec: WorkerSpec) -> Callable[[], Awaitable[int]]:
     return once
 
 
-def _worker(spec: WorkerSpec, client: httpx2.AsyncClient) -> Callable[[], Awaitable[int]]:
+def _worker(spec: WorkerSpec, transport: httpx2.AsyncBaseTransport) -> Callable[[], Awaitable[int]]:
     worker = HttpWorker(spec, OpenAIDialect())
-    worker._client = client
+    worker._transport = transport
 
     async def once() -> int:
         chunks = [chunk async for chunk in worker.answer(QUESTION)]
@@ -64,21 +65,23 @@ def _worker(spec: WorkerSpec, client: httpx2.AsyncClient) -> Callable[[], Awaita
     return once
 
 
-def _client(row: str, spec: WorkerSpec) -> httpx2.AsyncClient:
+def _transport(row: str, spec: WorkerSpec) -> httpx2.AsyncBaseTransport:
     if row == "worker":
-        return open_client(spec)
+        return AiohttpTransport(tls=tls())
     if row == "published":
-        transport = importlib.import_module("httpx_aiohttp.httpx2").AiohttpTransport
-
         # Its connector takes 0 for no limit; None would leave aiohttp's default of 100.
-        return httpx2.AsyncClient(transport=transport(limits=httpx2.Limits(max_connections=0)), timeout=60)
-    return httpx2.AsyncClient(limits=httpx2.Limits(max_keepalive_connections=spec.max_concurrency), timeout=60)
+        limits = httpx2.Limits(max_connections=0)
+        published: httpx2.AsyncBaseTransport = importlib.import_module("httpx_aiohttp.httpx2").AiohttpTransport(
+            limits=limits
+        )
+        return published
+    return httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_keepalive_connections=spec.max_concurrency))
 
 
 async def measure(row: str, base_url: str, streams: int, chunks: int) -> dict[str, float]:
     """Wall and CPU seconds of one warm round of ``streams`` answers."""
     spec = _spec(base_url, streams, chunks)
-    once = _bytes_only(spec) if row == "bytes" else _worker(spec, _client(row, spec))
+    once = _bytes_only(spec) if row == "bytes" else _worker(spec, _transport(row, spec))
     await asyncio.gather(*[once() for _ in range(streams)])
     started_s, cpu_s = time.perf_counter(), _cpu_s()
     received = await asyncio.gather(*[once() for _ in range(streams)])

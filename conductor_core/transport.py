@@ -3,8 +3,10 @@
 Measured in ``benchmarks/provider_streams.py``; why it is not the published ``httpx-aiohttp``: decision 0040.
 """
 
+import asyncio
 import errno
 import functools
+import math
 import ssl
 import urllib.request
 from collections.abc import AsyncIterator
@@ -60,9 +62,8 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             raise httpx2.UnsupportedProtocol("the URL, the proxy's URL or a header cannot be used") from error
         except _FAILURES as error:
             raise _mapped(error) from error
-        return httpx2.Response(
-            response.status, headers=list(response.raw_headers), stream=_Body(response), request=request
-        )
+        body = _Body(response, request.extensions.get("timeout", {}).get("read"))
+        return httpx2.Response(response.status, headers=list(response.raw_headers), stream=body, request=request)
 
     async def aclose(self) -> None:
         for session in (self._kept, self._fresh):
@@ -130,15 +131,45 @@ def _before_any_byte(error: aiohttp.ClientError) -> bool:
 
 
 class _Body(httpx2.AsyncByteStream):
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    """The parts of a body as they come.
+
+    aiohttp sets its timer of ``silence_s`` anew for each part, a tenth of what a stream costs. Here one timer a body
+    looks, when it is due, how long the next part has been waited for.
+    """
+
+    def __init__(self, response: aiohttp.ClientResponse, silence_s: float | None) -> None:
         self._response = response
+        self._silence_s = math.inf if silence_s is None else silence_s
+        self._since_s = math.inf  # since when a part has been waited for; infinite: nobody waits
+        self._watch: asyncio.TimerHandle | None = None
+        connection = response.connection
+        if connection is not None and connection.protocol is not None:
+            connection.protocol.read_timeout = None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        loop, content = asyncio.get_running_loop(), self._response.content
+        if self._silence_s < math.inf:
+            self._watch = loop.call_later(self._silence_s, self._look, loop)
         try:
-            while part := await self._response.content.readany():
+            while True:
+                self._since_s = loop.time()
+                part = await content.readany()
+                self._since_s = math.inf
+                if not part:
+                    break
                 yield part
         except _FAILURES as error:
             raise _mapped(error) from error
+        finally:
+            if self._watch is not None:
+                self._watch.cancel()
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        left_s = min(self._since_s - loop.time(), 0.0) + self._silence_s
+        if left_s > 0:
+            self._watch = loop.call_later(left_s, self._look, loop)
+        else:
+            self._response.content.set_exception(aiohttp.SocketTimeoutError("nothing came for too long"))
 
     async def aclose(self) -> None:
         """A body read to its end leaves its connection for the next request; any other is closed at once."""

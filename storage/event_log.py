@@ -27,7 +27,11 @@ from storage.records import StoredEvent
 log = logging.getLogger(__name__)
 
 _NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
-_INSERT = "INSERT INTO events (sequence, run_id, kind, at_utc, payload) VALUES (?, ?, ?, ?, ?)"
+_INSERT = "INSERT INTO events (sequence, run_id, kind, at_utc, payload) VALUES "
+_ROW = "(?, ?, ?, ?, ?)"
+_MOST_ROWS = 64
+"""Rows of one INSERT. SQLite's driver gives up the interpreter twice for each statement and has to get it back from a
+busy engine; with a statement a row that took longer than the writing."""
 _MOST_REQUESTS = 512
 _CHECKPOINT_BYTES = 4 << 20
 _PAGE_BYTES = 4096
@@ -225,7 +229,7 @@ class EventLog:
 
     def _insert(self, cursor: sqlite3.Cursor, live: LiveRuns, batch: Sequence[_Request]) -> list[StoredEvent]:
         stored: list[StoredEvent] = []
-        rows: list[tuple[int, str, str, str, str]] = []
+        rows: list[tuple[object, ...]] = []
         ((sequence,),) = cursor.execute(_NEWEST)
         for asked in chain.from_iterable(request.events for request in batch):
             sequence += 1
@@ -236,7 +240,7 @@ class EventLog:
             rows.append((sequence, event.run_id, event.kind, at_utc, payload))
             self._unmoved_bytes += len(payload) + _PAGE_BYTES
         if rows:
-            cursor.executemany(_INSERT, rows)
+            _insert(cursor, rows)
             live.save(cursor)
         if snapshots := [request.snapshot for request in batch if request.snapshot is not None]:
             store_snapshots(cursor, snapshots)
@@ -262,6 +266,12 @@ class EventLog:
             return
         finally:
             self._unmoved_bytes = 0
+
+
+def _insert(cursor: sqlite3.Cursor, rows: Sequence[tuple[object, ...]]) -> None:
+    for start in range(0, len(rows), _MOST_ROWS):
+        some = rows[start : start + _MOST_ROWS]
+        cursor.execute(_INSERT + ", ".join([_ROW] * len(some)), list(chain.from_iterable(some)))
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:

@@ -7,6 +7,7 @@ HttpWorker.answer      messages in, chunks out; the end decided by the finish re
 """
 
 import asyncio
+import functools
 import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -42,7 +43,8 @@ _WIRE_BYTES_PER_OUTPUT_BYTE = 128
 """An event carries a few characters in some hundred bytes of JSON; a stream beyond this ratio is not an answer."""
 
 
-_ASKED_FOR = {"accept": "text/event-stream", "cache-control": "no-store"}
+_HEADERS = {"user-agent": f"conductor-inspector/{__version__}", "accept-encoding": "identity"}
+_ASKED_FOR = {**_HEADERS, "accept": "text/event-stream", "cache-control": "no-store"}
 
 
 class Reader(Protocol):
@@ -106,10 +108,14 @@ def open_client(spec: WorkerSpec) -> httpx2.AsyncClient:
     """A client that follows no redirect, asks for plain bytes and keeps its connections for the next call."""
     return httpx2.AsyncClient(
         transport=AiohttpTransport(tls=tls()),
-        headers={"user-agent": f"conductor-inspector/{__version__}", "accept-encoding": "identity"},
-        timeout=httpx2.Timeout(spec.timeout_s, connect=min(CONNECT_TIMEOUT_S, spec.timeout_s)),
+        headers=_HEADERS,
+        timeout=_timeout(spec),
         follow_redirects=False,
     )
+
+
+def _timeout(spec: WorkerSpec) -> httpx2.Timeout:
+    return httpx2.Timeout(spec.timeout_s, connect=min(CONNECT_TIMEOUT_S, spec.timeout_s))
 
 
 def _too_large(spec: WorkerSpec) -> WorkerOutputTooLarge:
@@ -247,7 +253,9 @@ class HttpWorker:
     def __init__(self, spec: WorkerSpec, dialect: Dialect) -> None:
         self._spec = spec
         self._dialect = dialect
-        self._client: httpx2.AsyncClient | None = None
+        # Without httpx2's client around it, whose redirects, cookies and sign-ins no worker uses.
+        self._transport: httpx2.AsyncBaseTransport | None = None
+        self._extensions = {"timeout": _timeout(spec).as_dict()}
         self._refused_option: str | None = None
 
     @property
@@ -281,25 +289,33 @@ class HttpWorker:
             raise
 
     async def aclose(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
-            self._client = None
+        if self._transport is not None:
+            await self._transport.aclose()
+            self._transport = None
+
+    @functools.cached_property
+    def _url(self) -> httpx2.URL:
+        try:
+            return httpx2.URL(self._dialect.url(self._spec))
+        except httpx2.InvalidURL:
+            raise WorkerRefused(f"worker {self._spec.name}: its base_url is not a URL; correct it") from None
 
     @asynccontextmanager
     async def _post(self, body: Mapping[str, Any], key: str | None) -> AsyncGenerator[Exchange]:
         """Sends ``body`` and gives the reply; what fails on the wire, here or while it is read, is a WorkerError."""
-        if self._client is None:
-            self._client = open_client(self._spec)
-        try:
-            url = httpx2.URL(self._dialect.url(self._spec))
-        except httpx2.InvalidURL:
-            raise WorkerRefused(f"worker {self._spec.name}: its base_url is not a URL; correct it") from None
+        url = self._url
+        if self._transport is None:
+            self._transport = AiohttpTransport(tls=tls())
         answering, limit_s = False, asyncio.get_running_loop().time() + self._spec.timeout_s
         try:
             headers = {**_ASKED_FOR, **self._dialect.headers(key)}
-            async with self._client.stream("POST", url, json=dict(body), headers=headers) as response:
-                answering = True
+            request = httpx2.Request("POST", url, headers=headers, json=dict(body), extensions=self._extensions)
+            response = await self._transport.handle_async_request(request)
+            try:
+                answering, response.request = True, request
                 yield Exchange(self._spec, response, limit_s)
+            finally:
+                await response.aclose()
         except httpx2.TransportError as error:
             raise faults.from_transport(self._spec, url, error, answering=answering) from error
 

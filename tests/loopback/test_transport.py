@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import httpx2
 import pytest
@@ -94,3 +94,57 @@ async def test_the_beginning_of_an_answer_is_not_asked_for_again() -> None:
         with pytest.raises(httpx2.TransportError):
             await ask(client)
     assert (there.connections, there.requests) == (1, 2)
+
+
+SILENCE_S = 0.3
+
+
+class Dripping:
+    """Sends the head of an answer, then a byte after each of ``pauses_s``."""
+
+    def __init__(self, *pauses_s: float) -> None:
+        self._pauses_s = pauses_s
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"a question")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(self._pauses_s))
+        try:
+            for pause_s in self._pauses_s:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(reader.read(), pause_s)
+                    return  # The client has left.
+                writer.write(b".")
+        finally:
+            writer.close()
+
+
+async def _drops(*pauses_s: float, reader_pause_s: float = 0.0) -> int:
+    """How many bytes arrive of a dripping server; ``reader_pause_s``: before each is asked for."""
+    received = 0
+    server = await asyncio.start_server(Dripping(*pauses_s).serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    timeout = httpx2.Timeout(5.0, read=SILENCE_S)
+    async with (
+        server,
+        httpx2.AsyncClient(transport=AiohttpTransport(tls=tls()), timeout=timeout) as client,
+        client.stream("POST", url, content=b"a question") as answer,
+    ):
+        async for part in answer.aiter_raw():
+            received += len(part)
+            await asyncio.sleep(reader_pause_s)
+    return received
+
+
+async def test_an_answer_may_last_longer_than_its_longest_silence() -> None:
+    assert await _drops(*[SILENCE_S / 6] * 12) == 12
+
+
+async def test_silence_in_the_middle_of_an_answer_is_a_read_timeout() -> None:
+    began_s = asyncio.get_running_loop().time()
+    with pytest.raises(httpx2.ReadTimeout):
+        await _drops(SILENCE_S / 6, SILENCE_S / 6, 60)
+    assert asyncio.get_running_loop().time() - began_s < 30
+
+
+async def test_a_reader_that_takes_its_time_is_no_silence() -> None:
+    assert await _drops(0, SILENCE_S / 6, SILENCE_S / 6, reader_pause_s=2 * SILENCE_S) == 3

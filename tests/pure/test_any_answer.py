@@ -35,7 +35,7 @@ def whole_with(tokens: Any) -> dict[str, Any]:
 async def _answer(dialect: Dialect, answer: Answering) -> tuple[list[Chunk], str | None]:
     """The chunks, and the message of the error at their end."""
     worker, chunks = HttpWorker(SPEC, dialect), list[Chunk]()
-    worker._client = answered(answer)
+    worker._transport = httpx2.MockTransport(answer)
     try:
         async for chunk in worker.answer(QUESTION):
             chunks.append(chunk)
