@@ -5,7 +5,7 @@ INTEROP := .venv-interop
 BIN := $(VENV)/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup run test fuzz check format clean
+.PHONY: setup run test fuzz mutants check format clean
 
 setup: $(VENV)/.run
 
@@ -39,6 +39,15 @@ MINUTES ?= 10
 fuzz: $(VENV)/.dev
 	until=$$(($$(date +%s) + 60 * $(MINUTES))); while [ $$(date +%s) -lt $$until ]; do \
 		$(BIN)/python -m pytest -q -x -m hypothesis --hypothesis-profile=search --timeout=1800 $(TESTS) || exit 1; done
+
+# Changes the logic that matters in N places drawn by SEED, one at a time, and sees if a test fails. Stopped, it goes on.
+N ?= 1000
+SEED ?= 0
+$(VENV)/.mutants: $(VENV)/.dev requirements-mutants.txt
+	$(BIN)/python $(PIP) -r requirements-mutants.txt
+	touch $@
+mutants: $(VENV)/.mutants
+	$(BIN)/python -m tests.mutants --n $(N) --seed $(SEED)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

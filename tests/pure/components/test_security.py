@@ -89,3 +89,28 @@ async def test_what_is_passed_on_is_the_same_as_text(host: bytes, origin: bytes)
     (headers,) = seen
     assert headers[b"host"] == host
     assert headers[b"origin"].split(b"://")[1] == host
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        b"inspector",
+        b"inspector.exam",
+        b"inspector.example.evil.example",
+        b"my-inspector.example",
+        b"sub.inspector.example",
+        b"localhost.evil.example",
+        b"127.0.0.1.evil.example",
+    ],
+)
+async def test_a_name_is_served_whole_or_not_at_all(host: bytes) -> None:
+    door = OwnPagesOnly(_inner, names=lambda: ("inspector.example", "other.example"))
+    assert (await _call(door, "http", "/", [(b"host", host)]))[0]["status"] == 403
+    assert (await _call(door, "http", "/", [(b"host", b"inspector.example")]))[0]["status"] == 200
+
+
+@pytest.mark.parametrize("origin", [b"http://inspector.example.evil.example", b"http://inspector.exam", b"http://i"])
+async def test_an_origin_that_only_begins_as_the_host_does_is_another(origin: bytes) -> None:
+    door = OwnPagesOnly(_inner, names=lambda: ("inspector.example",))
+    sent = await _call(door, "websocket", "/_stcore/stream", [(b"host", b"inspector.example"), (b"origin", origin)])
+    assert sent[0]["type"] == "websocket.close"

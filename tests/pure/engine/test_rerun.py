@@ -335,6 +335,68 @@ async def test_the_preview_knows_recursions() -> None:
     assert told.estimated_tokens == 15 + 15 + inner.usage.total_tokens
 
 
+async def test_the_preview_counts_what_recursions_below_recursions_cost() -> None:
+    again = workflow_of(("a", "once more", ()), (CONDUCTOR_AGENT, "deeper", (0,)))
+    last = workflow_of(("b", "enough", ()), ("c", "done", (0,)))
+    conductor = ScriptedConductor(lists_of(again, AGENTS), lists_of(last, AGENTS))
+    workflow = workflow_of(("a", "x", ()), ("b", "side", ()), (CONDUCTOR_AGENT, "again", (0,)))
+    a, b, c = workers_of(unlike)
+    # Each its own cost, so that none can stand in for another: x 1, once more 2, side 4, enough 8, done 16.
+    costs = {"x": 1.0, "once more": 2.0, "side": 4.0, "enough": 8.0, "done": 16.0}
+    for worker in (a, b, c):
+        worker._answer = lambda messages: Reply(text=messages[-1].content, cost_usd=costs[messages[-1].content])
+    limits = Limits(max_depth=2)
+    first, _ = await run(a, b, c, workflow=workflow, conductor=conductor, limits=limits)
+    assert (first.status, first.cost_usd) == ("completed", 31.0)
+    told = preview(first, edit_step(workflow, 1, instruction="other"), pool_of(*workers_of(unlike)))
+    side, recursion = told.will_run
+    assert recursion.estimated_usd == 2.0 + 8.0 + 16.0
+    planned = first.round_at((2,)).usage.total_tokens + first.round_at((2, 1)).usage.total_tokens
+    assert recursion.estimated_tokens == 3 * 15 + planned
+    assert told.estimated_usd == (side.estimated_usd or 0.0) + 26.0
+    assert told.estimated_tokens == side.estimated_tokens + recursion.estimated_tokens
+
+
+async def test_one_unknown_price_below_makes_a_recursions_cost_unknown() -> None:
+    workflow = workflow_of(("a", "x", ()), ("b", "y", ()), (CONDUCTOR_AGENT, "again", (0,)))
+    conductor = ScriptedConductor(lists_of(workflow_of(("c", "1", ()), ("a", "2", (0,))), AGENTS))
+    a, b, _ = workers_of(unlike)
+    free = ScriptedWorker("c", usd_per_mtok=None)
+    first, _ = await run(a, b, free, workflow=workflow, conductor=conductor)
+    told = preview(first, edit_step(workflow, 1, instruction="z"), pool_of(a, b, free))
+    assert told.will_run[1].estimated_usd is None
+    assert told.estimated_usd is None
+
+
+RECURSION = workflow_of(("a", "x", ()), (CONDUCTOR_AGENT, "again", (0,)))
+
+
+async def recursion_run(**request: Any) -> RunTrace:
+    conductor = ScriptedConductor(lists_of(workflow_of(("c", "inner", ())), AGENTS))
+    trace, _ = await run(*workers_of(unlike), workflow=RECURSION, conductor=conductor, **request)
+    return trace
+
+
+async def test_another_conductor_runs_the_recursions_again_and_the_preview_knows_it() -> None:
+    first, pool = await recursion_run(), pool_of(*workers_of(unlike))
+    assert first.conductor is not None
+    other = first.conductor.model_copy(update={"model": "another"})
+    assert preview(first, RECURSION, pool, conductor=first.conductor).will_run == ()
+    told = preview(first, RECURSION, pool, conductor=other)
+    assert [each.index for each in told.will_run] == [1]
+    assert [each.index for each in told.will_reuse] == [0]
+
+
+async def test_the_preview_asks_with_the_seed_and_the_limits_of_the_source() -> None:
+    pool = pool_of(*workers_of(unlike))
+    for changed in ({"seed": 7}, {"limits": Limits(max_depth=2, max_steps=4)}):
+        first = await recursion_run(**changed)
+        assert preview(first, RECURSION, pool).will_run == ()
+    # And it is the seed that was compared: the same run under another would ask its recursion anew.
+    reseeded = (await recursion_run()).model_copy(update={"seed": 7})
+    assert [each.index for each in preview(reseeded, RECURSION, pool).will_run] == [1]
+
+
 @pytest.mark.parametrize("index", [-1, 5])
 def test_there_is_no_such_step_to_edit(index: int) -> None:
     with pytest.raises(IndexError, match="there is no step"):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conductor_core.engine.identity import digest_text
 from conductor_core.errors import ConductorUnavailable, WorkerRefused
 from conductor_core.events import (
     Event,
@@ -131,6 +132,24 @@ async def test_a_failed_step_takes_only_its_descendants_with_it() -> None:
     assert trace.error == "step 1 (bad) failed: 401: no key"
 
 
+async def test_a_step_below_two_that_fail_at_once_is_skipped_once_for_the_first_of_them() -> None:
+    both = asyncio.Barrier(2)
+
+    class Bad(ScriptedWorker):
+        async def answer(self, messages: Any) -> Any:
+            await asyncio.wait_for(both.wait(), 5)
+            async for chunk in super().answer(messages):
+                yield chunk
+
+    bad = Bad("bad", lambda _: WorkerRefused("401"))
+    workflow = workflow_of(("bad", "x", ()), ("bad", "y", ()), ("a", "own", (1,)), ("a", "shared", (0, 1, 2)))
+    trace, sink = await run(bad, ScriptedWorker("a"), workflow=workflow)
+    assert [step.status for step in trace.steps] == ["failed", "failed", "skipped", "skipped"]
+    skipped = [event for event in sink.events if isinstance(event, StepSkipped)]
+    assert [(event.path, event.because) for event in skipped] == [((3,), ((0,),)), ((2,), ((1,),))]
+    assert trace.error == "step 0 (bad) failed: 401"
+
+
 async def test_a_run_whose_last_step_answered_is_completed_though_a_side_step_failed() -> None:
     bad = ScriptedWorker("bad", lambda _: WorkerRefused("401"))
     trace, _ = await run(ScriptedWorker("a"), bad, workflow=workflow_of(("bad", "x", ()), ("a", "y", ())))
@@ -184,6 +203,39 @@ async def test_inner_steps_see_inner_outputs_alone() -> None:
     assert trace.steps[2].round is not None
     look = trace.steps[2].round.steps[0]
     assert [message.content for message in a.calls[-1]] == ["look again", look.output, "conclude"]
+
+
+async def test_what_is_withheld_inside_a_recursion_is_named_by_its_own_path() -> None:
+    inner = workflow_of(("b", "look again", ()), ("a", "alone", ()), ("b", "conclude", (1,)))
+    conductor = ScriptedConductor(lists_of(inner, ("a", "b")))
+    trace, _ = await run(ScriptedWorker("a"), ScriptedWorker("b"), workflow=recursive(0), conductor=conductor)
+    look, alone, conclude = trace.round_at((2,)).steps
+    # Of the first round nothing is listed: its outputs are out of reach for every inner step.
+    assert (look.granted, look.withheld) == ((), ())
+    assert [(shared.path, shared.agent) for shared in alone.withheld] == [((2, 0), "b")]
+    assert [shared.path for shared in conclude.granted] == [(2, 1)]
+    assert [(shared.path, shared.sha256) for shared in conclude.withheld] == [((2, 0), look.output_sha256)]
+
+
+async def test_the_answer_of_a_recursion_keeps_its_digest_and_that_it_is_incomplete() -> None:
+    inner = workflow_of(("b", "look again", ()))
+    workflow = workflow_of(("a", "x", ()), (CONDUCTOR_AGENT, "improve it", (0,)), ("a", "use it", (1,)))
+    b = ScriptedWorker("b").then(Reply(text="cut by its limit", finish_reason="length"))
+    conductor = ScriptedConductor(lists_of(inner, ("a", "b")))
+    trace, _ = await run(ScriptedWorker("a"), b, workflow=workflow, conductor=conductor)
+    outer = trace.steps[1]
+    assert (outer.output, outer.output_sha256) == ("cut by its limit", digest_text("cut by its limit"))
+    assert (outer.incomplete, outer.finish_reason) == (True, "length")
+    (shared,) = trace.steps[2].granted
+    assert (shared.path, shared.sha256, shared.characters) == ((1,), outer.output_sha256, 16)
+
+
+async def test_a_recursion_that_returns_the_last_response_returns_it_as_it_is() -> None:
+    b = ScriptedWorker("b").then(Reply(text="cut by its limit", finish_reason="length"))
+    trace, _ = await run(ScriptedWorker("a"), b, workflow=recursive(1), conductor=ScriptedConductor(STOP))
+    outer, returned = trace.steps[2], trace.steps[1]
+    assert (outer.output, outer.output_sha256) == (returned.output, returned.output_sha256)
+    assert (outer.incomplete, outer.finish_reason) == (True, "length")
 
 
 async def test_three_empty_lists_return_the_last_response() -> None:
@@ -255,6 +307,19 @@ async def test_an_unchanged_recursion_is_reused_whole() -> None:
     assert (len(conductor.requests), len(a.calls), len(b.calls)) == (1, 1, 2)
     assert second.answer == first.answer
     assert [event.source_path for event in sink.events if isinstance(event, StepReused)] == [(0,), (1,), (2,)]
+
+
+@pytest.mark.parametrize(("cost_usd", "estimated"), [(None, True), (0.25, False)])
+async def test_a_reused_step_says_as_its_source_did_whether_its_cost_is_an_estimate(
+    cost_usd: float | None, estimated: bool
+) -> None:
+    one = workflow_of(("a", "x", ()))
+    first, _ = await run(ScriptedWorker("a").then(Reply(text="x", cost_usd=cost_usd)), workflow=one)
+    assert first.steps[0].cost_estimated is estimated
+    second, _ = await run(ScriptedWorker("a"), workflow=one, reuse_from=first)
+    reused, source = second.steps[0], first.steps[0]
+    assert (reused.status, reused.cost_estimated, reused.cost_usd) == ("reused", estimated, source.cost_usd)
+    assert (reused.model, reused.usage, reused.duration_ms) == (source.model, source.usage, source.duration_ms)
 
 
 async def test_an_edit_anywhere_in_the_plan_runs_the_recursion_again_because_the_conductor_sees_the_plan() -> None:

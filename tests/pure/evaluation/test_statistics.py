@@ -6,7 +6,14 @@ from random import Random
 import pytest
 
 from conductor_core.errors import BadInput
+from conductor_core.evaluation import statistics
 from conductor_core.evaluation.statistics import mean_interval, paired_difference
+
+
+def spread(count: int, seed: int = 3) -> list[float]:
+    """``count`` values from 0 to 1, all different."""
+    rng = Random(seed)
+    return [rng.random() for _ in range(count)]
 
 
 def test_the_mean_is_the_mean() -> None:
@@ -29,13 +36,13 @@ def test_the_interval_of_a_share_is_near_the_normal_one() -> None:
 
 
 def test_the_same_values_and_seed_give_the_same_interval() -> None:
-    values = [Random(3).random() for _ in range(50)]
+    values = spread(50)
     assert mean_interval(values, seed=1) == mean_interval(values, seed=1)
 
 
 def test_a_difference_is_taken_task_by_task() -> None:
     """One is better by 0.1 on each task, whatever the task: nothing about that is unsure."""
-    hard = [Random(5).random() for _ in range(40)]
+    hard = spread(40)
     difference = paired_difference([value + 0.1 for value in hard], hard)
     assert difference.mean == pytest.approx(0.1)
     assert difference.low == pytest.approx(0.1)
@@ -67,3 +74,24 @@ def test_nothing_has_no_mean(values: list[float]) -> None:
 def test_a_difference_needs_the_same_tasks() -> None:
     with pytest.raises(BadInput, match="2 and 3"):
         paired_difference([1, 0], [1, 0, 1])
+
+
+def test_another_seed_draws_other_resamples() -> None:
+    values, others = spread(50), spread(50, seed=4)
+    assert mean_interval(values, seed=1) != mean_interval(values, seed=2)
+    assert paired_difference(values, others, seed=1) == paired_difference(values, others, seed=1)
+    assert paired_difference(values, others, seed=1) != paired_difference(values, others, seed=2)
+
+
+def test_so_many_resamples_are_drawn_that_the_seed_hardly_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = spread(100)
+
+    def unrest() -> float:
+        """How far the lower end wanders from seed to seed, in widths of the interval."""
+        found = [mean_interval(values, seed=seed) for seed in range(12)]
+        lows = [interval.low for interval in found]
+        return (max(lows) - min(lows)) / (found[0].high - found[0].low)
+
+    assert unrest() < 0.05
+    monkeypatch.setattr(statistics, "RESAMPLES", 99)
+    assert unrest() > 0.1

@@ -9,8 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conductor_core import events as ev
+from conductor_core.chat import Usage
 from conductor_core.errors import BadInput, EventOutOfOrder, StoreError, UnknownRun
 from conductor_core.trace import fold
+from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
 from tests.support.run_events import answered, created, planned, run_completed, step_completed, step_started, whole_run
 
@@ -50,6 +52,63 @@ async def test_the_summary_follows_the_events(store: Store) -> None:
     assert (done.status, done.steps_completed, done.duration_ms, done.cost_usd) == ("completed", 2, 100.0, 1.0)
     assert (done.usage.input_tokens, done.usage.output_tokens) == (24, 11)
     assert (done.conductor, done.pool, done.by, done.error) == ("tiny", "rehearsal", "cli", None)
+
+
+def step_reused(run_id: str, index: int) -> ev.StepReused:
+    return ev.StepReused(
+        run_id=run_id,
+        at_ms=30,
+        path=(index,),
+        agent="solver",
+        identity="i",
+        messages=(),
+        source_run_id="earlier",
+        source_path=(index,),
+        output="42",
+        output_sha256="ab",
+        finish_reason="stop",
+        usage=Usage(input_tokens=70, output_tokens=30),
+        cost_usd=5.0,
+        duration_ms=10,
+    )
+
+
+async def test_the_summary_counts_each_step_as_what_became_of_it(store: Store) -> None:
+    workflow = Workflow(steps=tuple(Step(instruction=str(index), agent="solver") for index in range(7)))
+    failed = ev.StepFailed(run_id="r1", path=(5,), error_code="WorkerRefused", error="401", partial="", duration_ms=5)
+    await store.log.append(
+        created("r1"),
+        *planned("r1", workflow),
+        *(event for index in range(3) for event in answered("r1", index)),
+        *(step_reused("r1", index) for index in (3, 4)),
+        step_started("r1", 5, 60),
+        failed,
+    )
+    row = store.runs()[0]
+    assert (row.steps, row.steps_completed, row.steps_reused, row.steps_failed) == (7, 3, 2, 1)
+    assert row.agents == ("solver",)
+    # Of what is reused nothing is paid here: the plan took 15 tokens, each of three steps 10.
+    assert (row.usage.total_tokens, row.cost_usd) == (15 + 3 * 10, 1.5)
+
+
+async def test_text_that_comes_with_a_change_of_status_does_not_hide_it(store: Store) -> None:
+    delta = ev.StepDelta(run_id="r1", at_ms=31, path=(1,), text="more")
+    await store.log.append(created("r1"), *planned("r1"), *answered("r1", 0))
+    # In one append: a step ends, the next begins to stream.
+    await store.log.append(step_started("r1", 1, 30), delta, step_completed("r1", 1, "more", 40), delta)
+    assert store.runs()[0].steps_completed == 2
+    await store.log.append(run_completed("r1"))
+    assert store.runs()[0].status == "completed"
+
+
+async def test_a_run_that_only_streams_keeps_its_row(store: Store) -> None:
+    delta = ev.StepDelta(run_id="r1", at_ms=31, path=(1,), text="more")
+    await store.log.append(created("r1"), *planned("r1"), *answered("r1", 0), step_started("r1", 1, 30))
+    before = store.runs()[0]
+    for _ in range(3):
+        await store.log.append(delta, delta)
+    assert store.runs()[0] == before
+    assert (before.steps_completed, before.status) == (1, "running")
 
 
 async def test_an_unknown_price_makes_the_cost_unknown(store: Store) -> None:

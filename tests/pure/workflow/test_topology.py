@@ -94,6 +94,12 @@ def test_shapes(workflow: Workflow, name: str) -> None:
         ),
         pytest.param(plan((), (0,), (), (1, 2), agents="aaaa"), "tree", id="one agent that goes on alone"),
         pytest.param(plan((), (0,), (1,), (2,), (2, 3), agents="ababc"), "chain", id="one after the other"),
+        pytest.param(plan((), (), (0,), (0, 2), agents="abbb"), "mixed", id="one side talks on"),
+        pytest.param(plan((), (), (0, 1), (0, 1), (2, 3), (2, 3), agents="ababcd"), "mixed", id="two judges"),
+        pytest.param(
+            plan((), (), (), (1,), (2,), (0, 1, 2), agents="aaaaaa"), "mixed", id="copies that hear one of two others"
+        ),
+        pytest.param(plan((), (0,), (), (1,), agents="aaaa"), "mixed", id="copies of which one falls silent"),
     ],
 )
 def test_what_only_looks_like_a_debate_is_called_something_else(workflow: Workflow, name: str) -> None:
@@ -145,6 +151,16 @@ def test_critical_path_of_a_diamond_follows_the_slower_branch() -> None:
 def test_critical_path_may_end_before_the_answer() -> None:
     assert critical_path(plan((), ()), [30.0, 5.0]) == (0,)
     assert critical_path(plan(), []) == ()
+
+
+def test_of_equally_slow_ways_the_critical_path_takes_the_one_of_lower_steps() -> None:
+    diamond = plan((), (0,), (0,), (1, 2))
+    assert critical_path(diamond, [10, 30, 30, 10]) == (0, 1, 3)
+    assert critical_path(plan((), (0,), (0,), (2, 1)), [10, 30, 30, 10]) == (0, 1, 3)
+    # Of several that end last, the first is the end of the way.
+    assert critical_path(plan((), (), ()), [5, 9, 9]) == (1,)
+    # A step that takes no time still stands on the way that it lengthens by nothing.
+    assert critical_path(plan((), (0,), (1,)), [10, 0, 10]) == (0, 1, 2)
 
 
 def test_critical_path_wants_one_sound_duration_a_step() -> None:

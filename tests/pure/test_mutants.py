@@ -1,0 +1,72 @@
+"""The sample of mutants that `make mutants` draws, and what it says of it."""
+
+import pytest
+
+from tests.mutants import drawn, report, room
+
+NAMES = [f"conductor_core.engine.step.x_cost_of__mutmut_{number}" for number in range(1, 201)]
+
+
+def test_a_sample_is_the_same_for_the_same_seed_and_holds_the_smaller_one() -> None:
+    sample = drawn(NAMES, 50, seed=0)
+    assert sample == drawn(reversed(NAMES), 50, seed=0)
+    assert len(set(sample)) == 50
+    assert drawn(NAMES, 20, seed=0) == sample[:20]
+    assert drawn(NAMES, 50, seed=1) != sample
+    assert sorted(drawn(NAMES, 1000, seed=0)) == sorted(NAMES)
+
+
+def test_a_mutant_that_is_gone_leaves_the_rest_of_the_sample() -> None:
+    sample = drawn(NAMES, 50, seed=0)
+    fewer = [name for name in NAMES if name != sample[7]]
+    assert drawn(fewer, 49, seed=0) == [*sample[:7], *sample[8:]]
+
+
+@pytest.mark.parametrize(
+    ("name", "of"),
+    [
+        ("conductor_core.engine.step.x_cost_of__mutmut_3", "engine"),
+        ("conductor_core.trace.xǁRunTraceǁround_at__mutmut_1", "trace"),
+        ("conductor_core.workers.health.x__hint__mutmut_9", "workers"),
+        ("conductor_core.evaluation.graders.sandbox.run.x_run__mutmut_2", "graders"),
+        ("conductor_core.training.grpo.x_loss__mutmut_2", "grpo"),
+        ("pages.components.security.x__same__mutmut_2", "security"),
+        ("storage.event_log.x__settle__mutmut_2", "storage"),
+    ],
+)
+def test_a_mutant_has_its_room(name: str, of: str) -> None:
+    assert room(name) == of
+
+
+def test_a_mutant_of_no_room_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no room"):
+        room("conductor_core.masking.x_text__mutmut_1")
+
+
+def test_the_report_counts_by_room_and_names_every_survivor_that_is_not_excused() -> None:
+    killed, survivor, unreached, hung, excused = NAMES[:5]
+    stored = "storage.event_log.x__settle__mutmut_2"
+    results = {
+        killed: "killed",
+        survivor: "survived",
+        unreached: "no tests",
+        hung: "timeout",
+        excused: "survived",
+        stored: "killed",
+    }
+    text, share = report(results, {excused: "it is the same"})
+    assert share == 3 / 5
+    assert text.splitlines() == [
+        "   2 of    4 killed  engine",
+        "   1 of    1 killed  storage",
+        "",
+        f"no tests: {unreached}",
+        f"survived: {survivor}",
+        "",
+        "3 of 5 killed (60.0 %); 1 more excused in tests/survivors.toml",
+    ]
+
+
+def test_a_mutant_that_was_not_run_is_not_killed() -> None:
+    assert report({NAMES[0]: "not checked"}, {})[1] == 0
+    assert report({}, {})[1] == 0
