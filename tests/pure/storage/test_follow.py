@@ -10,7 +10,7 @@ from conductor_core import events as ev
 from conductor_core.errors import UnknownRun
 from conductor_core.trace import RunTrace, apply
 from storage import Store, StoredEvent, open_store
-from storage.event_log import EventLog
+from storage.event_log import EventLog, Feed
 from tests.support.run_events import answered, created, planned, run_completed, step_started, whole_run
 
 
@@ -85,6 +85,24 @@ async def test_a_follower_that_is_slow_reads_what_it_missed_from_the_database(st
         async for group in groups:
             seen += group
     assert seen == store.events("r1")
+
+
+async def test_a_feed_that_nobody_reads_holds_a_bounded_number_of_events_and_says_that_some_are_missing() -> None:
+    feed = Feed(asyncio.get_running_loop())
+    group = [StoredEvent(sequence, step_started("r1", 0, 30)) for sequence in range(1, 1001)]
+    feed.push(group)
+    feed.push(group)
+    assert feed.take() == ([*group, *group], False)
+    assert not feed.news.is_set()
+    for _ in range(3):
+        feed.push(group)
+    # What came is neither kept nor given in part, and what comes now would have a gap before it.
+    assert feed.events == []
+    feed.push(group[:1])
+    assert feed.news.is_set()
+    assert feed.take() == ([], True)
+    feed.push(group[:1])
+    assert feed.take() == (group[:1], False)
 
 
 async def test_a_run_of_another_process_is_followed_too(store: Store, url: str) -> None:

@@ -1,6 +1,7 @@
 """What is appended is what is read: as events, as a trace, as a row of the list."""
 
 import asyncio
+import json
 import random
 import uuid
 
@@ -91,24 +92,38 @@ async def test_the_summary_counts_each_step_as_what_became_of_it(store: Store) -
     assert (row.usage.total_tokens, row.cost_usd) == (15 + 3 * 10, 1.5)
 
 
+def filed(store: Store) -> dict[str, object]:
+    """The only run's row as it lies in the database; a list of runs checks each unfinished one against its events."""
+    with store._database.reading() as connection:
+        return dict(connection.exec_driver_sql("SELECT * FROM runs").mappings().one())
+
+
 async def test_text_that_comes_with_a_change_of_status_does_not_hide_it(store: Store) -> None:
     delta = ev.StepDelta(run_id="r1", at_ms=31, path=(1,), text="more")
-    await store.log.append(created("r1"), *planned("r1"), *answered("r1", 0))
+    await store.log.append(created("r1"), ev.PlanDelta(run_id="r1", text="plan"))
+    assert filed(store)["status"] == "running"
+    await store.log.append(*planned("r1"), *answered("r1", 0))
     # In one append: a step ends, the next begins to stream.
     await store.log.append(step_started("r1", 1, 30), delta, step_completed("r1", 1, "more", 40), delta)
-    assert store.runs()[0].steps_completed == 2
+    assert filed(store)["steps_completed"] == 2
     await store.log.append(run_completed("r1"))
-    assert store.runs()[0].status == "completed"
+    assert filed(store)["status"] == "completed"
 
 
-async def test_a_run_that_only_streams_keeps_its_row(store: Store) -> None:
-    delta = ev.StepDelta(run_id="r1", at_ms=31, path=(1,), text="more")
-    await store.log.append(created("r1"), *planned("r1"), *answered("r1", 0), step_started("r1", 1, 30))
-    before = store.runs()[0]
-    for _ in range(3):
-        await store.log.append(delta, delta)
-    assert store.runs()[0] == before
-    assert (before.steps_completed, before.status) == (1, "running")
+async def test_the_row_of_a_run_is_what_its_events_say(store: Store) -> None:
+    for events in (whole_run("r1")[:5], whole_run("r1")[5:9], whole_run("r1")[9:]):
+        await store.log.append(*events)
+        row, (listed,) = filed(store), store.runs()
+        assert (row["status"], row["topology"], row["error"]) == (listed.status, listed.topology, listed.error)
+        assert [row[name] for name in ("steps", "steps_completed", "steps_reused", "steps_failed")] == [
+            listed.steps,
+            listed.steps_completed,
+            listed.steps_reused,
+            listed.steps_failed,
+        ]
+        assert (row["input_tokens"], row["output_tokens"]) == (listed.usage.input_tokens, listed.usage.output_tokens)
+        assert (row["cost_usd"], row["duration_ms"]) == (listed.cost_usd, listed.duration_ms)
+        assert row["agents"] == json.dumps(list(listed.agents))
 
 
 async def test_an_unknown_price_makes_the_cost_unknown(store: Store) -> None:
