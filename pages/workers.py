@@ -34,9 +34,9 @@ def show() -> None:
         _local_servers()
         return
     if any(spec.simulated for spec in specs):
-        st.caption(
-            ":orange-badge[:material/theater_comedy: simulated] These workers know the answers of a rehearsal world "
-            "and stand for no vendor's model. Nothing leaves this machine and nothing is paid."
+        st.html(
+            '<span class="pill simulated">simulated</span> <span class="muted">These workers know the answers of a '
+            "rehearsal world and stand for no vendor's model. Nothing leaves this machine and nothing is paid.</span>"
         )
     if check_all:
         _check_all(pool, specs)
