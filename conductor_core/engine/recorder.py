@@ -1,10 +1,12 @@
 """The run's pen: every event goes through here, to the log and into the trace, in one order."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from conductor_core import trace as tr
 from conductor_core.events import Event, EventSink, RunCreated
@@ -103,6 +105,31 @@ class Recorder:
             self.broken.set_result(error)
 
 
+BEAT_S = 0.01
+"""Streamed text that is due is written on beats, all streams' of a loop together, so at most so much later."""
+
+_beats: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, list[Callable[[], None]]]] = WeakKeyDictionary()
+"""What each loop wakes on which beat. Hundreds of streams thus cost it one timer a beat, and the log one commit."""
+
+
+def _on_beat(loop: asyncio.AbstractEventLoop, due_s: float, wake: Callable[[], None]) -> None:
+    """Calls ``wake`` on the first beat from ``due_s`` on, or at once if that is past."""
+    if due_s <= loop.time():
+        loop.call_soon(wake)
+        return
+    beat, waiting = math.ceil(due_s / BEAT_S), _beats.setdefault(loop, {})
+    if beat in waiting:
+        waiting[beat].append(wake)
+    else:
+        waiting[beat] = [wake]
+        loop.call_at(beat * BEAT_S, _wake_all, loop, beat)
+
+
+def _wake_all(loop: asyncio.AbstractEventLoop, beat: int) -> None:
+    for wake in _beats[loop].pop(beat):
+        loop.call_soon(wake)
+
+
 class DeltaBuffer:
     """Coalesces streamed text: at most one event batch per interval, written while the stream is read on.
 
@@ -118,7 +145,7 @@ class DeltaBuffer:
         self._to_events = to_events
         self._loop = asyncio.get_running_loop()
         self._pieces: list[tuple[bool, list[str]]] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._waits = False
         self._writing: asyncio.Future[None] | None = None
         self._last_s = float("-inf")
 
@@ -133,9 +160,6 @@ class DeltaBuffer:
 
     def take(self) -> list[Event]:
         """The events of all text not yet written; the caller writes them."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if not self._pieces:
             return []
         pieces = [(reasoning, "".join(parts)) for reasoning, parts in self._pieces]
@@ -143,12 +167,14 @@ class DeltaBuffer:
         return self._to_events(pieces)
 
     def _schedule(self) -> None:
-        if self._timer is None and self._writing is None:
-            due_s = max(self._last_s + self._interval_s, self._loop.time())
-            self._timer = self._loop.call_at(due_s, self._write)
+        if not self._waits and self._writing is None:
+            self._waits = True
+            _on_beat(self._loop, self._last_s + self._interval_s, self._write)
 
     def _write(self) -> None:
-        self._timer = None
+        self._waits = False
+        if not self._pieces:
+            return  # They were taken meanwhile.
         self._last_s = self._loop.time()
         if events := self.take():
             with suppress(asyncio.CancelledError):  # the end of the run is written

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
+from typing import Any
 
 import pytest
 
@@ -89,6 +90,41 @@ async def test_text_that_stalls_is_written_without_another_piece() -> None:
     for piece in "bcd":
         buffer.add(piece)
     await until(sink, ["a", "bcd"])
+
+
+async def test_the_text_of_many_streams_is_written_on_one_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One timer for all: each stream's own would be a thousand a second with a hundred streams."""
+    sink, loop = MemorySink(), asyncio.get_running_loop()
+    recorder = await recorder_of(sink)
+    buffers = [buffer_of(recorder, interval_ms=100) for _ in range(50)]
+    for buffer in buffers:
+        buffer.add("first")
+    await turns()
+    assert texts(sink) == ["first"] * 50
+    timers: list[float] = []
+    call_at = loop.call_at
+
+    def counted(when: float, *arguments: Any, **named: Any) -> asyncio.TimerHandle:
+        timers.append(when)
+        return call_at(when, *arguments, **named)
+
+    monkeypatch.setattr(loop, "call_at", counted)
+    for buffer in buffers:
+        buffer.add("second")
+    assert len(timers) <= 2
+    await until(sink, ["first"] * 50 + ["second"] * 50)
+
+
+async def test_text_that_was_taken_while_it_waited_leaves_the_next_its_turn() -> None:
+    sink = MemorySink()
+    buffer = buffer_of(await recorder_of(sink), interval_ms=5)
+    buffer.add("a")
+    await turns()
+    buffer.add("b")
+    assert len(buffer.take()) == 1
+    await asyncio.sleep(0.05)
+    buffer.add("c")
+    await until(sink, ["a", "c"])
 
 
 async def test_while_one_write_is_on_its_way_no_other_begins() -> None:
