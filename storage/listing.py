@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Set
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from conductor_core.events import RunInterrupted
 from conductor_core.trace import RunTrace
 from storage import failures, queries
 from storage.live_runs import changing_columns
+from storage.queries import Search
 from storage.reading import read_run
 from storage.records import UNREADABLE_STATUSES, RunSummary, unreadable_status
 from storage.tables import EVENTS, RUNS
@@ -44,57 +46,29 @@ class Listing:
         """Has the run checked again when it is next listed."""
         self._whole.discard(run_id)
 
-    def read(
-        self,
-        connection: Connection,
-        *,
-        limit: int,
-        before: int | None,
-        search: str | None,
-        status: str | None,
-        parent: str | None = None,
-    ) -> list[RunSummary]:
-        """As ``Store.runs``. Raises: StoreError."""
+    def read(self, connection: Connection, search: Search) -> list[RunSummary]:
+        """Runs, newest first. Raises: StoreError."""
         self.fault = None
         try:
             with failures.translated(self._path):
-                return self._read(connection, limit, before, search, status, parent)
+                return self._read(connection, search)
         except StoreDamaged as error:
             self.fault = error
-        found = [
-            run
-            for run in self._salvaged(connection)
-            if (before is None or run.sequence < before)
-            and (not search or search.lower() in run.task.lower())
-            and (status is None or run.status == status)
-            and (parent is None or run.parent_run_id == parent)
-        ]
-        return found[:limit]
+        return [run for run in self._salvaged(connection) if search.finds(run)][: search.limit]
 
-    def _read(
-        self,
-        connection: Connection,
-        limit: int,
-        before: int | None,
-        search: str | None,
-        status: str | None,
-        parent: str | None,
-    ) -> list[RunSummary]:
-        if status not in UNREADABLE_STATUSES:
-            rows = queries.read_rows(
-                connection, limit=limit, before=before, search=search, status=status, parent=parent
-            )
-            return [self._checked(connection, row) for row in rows]
+    def _read(self, connection: Connection, search: Search) -> list[RunSummary]:
+        if search.status not in UNREADABLE_STATUSES:
+            return [self._checked(connection, row) for row in queries.read_rows(connection, search)]
         found: list[RunSummary] = []
+        page = replace(search, limit=_PAGE_ROWS, status=None)
         more = True
-        while more and len(found) < limit:
-            rows = queries.read_rows(
-                connection, limit=_PAGE_ROWS, before=before, search=search, status=None, parent=parent
-            )
-            found += [run for row in rows if (run := self._checked(connection, row)).status == status]
+        while more and len(found) < search.limit:
+            rows = queries.read_rows(connection, page)
+            found += [run for row in rows if (run := self._checked(connection, row)).status == search.status]
             more = len(rows) == _PAGE_ROWS
-            before = rows[-1]["sequence"] if more else None
-        return found[:limit]
+            if more:
+                page = replace(page, before=rows[-1]["sequence"])
+        return found[: search.limit]
 
     def _checked(self, connection: Connection, row: Row) -> RunSummary:
         run_id = row["run_id"]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -25,25 +26,37 @@ def read_status(connection: Connection, run_id: str) -> str:
     return status
 
 
-def read_rows(
-    connection: Connection,
-    *,
-    limit: int,
-    before: int | None,
-    search: str | None,
-    status: str | None,
-    parent: str | None = None,
-) -> list[dict[str, Any]]:
-    """Rows of runs, newest first. ``before``: only those whose sequence is lower (keyset paging)."""
-    query = select(*SUMMARY).order_by(RUNS.c.sequence.desc()).limit(limit)
-    if before is not None:
-        query = query.where(RUNS.c.sequence < before)
-    if search:
-        query = query.where(RUNS.c.task.icontains(search, autoescape=True))
-    if status is not None:
-        query = query.where(RUNS.c.status == status)
-    if parent is not None:
-        query = query.where(RUNS.c.parent_run_id == parent)
+@dataclass(frozen=True)
+class Search:
+    """Which runs are wanted, as ``Store.runs`` takes them."""
+
+    limit: int
+    before: int | None = None
+    text: str | None = None
+    status: str | None = None
+    parent: str | None = None
+
+    def finds(self, run: RunSummary) -> bool:
+        """Whether ``run`` is one of them, whatever the limit."""
+        return (
+            (self.before is None or run.sequence < self.before)
+            and (not self.text or self.text.lower() in run.task.lower())
+            and self.status in (None, run.status)
+            and self.parent in (None, run.parent_run_id)
+        )
+
+
+def read_rows(connection: Connection, search: Search) -> list[dict[str, Any]]:
+    """Rows of runs, newest first."""
+    query = select(*SUMMARY).order_by(RUNS.c.sequence.desc()).limit(search.limit)
+    if search.before is not None:
+        query = query.where(RUNS.c.sequence < search.before)
+    if search.text:
+        query = query.where(RUNS.c.task.icontains(search.text, autoescape=True))
+    if search.status is not None:
+        query = query.where(RUNS.c.status == search.status)
+    if search.parent is not None:
+        query = query.where(RUNS.c.parent_run_id == search.parent)
     return [dict(row) for row in connection.execute(query).mappings()]
 
 

@@ -14,6 +14,7 @@ from storage.encoding import snapshot_row
 from storage.event_log import EventLog
 from storage.listing import Listing, interrupt
 from storage.owner import gone, left
+from storage.queries import Search
 from storage.records import RawEvent, RunSummary, StoredEvent
 from storage.refusing_log import RefusingLog
 
@@ -100,9 +101,7 @@ class Store:
             parent: only the re-runs of this run, and those that take it up.
         """
         with self._database.reading() as connection:
-            return self._listing.read(
-                connection, limit=limit, before=before, search=search, status=status, parent=parent
-            )
+            return self._listing.read(connection, Search(limit, before, search, status, parent))
 
     def resolve(self, prefix: str) -> str:
         """The id of the one run whose id begins with ``prefix``. Raises: UnknownRun, BadInput if there are several."""
