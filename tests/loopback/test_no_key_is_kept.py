@@ -17,7 +17,7 @@ from conductor_core.training.answer_cache import AnswerCache
 from conductor_core.training.cost_cap import CostCap
 from conductor_core.training.worker_reward import Patience, Rollout, WorkerReward
 from pages.components.live_view import LiveView
-from storage import Store, open_store
+from storage import Store
 from tests.support.canaries import CANARIES, EVERY, PLANNERS, forms, found, hostile, variable
 from tests.support.command_line import CommandLine
 from tests.support.provider import Call, Reply, ScriptedProvider, error
@@ -53,14 +53,6 @@ def pool(provider: ScriptedProvider, tmp_path: Path) -> Path:
         )
     )
     return file
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """Open all the time, so that what is in the write-ahead log stays there."""
-    store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
-    yield store
-    store.close()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import edit_step
 from conductor_core.settings import Settings
-from storage import Store, open_store
+from storage import Store
 from tests.support.fakes import lists_of, workflow_of
 from tests.support.provider import Answer, Call, ScriptedProvider, deterministic_answer, error, hang_after
 
@@ -24,13 +24,6 @@ def reply(call: Call) -> Answer:
 def provider() -> Iterator[ScriptedProvider]:
     with ScriptedProvider(("planner", "a", "b")) as provider:
         yield provider.always(reply)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
-    yield store
-    store.close()
 
 
 @pytest.fixture

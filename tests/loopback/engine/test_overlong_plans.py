@@ -16,7 +16,7 @@ from conductor_core.engine.runner import Engine
 from conductor_core.events import PoolInfo
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
-from storage import Store, open_store
+from storage import Store
 from tests.support.fakes import lists_of, workflow_of
 from tests.support.provider import Answer, Call, Hang, Reply, ScriptedProvider, delta, deterministic_answer, sse
 
@@ -47,13 +47,6 @@ def reply(call: Call) -> Answer | Reply:
 def provider() -> Iterator[ScriptedProvider]:
     with ScriptedProvider() as provider:
         yield provider.always(reply)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
-    yield store
-    store.close()
 
 
 @pytest.fixture
