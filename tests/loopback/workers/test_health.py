@@ -1,5 +1,6 @@
 """The health check proves what it says, and names a key's variable, never its value."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -86,3 +87,12 @@ async def test_a_missing_key_is_named_and_nobody_is_asked(provider: _Listing, mo
 async def test_a_dead_server_is_told(provider: _Listing) -> None:
     health = await check(provider.spec(base_url="http://127.0.0.1:1/v1"))
     assert (health.ok, "refuses connections" in health.detail) == (False, True)
+
+
+@pytest.mark.parametrize("listed", ["alpha", "models/alpha", "alpha:latest"])
+async def test_a_model_is_found_as_servers_list_it(provider: _Listing, listed: str) -> None:
+    document = json.dumps({"data": [{"id": "other"}, {"id": listed}]}).encode()
+    provider.listing = Reply([document], content_type="application/json")
+    assert (await check(provider.spec("alpha"))).detail == "reached; it lists the model"
+    health = await check(provider.spec("alph"))
+    assert (health.ok, "alph is not among the server's models" in health.detail) == (False, True)

@@ -76,6 +76,9 @@ def recursion(**changed: Any) -> str:
     "changed",
     [
         {"conductor": ConductorInfo(name="tiny", kind="local", model="n")},
+        {"conductor": ConductorInfo(name="tiny", kind="remote", model="m")},
+        {"conductor": ConductorInfo(name="other", kind="local", model="m")},
+        {"conductor": ConductorInfo(name="tiny", kind="local", model="m", constrained=True)},
         {"parent": ParentPlan(plan="other", last_response="answer")},
         {"parent": ParentPlan(plan="lists", last_response="other")},
         {"task": "u"},

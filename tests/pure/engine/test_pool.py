@@ -70,3 +70,17 @@ def test_workers_can_be_left_out() -> None:
         pool.without(("c",))
     with pytest.raises(BadInput, match="no worker of the pool scripted is left"):
         pool.without(("a", "b"))
+
+
+async def test_parameters_are_laid_over_those_of_the_workers_they_name(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(FILE, encoding="utf-8")
+    pool = open_pool(str(file), Settings(api_key_variables="SOME_KEY"), seed=3)
+    given = pool.with_params({"one": {"temperature": 0.9, "top_p": 0.5}}, Settings(api_key_variables="SOME_KEY"))
+    changed, same = given.specs
+    assert dict(changed.params) == {"temperature": 0.9, "top_p": 0.5, "stop": ["a", "b"]}
+    assert same == pool.specs[1]
+    assert (given.name, given.seed) == ("mine", 3)
+    assert dict(pool.specs[0].params) == {"temperature": 0.2, "stop": ["a", "b"]}
+    with pytest.raises(BadInput, match="the pool mine has no worker three, four; it has one, two"):
+        pool.with_params({"three": {}, "one": {}, "four": {}}, Settings())

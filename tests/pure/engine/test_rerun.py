@@ -273,6 +273,14 @@ async def test_each_step_that_runs_has_its_reason(after: Workflow, reasons: dict
         assert (each.reused_run_id, each.reused_path) == (first.run_id, (each.before,))
 
 
+async def test_what_is_reused_from_another_place_says_from_which() -> None:
+    first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
+    pool = pool_of(*workers_of(unlike))
+    moved = {each.index: each.reason for each in preview(first, move_step(DIAMOND, 3, 0)[0], pool).will_reuse}
+    assert moved[0] == "moved, else unchanged, was step 3"
+    assert moved[1] == "unchanged, was step 0"
+
+
 async def test_a_changed_step_below_a_changed_one_says_both() -> None:
     first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
     after = edit_step(edit_step(DIAMOND, 0, instruction="x"), 1, agent="c")

@@ -323,3 +323,17 @@ async def test_a_follower_meets_an_event_that_a_newer_program_writes_meanwhile(
     assert seen == [1]
     assert isinstance(error, RunTooNew)
     other.close()
+
+
+@pytest.mark.parametrize("column", ["agents", "created_at_utc", "steps", "input_tokens"])
+@pytest.mark.parametrize("value", [5.5, "{", b"\xff", "[1"])
+def test_a_damaged_row_of_a_whole_run_is_told_from_its_events(
+    url: str, doctor: Doctor, runs: Runs, column: str, value: object
+) -> None:
+    store = open_store(url)
+    whole = {run.run_id: run for run in store.runs()}
+    store.close()
+    doctor(f"UPDATE runs SET {column} = :value WHERE run_id = 'ended'", value=value)
+    store = open_store(url)
+    assert {run.run_id: run for run in store.runs()} == whole
+    store.close()

@@ -102,3 +102,18 @@ def test_an_owner_in_a_doctored_database_is_no_path(tmp_path: Path) -> None:
     with gone(tmp_path / "owners", "../precious") as is_gone:
         assert is_gone
     assert precious.exists()
+
+
+FORGETFUL = """
+import sys
+from storage import open_store
+from tests.support.run_events import whole_run
+store = open_store(sys.argv[1])
+store.log.append_and_wait(*whole_run("kept"))
+"""
+
+
+def test_a_program_that_forgets_to_close_its_store_ends_all_the_same(store: Store, url: str) -> None:
+    root = Path(__file__).parents[3]
+    subprocess.run([sys.executable, "-c", FORGETFUL, url], cwd=root, check=True, timeout=60)
+    assert store.trace("kept")[0].status == "completed"

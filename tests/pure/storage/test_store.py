@@ -199,14 +199,18 @@ async def test_many_producers_get_what_they_sent_in_their_own_order(store: Store
 async def test_an_event_that_cannot_follow_is_refused_and_nothing_else(store: Store) -> None:
     await store.log.append(created("r1"), *planned("r1"))
     before = store.trace("r1")
-    wrong: list[list[ev.Event]] = [
-        [step_started("r1", 7, 30)],
-        [*answered("r1", 0), step_started("r1", 7, 60)],
-        [created("r1")],
-        [step_started("unknown", 0, 30)],
+    misplaced = r"run r1: step\.started cannot follow the events before it"
+    wrong: list[tuple[list[ev.Event], str]] = [
+        ([step_started("r1", 7, 30)], misplaced),
+        ([*answered("r1", 0), step_started("r1", 7, 60)], misplaced),
+        ([created("r1")], "run r1 exists already: every run needs an id of its own"),
+        (
+            [step_started("unknown", 0, 30)],
+            r"run unknown is not in this database: its first event must be run\.created",
+        ),
     ]
-    for events in wrong:
-        with pytest.raises(EventOutOfOrder):
+    for events, why in wrong:
+        with pytest.raises(EventOutOfOrder, match=why):
             await store.log.append(*events)
         assert store.trace("r1") == before
     await store.log.append(*answered("r1", 0))

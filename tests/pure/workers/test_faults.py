@@ -1,11 +1,14 @@
 """What is quoted from a provider: one clean line, never a key."""
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_core import masking
-from conductor_core.workers.faults import Said, one_line, said
+from conductor_core.chat import WorkerSpec
+from conductor_core.errors import WorkerError, WorkerFailed, WorkerRateLimited, WorkerRefused
+from conductor_core.workers.faults import Said, from_error_object, one_line, said
 
 KEY = "k3Yw-9f8e7d6c5b4a39281706f5e4"
 
@@ -52,3 +55,25 @@ def test_the_error_objects_of_different_servers() -> None:
         (b"<p>m</p>", ""),
     ):
         assert said(body, "application/json").text == text
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        ({"error": {"message": "slow down"}, "code": 429}, WorkerRateLimited),
+        ({"message": "slow down", "type": "rate_limit_error"}, WorkerRateLimited),
+        ({"message": "slow down", "status": 429}, WorkerRateLimited),
+        ({"message": "slow down", "code": None, "type": "unknown", "status": "429"}, WorkerRateLimited),
+        ({"message": "no", "code": "invalid_api_key"}, WorkerRefused),
+        ({"message": "hm", "status": True}, WorkerFailed),
+        ({"message": "hm", "status": 200}, WorkerFailed),
+        ({"message": "hm", "status": 600}, WorkerFailed),
+        ("hm", WorkerFailed),
+    ],
+)
+def test_an_error_object_stands_for_the_status_that_it_names(found: object, kind: type[WorkerError]) -> None:
+    spec = WorkerSpec(name="w", provider="openai", model="m", base_url="http://127.0.0.1:9/v1")
+    error = from_error_object(spec, httpx2.URL("http://127.0.0.1:9/v1"), found)
+    assert type(error) is kind
+    assert str(error).startswith("worker w: 127.0.0.1:9 ")
+    assert ("(slow down)" in str(error)) == (kind is WorkerRateLimited)

@@ -97,6 +97,10 @@ def test_messages_stay_short_and_on_one_line() -> None:
 def test_sizes_are_bounded() -> None:
     long_list = parse_completion(f"model_id = [{'0, ' * (MAX_ITEMS + 1)}]")
     assert "too_large" in {fault.code for fault in long_list.faults}
+    long_object = parse_completion(
+        '{"steps": [{' + ", ".join(f'"k{index}": 0' for index in range(MAX_ITEMS + 1)) + "}]}"
+    )
+    assert "too_large" in {fault.code for fault in long_object.faults}
     long_text = parse_completion(" " * (MAX_CHARACTERS + 1))
     assert [(fault.code, fault.line) for fault in long_text.faults] == [("too_large", 1)]
     assert long_text.steps is None

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core.evaluation.graders import grade
+from conductor_core.errors import BadInput
+from conductor_core.evaluation.graders import grade, require_gradable
 from conductor_core.evaluation.graders.extract import extract_code
 from conductor_core.evaluation.suites import load_suite
 from conductor_core.evaluation.tasks import Task
@@ -89,3 +90,24 @@ def test_rehearsal_answers_are_read_by_the_rehearsal_world() -> None:
         )
         assert grade(task, answer).right
         assert not grade(task, "**Answer: nothing of the kind**").right
+
+
+@pytest.mark.parametrize(
+    ("task", "why"),
+    [
+        (Task("t", "q", "f", "", "many", "numeric"), "t: the reference"),
+        (Task("t", "q", "f", "", " ", "exact"), "t: the reference is empty"),
+        (Task("t", "q", "f", "", " ", "math"), "t: the reference is empty"),
+        (Task("t", "q", "f", "", "B", "choice"), "t: "),
+        (Task("t", "q", "f", "", "", "code"), "t: "),
+    ],
+    ids=lambda value: value.grader if isinstance(value, Task) else "",
+)
+def test_a_task_of_which_no_answer_can_be_graded_is_refused_before_anyone_is_asked(task: Task, why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        require_gradable(task)
+
+
+def test_a_task_that_can_be_graded_is_taken() -> None:
+    for task in TASKS:
+        require_gradable(task)
