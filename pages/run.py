@@ -9,40 +9,67 @@ from conductor_core.errors import InspectorError, RunUnreadable
 from conductor_core.trace import RunTrace
 from pages.components import places
 from pages.components.damage import damage, notes
+from pages.components.editing import Editing
 from pages.components.lineage import lineage
-from pages.components.live_workflow.component import Intent, live_workflow
-from pages.components.plan_editor import open_editor, plan_editor
+from pages.components.live_workflow.component import Intent, intent_of, live_workflow
+from pages.components.plan_editor import LookedUp, look_up, plan_editor
 from pages.components.session import current
 from pages.components.task_box import task_box
 
 LIVE = "live"
 EDITING = "editing-run"
+OPEN_AT = "editing-step"
 RERUN_ERROR = "rerun-error"
 
 
 def show() -> None:
     run_id = st.query_params.get("run")
     trace, fault = _read(run_id) if run_id else (None, None)
-    notes()
-    task_box(trace)
-    if trace is None:
-        if fault is not None:
+    # One container, whatever it holds: what follows keeps its place among the page's parts, else it would begin anew.
+    with st.container():
+        notes()
+        task_box(trace)
+        if trace is not None and fault is None:
+            if message := st.session_state.pop(RERUN_ERROR, None):
+                st.error(message, icon=":material/error:")
+            lineage(trace)
+        if trace is None and fault is not None:
             damage(fault)
-        live_workflow(None, key=LIVE)
-        return
-    if fault is not None:
-        live_workflow(trace.run_id, key=LIVE)
+    _workspace(trace, readable=fault is None)
+    if trace is not None and fault is not None:
         damage(fault)
-        return
-    if message := st.session_state.pop(RERUN_ERROR, None):
-        st.error(message, icon=":material/error:")
-    lineage(trace)
-    # The editor stands above the graph but is drawn after it: the graph says that it shall open, and at which step.
+
+
+@st.fragment
+def _workspace(trace: RunTrace | None, *, readable: bool) -> None:
+    """The editor and what it changes below it: one fragment, so that typing draws both and nothing else of the page."""
     editor_at = st.container()
-    _take_intent(trace, live_workflow(trace.run_id, key=LIVE, editable=True, go_on=_go_on_label(trace)).intent)
-    if _editable(trace) and st.session_state.get(EDITING) == trace.run_id:
+    if trace is None or not readable:
+        live_workflow(None if trace is None else trace.run_id, key=LIVE)
+        return
+    editing = _editing(trace)
+    looked_up = None if editing is None else _look_up(editing)
+    selection = live_workflow(
+        trace.run_id,
+        key=LIVE,
+        editable=True,
+        go_on=_go_on_label(trace),
+        open_steps=None if looked_up is None else looked_up.open_steps,
+        edited=None if looked_up is None else looked_up.drawn,
+        on_intent=_open_editor,
+    )
+    if editing is not None and looked_up is not None:
         with editor_at:
-            _editor(trace)
+            plan_editor(
+                editing,
+                looked_up,
+                start=lambda workflow, origins: _begin(
+                    trace, RunRequest.rerun(trace, workflow, by="page", origins=origins)
+                ),
+                close=_close_editor,
+            )
+    # Last: what it asks for may draw the whole page anew.
+    _take_intent(trace, selection.intent)
 
 
 def _editable(trace: RunTrace) -> bool:
@@ -61,13 +88,28 @@ def _read(run_id: str) -> tuple[RunTrace | None, RunUnreadable | None]:
         return None, None
 
 
+def _open_editor() -> None:
+    """Before the page is drawn: the editor then stands above the graph in the same go."""
+    intent = intent_of(LIVE)
+    if intent is not None and intent.kind == "edit":
+        st.session_state[EDITING] = intent.run_id
+        st.session_state[OPEN_AT] = intent.path
+
+
+def _editing(trace: RunTrace) -> Editing | None:
+    """The open editor, at the step that was asked for. A run that goes on has no plan to begin a draft from."""
+    if not _editable(trace) or st.session_state.get(EDITING) != trace.run_id:
+        return None
+    editing = Editing(trace)
+    editing.open_at(st.session_state.pop(OPEN_AT, None))
+    return editing
+
+
 def _take_intent(trace: RunTrace, intent: Intent | None) -> None:
-    """``ended`` needs no handling: the rerun that it brings draws what ended runs have."""
     if intent is None or intent.run_id != trace.run_id:
         return
-    if intent.kind == "edit":
-        st.session_state[EDITING] = trace.run_id
-        open_editor(trace, intent.path)
+    if intent.kind == "ended" or (intent.kind == "edit" and not _editable(trace)):
+        st.rerun()  # the whole page, which reads the run anew: what it draws of ended runs can appear
     elif intent.kind == "workers":
         st.switch_page(places.WORKERS)
     elif intent.kind == "go-on" and _go_on_label(trace) is not None:
@@ -89,24 +131,20 @@ def _go_on(trace: RunTrace) -> RunRequest:
     return RunRequest.resume(trace, by="page")
 
 
-def _editor(trace: RunTrace) -> None:
+def _look_up(editing: Editing) -> LookedUp:
+    """What the draft comes to. The editor closes if its pool cannot be opened any more."""
+    trace = editing.trace
     try:
         pool = reopen_pool(trace.pool, current().settings, seed=trace.seed)
     except InspectorError as error:
         st.session_state[RERUN_ERROR] = str(error)
         _close_editor()
-        return
-    plan_editor(
-        trace,
-        preview=lambda workflow, origins: preview(trace, workflow, pool, origins=origins),
-        start=lambda workflow, origins: _begin(trace, RunRequest.rerun(trace, workflow, by="page", origins=origins)),
-        close=_close_editor,
-    )
+        st.rerun()
+    return look_up(editing, lambda workflow, origins: preview(trace, workflow, pool, origins=origins))
 
 
 def _close_editor() -> None:
     st.session_state.pop(EDITING, None)
-    st.rerun()
 
 
 def _begin(trace: RunTrace, request: RunRequest) -> None:

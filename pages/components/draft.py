@@ -4,11 +4,12 @@ Each step keeps an *id* through every change of structure, so that a field on th
 step's number changes.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.edit import Reference, add_step, move_step, remove_step, replace_step
-from conductor_core.workflow.model import Step, Workflow
+from conductor_core.workflow.model import Fault, Step, Workflow
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,17 @@ def reset(draft: Draft) -> Draft:
     """Back to the original, as one more change that can be undone."""
     start = begin(draft.original)
     return replace(_step_on(draft, start.now, "All changes are taken back."), generation=draft.generation + 1)
+
+
+def last_readable(draft: Draft, faults: Callable[[Workflow], Sequence[Fault]]) -> Draft:
+    """``draft`` as it was when no part of a step had a fault; as it is if it always had one.
+
+    Faults of the plan as a whole (no steps, too many of them) do not count: its steps can be read.
+    """
+    for version in (draft.now, *reversed(draft.past)):
+        if all(fault.field == "workflow" for fault in faults(version.workflow)):
+            return replace(draft, now=version)
+    return draft
 
 
 def _in_words(lost: tuple[Reference, ...]) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from conductor_core.events import Path
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.validation import Checked, validate
@@ -48,14 +49,17 @@ class Editing:
     def open_only(self, *step_ids: int) -> None:
         st.session_state[f"{self.key}:open"] = frozenset(step_ids)
 
+    def open_at(self, chosen: Path | None) -> None:
+        """Opens the step ``chosen`` in the graph, whose keys are the ids."""
+        if chosen and chosen[0] in self.draft.now.ids:
+            self.open_only(chosen[0])
+
     def toggle(self, step_id: int) -> None:
         st.session_state[f"{self.key}:open"] = self.open_ids ^ {step_id}
 
-    def check(self) -> Checked:
+    def check(self, workflow: Workflow) -> Checked:
         recursive = CONDUCTOR_AGENT in self.offered_agents
-        return validate(
-            self.draft.workflow, self.agents, max_steps=self.trace.limits.max_steps, allow_recursion=recursive
-        )
+        return validate(workflow, self.agents, max_steps=self.trace.limits.max_steps, allow_recursion=recursive)
 
     def field_key(self, step_id: int, field: str) -> str:
         return f"{self.key}:{self.draft.generation}:{step_id}:{field}"

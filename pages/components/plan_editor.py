@@ -1,12 +1,12 @@
 """The plan editor: a line per step that opens to its fields, and what a re-run would call before it starts."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 
 from conductor_core.engine.rerun import RerunPreview, StepForecast
-from conductor_core.events import Path
-from conductor_core.trace import RunTrace
 from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.printer import to_json
@@ -14,53 +14,76 @@ from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
 from pages.components import draft as drafts
 from pages.components.draft import Draft
+from pages.components.edited_plan import edited_plan
 from pages.components.editing import Editing
 from pages.components.palette import agent_dot
 from pages.components.step_fields import say, step_fields
 from pages.components.words import inert
 
+Preview = Callable[[Workflow, Origins], RerunPreview]
 NEW_INSTRUCTION = "Answer this task, using what the earlier steps found: {question}"
 
 
-def open_editor(trace: RunTrace, chosen: Path | None) -> None:
-    """Opens the editor at the step ``chosen`` in the graph."""
-    editing = Editing(trace)
-    # The graph shows the plan as it ran, in which the ids are the numbers.
-    if chosen and chosen[0] in editing.draft.now.ids:
-        editing.open_only(chosen[0])
+@dataclass(frozen=True)
+class LookedUp:
+    """A draft with all that follows from it. ``forecast``: what its run would call and reuse; None: it has faults.
+
+    ``drawn``: it as the graph draws it; None: nothing is changed yet, and the run is drawn. ``open_steps``: those whose
+    fields are shown.
+    """
+
+    checked: Checked
+    forecast: RerunPreview | None
+    drawn: dict[str, Any] | None
+    open_steps: tuple[int, ...]
 
 
-@st.fragment
+def look_up(editing: Editing, preview: Preview) -> LookedUp:
+    """``preview``: what running a workflow would call and reuse, told which step is which."""
+    draft = editing.draft
+    checked, forecast = _checked(editing, draft, preview)
+    return LookedUp(
+        checked=checked,
+        forecast=forecast,
+        drawn=_drawn(editing, checked, forecast, preview) if draft.changed else None,
+        open_steps=tuple(index for index in range(len(draft.workflow.steps)) if _is_open(editing, index, checked)),
+    )
+
+
+def _checked(editing: Editing, draft: Draft, preview: Preview) -> tuple[Checked, RerunPreview | None]:
+    checked = editing.check(draft.workflow)
+    return checked, None if checked.workflow is None else preview(checked.workflow, draft.origins)
+
+
+def _drawn(editing: Editing, checked: Checked, forecast: RerunPreview | None, preview: Preview) -> dict[str, Any]:
+    shown = drafts.last_readable(editing.draft, lambda workflow: editing.check(workflow).faults)
+    if shown != editing.draft:
+        forecast = _checked(editing, shown, preview)[1]
+    return edited_plan(editing.draft, shown, forecast, checked.faults)
+
+
 def plan_editor(
-    trace: RunTrace,
-    preview: Callable[[Workflow, Origins], RerunPreview],
-    start: Callable[[Workflow, Origins], None],
-    close: Callable[[], None],
+    editing: Editing, looked_up: LookedUp, start: Callable[[Workflow, Origins], None], close: Callable[[], None]
 ) -> None:
-    """Draws the editor of ``trace``'s plan.
+    """Draws the editor.
 
     Args:
-        preview: what running a workflow would call and reuse, told which step is which. Not called while there are
-            faults.
         start: starts the run of the edited workflow.
-        close: leaves the editor; the draft is kept.
+        close: leaves the editor, before the page is drawn; the draft is kept.
     """
-    editing = Editing(trace)
-    checked = editing.check()
-    origins = editing.draft.origins
-    forecast = None if checked.workflow is None else preview(checked.workflow, origins)
+    checked, forecast = looked_up.checked, looked_up.forecast
     with st.container(border=True, key="plan-editor"):
-        if _toolbar(editing, trace.task, checked, forecast, close) and checked.workflow is not None:
-            start(checked.workflow, origins)
-        for index in range(len(editing.draft.workflow.steps)):
-            _step(editing, index, checked, forecast)
-        if not editing.draft.workflow.steps:
-            st.button("Add a step", icon=":material/add:", key="add-first", on_click=_add, args=(editing, 0))
+        asked = _toolbar(editing, checked, forecast, close)
+        with st.container(key="edit-steps", gap=None):
+            for index in range(len(editing.draft.workflow.steps)):
+                _step(editing, index, checked, forecast)
+            if not editing.draft.workflow.steps:
+                st.button("Add a step", icon=":material/add:", key="add-first", on_click=_add, args=(editing, 0))
+    if asked and checked.workflow is not None:
+        start(checked.workflow, editing.draft.origins)
 
 
-def _toolbar(
-    editing: Editing, task: str, checked: Checked, forecast: RerunPreview | None, close: Callable[[], None]
-) -> bool:
+def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, close: Callable[[], None]) -> bool:
     """Whether the person asked to run the plan as it now is."""
     draft = editing.draft
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -86,7 +109,7 @@ def _toolbar(
                 )
             st.download_button(
                 "Save as a workflow file",
-                to_json(draft.workflow, task),
+                to_json(draft.workflow, editing.trace.task),
                 icon=":material/download:",
                 file_name="workflow.json",
                 mime="application/json",
@@ -95,8 +118,8 @@ def _toolbar(
                 key="save-plan",
                 help="Save as a workflow file, for `check` and `run --workflow` of the command line",
             )
-        if st.button("Close", key="close-editor", help="Your changes are kept until you leave this run."):
-            close()
+        kept = "Your changes are kept until you leave this run."
+        st.button("Close", key="close-editor", help=kept, on_click=close)
         asked = st.button(
             _start_label(forecast),
             type="primary",
@@ -153,8 +176,7 @@ def _numbers(forecasts: tuple[StepForecast, ...]) -> str:
 
 def _step(editing: Editing, index: int, checked: Checked, forecast: RerunPreview | None) -> None:
     step_id = editing.draft.now.ids[index]
-    faults = [fault for fault in checked.faults if fault.step == index]
-    opened = step_id in editing.open_ids or bool(faults)
+    opened = _is_open(editing, index, checked)
     with st.container(key=f"edit-row-{index}"):
         _line(editing, index, step_id, opened, forecast)
     if not opened:
@@ -164,6 +186,11 @@ def _step(editing: Editing, index: int, checked: Checked, forecast: RerunPreview
         return
     with st.container(key=f"edit-fields-{index}"):
         step_fields(editing, index, step_id, checked)
+
+
+def _is_open(editing: Editing, index: int, checked: Checked) -> bool:
+    """A step with a fault is open by itself."""
+    return editing.draft.now.ids[index] in editing.open_ids or any(fault.step == index for fault in checked.faults)
 
 
 def _line(editing: Editing, index: int, step_id: int, opened: bool, forecast: RerunPreview | None) -> None:

@@ -52,6 +52,8 @@ def live_workflow(
     key: str,
     editable: bool = False,
     go_on: str | None = None,
+    open_steps: tuple[int, ...] | None = None,
+    edited: dict[str, Any] | None = None,
     on_intent: Callable[[], None] | None = None,
 ) -> LiveSelection:
     """Shows the run live or as it ended; None: the empty state. Call it with the same ``key`` at every rerun.
@@ -59,16 +61,25 @@ def live_workflow(
     Args:
         editable: whether the page has an editor to open; the component then offers it.
         go_on: what a button beside the outcome offers, in a word or two; None: nothing.
+        open_steps: while that editor is open, the numbers of the steps whose fields it shows: the graph then stands
+            right below it, and a step that opens comes into view. None: it is closed.
+        edited: what the graph draws in place of the run's plan, as ``edited_plan`` makes it; None: the run's.
         on_intent: called before the rerun in which the returned ``intent`` is set.
     """
     result = _component(
         key=key,
-        data={"run_id": run_id, "editable": editable, "go_on": go_on},
+        data={"run_id": run_id, "editable": editable, "go_on": go_on, "open": open_steps, "edited": edited},
         on_intent_change=on_intent or _ignore,
         width="stretch",
         height="content",
     )
     return LiveSelection(_intent(result.intent))
+
+
+def intent_of(key: str) -> Intent | None:
+    """What ``on_intent`` was called for, of the component ``key``."""
+    state = st.session_state.get(key)
+    return None if state is None else _intent(state.intent)
 
 
 def _ignore() -> None:

@@ -1,5 +1,6 @@
 // Painting the graph: cards for steps, curves for who reads whom, bands for inner rounds. All coordinates are vis's own.
 
+import { drawEdgeMark, edgeStyle } from "./draw_edited.js"
 import { pathKey, seconds, tokens } from "./format.js"
 import { STEP_STATUS, shownStatus } from "./status.js"
 import { rightToLeft, visible } from "./text.js"
@@ -47,50 +48,67 @@ export function drawCard(ctx, { x, y, width, step, agentIndex, selected, hover, 
   const box = theme.status[BOXED[status]]
   const left = x - width / 2
   const top = y - CARD_HEIGHT / 2
+  const colours = { stroke: box ? box.stroke : theme.line, fill: box ? box.fill : theme.quiet }
   ctx.save()
-  ctx.beginPath()
-  ctx.roundRect(left, top, width, CARD_HEIGHT, RADIUS)
-  if (selected) {
-    ctx.save()
-    ctx.strokeStyle = theme.accent
-    ctx.globalAlpha = 0.28
-    ctx.lineWidth = 7
-    ctx.stroke()
-    ctx.restore()
-  }
-  ctx.fillStyle = box ? box.fill : theme.quiet
-  ctx.fill()
-  ctx.lineWidth = selected ? 2.2 : hover ? 2 : 1.4
-  ctx.strokeStyle = selected ? theme.accent : box ? box.stroke : theme.line
-  if (!box) ctx.setLineDash([5, 4])
-  ctx.stroke()
-  ctx.setLineDash([])
+  frame(ctx, { left, top, width, selected, hover, theme, lineWidth: 1.4, dashed: !box, ...colours })
   drawTitle(ctx, { left, top, width, step, agentIndex, theme })
   drawGlyph(ctx, left + width - PADDING - 6, top + 20, status, box ? box.stroke : theme.muted, phase, theme)
   ctx.font = `400 12.5px ${theme.font}`
   ctx.fillStyle = theme.text
-  drawInstruction(ctx, { left, top, width, text: visible(step.instruction).replace(/\s+/g, " ") })
+  drawInstruction(ctx, { left, top, width, instruction: step.instruction })
   ctx.font = `400 11.5px ${theme.font}`
   ctx.fillStyle = theme.muted
   ctx.fillText(fit(ctx, footer(step, status, model), width - 2 * PADDING), left + PADDING, top + CARD_HEIGHT - 11)
   ctx.restore()
 }
 
-function drawInstruction(ctx, { left, top, width, text }) {
+// The first words of `instruction` in two lines, from the side that they are read from; `struck`: struck out.
+export function drawInstruction(ctx, { left, top, width, instruction, struck = false }) {
+  const text = visible(instruction).replace(/\s+/g, " ")
   ctx.save()
   const fromRight = rightToLeft(text)
   ctx.direction = fromRight ? "rtl" : "ltr"
   ctx.textAlign = "start"
   const x = fromRight ? left + width - PADDING : left + PADDING
-  wrap(ctx, text, width - 2 * PADDING, 2).forEach((line, index) => ctx.fillText(line, x, top + 41 + index * 16))
+  wrap(ctx, text, width - 2 * PADDING, 2).forEach((line, index) => {
+    const y = top + 41 + index * 16
+    const length = ctx.measureText(line).width
+    ctx.fillText(line, x, y)
+    if (struck) ctx.fillRect(fromRight ? x - length : x, y - 0.5, length, 1)
+  })
   ctx.restore()
 }
 
-function drawTitle(ctx, { left, top, width, step, agentIndex, theme }) {
+// The card itself: its ground, its border, and a ring around the selected one.
+export function frame(ctx, { left, top, width, selected, hover, theme, lineWidth, stroke, fill, dashed }) {
   ctx.beginPath()
-  ctx.arc(left + PADDING + 4.5, top + 20, 4.5, 0, 2 * Math.PI)
-  ctx.fillStyle = theme.agent(agentIndex)
+  ctx.roundRect(left, top, width, CARD_HEIGHT, RADIUS)
+  if (selected) {
+    ctx.save()
+    ctx.strokeStyle = theme.accent
+    ctx.globalAlpha *= 0.28
+    ctx.lineWidth = 7
+    ctx.stroke()
+    ctx.restore()
+  }
+  ctx.fillStyle = fill
   ctx.fill()
+  ctx.lineWidth = Math.max(lineWidth, selected ? 2.2 : hover ? 2 : 0)
+  ctx.strokeStyle = selected ? theme.accent : stroke
+  if (dashed) ctx.setLineDash([5, 4])
+  ctx.stroke()
+  ctx.setLineDash([])
+}
+
+export function agentDot(ctx, x, y, colour) {
+  ctx.beginPath()
+  ctx.arc(x, y, 4.5, 0, 2 * Math.PI)
+  ctx.fillStyle = colour
+  ctx.fill()
+}
+
+function drawTitle(ctx, { left, top, width, step, agentIndex, theme }) {
+  agentDot(ctx, left + PADDING + 4.5, top + 20, theme.agent(agentIndex))
   ctx.textAlign = "left"
   ctx.textBaseline = "middle"
   ctx.font = `600 13.5px ${theme.font}`
@@ -166,33 +184,49 @@ export function drawEdge(ctx, { edge, from, to, at, width, granted, dimmed, them
   const start = { x: from.x + width / 2, y: from.y + edge.source_dy }
   const end = { x: to.x - width / 2 - 2, y: to.y + edge.target_dy }
   ctx.save()
-  ctx.strokeStyle = ctx.fillStyle = granted ? theme.accent : theme.edge
-  ctx.lineWidth = granted ? 2.2 : 1.3
+  const style = edge.change ? edgeStyle(edge.change, theme) : { colour: theme.edge, width: 1.3, dash: [] }
+  ctx.strokeStyle = ctx.fillStyle = granted ? theme.accent : style.colour
+  ctx.lineWidth = Math.max(style.width, granted ? 2.2 : 0)
   ctx.globalAlpha = dimmed ? 0.62 : 1
+  ctx.setLineDash(style.dash)
   ctx.beginPath()
   ctx.moveTo(start.x, start.y)
   const tip = { x: end.x - ARROW + 1, y: end.y }
+  let bend = start
   if (edge.lane) {
     const first = { x: at(edge.lane.first) - width / 2, y: edge.lane.y }
-    const last = { x: at(edge.lane.last) + width / 2, y: edge.lane.y }
+    bend = { x: at(edge.lane.last) + width / 2, y: edge.lane.y }
     curve(ctx, start, first)
-    ctx.lineTo(last.x, last.y)
-    curve(ctx, last, tip)
-  } else {
-    curve(ctx, start, tip)
+    ctx.lineTo(bend.x, bend.y)
   }
+  curve(ctx, bend, tip)
   ctx.stroke()
+  ctx.setLineDash([])
   ctx.beginPath()
   ctx.moveTo(end.x, end.y)
   ctx.lineTo(end.x - ARROW, end.y - ARROW * 0.5)
   ctx.lineTo(end.x - ARROW, end.y + ARROW * 0.5)
   ctx.closePath()
   ctx.fill()
+  if (edge.change) drawEdgeMark(ctx, onCurve(bend, tip, 0.64), edge.change, theme)
   ctx.restore()
 }
 
+const pullOf = (from, to) => Math.max(18, (to.x - from.x) * 0.5)
+
+// The point at `share` of the curve, 0 to 1.
+function onCurve(from, to, share) {
+  const pull = pullOf(from, to)
+  const left = 1 - share
+  const [a, b, c, d] = [left ** 3, 3 * left ** 2 * share, 3 * left * share ** 2, share ** 3]
+  return {
+    x: a * from.x + b * (from.x + pull) + c * (to.x - pull) + d * to.x,
+    y: (a + b) * from.y + (c + d) * to.y,
+  }
+}
+
 function curve(ctx, from, to) {
-  const pull = Math.max(18, (to.x - from.x) * 0.5)
+  const pull = pullOf(from, to)
   ctx.bezierCurveTo(from.x + pull, from.y, to.x - pull, to.y, to.x, to.y)
 }
 
@@ -249,7 +283,7 @@ function wrapNow(ctx, text, width, most) {
   return [...lines, fit(ctx, line, width)]
 }
 
-function fit(ctx, text, width) {
+export function fit(ctx, text, width) {
   if (ctx.measureText(text).width <= width) return text
   let low = 0
   let high = text.length

@@ -3,6 +3,7 @@
 
 import { el } from "./dom.js"
 import { CARD_HEIGHT, drawBand, drawCard, drawEdge, readTheme } from "./draw.js"
+import { drawEditedCard } from "./draw_edited.js"
 import { pathKey } from "./format.js"
 import { DataSet, Network } from "./vendor/vis-network.min.js"
 
@@ -55,15 +56,17 @@ export class Graph {
   destroy() {
     this.resizing.disconnect()
     this.network?.destroy()
+    this.network = null
   }
 
   // Model and theme to paint from; `layout` as the server laid it out.
   show(model, selected) {
     this.model = model
-    const changed = model.layout !== this.layout
+    const layout = model.edited?.layout ?? model.layout
+    const changed = layout !== this.layout
     this.selected = selected
     if (changed) {
-      this.layout = model.layout
+      this.layout = layout
       if (this.layout) this.place({ fades: true })
       else this.clear()
     }
@@ -234,14 +237,16 @@ export class Graph {
     const width = this.cardWidth
     return {
       drawNode: () => {
-        const step = this.model.step(id)
+        const edited = this.model.edited && this.model.editedStep(id)
+        const step = edited ?? this.model.step(id)
         if (!step || !this.theme) return
         const painting = { x, y, width, step, theme: this.theme, model: this.model }
         const agentIndex = this.model.agentIndex(step.agent)
         const phase = (performance.now() / 500) % (2 * Math.PI)
         const marks = { agentIndex, phase, selected: id === this.selected, hover: id === this.hovered }
         ctx.globalAlpha = this.opacity(id)
-        drawCard(ctx, { ...painting, ...marks })
+        const draw = edited ? drawEditedCard : drawCard
+        draw(ctx, { ...painting, ...marks })
       },
       nodeDimensions: { width, height: CARD_HEIGHT },
     }
@@ -258,13 +263,14 @@ export class Graph {
       const right = at(band.last) + this.cardWidth / 2 + 16
       drawBand(ctx, { left, right, band, label, opener, theme: this.theme })
     }
-    const granted = (edge) => edge.to === this.selected
+    const granted = (edge) => edge.to === this.selected && edge.change !== "lost"
     const focused = this.layout.edges.some(granted)
     // The selected step's inputs are painted last, over the others.
     for (const edge of [...this.layout.edges].sort((a, b) => granted(a) - granted(b))) {
       const from = this.places.get(edge.from)
       const to = this.places.get(edge.to)
-      const marks = { granted: granted(edge), dimmed: focused && !granted(edge), theme: this.theme }
+      const dimmed = focused && !granted(edge) && !edge.change
+      const marks = { granted: granted(edge), dimmed, theme: this.theme }
       if (from && to) drawEdge(ctx, { edge, from, to, at, width: this.cardWidth, ...marks })
     }
   }

@@ -30,6 +30,9 @@ export class Inspector {
     this.selected = selected
     this.editable = editable
     const step = selected === null ? null : model.step(selected)
+    const added = step ? null : model.editedStep(selected)
+    if (added) return this.showAdded(added)
+    this.element.classList.remove("added")
     this.kind = step ? "step" : "plan"
     const opened = step && model.rounds.has(pathKey(step.path))
     const tabs = step ? { ...stepTabs, ...(opened ? innerPlanTabs : {}) } : planTabs
@@ -50,12 +53,25 @@ export class Inspector {
     this.update(model, step, this)
   }
 
+  // A step that the run does not have: it is being added to the plan.
+  showAdded({ number, agent, instruction }) {
+    const index = this.model.agentIndex(agent)
+    this.shown = null
+    this.element.classList.add("added")
+    this.dot.hidden = false
+    this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
+    setText(this.heading, `Step ${number} · ${visible(agent)}, new`)
+    setText(this.subtitle, visible(instruction))
+    this.body.replaceChildren(el("p", { class: "muted" }, "It has not run, so there is nothing that it saw. Its fields are in the editor above."))
+  }
+
   showHead(model, step) {
     const index = step ? model.agentIndex(step.agent) : null
     this.dot.hidden = !step
     this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
     if (step) {
-      setText(this.heading, `Step ${pathKey(step.path)} · ${visible(step.agent)}`)
+      const then = model.edited ? ", as it ran" : ""
+      setText(this.heading, `Step ${pathKey(step.path)} · ${visible(step.agent)}${then}`)
       setText(this.subtitle, visible(step.instruction))
     } else {
       const conductor = model.run?.conductor

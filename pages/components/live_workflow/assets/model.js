@@ -16,6 +16,7 @@ export class RunModel {
     this.shape = ""
     this.conclusion = null // {kind, text} of the run's answer
     this.startedAt = 0
+    this.edited = null // the plan under a person's hands, drawn in place of the run's
     this.stopped = false // failed, and the log could not even take its end
   }
 
@@ -134,6 +135,11 @@ export class RunModel {
       const plan = this.rounds.get(pathKey(step.path.slice(0, -1)))?.workflow
       if (!plan || step.path.at(-1) >= plan.steps.length) this.steps.delete(key)
     }
+  }
+
+  // While a plan is edited: the step as it now is, by its key in the editor.
+  editedStep(key) {
+    return this.edited?.steps.find((step) => step.key === key)
   }
 
   step(key) {

@@ -1,6 +1,7 @@
 // The canvas for keyboards and screen readers: one button per step in one tab stop; arrows select, Enter opens.
 
 import { el, setAttributes, setText } from "./dom.js"
+import { CHANGE, FATE } from "./draw_edited.js"
 import { pathKey } from "./format.js"
 import { STEP_STATUS, shownStatus } from "./status.js"
 
@@ -14,8 +15,8 @@ export class Twin {
   }
 
   show(model, selected) {
-    const steps = model.ordered()
-    const keys = steps.map((step) => pathKey(step.path))
+    const steps = model.edited ? model.edited.steps.map(editedButton) : model.ordered().map(runButton)
+    const keys = steps.map((step) => step.key)
     for (const [key, button] of this.buttons) {
       if (!keys.includes(key)) {
         button.remove()
@@ -32,11 +33,9 @@ export class Twin {
       }
       const button = this.buttons.get(key)
       if (this.element.children[index] !== button) this.element.insertBefore(button, this.element.children[index] ?? null)
-      const { glyph, word } = STEP_STATUS[shownStatus(step)]
-      setText(button, `${glyph} ${key}`)
-      const reads = step.reads.length ? `reads ${step.reads.join(", ")}` : "reads nothing"
+      setText(button, step.text)
       setAttributes(button, {
-        "aria-label": `Step ${key}, ${step.agent}, ${word}, ${reads}`,
+        "aria-label": step.label,
         "aria-pressed": key === selected ? "true" : "false",
         tabindex: key === selected || (!keys.includes(selected) && index === 0) ? "0" : "-1",
       })
@@ -51,4 +50,19 @@ export class Twin {
     event.preventDefault()
     this.buttons.get(keys[Math.max(0, Math.min(keys.length - 1, next))])?.focus()
   }
+}
+
+const readsInWords = (reads) => (reads.length ? `reads ${reads.join(", ")}` : "reads nothing")
+
+function runButton(step) {
+  const key = pathKey(step.path)
+  const { glyph, word } = STEP_STATUS[shownStatus(step)]
+  return { key, text: `${glyph} ${key}`, label: `Step ${key}, ${step.agent}, ${word}, ${readsInWords(step.reads)}` }
+}
+
+function editedButton({ key, number, was, agent, reads, change, fate, words }) {
+  if (change === "removed") return { key, text: `${CHANGE.removed.glyph} ${was}`, label: `Removed step ${was}, ${agent}` }
+  const said = [change && CHANGE[change].word, fate && FATE[fate].word, words, readsInWords(reads)].filter(Boolean)
+  const glyph = (change ? CHANGE[change] : FATE[fate])?.glyph ?? "○"
+  return { key, text: `${glyph} ${number}`, label: `Step ${number}, ${agent}, ${said.join(", ")}` }
 }

@@ -11,6 +11,7 @@ import { Panes } from "./panes.js"
 import { RunSocket, runUrl } from "./socket.js"
 import { STEP_STATUS, shownStatus } from "./status.js"
 import { Strip } from "./strip.js"
+import { visible } from "./text.js"
 import { Timeline } from "./timeline.js"
 import { Twin } from "./twin.js"
 
@@ -42,10 +43,11 @@ export class LiveWorkflow {
     this.empty = el("div", { class: "graph-empty" })
     this.how = el("div", { class: "graph-empty how" }, howItWorks())
     this.statuses = el("span", { class: "statuses" })
-    const granted = el("span", { class: "granted-key" }, "━ what the selected step may see")
-    const legend = el("div", { class: "legend", "aria-hidden": "true" }, this.statuses, granted)
+    this.granted = el("span", { class: "granted-key" }, "━ what the selected step may see")
+    this.legend = el("div", { class: "legend", "aria-hidden": "true" }, this.statuses, this.granted)
+    this.fault = el("span", { class: "plan-fault bad", role: "status" })
     const keys = el("span", { class: "keys", "aria-hidden": "true" }, "←/→ select · Enter open")
-    const footer = el("div", { class: "graph-footer" }, this.planButton, legend, el("span", { class: "spring" }), this.twin.element, keys)
+    const footer = el("div", { class: "graph-footer" }, this.planButton, this.legend, this.fault, el("span", { class: "spring" }), this.twin.element, keys)
     const map = el("section", { class: "card map", "aria-label": "Workflow graph" }, this.graph.element, this.empty, this.how, footer)
     const main = el("div", { class: "main" }, map, this.panes.element)
     const stage = el("div", { class: "stage" }, main, el("div", { class: "side" }, this.inspector.element))
@@ -81,6 +83,8 @@ export class LiveWorkflow {
 
   reset() {
     this.model = new RunModel()
+    this.editedText = ""
+    this.fieldsOpen = []
     this.selected = null
     this.following = true
     this.cancelling = false
@@ -96,8 +100,26 @@ export class LiveWorkflow {
     this.editable = data.editable
     this.goOn = data.go_on
     if (data.run_id !== this.runId) this.openRun(data)
+    this.root.toggleAttribute("data-editing", data.open !== null)
+    this.takeEdited(data.edited)
+    this.takeOpen(data.open ?? [])
     this.restyle()
     this.queue()
+  }
+
+  // Each drawing of the page brings the edited plan anew; only another one is drawn.
+  takeEdited(edited) {
+    const text = edited ? JSON.stringify(edited) : ""
+    if (text === this.editedText) return
+    this.editedText = text
+    this.model.edited = edited ?? null
+  }
+
+  // Steps of the editor whose fields are open now: the first that was not comes into view.
+  takeOpen(numbers) {
+    const opened = numbers.find((number) => !this.fieldsOpen.includes(number))
+    this.fieldsOpen = numbers
+    if (opened !== undefined) bringFields(opened)
   }
 
   // A run was asked for and has not come yet.
@@ -184,7 +206,11 @@ export class LiveWorkflow {
     this.twin.show(model, selected)
     this.graph.show(model, selected)
     this.timeline.show(model, selected)
-    setText(this.statuses, legendText(model))
+    setText(this.statuses, model.edited ? editedLegend(model.edited) : legendText(model))
+    const fault = model.edited?.fault ?? ""
+    setText(this.fault, fault && `✕ ${visible(fault)}`)
+    this.fault.title = fault
+    this.legend.hidden = fault !== ""
     this.showFigures()
     this.how.hidden = model.run !== null
     this.empty.hidden = model.run === null || model.ordered().length > 0
@@ -219,7 +245,10 @@ export class LiveWorkflow {
     this.selected = key
     this.queue()
     // While the page's editor is open, it opens the step that is chosen here.
-    if (key !== null && document.querySelector(EDITOR)) this.intend("edit", this.selectedPath())
+    if (key === null || !document.querySelector(EDITOR)) return
+    this.intend("edit", this.selectedPath())
+    const { number } = this.model.editedStep(key) ?? { number: Number(key) }
+    if (number !== null) bringFields(number)
   }
 
   selectedPath() {
@@ -244,14 +273,7 @@ export class LiveWorkflow {
 
   edit(path) {
     this.intend("edit", path)
-    this.showEditor()
-  }
-
-  // The editor opens above this component, out of sight of one who has scrolled down.
-  showEditor(tries = 40) {
-    const editor = document.querySelector(EDITOR)
-    if (editor) editor.scrollIntoView({ block: "start", behavior: "smooth" })
-    else if (tries > 0) setTimeout(() => this.showEditor(tries - 1), 75)
+    whenThere(EDITOR, (editor) => editor.scrollIntoView({ block: "start", behavior: "smooth" }))
   }
 
   async cancel() {
@@ -268,8 +290,28 @@ export class LiveWorkflow {
   }
 }
 
+// What opens in the editor, which Python draws, comes when it comes.
+function whenThere(selector, show, tries = 40) {
+  const found = document.querySelector(selector)
+  if (found) show(found)
+  else if (tries > 0) setTimeout(() => whenThere(selector, show, tries - 1), 75)
+}
+
+// The steps of the editor scroll in themselves: with its line, the fields of step `number` come into view there. The
+// page itself stays where it is, or on its way to the editor.
+function bringFields(number) {
+  whenThere(`.st-key-edit-fields-${number}`, (fields) => {
+    const list = fields.closest(".st-key-edit-steps")
+    const line = list.querySelector(`.st-key-edit-row-${number}`) ?? fields
+    const below = fields.getBoundingClientRect().bottom - list.getBoundingClientRect().bottom
+    const above = list.getBoundingClientRect().top - line.getBoundingClientRect().top
+    list.scrollTop += above > 0 ? -above : Math.max(0, Math.min(below, -above))
+  })
+}
+
 function planText(model) {
   if (model.run === null) return ""
+  if (model.edited) return "✎ edited, not run"
   const round = model.rounds.get("")
   const name = model.run.conductor?.name
   if (model.planning) return `${name ?? "plan"} · writing…`
@@ -283,6 +325,12 @@ function legendText(model) {
   const here = new Set(model.ordered().map(shownStatus))
   const listed = Object.entries(STEP_STATUS).filter(([name]) => USUAL.has(name) || here.has(name))
   return listed.map(([, { glyph, word }]) => `${glyph} ${word}`).join("    ")
+}
+
+// The cards say in words what became of them; the marks on edges do not.
+function editedLegend({ layout }) {
+  const here = new Set(layout.edges.map((edge) => edge.change))
+  return [here.has("gained") && "⊕ sees now", here.has("lost") && "⊖ sees no more"].filter(Boolean).join("    ")
 }
 
 const USUAL = new Set(["waiting", "running", "completed"])

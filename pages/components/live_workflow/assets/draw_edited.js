@@ -1,0 +1,98 @@
+// Painting a plan that is being edited: what is new, changed, moved or removed, and what a re-run would do with it. Every
+// mark has a sign and a word or a line of its own: none is told by colour.
+
+import { visible } from "./text.js"
+import { CARD_HEIGHT, agentDot, drawInstruction, fit, frame } from "./draw.js"
+
+const PADDING = 13
+const TAG_HEIGHT = 17
+const MARK_RADIUS = 6.5
+
+export const CHANGE = {
+  new: { glyph: "+", word: "new" },
+  changed: { glyph: "~", word: "changed" },
+  moved: { glyph: "⇅", word: "moved" },
+  removed: { glyph: "−", word: "removed" },
+}
+export const FATE = {
+  runs: { glyph: "▶", word: "runs" },
+  reused: { glyph: "↺", word: "reused" },
+  fault: { glyph: "✕", word: "fault" },
+}
+const BOXED = { reused: "reused", fault: "failed" }
+
+export function drawEditedCard(ctx, { x, y, width, step, agentIndex, selected, hover, theme }) {
+  const left = x - width / 2
+  const top = y - CARD_HEIGHT / 2
+  const gone = step.change === "removed"
+  const box = theme.status[BOXED[step.fate]]
+  const stroke = box ? box.stroke : step.change && !gone ? theme.text : theme.line
+  const lineWidth = step.change === "new" ? 2.4 : 1.4
+  ctx.save()
+  frame(ctx, { left, top, width, selected, hover, theme, lineWidth, stroke, fill: box ? box.fill : theme.surface, dashed: gone })
+  agentDot(ctx, left + PADDING + 4.5, top + 20, theme.agent(agentIndex))
+  ctx.textBaseline = "middle"
+  ctx.textAlign = "left"
+  ctx.fillStyle = gone ? theme.muted : theme.text
+  ctx.font = `600 13.5px ${theme.font}`
+  const title = fit(ctx, `${step.number ?? step.was} · ${visible(step.agent)}`, width - 2 * PADDING - 16)
+  ctx.fillText(title, left + PADDING + 16, top + 20.5)
+  ctx.font = `400 12.5px ${theme.font}`
+  drawInstruction(ctx, { left, top, width, instruction: step.instruction, struck: gone })
+  ctx.font = `400 11.5px ${theme.font}`
+  ctx.fillStyle = box && step.fate === "fault" ? box.stroke : theme.muted
+  ctx.fillText(fit(ctx, footer(step), width - 2 * PADDING), left + PADDING, top + CARD_HEIGHT - 11)
+  if (step.change) drawTag(ctx, { right: left + width - PADDING, y: top, change: step.change, theme })
+  ctx.restore()
+}
+
+// What became of the step, on the upper border: the title keeps its room.
+function drawTag(ctx, { right, y, change, theme }) {
+  const said = `${CHANGE[change].glyph} ${CHANGE[change].word}`
+  const gone = change === "removed"
+  ctx.font = `600 11.5px ${theme.font}`
+  const width = ctx.measureText(said).width + 14
+  ctx.beginPath()
+  ctx.roundRect(right - width, y - TAG_HEIGHT / 2, width, TAG_HEIGHT, TAG_HEIGHT / 2)
+  ctx.fillStyle = gone ? theme.surface : theme.text
+  ctx.fill()
+  ctx.strokeStyle = gone ? theme.muted : theme.text
+  ctx.lineWidth = 1
+  ctx.stroke()
+  ctx.fillStyle = gone ? theme.muted : theme.surface
+  ctx.fillText(said, right - width + 7, y + 0.5)
+}
+
+function footer(step) {
+  const fate = FATE[step.fate]
+  if (!fate) return visible(step.words)
+  if (step.fate === "fault") return `${fate.glyph} ${visible(step.words)}`
+  return `${fate.glyph} ${fate.word}${step.words ? ` · ${visible(step.words)}` : ""}`
+}
+
+// How the line of a gained or lost edge is drawn.
+export function edgeStyle(change, theme) {
+  if (change === "gained") return { colour: theme.text, width: 2.4, dash: [] }
+  return { colour: theme.muted, width: 1.5, dash: [6, 5] }
+}
+
+// The sign on a gained or lost edge, near the step that reads.
+export function drawEdgeMark(ctx, { x, y }, change, theme) {
+  const { colour } = edgeStyle(change, theme)
+  ctx.setLineDash([])
+  ctx.beginPath()
+  ctx.arc(x, y, MARK_RADIUS, 0, 2 * Math.PI)
+  ctx.fillStyle = theme.surface
+  ctx.fill()
+  ctx.strokeStyle = colour
+  ctx.lineWidth = 1.4
+  ctx.stroke()
+  ctx.beginPath()
+  ctx.moveTo(x - 3, y)
+  ctx.lineTo(x + 3, y)
+  if (change === "gained") {
+    ctx.moveTo(x, y - 3)
+    ctx.lineTo(x, y + 3)
+  }
+  ctx.stroke()
+}
