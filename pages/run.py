@@ -26,7 +26,7 @@ def show() -> None:
     run_id = st.query_params.get("run")
     trace, fault = _read(run_id) if run_id else (None, None)
     # One container, whatever it holds: what follows keeps its place among the page's parts, else it would begin anew.
-    with st.container():
+    with st.container(gap="xsmall"):
         notes()
         task_box(trace)
         if trace is not None and fault is None:
