@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from conductor_core.chat import WorkerSpec
+from conductor_core.engine.pool import open_worker as open_any_worker
+from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.settings import Settings
 from conductor_core.workers.pool import Health, check_health, open_worker
 from tests.support.provider import Call, Reply, ScriptedProvider, error, hang_after
@@ -45,7 +47,7 @@ async def test_a_healthy_worker_costs_no_completion(provider: _Listing, monkeypa
 
 async def test_anthropic_is_asked_for_the_one_model(provider: _Listing) -> None:
     provider.listing = Reply([b'{"id": "alpha"}'], content_type="application/json")
-    assert (await check(provider.spec("alpha", provider="anthropic"))).ok
+    assert (await check(provider.spec("alpha", provider="anthropic"))).detail == "reached; it knows the model"
     assert provider.calls[0].path == "/v1/models/alpha"
     provider.listing = error(404)
     health = await check(provider.spec("alpha", provider="anthropic"))
@@ -96,3 +98,10 @@ async def test_a_model_is_found_as_servers_list_it(provider: _Listing, listed: s
     assert (await check(provider.spec("alpha"))).detail == "reached; it lists the model"
     health = await check(provider.spec("alph"))
     assert (health.ok, "alph is not among the server's models" in health.detail) == (False, True)
+
+
+async def test_a_simulated_worker_is_always_there() -> None:
+    worker = open_any_worker(rehearsal_specs()[0], Settings(), 0)
+    health = await check_health(worker)
+    assert (health.ok, health.latency_ms, health.key) == (True, None, None)
+    assert health.detail == "simulated: it is always there"

@@ -114,3 +114,22 @@ async def test_an_origin_that_only_begins_as_the_host_does_is_another(origin: by
     door = OwnPagesOnly(_inner, names=lambda: ("inspector.example",))
     sent = await _call(door, "websocket", "/_stcore/stream", [(b"host", b"inspector.example"), (b"origin", origin)])
     assert sent[0]["type"] == "websocket.close"
+
+
+async def test_what_is_neither_a_call_nor_a_socket_passes_whole() -> None:
+    """The server's own start and end, which have no host."""
+    passed: list[object] = []
+
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        passed.extend((scope, receive, send))
+
+    async def receive() -> Message:
+        return {"type": "lifespan.startup"}
+
+    async def send(message: Message) -> None:
+        raise AssertionError(message)
+
+    scope = {"type": "lifespan"}
+    for app in (OwnPagesOnly(inner, names=lambda: ()), ContentSecurityPolicy(inner)):
+        await app(scope, receive, send)
+    assert passed == [scope, receive, send] * 2

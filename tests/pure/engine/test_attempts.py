@@ -9,8 +9,8 @@ import pytest
 from conductor_core.chat import Chunk, Finished, Message, TextDelta, Usage
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
-from conductor_core.errors import WorkerFailed, WorkerUnreachable
-from conductor_core.events import Limits, StepDelta, StepStarted
+from conductor_core.errors import WorkerFailed, WorkerRateLimited, WorkerUnreachable
+from conductor_core.events import Limits, StepCompleted, StepDelta, StepRetried, StepStarted
 from conductor_core.trace import StepTrace, fold
 from tests.support.fakes import MemorySink, Reply, ScriptedWorker, pool_of, quick_settings, run, workflow_of
 
@@ -40,6 +40,16 @@ async def test_a_retry_is_the_same_step_it_starts_once_and_counts_once() -> None
     assert (trace.status, len(worker.calls)) == ("completed", 4)
     assert [event.path for event in sink.events if isinstance(event, StepStarted)] == [(0,), (1,)]
     assert len(trace.steps[0].attempts) == 2
+
+
+async def test_the_wait_before_a_retry_is_recorded_and_kept() -> None:
+    worker = ScriptedWorker("a").then(WorkerRateLimited("429", retry_after_s=0.05), "whole")
+    step, sink = await step_of(worker, settings=quick_settings(retry_max_s=1.0))
+    assert [attempt.wait_ms for attempt in step.attempts] == [50.0]
+    retried = next(event for event in sink.events if isinstance(event, StepRetried))
+    completed = next(event for event in sink.events if isinstance(event, StepCompleted))
+    assert completed.at_ms - retried.at_ms >= 50.0
+    assert (completed.attempts, retried.attempt) == (2, 1)
 
 
 @pytest.mark.parametrize(("silence", "code"), SILENT)

@@ -268,6 +268,20 @@ def test_a_conductor_that_could_not_be_opened_is_tried_again(host: EngineHost, m
     assert host.wait(host.start(RunRequest(task=TASK), "mine", "rehearsal"), 10).status == "completed"
 
 
+def test_a_conductor_that_broke_while_it_was_opened_does_not_keep_the_host_from_closing(
+    sink: MemorySink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_conductor(ref: str, settings: Settings) -> ScriptedConductor:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(conductors, "open_conductor", open_conductor)
+    host = EngineHost(sink, Settings())
+    with pytest.raises(ZeroDivisionError):
+        host.start(RunRequest(task=TASK), "broken", "rehearsal")
+    host.close()
+    assert sink.events == []
+
+
 def test_a_changed_pool_file_is_read_again(host: EngineHost, sink: MemorySink, tmp_path: Path) -> None:
     file = tmp_path / "pool.toml"
     written = '[[worker]]\nname = "{}"\nprovider = "openai"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\n'

@@ -101,3 +101,11 @@ def test_where_the_conductor_runs_is_not() -> None:
 
 def test_digests_are_of_utf8() -> None:
     assert digest_text("é") == "4a99557e4033c3539de2eb65472017cad5f9557f7a0625a09f1c3f6e2ba69c4c"
+
+
+def test_identities_of_stored_runs_are_found_again() -> None:
+    """Databases hold these digests: if one came out otherwise, no answer of an earlier version would be reused."""
+    simulated = SPEC.model_copy(update={"provider": "rehearsal"})
+    assert worker_identity(SPEC, MESSAGES, 0) == "5fd3e228cd21b653c41ebcabc963ce4cef217321dce1b5eec2d518fa1b5389e0"
+    assert worker_identity(simulated, MESSAGES, 7) == "94d63bec4496b66afaea9d569e404bc6c97667071fd76f13c6ad476c4f2ae3db"
+    assert recursion() == "cb335fd9df5d42d7567d29ab7ed3067f784f7e80f17c18b5884a3add202b1a2e"

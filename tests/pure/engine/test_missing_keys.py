@@ -39,6 +39,12 @@ def test_a_worker_that_has_its_key_says_nothing_of_the_others(monkeypatch: pytes
     assert "OPENAI_API_KEY" not in also_missing("gemini-2.5-pro", specs)
 
 
+def test_a_worker_that_alone_lacks_its_key_has_no_others_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PAPER[1:]:
+        monkeypatch.setenv(name, "set")
+    assert also_missing("gemini-2.5-pro", read_specs("paper")) == ""
+
+
 async def test_the_failure_names_every_missing_variable(tmp_path: Path) -> None:
     settings = quick_settings()
     pool = open_pool("paper", settings)

@@ -376,6 +376,17 @@ async def test_one_unknown_price_below_makes_a_recursions_cost_unknown() -> None
     assert told.estimated_usd is None
 
 
+async def test_what_a_new_recursion_will_cost_is_not_known() -> None:
+    first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
+    after = add_step(DIAMOND, 5, Step(instruction="again", agent=CONDUCTOR_AGENT, access_list=(4,)))
+    conductor = ScriptedConductor("").info
+    told = preview(first, after, pool_of(*workers_of(unlike)), conductor=conductor)
+    (recursion,) = told.will_run
+    assert (recursion.index, recursion.reason) == (5, "new step")
+    assert (recursion.estimated_usd, told.estimated_usd) == (None, None)
+    assert recursion.estimated_tokens == 15
+
+
 RECURSION = workflow_of(("a", "x", ()), (CONDUCTOR_AGENT, "again", (0,)))
 
 

@@ -124,6 +124,17 @@ async def test_the_row_of_a_run_is_what_its_events_say(store: Store) -> None:
         assert (row["input_tokens"], row["output_tokens"]) == (listed.usage.input_tokens, listed.usage.output_tokens)
         assert (row["cost_usd"], row["duration_ms"]) == (listed.cost_usd, listed.duration_ms)
         assert row["agents"] == json.dumps(list(listed.agents))
+        assert [row[name] for name in ("run_id", "sequence", "task", "by", "conductor", "pool", "parent_run_id")] == [
+            listed.run_id,
+            listed.sequence,
+            listed.task,
+            listed.by,
+            listed.conductor,
+            listed.pool,
+            listed.parent_run_id,
+        ]
+        assert (row["simulated"], row["plan_only"]) == (listed.simulated, listed.plan_only)
+        assert row["created_at_utc"] == (listed.created_at_utc and listed.created_at_utc.isoformat())
 
 
 async def test_an_unknown_price_makes_the_cost_unknown(store: Store) -> None:

@@ -77,7 +77,7 @@ def test_no_run_of_characters_does_either(start: str, run: str, end: str) -> Non
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("text", ENDLESS, ids=lambda text: str(text)[:12])
+@pytest.mark.parametrize("text", ENDLESS, ids=range(len(ENDLESS)))
 def test_no_text_keeps_a_grader_for_minutes(text: str) -> None:
     for task in (*TASKS, Task("m", "q", "f", "", "2x", "math")):
         assert grade(task, text).score == 0
