@@ -27,6 +27,7 @@ from storage.schema import upgrade
 
 BUSY_TIMEOUT_S = 10.0
 _READERS = 16
+_FIRST_BYTES = b"SQLite format 3\0"
 
 
 class Database:
@@ -66,8 +67,7 @@ class Database:
     def _open_to_write(self) -> None:
         with failures.translated(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            if self.path.is_dir():
-                raise IsADirectoryError(errno.EISDIR, "a folder", str(self.path))
+            self._refuse_other_files()
             self._lock = FileLock(self._beside(".lock"))
         try:
             with self.writing(), failures.translated(self.path):
@@ -76,6 +76,17 @@ class Database:
             self._lock.close()
             self._lock = None
             raise
+
+    def _refuse_other_files(self) -> None:
+        """Before anything is written beside it."""
+        if not self.path.exists():
+            return
+        if not self.path.is_file():
+            raise IsADirectoryError(errno.EISDIR, "no file", str(self.path))
+        with self.path.open("rb") as file:
+            begins = file.read(len(_FIRST_BYTES))
+        if begins and begins != _FIRST_BYTES:
+            raise failures.damaged(self.path, "it does not begin as one")
 
     def _open_to_read(self, refusal: StoreError) -> None:
         """Raises: ``refusal`` if there is nothing to read either; StoreError."""
@@ -249,4 +260,11 @@ def _path_of(url: str) -> Path:
         )
     if not parsed.database or parsed.database == ":memory:" or parsed.query:
         raise StoreError(f"{url!r} names no database file: write sqlite:///FOLDER/FILE.sqlite3")
-    return Path(parsed.database).expanduser().resolve()
+    try:
+        path = Path(parsed.database).expanduser().resolve()
+        str(path).encode()
+    except (OSError, RuntimeError) as error:  # links that lead to themselves, a user that is unknown
+        raise StoreError(f"{url!r} leads to no place for a database: name another place") from error
+    except UnicodeEncodeError as error:
+        raise StoreError(f"{url!r} is not valid UTF-8 text: name another place") from error
+    return path

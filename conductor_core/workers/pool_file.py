@@ -46,6 +46,9 @@ def load_pool_file(path: str | Path, key_variables: Collection[str] = ()) -> tup
     """
     name = one_line(str(path), limit=120)
     try:
+        # A pipe would be waited for, and has nothing left when it is read again.
+        if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+            raise PoolInvalid(f"pool file {name}: it is no file", ["it is no file"])
         with Path(path).open("rb") as file:
             raw = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:

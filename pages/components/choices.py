@@ -21,7 +21,7 @@ from conductor_core.events import Limits
 from pages.components import kept
 from pages.components.kept import Choice, Kept
 from pages.components.session import current
-from pages.components.words import inert, listed, plural
+from pages.components.words import inert, is_text, listed, plural
 
 CONDUCTOR, POOL = "conductor-choice", "pool-choice"
 MAX_STEPS, MAX_SECONDS, MAX_TOKENS, MAX_USD, MAX_DEPTH = (
@@ -151,9 +151,10 @@ def _write(**changes: object) -> None:
 
 
 def offered_pools() -> list[str]:
-    """The one in use, the built-in ones, and the pool files of the data folder."""
+    """The one in use, the built-in ones, and the pool files of the data folder whose names a page can hold."""
     settings = current().settings
-    files = sorted(str(file) for file in (settings.data_folder / "pools").glob("*.toml"))
+    found = (file for file in (settings.data_folder / "pools").glob("*.toml") if file.is_file())
+    files = sorted(str(file) for file in found if is_text(str(file)))
     return list(dict.fromkeys([pool(), settings.pool, *BUILT_IN_POOLS, *files]))
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 from conductor_core.records import SHIPPED, evaluation, training
 from conductor_core.records.evaluation import EvaluationRecord
 from conductor_core.records.training import TrainingRecord
+from pages.components.words import is_text
 
 Kind = Literal["training", "evaluations"]
 State = Literal["running", "stopped", "ended"]
@@ -54,7 +55,8 @@ def record_folders(kind: Kind, data_folder: Path) -> list[RecordFolder]:
 def _folders(kind: Kind, root: Path, *, shipped: bool) -> Iterator[RecordFolder]:
     # What is shipped may be one record, whose folder is the root itself.
     for file in [root / _FILES[kind], *root.glob(f"*/{_FILES[kind]}")]:
-        if file.is_file() and not (kind == "evaluations" and file.parent.name.startswith(evaluation.FIT_PREFIX)):
+        fitted = kind == "evaluations" and file.parent.name.startswith(evaluation.FIT_PREFIX)
+        if file.is_file() and is_text(str(file)) and not fitted:
             changed_s = _changed_s(file.parent)
             yield RecordFolder(file.parent, shipped, _began_utc(file, changed_s), changed_s)
 

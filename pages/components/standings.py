@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -194,11 +195,18 @@ def to_csv(rows: Sequence[Standing], plan: EvaluationPlan) -> str:
         "simulated": " and ".join(simulated_parts(plan)),
     }
     groups = [*(f"difficulty:{name}" for name in hard), *(f"family:{name}" for name in kinds)]
-    writer.writerow([*_HEADS, *groups, *about])
+    writer.writerow([_cell(head) for head in [*_HEADS, *groups, *about]])
     for row in rows:
         more = [row.by_difficulty.get(name) for name in hard] + [row.by_family.get(name) for name in kinds]
-        writer.writerow(["" if cell is None else cell for cell in [*_cells(row), *more, *about.values()]])
+        writer.writerow([_cell(cell) for cell in [*_cells(row), *more, *about.values()]])
     return file.getvalue()
+
+
+def _cell(value: object) -> object:
+    """A text that a spreadsheet would take for a formula begins with a quote, which tells it that it is none."""
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return f"'{value}"
+    return "" if value is None else value
 
 
 def to_markdown(rows: Sequence[Standing], plan: EvaluationPlan) -> str:
@@ -232,8 +240,8 @@ def to_markdown(rows: Sequence[Standing], plan: EvaluationPlan) -> str:
 
 
 def _one_line(text: str) -> str:
-    """So that a name breaks no table."""
-    return " ".join(text.replace("|", "\\|").split())
+    """So that a name breaks no table, and stands for no image, link or tag."""
+    return " ".join(re.sub(r"[\\|<\[\]`]", r"\\\g<0>", text).split())
 
 
 def usd_words(row: Standing, *, simulated: bool) -> str:

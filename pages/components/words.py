@@ -62,6 +62,15 @@ def inert(text: str) -> str:
     return " ".join(shown.split())
 
 
+def is_text(name: str) -> bool:
+    """Whether ``name``, of a file, is text: one that is no UTF-8 can be neither sent to a browser nor kept."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def right_to_left(text: str) -> bool:
     """Whether the first letter that has a direction is of a script written from the right, as ``dir="auto"`` tells."""
     directions = (unicodedata.bidirectional(character) for character in text)

@@ -1,3 +1,4 @@
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -229,6 +230,19 @@ def test_a_database_that_cannot_be_read_is_one_line_and_the_task_stays(
     app.run()
     assert [error.value for error in app.error] == ["the database is locked by another program"]
     assert app.text_area("task").value == finished_run.task
+
+
+def test_only_files_whose_names_a_page_can_hold_are_offered_as_pools(visit: Visit, session: Session) -> None:
+    pools = session.settings.data_folder / "pools"
+    pools.mkdir(parents=True)
+    for name in ("mine.toml", "b\udcfcro.toml"):
+        (pools / name).touch()
+    os.mkfifo(pools / "pipe.toml")
+    app = visit()
+    assert not app.exception
+    assert [ref for ref in app.selectbox(choices.POOL).options if ref.endswith(".toml")] == [
+        f"mine · {pools / 'mine.toml'}"
+    ]
 
 
 def test_a_pool_file_that_cannot_be_used_is_shown_and_nothing_starts(visit: Visit, session: Session) -> None:

@@ -31,6 +31,13 @@ def test_the_one_begun_last_comes_first_and_the_shipped_ones_last(tmp_path: Path
     ]
 
 
+def test_a_name_that_is_no_text_is_left_out(tmp_path: Path) -> None:
+    write_training(tmp_path / "training" / "named", begun("2026-01-01T10:00:00+00:00"))
+    (tmp_path / "training" / "named").rename(tmp_path / "training" / "b\udcfcro")
+    write_training(tmp_path / "training" / "other", begun("2026-01-01T10:00:00+00:00"))
+    assert [each.folder.name for each in folders.record_folders("training", tmp_path)] == ["other"]
+
+
 def test_evaluations_too_are_ordered_by_when_they_began(tmp_path: Path) -> None:
     plan = evaluation_plan("e", ("moa",), 2)
     for name, hour, age_s in (("older", 10, 0.0), ("newer", 12, 1000.0)):

@@ -99,6 +99,18 @@ def test_the_tables_to_take_away_say_what_they_are_of() -> None:
     assert "simulated" not in to_markdown([replace(ROWS[0], usd=0.0)], paid)
 
 
+@pytest.mark.parametrize("name", ['=HYPERLINK("http://a.b")', "+1+1", "-2", "@SUM(1)", "\t=1"])
+def test_a_name_is_no_formula_of_a_spreadsheet(name: str) -> None:
+    plan = PLAN.model_copy(update={"suite": name})
+    (first, *_) = csv.DictReader(to_csv([replace(ROWS[0], orchestrator=name)], plan).splitlines())
+    assert (first["orchestrator"], first["suite"]) == (f"'{name}", f"'{name}")
+
+
+def test_a_name_is_no_image_or_tag_in_the_written_table() -> None:
+    hostile = replace(ROWS[0], orchestrator="![x](http://a.b/c.png) <img src=x> `c`")
+    assert "| !\\[x\\](http://a.b/c.png) \\<img src=x> \\`c\\` |" in to_markdown([hostile], PLAN)
+
+
 def test_names_cannot_break_a_table_or_a_page() -> None:
     hostile = replace(ROWS[0], orchestrator="<script>x</script>|@ink")
     assert "<script>" not in heat_html([hostile])

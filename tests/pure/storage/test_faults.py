@@ -1,6 +1,7 @@
 """A database that cannot be used gives one clear line, loses nothing that was kept, and works again once it can."""
 
 import asyncio
+import os
 import sqlite3
 import subprocess
 import sys
@@ -95,6 +96,26 @@ def test_something_else_in_the_way(tmp_path: Path, name: str) -> None:
     (tmp_path / "a folder").mkdir()
     with pytest.raises(StoreError, match="is in the way"):
         open_store(f"sqlite:///{tmp_path}/{name}")
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_nothing_is_written_beside_a_file_that_is_no_database(tmp_path: Path, write: bool) -> None:
+    other = tmp_path / "passwd"
+    if write:
+        other.write_text("root:x:0:0:root:/root:/bin/sh\n")
+    else:
+        os.mkfifo(other)
+    with pytest.raises(StoreError, match="is no database" if write else "is in the way"):
+        open_store(f"sqlite:///{other}")
+    assert list(tmp_path.iterdir()) == [other]
+
+
+@pytest.mark.parametrize(("name", "told"), [("loop", "leads to no place"), ("b\udcfcro", "not valid UTF-8")])
+def test_a_name_that_leads_nowhere_is_one_line(tmp_path: Path, name: str, told: str) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(StoreError, match=told):
+        open_store(f"sqlite:///{tmp_path}/{name}")
+    assert [path.name for path in tmp_path.iterdir()] == ["loop"]
 
 
 def test_a_file_that_is_no_database(path: Path, url: str) -> None:

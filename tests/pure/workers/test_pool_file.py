@@ -1,5 +1,6 @@
 """Pool files: what is read, and every fault with its place, without repeating a secret."""
 
+import os
 import tomllib
 from pathlib import Path
 
@@ -366,6 +367,7 @@ def test_lines_are_not_confused_by_long_strings_or_inline_tables() -> None:
     [
         (lambda path: None, "there is no such file"),
         (lambda path: path.mkdir(), "it is a folder"),
+        (os.mkfifo, "it is no file"),
         (lambda path: path.write_bytes(b"[[worker]]\nname = '\xff'"), "line 2: not UTF-8 text"),
         (lambda path: path.write_bytes(b"#" * 1_000_001), "more than 1,000,000 bytes"),
     ],
