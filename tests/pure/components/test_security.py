@@ -133,3 +133,21 @@ async def test_what_is_neither_a_call_nor_a_socket_passes_whole() -> None:
     for app in (OwnPagesOnly(inner, names=lambda: ()), ContentSecurityPolicy(inner)):
         await app(scope, receive, send)
     assert passed == [scope, receive, send] * 2
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "answered"),
+    [
+        (b"[::1]:8501", b"http://[::1]:8501", True),
+        (b"[::1]:8501", b"http://[0:0:0:0:0:0:0:1]:8501", True),
+        (b"[2001:db8::1]", b"http://[2001:db8::1]", True),
+        (b"[::1]:8501", b"http://[::2]:8501", False),
+        (b"[::1]:8501", b"http://[::1]:8502", False),
+        (b"[::1::2]:8501", b"http://[::1::2]:8501", False),
+        (b"[1.2.3.4]:8501", b"http://[1.2.3.4]:8501", False),
+    ],
+)
+async def test_an_address_is_the_same_however_it_is_written(host: bytes, origin: bytes, answered: bool) -> None:
+    door = OwnPagesOnly(_inner, names=lambda: ())
+    sent = await _call(door, "websocket", "/_stcore/stream", [(b"host", host), (b"origin", origin)])
+    assert (sent[0]["type"] == "websocket.accept") == answered

@@ -32,6 +32,21 @@ def test_a_pool_file_made_of_workers_reads_back_as_the_same_workers(tmp_path: Pa
         assert read_specs(str(copy)) == specs
 
 
+def test_parameters_of_any_shape_and_name_are_kept_in_a_pool_file(tmp_path: Path) -> None:
+    original = tmp_path / "original.toml"
+    original.write_text(
+        FILE.replace(
+            "params = {", 'params = { "top.p" = 0.5, "größe" = 1, nested = { list = [1, 2, 3], "a b" = "\\u007f" },'
+        ),
+        encoding="utf-8",
+    )
+    specs = read_specs(str(original))
+    assert specs[0].params["nested"] == {"list": [1, 2, 3], "a b": "\x7f"}
+    copy = tmp_path / "copy.toml"
+    copy.write_text(pool_file_text(specs), encoding="utf-8")
+    assert read_specs(str(copy)) == specs
+
+
 def test_a_simulated_worker_is_always_healthy() -> None:
     assert check_worker(read_specs("rehearsal")[0], Settings()).ok
 

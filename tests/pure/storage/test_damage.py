@@ -13,7 +13,7 @@ import pytest
 from conductor_core.errors import RunDamaged, RunTooNew, RunUnreadable, StoreError, UnknownRun
 from conductor_core.events import VOCABULARY, Event
 from conductor_core.trace import fold
-from storage import Store, open_store
+from storage import Store, open_store, queries
 from storage.encoding import fold_digest
 from tests.support import damaging
 from tests.support.run_events import answered, created, planned, step_started, whole_run
@@ -91,7 +91,7 @@ def test_a_damaged_event(url: str, doctor: Doctor, runs: Runs, run_id: str, payl
     assert caught.value.trace == fold(runs[run_id][:6]), "what stands before it is still there"
     message = str(caught.value)
     assert message.startswith(f"run {run_id} is damaged: its event {bad} ('step.delta') {what}")
-    assert "restore a copy of the database" in message
+    assert "What stands before that can be read; restore a copy of the database" in message
     assert "\n" not in message
     assert len(message) < 700
 
@@ -250,6 +250,24 @@ def test_a_run_without_its_events_is_damaged(url: str, doctor: Doctor, runs: Run
     assert statuses(store)["ended"] == "damaged"
     with pytest.raises(UnknownRun):
         store.trace("never was")
+    store.close()
+
+
+def test_runs_of_a_file_in_which_rows_cannot_be_read_are_listed_newest_first(
+    url: str, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(url)
+    whole = store.runs()
+
+    def unreadable(*_: object, **__: object) -> None:
+        error = sqlite3.DatabaseError("database disk image is malformed")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
+
+    monkeypatch.setattr(queries, "read_rows", unreadable)
+    assert store.runs() == whole == sorted(whole, key=lambda run: -run.sequence)
+    assert store.runs(limit=2, before=whole[0].sequence) == whole[1:3]
+    assert store.runs(search="6 TIMES", status="completed") == [run for run in whole if run.status == "completed"]
     store.close()
 
 

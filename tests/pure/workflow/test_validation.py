@@ -111,6 +111,8 @@ def test_a_reference_says_what_would_be_right() -> None:
         "Step 1 reads step 2: only earlier steps can be read, that is step 0.",
         "Step 2 reads step 3: the last step is 2.",
     ]
+    (fault,) = check(lists("[0, 1, 2, 0]", "['a', 'b', 'c', 'd']", "[[], [], [3], []]")).faults
+    assert fault.message == "Step 2 reads step 3: only earlier steps can be read, that is steps 0 to 1."
 
 
 def test_the_conductor_itself_is_the_ordinal_after_the_pool() -> None:

@@ -121,3 +121,15 @@ def test_any_text_gives_known_letters_in_order(text: str) -> None:
     found = find_choice(text, CHOICES)
     assert set(found) <= set("ABCD")
     assert list(found) == sorted(set(found))
+
+
+def test_words_that_name_two_choices_name_both() -> None:
+    assert find_choice("It is either mitochondria or ribosome.", CHOICES) == "AC"
+    assert find_choice("The nucleus of a cell, not the ribosome.", CHOICES) == "CD"
+
+
+@pytest.mark.parametrize("choices", [None, "ABC", ["one"], ["x"] * 27, 5])
+def test_a_task_without_a_list_of_choices_says_what_it_needs(choices: object) -> None:
+    task = Task("t9", "Which?", "f", "", "A", "choice", {"choices": choices})
+    with pytest.raises(BadInput, match="task t9: choices must be a list of 2 to 26 texts"):
+        grade(task, "A")

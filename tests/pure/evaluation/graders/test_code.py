@@ -67,6 +67,7 @@ def test_unittest_with_a_library() -> None:
     right = "```python\nimport numpy as np\ndef task_func(values):\n    return np.mean(values)\n```"
     assert mark(right, **UNITTEST).right
     wrong = mark(right.replace("mean", "sum"), **UNITTEST)
+    assert wrong.score == 0
     assert wrong.reason.startswith("The tests do not pass: 1 of 1 tests fail, first test_one: AssertionError")
     assert mark("```python\nx = 1\n```", **UNITTEST).reason == "The code does not define task_func."
 
@@ -78,9 +79,9 @@ def test_stdio_compares_each_output() -> None:
     right = "```python\nn = int(input())\nprint(sum(map(int, input().split())))\n```"
     assert mark(right, **STDIO) == Graded(1.0, "All 2 tests pass.")
     wrong = mark(right.replace("sum(", "max("), **STDIO)
-    assert wrong.reason == "Test 1 of 2 fails: the output is '4'."
+    assert wrong == Graded(0.0, "Test 1 of 2 fails: the output is '4'.")
     broken = mark("```python\nraise ValueError('no')\n```", **STDIO)
-    assert broken.reason == "Test 1 of 2 fails: ValueError: no."
+    assert broken == Graded(0.0, "Test 1 of 2 fails: ValueError: no.")
 
 
 def test_what_contest_sites_import_is_there() -> None:

@@ -55,6 +55,18 @@ def test_other_answers_are_wrong(reference: str, answer: str) -> None:
     assert graded.reason.endswith(".")
 
 
+@pytest.mark.parametrize(
+    ("answer", "score", "reason"),
+    [
+        (r"\boxed{2/4}", 1, r"The answer given, 2/4, is equal to \frac{1}{2}."),
+        (r"\boxed{}", 0, "There is no formula in the answer."),
+    ],
+)
+def test_the_reason_says_what_was_read(answer: str, score: float, reason: str) -> None:
+    graded = mark(r"\frac{1}{2}", answer)
+    assert (graded.score, graded.reason) == (score, reason)
+
+
 @pytest.fixture
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     mark(r"\frac{1}{2}", r"\boxed{2/4}")  # The library is loaded before the clock is short.

@@ -112,3 +112,11 @@ def test_any_text_is_read_without_an_exception(text: str) -> None:
 def test_number_like_noise_is_read_without_an_exception(text: str) -> None:
     for found in quantities(text):
         assert str(found)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [("18", "18"), ("1,200", "1200"), ("0.50", "0.5"), ("1/3", "1/3"), ("5/2", "2.5"), ("7 %", "7%")],
+)
+def test_a_quantity_is_shown_as_one_would_write_it(written: str, shown: str) -> None:
+    assert str(parse_quantity(written)) == shown
