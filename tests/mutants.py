@@ -71,8 +71,9 @@ def report(results: Mapping[str, str], reasons: Mapping[str, str]) -> tuple[str,
     lines = [f"{killed[each]:4} of {total[each]:4} killed  {each}" for each in ROOMS if total[each]]
     survivors = sorted(f"{status}: {name}" for name, status in counted.items() if status not in KILLED)
     lines += ["", *survivors, ""] if survivors else [""]
+    timeouts = sum(status == "timeout" for status in counted.values())
     lines.append(
-        f"{killed.total()} of {total.total()} killed ({100 * share:.1f} %); "
+        f"{killed.total()} of {total.total()} killed ({100 * share:.1f} %), {timeouts} of them by a time limit; "
         f"{len(results) - len(counted)} more excused in tests/survivors.toml"
     )
     return "\n".join(lines), share

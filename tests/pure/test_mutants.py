@@ -63,7 +63,7 @@ def test_the_report_counts_by_room_and_names_every_survivor_that_is_not_excused(
         f"no tests: {unreached}",
         f"survived: {survivor}",
         "",
-        "3 of 5 killed (60.0 %); 1 more excused in tests/survivors.toml",
+        "3 of 5 killed (60.0 %), 1 of them by a time limit; 1 more excused in tests/survivors.toml",
     ]
 
 
