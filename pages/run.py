@@ -56,6 +56,7 @@ def _workspace(trace: RunTrace | None, *, readable: bool) -> None:
         go_on=_go_on_label(trace),
         open_steps=None if looked_up is None else looked_up.open_steps,
         edited=None if looked_up is None else looked_up.drawn,
+        ended=trace.ended,
         on_intent=_open_editor,
     )
     if editing is not None and looked_up is not None:

@@ -26,6 +26,11 @@ class Source:
             elif step.round is not None and step.round.workflow is not None:
                 self._rounds.setdefault(step.identity, step.round.workflow)
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is no answer to be found."""
+        return not self._answers
+
     def find(self, identity: str, path: Path) -> StepTrace | None:
         """The recorded step whose answer stands in for the step at ``path``, None if it must run."""
         steps = self._answers.get(identity)

@@ -60,8 +60,8 @@ class Round:
         tasks: list[asyncio.Task[Answer | None]] = []
         try:
             while True:
-                for index in self._ready():
-                    task = asyncio.create_task(self._step(index), name=f"step {(*self._path, index)}")
+                for index, question in await self._ready():
+                    task = asyncio.create_task(self._step(index, question), name=f"step {(*self._path, index)}")
                     running[task] = index
                     tasks.append(task)
                 if not running:
@@ -76,13 +76,38 @@ class Round:
         last = len(self._workflow.steps) - 1
         return self.answers.get(last) or self._failures[last]
 
-    def _ready(self) -> list[int]:
-        ready = [
-            index for index in self._waiting if all(earlier in self.answers for earlier in self._workflow.reads(index))
-        ]
-        for index in ready:
+    async def _ready(self) -> list[tuple[int, Question]]:
+        """The steps that can be asked now, once all that can be reused is.
+
+        A recorded answer was there before: a step that may not read it is denied it, and not merely too early for it.
+        """
+        while (reused := self._reusable()) is not None:
+            index, question, recorded = reused
+            del self._waiting[index]
+            path = (*self._path, index)
+            self.answers[index] = await _reuse(self._state, path, self._workflow.steps[index], question, recorded)
+        ready = [(index, self._question(index)) for index in self._waiting if self._can_be_asked(index)]
+        for index, _ in ready:
             del self._waiting[index]
         return ready
+
+    def _reusable(self) -> tuple[int, Question, StepTrace] | None:
+        """The first step that waits for nothing and has a recorded answer."""
+        if self._state.source.empty:
+            return None
+        for index in self._waiting:
+            if self._can_be_asked(index):
+                question = self._question(index)
+                recorded = self._state.source.find(question.identity, (*self._path, index))
+                if recorded is not None:
+                    return index, question, recorded
+        return None
+
+    def _can_be_asked(self, index: int) -> bool:
+        return all(earlier in self.answers for earlier in self._workflow.reads(index))
+
+    def _question(self, index: int) -> Question:
+        return self._state.asker.question(self._workflow, index, self.answers, self._path)
 
     async def _ended(self, index: int, answer: Answer | None) -> None:
         if answer is not None:
@@ -111,12 +136,8 @@ class Round:
                 )
             )
 
-    async def _step(self, index: int) -> Answer | None:
+    async def _step(self, index: int, question: Question) -> Answer | None:
         state, step, path = self._state, self._workflow.steps[index], (*self._path, index)
-        question = state.asker.question(self._workflow, index, self.answers, self._path)
-        recorded = state.source.find(question.identity, path)
-        if recorded is not None:
-            return await _reuse(state, path, step, question, recorded)
         if question.parent is not None:
             return await _Recursion(state, path, step, question, question.parent).run()
         return await StepCall(state, path, step, question).run()

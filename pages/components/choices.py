@@ -17,7 +17,7 @@ from conductor_core.engine.missing_keys import missing_keys
 from conductor_core.engine.pool import read_specs
 from conductor_core.engine.request import limits_from
 from conductor_core.errors import InspectorError
-from conductor_core.events import Limits
+from conductor_core.events import Limits, PoolInfo
 from pages.components import kept
 from pages.components.kept import Choice, Kept
 from pages.components.session import current
@@ -173,8 +173,12 @@ def keys_there(specs: Sequence[WorkerSpec]) -> str:
     return f"{len(need) - without} of {plural(len(need), 'key')}" if without else ""
 
 
-def expander() -> Sequence[WorkerSpec]:
-    """Draws the expander, whose label sums up what is chosen inside. Gives the pool's workers, none if it is faulty."""
+def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
+    """Draws the expander, whose label sums up what is chosen inside. Gives the pool's workers, none if it is faulty.
+
+    Args:
+        shown: the pool of the run on the page; where another is chosen the label says that it is for the next run.
+    """
     specs: Sequence[WorkerSpec] = ()
     fault = ""
     try:
@@ -184,7 +188,7 @@ def expander() -> Sequence[WorkerSpec]:
     names = [spec.name for spec in specs]
     if message := st.session_state.get(KEPT_ERROR):
         st.warning(inert(message), icon=":material/warning:")
-    with st.expander(_label(specs), icon=":material/tune:", expanded=bool(fault), key="settings"):
+    with st.expander(_label(specs, shown), icon=":material/tune:", expanded=bool(fault), key="settings"):
         left, middle, right = st.columns([5, 5, 5], gap="large")
         with left:
             _choose_conductor()
@@ -196,7 +200,7 @@ def expander() -> Sequence[WorkerSpec]:
     return specs
 
 
-def _label(specs: Sequence[WorkerSpec]) -> str:
+def _label(specs: Sequence[WorkerSpec], shown: PoolInfo | None) -> str:
     chosen, names = limits(), [spec.name for spec in specs]
     out = [name for name in names if name in excluded()]
     workers = (
@@ -212,7 +216,8 @@ def _label(specs: Sequence[WorkerSpec]) -> str:
     if keys := keys_there([spec for spec in specs if spec.name not in out]):
         workers += f", {keys}"
     chips = [f"Conductor: {conductor()}", f"Pool: {pool_name()}, {workers}", f"Limits: {' · '.join(parts)}"]
-    return " ".join(f":gray-badge[{inert(chip)}]" for chip in chips)
+    other = shown is not None and (shown.name, set(shown.excluded)) != (pool_name(), set(out))
+    return ("Next run " if other else "") + " ".join(f":gray-badge[{inert(chip)}]" for chip in chips)
 
 
 @st.cache_data(ttl=30, show_spinner=False)

@@ -48,7 +48,7 @@ def task_box(trace: RunTrace | None) -> None:
         if message := st.session_state.pop(ERROR, None):
             st.error(message, icon=":material/error:")
         with st.container(key="settings-row"):
-            specs = choices.expander()
+            specs = choices.expander(trace.pool if trace is not None else None)
             with st.container(key="examples", horizontal=True, gap="xsmall", wrap=False):
                 _examples()
         key_notice(specs)
@@ -61,7 +61,7 @@ def _take_task_of(trace: RunTrace | None) -> None:
         return
     text, taken = st.session_state.get(TASK, ""), st.session_state.get(_FROM_RUN)
     untouched = not text.strip() or (isinstance(taken, _Taken) and text == taken.text)
-    if untouched and (taken is None or taken.run_id != trace.run_id or not text):
+    if untouched and (taken is None or taken.run_id != trace.run_id):
         st.session_state[TASK] = trace.task
         st.session_state[_FROM_RUN] = _Taken(trace.run_id, trace.task)
 

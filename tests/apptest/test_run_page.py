@@ -76,6 +76,14 @@ def test_running_without_a_task_says_what_to_do_and_starts_nothing(visit: Visit,
     assert session.store.runs() == []
 
 
+def test_a_task_that_was_emptied_stays_so_beside_the_message(visit: Visit, finished_run: RunTrace) -> None:
+    app = visit(run=finished_run.run_id)
+    app.text_area("task").set_value("").run()
+    app.button("run").click().run()
+    assert "There is no task yet" in app.error[0].value
+    assert app.text_area("task").value == ""
+
+
 def test_a_link_to_an_unknown_run_says_so_and_keeps_what_is_typed(visit: Visit) -> None:
     app = visit(run="nowhere", state={"task": "typed before"})
     assert "no run" in app.error[0].value.lower()
@@ -164,6 +172,15 @@ def test_workers_left_out_stay_out_after_a_reload_and_the_chip_and_the_request_s
     assert [request.excluded for request in started] == [("coder", "writer")]
     reloaded.multiselect("excluded:rehearsal").set_value([]).run()
     assert "Pool: rehearsal, 7 workers" in chip(visit())
+
+
+def test_what_is_chosen_says_that_it_is_for_the_next_run_where_the_run_shown_had_others(
+    visit: Visit, finished_run: RunTrace
+) -> None:
+    assert not chip(visit(run=finished_run.run_id)).startswith("Next run")
+    visit("workers").toggle("use:rehearsal:planner").set_value(False).run()
+    assert chip(visit(run=finished_run.run_id)).startswith("Next run ")
+    assert not chip(visit()).startswith("Next run")
 
 
 def test_a_worker_left_out_on_the_workers_page_stays_out_too(visit: Visit) -> None:

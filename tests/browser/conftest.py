@@ -58,13 +58,15 @@ class App:
 
 @pytest.fixture(scope="session")
 def start_app() -> Callable[..., contextlib.AbstractContextManager[App]]:
-    """Starts the app on a data folder; keywords are settings (``rehearsal_tokens_per_s=30``)."""
+    """Starts the app on a data folder, at a free port unless one is given; keywords are settings
+    (``rehearsal_tokens_per_s=30``)."""
 
     @contextlib.contextmanager
-    def start(data_folder: Path, **settings: object) -> Iterator[App]:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+    def start(data_folder: Path, port: int = 0, **settings: object) -> Iterator[App]:
+        if not port:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("CONDUCTOR_")}
         environment |= {f"CONDUCTOR_{name.upper()}": str(value) for name, value in settings.items()}
         environment |= {"CONDUCTOR_DATA_FOLDER": str(data_folder), "HF_HUB_OFFLINE": "1"}

@@ -54,6 +54,7 @@ def live_workflow(
     go_on: str | None = None,
     open_steps: tuple[int, ...] | None = None,
     edited: dict[str, Any] | None = None,
+    ended: bool = True,
     on_intent: Callable[[], None] | None = None,
 ) -> LiveSelection:
     """Shows the run live or as it ended; None: the empty state. Call it with the same ``key`` at every rerun.
@@ -64,11 +65,19 @@ def live_workflow(
         open_steps: while that editor is open, the numbers of the steps whose fields it shows: the graph then stands
             right below it, and a step that opens comes into view. None: it is closed.
         edited: what the graph draws in place of the run's plan, as ``edited_plan`` makes it; None: the run's.
+        ended: whether the page is drawn as that of a run that has ended; if not, ``ended`` comes once it has.
         on_intent: called before the rerun in which the returned ``intent`` is set.
     """
     result = _component(
         key=key,
-        data={"run_id": run_id, "editable": editable, "go_on": go_on, "open": open_steps, "edited": edited},
+        data={
+            "run_id": run_id,
+            "editable": editable,
+            "go_on": go_on,
+            "open": open_steps,
+            "edited": edited,
+            "ended": ended,
+        },
         on_intent_change=on_intent or _ignore,
         width="stretch",
         height="content",

@@ -4,6 +4,7 @@ import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -174,6 +175,26 @@ def test_a_reload_in_mid_flight_loses_nothing(app: App, open_page: OpenPage, mak
     for step in run_of(page, app).steps:
         last_words = re.sub(r"[*_`#>|]", "", step.output).split()[-1]
         expect(page.locator(f'.pane[data-step="{step.index}"] .prose')).to_contain_text(last_words)
+
+
+def test_a_page_that_stays_open_offers_to_resume_once_a_killed_server_is_back(
+    start_app: Callable[..., contextlib.AbstractContextManager[App]], open_page: OpenPage, tmp_path: Path
+) -> None:
+    with start_app(tmp_path, rehearsal_tokens_per_s=5) as first:
+        page = open_page(first.url)
+        page.get_by_role("button", name="The train").click()
+        expect(page.get_by_label(TASK_FIELD)).to_have_value(re.compile("train"))
+        page.get_by_role("button", name="Run Ctrl + Enter").click()
+        expect(page.locator('.pane[data-status="running"] .prose.streaming').first).to_be_visible()
+        first.process.kill()
+        first.process.wait()
+    with start_app(tmp_path, port=urlsplit(first.url).port, rehearsal_tokens_per_s=0) as second:
+        expect(status(page)).to_contain_text("Interrupted")
+        interrupted = run_of(page, second)
+        page.get_by_role("button", name=re.compile("Resume|Run again")).click()
+        page.wait_for_url(lambda url: interrupted.run_id not in url)
+        expect(status(page)).to_contain_text("Completed")
+        assert run_of(page, second).resumed
 
 
 PAIR = (

@@ -281,6 +281,17 @@ async def test_what_is_reused_from_another_place_says_from_which() -> None:
     assert moved[1] == "unchanged, was step 0"
 
 
+async def test_a_recorded_answer_was_there_before_the_steps_that_may_not_read_it() -> None:
+    before = workflow_of(("a", "one: {question}", ()), ("b", "two: {question}", ()), ("c", "three: {question}", ()))
+    after = edit_step(before, 0, instruction="another: {question}")
+    first, second, *_ = await run_and_rerun(before, edit_step(after, 2, instruction="third: {question}"), unlike)
+    assert [step.status for step in second.steps] == ["completed", "reused", "completed"]
+    last = {shared.path: shared for shared in second.steps[2].withheld}
+    assert not last[0,].there
+    assert last[1,].there
+    assert last[1,].sha256 == first.steps[1].output_sha256
+
+
 async def test_a_changed_step_below_a_changed_one_says_both() -> None:
     first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
     after = edit_step(edit_step(DIAMOND, 0, instruction="x"), 1, agent="c")

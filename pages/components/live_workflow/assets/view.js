@@ -16,6 +16,9 @@ import { Timeline } from "./timeline.js"
 import { Twin } from "./twin.js"
 
 const TICK_MS = 125
+const TELL_AGAIN_MS = 3000
+const MOST_TELLS = 2
+const TASK_FIELD = ".st-key-task-box textarea"
 const PAGE = '[data-testid="stMainBlockContainer"]'
 const SCROLLER = '[data-testid="stMain"]'
 // An open editor scrolls the rest away, rather than to press it together.
@@ -65,6 +68,7 @@ export class LiveWorkflow {
 
   destroy() {
     clearInterval(this.timer)
+    clearTimeout(this.telling)
     this.watching.disconnect()
     this.socket?.close()
     this.editorKeys.destroy()
@@ -99,6 +103,7 @@ export class LiveWorkflow {
     this.setTriggerValue = setTriggerValue
     this.editable = data.editable
     this.goOn = data.go_on
+    this.drawnEnded = data.ended
     if (data.run_id !== this.runId) this.openRun(data)
     this.root.toggleAttribute("data-editing", data.open !== null)
     this.takeEdited(data.edited)
@@ -158,7 +163,6 @@ export class LiveWorkflow {
       this.queue()
       return
     }
-    const running = !this.model.ended && this.model.run !== null
     const touched = this.model.apply(message)
     for (const key of touched.steps) this.touched.steps.add(key)
     // Text alone refills its pane in the next frame; the rest of the page follows at the pace of the clock.
@@ -166,8 +170,19 @@ export class LiveWorkflow {
     if (whole && this.following) this.followLatest()
     this.stale = true
     this.queue(whole)
-    // The page's own parts (going on, the editor) are drawn by Python once the run is over, which it reads from the log.
-    if (running && this.model.ended && !this.model.stopped) this.intend("ended")
+    this.tellEnd()
+  }
+
+  // The page's own parts (going on, the editor) are drawn by Python once the run is over, which it reads from the log.
+  // A server that was started anew meanwhile knows nothing of this page and does not answer: the page is loaded again,
+  // unless somebody has typed another task.
+  tellEnd(told = 0) {
+    clearTimeout(this.telling)
+    if (!this.model.ended || this.model.stopped || this.drawnEnded) return
+    if (told < MOST_TELLS) this.intend("ended")
+    else if (document.querySelector(TASK_FIELD)?.value.trim() === this.model.run.task.trim()) location.reload()
+    else return
+    this.telling = setTimeout(() => this.tellEnd(told + 1), TELL_AGAIN_MS)
   }
 
   // While nobody has chosen a step, the panel shows the one that began last; at the end, the answer's.
