@@ -184,7 +184,7 @@ def test_a_page_that_stays_open_offers_to_resume_once_a_killed_server_is_back(
         page = open_page(first.url)
         page.get_by_role("button", name="The train").click()
         expect(page.get_by_label(TASK_FIELD)).to_have_value(re.compile("train"))
-        page.get_by_role("button", name="Run Ctrl + Enter").click()
+        page.locator(".st-key-run button").click()
         expect(page.locator('.pane[data-status="running"] .prose.streaming').first).to_be_visible()
         first.process.kill()
         first.process.wait()
