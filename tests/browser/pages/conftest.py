@@ -1,8 +1,10 @@
 """Runs for the pages: made at once by this process in the app's database, or begun by the page itself."""
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -17,7 +19,7 @@ from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import AccessList, Step, Workflow
 from pages.components import kept
 from storage import Store
-from tests.browser.conftest import App
+from tests.browser.conftest import PATIENCE_MS, App
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started
 
 TASK = (
@@ -104,6 +106,18 @@ def tell(app: App) -> Tell:
 
 
 WORKER = WorkerSpec(name="real", provider="openai", model="some-model", base_url="http://127.0.0.1:9/v1")
+
+
+def becomes(page: Page, function: str, argument: object = None) -> Any:
+    """What ``function`` gives in the page, once that is true.
+
+    Playwright's own ``wait_for_function`` asks a second time by ``eval``, which our content security policy forbids.
+    """
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while not (found := page.evaluate(function, argument)):
+        assert time.monotonic() < deadline, f"never true: {function}"
+        page.wait_for_timeout(20)
+    return found
 
 
 def status(page: Page) -> Locator:

@@ -8,7 +8,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from conductor_core.trace import RunTrace
 from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, run_of, status
+from tests.browser.pages.conftest import Make, becomes, run_of, status
 
 OpenPage = Callable[..., Page]
 PLAN = (
@@ -74,12 +74,13 @@ def lines(page: Page, kind: str) -> int:
 
 def paints(page: Page, *words: str, without: str | None = None) -> None:
     """Waits until all of ``words`` stand on the canvas, and ``without`` nowhere."""
-    page.wait_for_function(
+    becomes(
+        page,
         f"""([wanted, unwanted]) => {{
           const words = ({CANVAS})?.painted?.words.join(" ") ?? ""
           return wanted.every((each) => words.includes(each)) && !(unwanted && words.includes(unwanted))
         }}""",
-        arg=[words, without],
+        [words, without],
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, begin_here, status
+from tests.browser.pages.conftest import Make, becomes, begin_here, status
 
 OpenPage = Callable[..., Page]
 
@@ -84,7 +84,7 @@ def test_a_drag_moves_the_graph_and_selects_nothing(app: App, open_page: OpenPag
     page.mouse.down()
     page.mouse.move(x + 40, y + 20, steps=4)
     page.mouse.up()
-    page.wait_for_function(f"([left]) => ({CARDS})()?.[0].left > left + 25", arg=[before["left"]])
+    becomes(page, f"([left]) => ({CARDS})()?.[0].left > left + 25", [before["left"]])
     _shows(page, "Step 4 · writer")
     page.mouse.click(*CORNERS["upper left"](_cards(page)[0]))
     _shows(page, "Step 0 · planner")
@@ -116,7 +116,7 @@ def test_the_next_run_on_the_same_page_has_its_own_cards(app: App, open_page: Op
 
 def _cards(page: Page) -> list[dict[str, Any]]:
     """The cards, column by column, as soon as they are painted."""
-    return page.wait_for_function(CARDS, polling="raf").json_value()  # type: ignore[no-any-return]
+    return becomes(page, CARDS)  # type: ignore[no-any-return]
 
 
 def _shows(page: Page, title: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import App
-from tests.browser.pages.conftest import TASK, Make, status
+from tests.browser.pages.conftest import TASK, Make, becomes, status
 
 OpenPage = Callable[..., Page]
 
@@ -79,7 +79,7 @@ def test_what_changes_while_the_script_loads_leaves_the_graph_there(
         page.goto(app.run_url(make_run().run_id))
     expect(page.get_by_label("Task")).to_have_value(TASK)
     page.emulate_media(color_scheme="dark")
-    page.wait_for_function("getComputedStyle(document.querySelector('.stApp')).backgroundColor === 'rgb(13, 17, 23)'")
+    expect(page.locator(".stApp")).to_have_css("background-color", "rgb(13, 17, 23)")
     page.wait_for_timeout(1_000)
     for route in held:
         route.continue_()
@@ -101,7 +101,7 @@ def _is_painted(page: Page, dark: bool) -> None:
     expect(status(page)).to_contain_text("Completed 5 of 5")
     root = page.locator(".live-workflow")
     expect(root).to_have_attribute("data-theme", "dark" if dark else "light")
-    page.wait_for_function(f"Object.keys(({PAINTED})()?.seen ?? {{}}).length > 20")
+    becomes(page, f"() => Object.keys(({PAINTED})()?.seen ?? {{}}).length > 20")
     page.wait_for_timeout(300)
     painted = page.evaluate(PAINTED)
     (colour, _), *_ = Counter(painted["seen"]).most_common(1)
