@@ -21,7 +21,7 @@ IMAGES = ROOT / "docs" / "images"
 PORT = 8599
 URL = f"http://127.0.0.1:{PORT}"
 EXAMPLE = "The train"
-SIZE = ViewportSize(width=1540, height=1180)
+SIZE = ViewportSize(width=1440, height=900)
 THEMES: dict[str, Literal["light", "dark"]] = {"run.png": "light", "run-dark.png": "dark"}
 
 
