@@ -9,7 +9,7 @@ import errno
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import cast
 from urllib.parse import quote
@@ -27,7 +27,6 @@ from storage.schema import upgrade
 
 BUSY_TIMEOUT_S = 10.0
 _READERS = 16
-_FIRST_BYTES = b"SQLite format 3\0"
 
 
 class Database:
@@ -83,10 +82,14 @@ class Database:
             return
         if not self.path.is_file():
             raise IsADirectoryError(errno.EISDIR, "no file", str(self.path))
-        with self.path.open("rb") as file:
-            begins = file.read(len(_FIRST_BYTES))
-        if begins and begins != _FIRST_BYTES:
-            raise failures.damaged(self.path, "it does not begin as one")
+        # By SQLite itself: to open and close the file past it would drop the locks that this process holds on it.
+        try:
+            with closing(sqlite3.connect(f"file:{quote(str(self.path))}?mode=ro", uri=True)) as connection:
+                connection.execute("PRAGMA schema_version")
+        except sqlite3.Error as error:
+            # All else is met again, and told, when the file is opened to write.
+            if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+                raise
 
     def _open_to_read(self, refusal: StoreError) -> None:
         """Raises: ``refusal`` if there is nothing to read either; StoreError."""
