@@ -46,6 +46,20 @@ class PoolInfo(Frozen):
     excluded: tuple[str, ...] = ()
 
 
+class BatchRow(Frozen):
+    """The place of a run in a batch: a file of tasks that were given at once.
+
+    Attributes:
+        id: of the batch. row: the task's own id in the file.
+        name: of the file. size: how many tasks it held.
+    """
+
+    id: str
+    row: str
+    name: str
+    size: NonNegativeInt
+
+
 class Shared(Frozen):
     """An earlier output that a step was granted or denied, named so that it can be proven later.
 
@@ -75,7 +89,7 @@ class _Event(Frozen):
 
 
 class RunCreated(_Event):
-    """The request, whole. ``by`` says through which door it came: page, cli, api."""
+    """The request, whole. ``by`` says through which door it came: page, cli, api. ``batch``: None: it came alone."""
 
     kind: Literal["run.created"] = "run.created"
     task: str
@@ -88,6 +102,7 @@ class RunCreated(_Event):
     simulated: bool
     parent_run_id: str | None = None
     resumed: bool = False
+    batch: BatchRow | None = None
     app_version: str
 
 
@@ -349,7 +364,7 @@ Event = (
 EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 """Parses an event from JSON; ``event.model_dump_json()`` is its inverse."""
 
-VOCABULARY = 2
+VOCABULARY = 3
 """The version of all of the above; 1 is that of databases of schema 0001.
 
 It grows with each release that adds a kind of event or a field. It is kept with each run, so that an older program can

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from conductor_core import events as ev
 from conductor_core.chat import ConductorInfo, FinishReason, Message, Usage
-from conductor_core.events import Event, Limits, Path, PoolInfo, Shared
+from conductor_core.events import BatchRow, Event, Limits, Path, PoolInfo, Shared
 from conductor_core.workflow.changes import Origins, compare
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 
@@ -139,6 +139,7 @@ class RunTrace(_Mutable):
     by: str
     parent_run_id: str | None = None
     resumed: bool = False
+    batch: BatchRow | None = None
     plan_only: bool = False
     simulated: bool
     seed: int = 0
@@ -221,6 +222,7 @@ def begin(event: Event) -> RunTrace:
         by=event.by,
         parent_run_id=event.parent_run_id,
         resumed=event.resumed,
+        batch=event.batch,
         plan_only=event.plan_only,
         simulated=event.simulated,
         seed=event.seed,

@@ -26,7 +26,11 @@ from storage.records import StoredEvent
 
 log = logging.getLogger(__name__)
 
-_NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
+_NEWEST = (
+    "SELECT max(coalesce((SELECT max(sequence) FROM events), 0), "
+    "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0))"
+)
+"""Of all events that there ever were: those of a deleted run do not give their places to others."""
 _INSERT = "INSERT INTO events (sequence, run_id, kind, at_utc, payload) VALUES "
 _ROW = "(?, ?, ?, ?, ?)"
 _MOST_ROWS = 64

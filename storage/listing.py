@@ -130,6 +130,8 @@ def _summary_of(trace: RunTrace, row: Row) -> RunSummary:
         "parent_run_id": trace.parent_run_id,
         "simulated": trace.simulated,
         "plan_only": trace.plan_only,
+        "batch_id": None if trace.batch is None else trace.batch.id,
+        "batch_row": None if trace.batch is None else trace.batch.row,
     }
     return queries.summary(values | changing_columns(trace))
 

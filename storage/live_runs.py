@@ -37,11 +37,16 @@ _CHANGING = (
     "duration_ms",
     "error",
 )
+_OF_BATCH = ("batch_id", "sequence", "created_at_utc")
 _COLUMNS = RUNS.columns.keys()
 # Written as they are sent: to build and compile them took as long as the rest of a group of events.
 _EXISTS = "SELECT 1 FROM runs WHERE run_id = ?"
 _NEW = f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"  # noqa: S608
 _UPDATE = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE run_id = ?"  # noqa: S608  own names
+_NEW_BATCH = (
+    "INSERT OR IGNORE INTO batches (batch_id, sequence, created_at_utc, name, size) "
+    "VALUES (:batch_id, :sequence, :created_at_utc, :name, :size)"
+)
 _SNAPSHOT = (
     "INSERT OR REPLACE INTO snapshots (run_id, sequence, fold_digest, trace, events_sha256, sha256) "
     "VALUES (?, ?, ?, ?, ?, ?)"
@@ -119,6 +124,9 @@ class LiveRuns:
             live.created = self._first_row(event, sequence)
             self._runs[run_id] = live
             self._touched[run_id] = live
+            if event.batch is not None:
+                named = {"name": event.batch.name, "size": event.batch.size}
+                cursor.execute(_NEW_BATCH, {name: live.created[name] for name in _OF_BATCH} | named)
         else:
             live = self._runs.get(run_id) or self._load(run_id)
             self._touched[run_id] = live
@@ -181,6 +189,8 @@ class LiveRuns:
             "simulated": event.simulated,
             "plan_only": event.plan_only,
             "vocabulary": VOCABULARY,
+            "batch_id": None if event.batch is None else event.batch.id,
+            "batch_row": None if event.batch is None else event.batch.row,
             "owner_id": self._owner.id,
             "owner_host": self._owner.host,
             "owner_pid": self._owner.pid,

@@ -15,11 +15,21 @@ TEXT = partial(str, encoding="utf-8", errors="replace")
 
 _PRIMARY_CODE = 0xFF
 _NO_SIDE_FILES = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY})
+_NO_BATCHES = (
+    "CREATE TEMP TABLE batches (batch_id, sequence, created_at_utc, name, size)",
+    "CREATE TEMP TABLE deletions (id, run_id, deleted_at_utc, by, created_at_utc, status, events, events_sha256)",
+    "CREATE TEMP TABLE holds (id, run_id, held, at_utc, by)",
+)
 _AS_IF_UPGRADED = {
     "0001": (
-        "CREATE TEMP VIEW runs AS SELECT *, 1 AS vocabulary FROM main.runs",
+        "CREATE TEMP VIEW runs AS SELECT *, 1 AS vocabulary, NULL AS batch_id, NULL AS batch_row FROM main.runs",
         "CREATE TEMP VIEW snapshots AS SELECT *, '' AS events_sha256, '' AS sha256 FROM main.snapshots",
-    )
+        *_NO_BATCHES,
+    ),
+    "0002": (
+        "CREATE TEMP VIEW runs AS SELECT *, NULL AS batch_id, NULL AS batch_row FROM main.runs",
+        *_NO_BATCHES,
+    ),
 }
 """What makes an older schema read like the newest, where it cannot be upgraded."""
 

@@ -48,6 +48,7 @@ class RunSummary(Frozen):
         agents: of its steps, each once, in order of appearance.
         steps: of all rounds; ``steps_*`` count those of them that ended so.
         cost_usd: None: some price is unknown. duration_ms: None while it runs.
+        batch_id, batch_row: its place in a file of tasks; None: it came alone.
     """
 
     run_id: str
@@ -72,3 +73,5 @@ class RunSummary(Frozen):
     duration_ms: float | None
     error: str | None
     damage: str | None = None
+    batch_id: str | None = None
+    batch_row: str | None = None

@@ -34,6 +34,7 @@ class RunRow(SQLModel, table=True):
         cost_usd: None: some price is unknown.
         vocabulary: the version of the events' vocabulary (``conductor_core.events.VOCABULARY``) of the program that
             began the run.
+        batch_id, batch_row: its place in a batch, None for a run that came alone.
         owner_id: names the lock file of the process that writes it; the rest of ``owner_*`` tells people which
             process that was and when it opened the database.
     """
@@ -43,6 +44,8 @@ class RunRow(SQLModel, table=True):
         Index("ix_runs_sequence", "sequence", unique=True),
         Index("ix_runs_status_sequence", "status", "sequence"),
         Index("ix_runs_parent_run_id", "parent_run_id"),
+        Index("ix_runs_batch_id_sequence", "batch_id", "sequence"),
+        Index("ix_runs_created_at_utc", "created_at_utc"),
     )
 
     run_id: str = Field(sa_column=Column(Text, primary_key=True))
@@ -72,6 +75,8 @@ class RunRow(SQLModel, table=True):
     owner_pid: int
     owner_opened_at_utc: str = Field(sa_column=Column(Text, nullable=False))
     vocabulary: int = Field(sa_column=Column(Integer, nullable=False, server_default="1"))
+    batch_id: str | None = Field(default=None, sa_column=Column(Text))
+    batch_row: str | None = Field(default=None, sa_column=Column(Text))
 
 
 class SnapshotRow(SQLModel, table=True):
@@ -93,6 +98,64 @@ class SnapshotRow(SQLModel, table=True):
     sha256: str = Field(sa_column=Column(Text, nullable=False, server_default=""))
 
 
+class BatchTableRow(SQLModel, table=True):
+    """A batch, as its first run told of it.
+
+    Attributes:
+        sequence: of that run's ``run.created``: its place in the list.
+        name: of the file of tasks. size: how many tasks it held.
+    """
+
+    __tablename__ = "batches"
+    __table_args__ = (Index("ix_batches_sequence", "sequence", unique=True),)
+
+    batch_id: str = Field(sa_column=Column(Text, primary_key=True))
+    sequence: int
+    created_at_utc: str = Field(sa_column=Column(Text, nullable=False))
+    name: str = Field(sa_column=Column(Text, nullable=False))
+    size: int
+
+
+class DeletionRow(SQLModel, table=True):
+    """A run that somebody deleted. Written before its events may go, never changed or deleted (triggers hold it).
+
+    Attributes:
+        created_at_utc, status: of the run. events: how many it had. events_sha256: of them all, as of a snapshot's.
+    """
+
+    __tablename__ = "deletions"
+    __table_args__ = (Index("ix_deletions_run_id", "run_id", unique=True), {"sqlite_autoincrement": True})
+
+    id: int | None = Field(default=None, sa_column=Column(Integer, primary_key=True, autoincrement=True))
+    run_id: str = Field(sa_column=Column(Text, nullable=False))
+    deleted_at_utc: str = Field(sa_column=Column(Text, nullable=False))
+    by: str = Field(sa_column=Column(Text, nullable=False))
+    created_at_utc: str = Field(sa_column=Column(Text, nullable=False))
+    status: str = Field(sa_column=Column(Text, nullable=False))
+    events: int
+    events_sha256: str = Field(sa_column=Column(Text, nullable=False))
+
+
+class HoldRow(SQLModel, table=True):
+    """A hold placed on a run, or taken off; the last one of a run counts. Never changed or deleted (triggers hold it).
+
+    Attributes:
+        held: whether the run may not be deleted from then on.
+    """
+
+    __tablename__ = "holds"
+    __table_args__ = (Index("ix_holds_run_id_id", "run_id", "id"), {"sqlite_autoincrement": True})
+
+    id: int | None = Field(default=None, sa_column=Column(Integer, primary_key=True, autoincrement=True))
+    run_id: str = Field(sa_column=Column(Text, nullable=False))
+    held: bool
+    at_utc: str = Field(sa_column=Column(Text, nullable=False))
+    by: str = Field(sa_column=Column(Text, nullable=False))
+
+
 EVENTS = SQLModel.metadata.tables["events"]
 RUNS = SQLModel.metadata.tables["runs"]
 SNAPSHOTS = SQLModel.metadata.tables["snapshots"]
+BATCHES = SQLModel.metadata.tables["batches"]
+DELETIONS = SQLModel.metadata.tables["deletions"]
+HOLDS = SQLModel.metadata.tables["holds"]

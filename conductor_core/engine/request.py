@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from conductor_core.engine.ids import new_run_id
-from conductor_core.events import Limits
+from conductor_core.events import BatchRow, Limits
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.changes import Origins
@@ -33,6 +33,7 @@ class RunRequest:
         resumed: this run takes up ``reuse_from`` where it was interrupted.
         origins: which step of the source's plan each step of ``workflow`` is; None: not known.
         excluded: workers of the pool that this run must not use.
+        batch: its place in a file of tasks, None for a run that came alone.
     """
 
     task: str
@@ -46,6 +47,7 @@ class RunRequest:
     resumed: bool = False
     origins: Origins | None = None
     excluded: tuple[str, ...] = ()
+    batch: BatchRow | None = None
 
     @classmethod
     def rerun(

@@ -118,6 +118,7 @@ def check(request: RunRequest, conductor: Conductor | None, pool: Pool) -> Check
         simulated=pool.simulated,
         parent_run_id=None if request.reuse_from is None else request.reuse_from.run_id,
         resumed=request.resumed,
+        batch=request.batch,
         app_version=__version__,
     )
     return Checked(request, conductor, pool, plan, created, time.monotonic())
