@@ -51,12 +51,16 @@ class Price(Frozen):
         return (usage.input_tokens * self.input + usage.output_tokens * self.output) / 1e6
 
 
+FREE = Price(input=0, output=0)
+"""Of what runs in this process, whose tokens nobody bills."""
+
+
 class WorkerSpec(Frozen):
     """One worker of a pool, as written in the pool file. Never holds a key, only the name of the variable that does.
 
     Attributes:
         description: what it is good at; the Conductor reads it, beside the ordinal.
-        usd_per_mtok: None: unknown price; cost is then recorded as None, never as zero.
+        usd_per_mtok: None: none was given; see ``price``.
         max_output_bytes: a stream longer than this is refused.
     """
 
@@ -75,6 +79,11 @@ class WorkerSpec(Frozen):
     @property
     def simulated(self) -> bool:
         return self.provider == "rehearsal"
+
+    @property
+    def price(self) -> Price | None:
+        """What its tokens cost. None: unknown; their cost is then recorded as None, never as zero."""
+        return FREE if self.usd_per_mtok is None and self.provider == "local" else self.usd_per_mtok
 
 
 class TextDelta(Frozen):
@@ -132,6 +141,7 @@ class ConductorInfo(Frozen):
         name: as the user named it (``tiny``, a folder, a hub id, ``URL#MODEL``).
         device, dtype: where and how it ran, None for a remote one.
         seated: whether its ordinals are seats (``conductors.seating``) instead of the pool's order.
+        usd_per_mtok: None: none was given, or the record is from before prices of Conductors; see ``price``.
     """
 
     name: str
@@ -141,6 +151,12 @@ class ConductorInfo(Frozen):
     dtype: str | None = None
     constrained: bool = False
     seated: bool = False
+    usd_per_mtok: Price | None = None
+
+    @property
+    def price(self) -> Price | None:
+        """What its tokens cost. None: unknown; their cost is then recorded as None, never as zero."""
+        return FREE if self.usd_per_mtok is None and self.kind == "local" else self.usd_per_mtok
 
 
 class PlanText(Frozen):
@@ -150,10 +166,15 @@ class PlanText(Frozen):
 
 
 class PlanFinished(Frozen):
-    """The Conductor's completion is whole. ``finish_reason`` ``length`` means it was cut off by its token limit."""
+    """The Conductor's completion is whole. ``finish_reason`` ``length`` means it was cut off by its token limit.
+
+    Attributes:
+        cost_usd: what the provider itself says it cost, if it does.
+    """
 
     finish_reason: FinishReason
     usage: Usage
+    cost_usd: float | None = None
 
 
 class ParentPlan(Frozen):

@@ -127,6 +127,12 @@ class PlanCompleted(_Event):
     """A usable plan. ``repairs`` says what the parser had to mend, in sentences; empty: nothing.
 
     ``source``: who wrote it. A given plan (``file``, ``parent``) has ``raw`` empty and no usage.
+
+    Attributes:
+        cost_usd: what it adds to the run's cost, None: the Conductor's price is unknown. Records from before this was
+            recorded add nothing, as the totals at their end say.
+        at_list_price: it is the Conductor's price of the tokens, not the provider's own figure. None: from before this
+            was recorded.
     """
 
     kind: Literal["plan.completed"] = "plan.completed"
@@ -138,11 +144,15 @@ class PlanCompleted(_Event):
     repairs: tuple[str, ...] = ()
     warnings: tuple[Fault, ...] = ()
     usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    at_list_price: bool | None = None
     first_token_ms: float | None = None
     duration_ms: NonNegativeFloat = 0.0
 
 
 class PlanRejected(_Event):
+    """A completion that is no usable plan; ``cost_usd`` and ``at_list_price`` as in ``plan.completed``."""
+
     kind: Literal["plan.rejected"] = "plan.rejected"
     round: Path = ()
     attempt: int = 1
@@ -150,6 +160,8 @@ class PlanRejected(_Event):
     faults: tuple[Fault, ...]
     repairs: tuple[str, ...] = ()
     usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    at_list_price: bool | None = None
     duration_ms: NonNegativeFloat = 0.0
     will_retry: bool
 

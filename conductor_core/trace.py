@@ -48,7 +48,7 @@ class StepTrace(_Mutable):
 
     Attributes:
         output: the whole answer, or what has streamed so far, or the partial text of a failed step.
-        cost_estimated: some of the cost is by the pool's price, not the provider's own figure.
+        at_list_price: some of the cost is the pool's price of the tokens, not the provider's own figure.
         started_ms: since the run began; ``first_token_ms`` and ``duration_ms``: since the step started.
     """
 
@@ -70,7 +70,7 @@ class StepTrace(_Mutable):
     finish_reason: FinishReason | None = None
     usage: Usage = Usage()
     cost_usd: float | None = 0.0
-    cost_estimated: bool = False
+    at_list_price: bool = False
     model: str | None = None
     started_ms: float | None = None
     first_token_ms: float | None = None
@@ -99,7 +99,11 @@ class RejectedPlan(_Mutable):
 
 
 class RoundTrace(_Mutable):
-    """One plan and the steps that carry it out."""
+    """One plan and the steps that carry it out.
+
+    Attributes:
+        usage, cost_usd, at_list_price: of the Conductor's writing in this round, rejected attempts included.
+    """
 
     path: Path = ()
     status: RoundStatus = "planning"
@@ -116,6 +120,8 @@ class RoundTrace(_Mutable):
     before_edit: Workflow | None = None
     edit_origins: Origins | None = None
     usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    at_list_price: bool = False
     started_ms: float | None = None
     first_token_ms: float | None = None
     duration_ms: float | None = None
@@ -131,7 +137,12 @@ class RoundTrace(_Mutable):
 
 
 class RunTrace(_Mutable):
-    """A run as it stands after ``last_at_ms``."""
+    """A run as it stands after ``last_at_ms``.
+
+    Attributes:
+        cost_usd: of all calls that came to an end; None: the price of one is unknown. known_usd: of those with a price.
+        at_list_price: some of it is by price, not a provider's own figure.
+    """
 
     run_id: str
     status: RunStatus = "running"
@@ -152,6 +163,8 @@ class RunTrace(_Mutable):
     answer: str | None = None
     usage: Usage = Usage()
     cost_usd: float | None = 0.0
+    known_usd: float = 0.0
+    at_list_price: bool = False
     duration_ms: float | None = None
     error_code: str | None = None
     error: str | None = None
@@ -277,13 +290,13 @@ def _apply_plan(
             round_.rejected.append(
                 RejectedPlan(attempt=event.attempt, raw=event.raw, faults=event.faults, repairs=event.repairs)
             )
-            _spend_on_plan(trace, round_, event.usage, event.duration_ms)
+            _spend_on_plan(trace, round_, event)
         case ev.PlanCompleted():
             round_.source, round_.raw, round_.topology = event.source, event.raw, event.topology
             round_.repairs, round_.warnings = event.repairs, event.warnings
             if event.first_token_ms is not None:
                 round_.first_token_ms = event.first_token_ms
-            _spend_on_plan(trace, round_, event.usage, event.duration_ms)
+            _spend_on_plan(trace, round_, event)
             _set_workflow(trace, round_, event.workflow)
         case ev.PlanEdited():
             round_.edited_by, round_.before_edit, round_.edit_origins = event.by, event.before, event.origins
@@ -291,10 +304,15 @@ def _apply_plan(
             _set_workflow(trace, round_, event.after)
 
 
-def _spend_on_plan(trace: RunTrace, round_: RoundTrace, usage: Usage, duration_ms: float) -> None:
-    round_.usage += usage
-    round_.duration_ms = (round_.duration_ms or 0.0) + duration_ms
-    trace.usage += usage
+def _spend_on_plan(trace: RunTrace, round_: RoundTrace, event: ev.PlanCompleted | ev.PlanRejected) -> None:
+    cost_usd = event.cost_usd
+    if event.at_list_price is None and event.usage.total_tokens and trace.conductor and trace.conductor.price is None:
+        cost_usd = None  # Of the record's time: not known, and not in the run's total.
+    round_.usage += event.usage
+    round_.cost_usd = _add_cost(round_.cost_usd, cost_usd)
+    round_.at_list_price |= bool(event.at_list_price)
+    round_.duration_ms = (round_.duration_ms or 0.0) + event.duration_ms
+    _spend(trace, event.usage, event.cost_usd, at_list_price=bool(event.at_list_price))
 
 
 def _set_workflow(trace: RunTrace, round_: RoundTrace, workflow: Workflow) -> None:
@@ -319,11 +337,20 @@ def _add_cost(total: float | None, cost_usd: float | None) -> float | None:
     return None if total is None or cost_usd is None else total + cost_usd
 
 
-def _spend_on_step(trace: RunTrace, step: StepTrace, usage: Usage, cost_usd: float | None) -> None:
+def _spend_on_step(
+    trace: RunTrace, step: StepTrace, usage: Usage, cost_usd: float | None, *, at_list_price: bool
+) -> None:
     step.usage += usage
     step.cost_usd = _add_cost(step.cost_usd, cost_usd)
+    step.at_list_price |= at_list_price
+    _spend(trace, usage, cost_usd, at_list_price=at_list_price)
+
+
+def _spend(trace: RunTrace, usage: Usage, cost_usd: float | None, *, at_list_price: bool) -> None:
     trace.usage += usage
     trace.cost_usd = _add_cost(trace.cost_usd, cost_usd)
+    trace.known_usd += cost_usd or 0.0
+    trace.at_list_price |= at_list_price
 
 
 def _apply_delta(step: StepTrace, event: ev.StepDelta) -> None:
@@ -364,19 +391,16 @@ def _apply_step(
                 )
             )
             step.output, step.reasoning = "", ""
-            step.cost_estimated |= bool(event.cost_usd)
-            _spend_on_step(trace, step, event.usage, event.cost_usd)
+            _spend_on_step(trace, step, event.usage, event.cost_usd, at_list_price=bool(event.cost_usd))
         case ev.StepCompleted():
             step.status, step.output, step.output_sha256 = "completed", event.output, event.output_sha256
             step.finish_reason, step.incomplete, step.model = event.finish_reason, event.incomplete, event.model
             step.first_token_ms, step.duration_ms = event.first_token_ms, event.duration_ms
-            step.cost_estimated |= event.cost_estimated
-            _spend_on_step(trace, step, event.usage, event.cost_usd)
+            _spend_on_step(trace, step, event.usage, event.cost_usd, at_list_price=event.cost_estimated)
         case ev.StepFailed():
             step.status, step.output, step.incomplete = "failed", event.partial, True
             step.error_code, step.error, step.duration_ms = event.error_code, event.error, event.duration_ms
-            step.cost_estimated |= bool(event.cost_usd)
-            _spend_on_step(trace, step, event.usage, event.cost_usd)
+            _spend_on_step(trace, step, event.usage, event.cost_usd, at_list_price=bool(event.cost_usd))
         case ev.StepSkipped():
             step.status, step.because = "skipped", event.because
         case ev.StepReused():
@@ -384,7 +408,7 @@ def _apply_step(
             step.identity, step.messages = event.identity, event.messages
             step.granted, step.withheld = event.granted, event.withheld
             step.finish_reason, step.incomplete, step.model = event.finish_reason, event.incomplete, event.model
-            step.usage, step.cost_usd, step.cost_estimated = event.usage, event.cost_usd, event.cost_estimated
+            step.usage, step.cost_usd, step.at_list_price = event.usage, event.cost_usd, event.cost_estimated
             step.started_ms, step.duration_ms = event.at_ms, event.duration_ms
             step.reused_from = ReusedFrom(run_id=event.source_run_id, path=event.source_path)
         case ev.RecursionEntered() | ev.RecursionLeft():
@@ -396,6 +420,9 @@ def _apply_end(trace: RunTrace, event: ev.RunCompleted | ev.RunFailed | ev.RunCa
     if not isinstance(event, ev.RunInterrupted) and event.usage.total_tokens > trace.usage.total_tokens:
         # The calls that were broken off have no event of their own: their cost, by estimate, is in the totals alone.
         trace.usage, trace.cost_usd = event.usage, event.cost_usd
+        if event.cost_usd is not None:
+            trace.at_list_price |= event.cost_usd > trace.known_usd
+            trace.known_usd = event.cost_usd
     match event:
         case ev.RunCompleted():
             trace.status = "planned" if trace.plan_only else "completed"

@@ -112,8 +112,8 @@ def _steps(run: RunSummary) -> str:
 
 
 def _cost(run: RunSummary) -> str:
-    if run.simulated:
-        return f'<span class="pill simulated" title="{usd(run.cost_usd)}: no real model answered">simulated</span>'
+    if run.simulated and run.cost_usd == 0:
+        return f'<span class="pill simulated" title="{usd(run.cost_usd)}: no real worker answered">simulated</span>'
     return usd(run.cost_usd)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from conductor_core import trace as folding
 from conductor_core.errors import EventOutOfOrder, UnknownRun
 from conductor_core.events import VOCABULARY, Event, PlanDelta, RunCreated, StepDelta
+from conductor_core.spending import cost_so_far
 from conductor_core.trace import RunTrace
 from storage.database import Database
 from storage.encoding import SnapshotRow, snapshot_row
@@ -222,7 +223,7 @@ def _row_of(trace: RunTrace) -> tuple[object, ...]:
         statuses["failed"],
         trace.usage.input_tokens,
         trace.usage.output_tokens,
-        trace.cost_usd,
+        cost_so_far(trace),
         trace.duration_ms,
         trace.error,
     )

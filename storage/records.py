@@ -47,7 +47,7 @@ class RunSummary(Frozen):
         sequence: of its ``run.created``; hand the last one's to ``Store.runs(before=...)`` for the next page.
         agents: of its steps, each once, in order of appearance.
         steps: of all rounds; ``steps_*`` count those of them that ended so.
-        cost_usd: None: some price is unknown. duration_ms: None while it runs.
+        cost_usd: None: some price is unknown, of a call that is on too. duration_ms: None while it runs.
         batch_id, batch_row: its place in a file of tasks; None: it came alone.
     """
 

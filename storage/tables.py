@@ -31,7 +31,7 @@ class RunRow(SQLModel, table=True):
     Attributes:
         sequence: of its ``run.created``; the order of the list.
         agents: JSON list of the agents of its steps, each once, in order of appearance.
-        cost_usd: None: some price is unknown.
+        cost_usd: None: some price is unknown, of a call that is on too.
         vocabulary: the version of the events' vocabulary (``conductor_core.events.VOCABULARY``) of the program that
             began the run.
         batch_id, batch_row: its place in a batch, None for a run that came alone.

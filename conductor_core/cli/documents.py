@@ -6,6 +6,7 @@ from typing import Any
 from conductor_core.chat import Usage
 from conductor_core.engine.rerun import RerunPreview
 from conductor_core.errors import RunUnreadable
+from conductor_core.spending import basis, cost_of_part, cost_so_far
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.parsed import Parsed
@@ -36,15 +37,19 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "task": trace.task,
         "pool": trace.pool.name,
         "excluded": list(trace.pool.excluded),
-        "conductor": {"name": None if trace.conductor is None else trace.conductor.name, **_writing(trace.root, whole)},
+        "conductor": {
+            "name": None if trace.conductor is None else trace.conductor.name,
+            **_writing(trace, trace.root, whole),
+        },
         **_plan(trace.root),
-        "steps": [_step(step, whole) for step in trace.steps],
+        "steps": [_step(trace, step, whole) for step in trace.steps],
         "answer": trace.answer,
         "error": _error(trace.error_code, trace.error),
         "ended_by": trace.ended_by,
         "usage": _usage(trace.usage),
-        "cost_usd": trace.cost_usd,
-        "cost_estimated": any(step.cost_estimated for step in trace.walk() if step.status != "reused"),
+        "cost_usd": cost_so_far(trace),
+        "known_usd": trace.known_usd,
+        **_basis(trace),
         "duration_ms": trace.duration_ms,
     }
 
@@ -93,11 +98,13 @@ def error_document(code: str, message: str) -> Document:
     return {"error": _error(code, message)}
 
 
-def _writing(round_: RoundTrace, whole: bool) -> Document:
+def _writing(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:
     """What the Conductor wrote in a round, and what that took."""
     document: Document = {
         "raw": round_.raw or (round_.rejected[-1].raw if round_.rejected else ""),
         "usage": _usage(round_.usage),
+        "cost_usd": cost_of_part(trace, round_),
+        **_basis(round_),
         "duration_ms": round_.duration_ms or 0.0,
         "first_token_ms": round_.first_token_ms,
         "rejected": [{"raw": plan.raw, "faults": _faults(plan.faults)} for plan in round_.rejected],
@@ -115,7 +122,7 @@ def _plan(round_: RoundTrace) -> Document:
     }
 
 
-def _step(step: StepTrace, whole: bool) -> Document:
+def _step(trace: RunTrace, step: StepTrace, whole: bool) -> Document:
     document: Document = {
         "index": step.index,
         "path": list(step.path),
@@ -131,8 +138,8 @@ def _step(step: StepTrace, whole: bool) -> Document:
         "finish_reason": step.finish_reason,
         "model": step.model,
         "usage": _usage(step.usage),
-        "cost_usd": step.cost_usd,
-        "cost_estimated": step.cost_estimated,
+        "cost_usd": cost_of_part(trace, step),
+        **_basis(step),
         "started_ms": step.started_ms,
         "first_token_ms": step.first_token_ms,
         "duration_ms": step.duration_ms,
@@ -141,7 +148,7 @@ def _step(step: StepTrace, whole: bool) -> Document:
         "error": _error(step.error_code, step.error),
         "skipped_because": [list(path) for path in step.because],
         "retries": _dump(step.attempts),
-        "round": None if step.round is None else _round(step.round, whole),
+        "round": None if step.round is None else _round(trace, step.round, whole),
     }
     if whole:
         document |= {
@@ -154,9 +161,9 @@ def _step(step: StepTrace, whole: bool) -> Document:
     return document
 
 
-def _round(round_: RoundTrace, whole: bool) -> Document:
-    steps = [_step(step, whole) for step in round_.steps]
-    return {"conductor": _writing(round_, whole), **_plan(round_), "steps": steps}
+def _round(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:
+    steps = [_step(trace, step, whole) for step in round_.steps]
+    return {"conductor": _writing(trace, round_, whole), **_plan(round_), "steps": steps}
 
 
 def _workflow_steps(workflow: Workflow | None) -> list[Document]:
@@ -183,6 +190,11 @@ def _faults(faults: Iterable[Fault]) -> list[Document]:
 
 def _usage(usage: Usage) -> Document:
     return usage.model_dump(mode="json")
+
+
+def _basis(spent: RunTrace | RoundTrace | StepTrace) -> Document:
+    found = basis(spent)
+    return {"cost_basis": found, "cost_estimated": found == "estimated"}
 
 
 def _error(code: str | None, message: str | None) -> Document | None:

@@ -10,6 +10,7 @@ from conductor_core import events as ev
 from conductor_core.cli.text import duration, label, labels, money, one_line, plain
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import InspectorError, StoreError
+from conductor_core.spending import IN_WORDS, basis, cost_so_far
 from conductor_core.trace import RunTrace, StepTrace, apply, begin
 from conductor_core.workflow.model import Workflow
 from storage import Store
@@ -99,7 +100,9 @@ class LiveView:
                     self._writing_plan = True
                     print(plain(event.text), end="", file=sys.stderr, flush=True)
             case ev.PlanCompleted():
-                took = f" in {duration(event.duration_ms)}" if event.source == "conductor" else f" ({event.source})"
+                took = f" ({event.source})"
+                if event.source == "conductor":
+                    took = f" in {duration(event.duration_ms)} · {_plan_spent(event)}"
                 self._say(f"plan{of_step} · {event.topology}{took}")
                 for repair in event.repairs:
                     self._say(f"  repaired: {one_line(repair, 400)}")
@@ -107,7 +110,8 @@ class LiveView:
                 for warning in event.warnings:
                     self._say(f"  warning: {one_line(warning.message, 400)}")
             case ev.PlanRejected():
-                self._say(f"plan{of_step} · rejected{', the Conductor is asked again' if event.will_retry else ''}")
+                again = ", the Conductor is asked again" if event.will_retry else ""
+                self._say(f"plan{of_step} · rejected{again} · {_plan_spent(event)}")
                 for fault in event.faults:
                     self._say(f"  {one_line(fault.message, 400)}")
             case ev.PlanEdited():
@@ -146,7 +150,8 @@ def workflow_lines(workflow: Workflow) -> list[str]:
 
 def summary(trace: RunTrace) -> str:
     """How a run ended, on one line."""
-    spent = f"{trace.usage.total_tokens} tokens · {money(trace.cost_usd)}"
+    tokens = f"{trace.usage.total_tokens} tokens"
+    spent = " ".join(filter(None, (f"{tokens} · {money(cost_so_far(trace), trace.known_usd)}", IN_WORDS[basis(trace)])))
     simulated = " · simulated" if trace.simulated else ""
     why = ""
     if trace.error is not None:
@@ -154,6 +159,10 @@ def summary(trace: RunTrace) -> str:
     elif trace.status == "cancelled" and trace.ended_by:
         why = f" by {one_line(trace.ended_by, 80)}"
     return f"run {trace.run_id} · {trace.status}{why} · {duration(trace.duration_ms)} · {spent}{simulated}"
+
+
+def _plan_spent(event: ev.PlanCompleted | ev.PlanRejected) -> str:
+    return f"{event.usage.total_tokens} tokens · {money(event.cost_usd)}"
 
 
 def _created(event: ev.RunCreated) -> str:

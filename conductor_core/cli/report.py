@@ -11,6 +11,7 @@ from conductor_core.cli.live import summary, workflow_lines
 from conductor_core.cli.text import duration, indented, label, labels, money, one_line, plain
 from conductor_core.errors import RunUnreadable
 from conductor_core.events import Shared
+from conductor_core.spending import IN_WORDS, basis
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.model import AccessList
 from conductor_core.workflow.parsed import Parsed
@@ -128,7 +129,7 @@ def _round_lines(round_: RoundTrace) -> Iterator[str]:
         yield f"plan{of_step}, attempt {plan.attempt}, rejected"
         yield from (f"    {one_line(fault.message, 400)}" for fault in plan.faults)
         yield indented(plan.raw, "    | ")
-    took = f", {duration(round_.duration_ms)}, {round_.usage.total_tokens} tokens" if round_.duration_ms else ""
+    took = f", {duration(round_.duration_ms)}, {_spent(round_)}" if round_.duration_ms else ""
     source = round_.source or "nobody yet"
     yield f"plan{of_step}: {round_.status}, {round_.topology or 'no topology'}, by {source}{took}"
     yield from (f"    repaired: {one_line(repair, 400)}" for repair in round_.repairs)
@@ -190,10 +191,15 @@ def _access(access_list: AccessList | None) -> str:
 def _timing(step: StepTrace) -> str:
     if step.duration_ms is None:
         return ""
-    estimated = " estimated" if step.cost_estimated or step.usage.estimated else ""
-    tokens = f"{step.usage.input_tokens} tokens in, {step.usage.output_tokens} out"
     times = f"{duration(step.duration_ms)} from {duration(step.started_ms)}"
-    return f" · {times} · {tokens} · {money(step.cost_usd)}{estimated}"
+    return f" · {times} · {_spent(step)}"
+
+
+def _spent(spent: RoundTrace | StepTrace) -> str:
+    """Tokens and cost, and what both rest on."""
+    guessed = " (estimated)" if spent.usage.estimated else ""
+    tokens = f"{spent.usage.input_tokens} tokens in, {spent.usage.output_tokens} out{guessed}"
+    return " ".join(filter(None, (f"{tokens} · {money(spent.cost_usd)}", IN_WORDS[basis(spent)])))
 
 
 def _shared(outputs: Sequence[Shared]) -> str:

@@ -22,7 +22,7 @@ from conductor_core.conductors.server import Server, identify
 from conductor_core.errors import ConductorError, ConductorUnavailable, PromptOverflows
 from conductor_core.http_body import Body, async_stream
 from conductor_core.masking import MaskedText
-from conductor_core.reported import is_count
+from conductor_core.reported import chat_tokens, usd
 from conductor_core.settings import Settings
 from conductor_core.transport import AiohttpTransport, tls
 
@@ -259,6 +259,7 @@ class _Completion:
         self._where = where
         self._finish: FinishReason | None = None
         self._usage: Usage | None = None
+        self._cost_usd: float | None = None
         self._characters = 0
         self.until_s = asyncio.get_running_loop().time() + ANSWER_TIMEOUT_S
         """How long events are waited for, by the event loop's clock: shortly, once the completion is whole."""
@@ -288,7 +289,10 @@ class _Completion:
             raise ConductorUnavailable(f"{self._where} reports an error: {_said(data.encode()) or 'without words'}")
         usage = event.get("usage")
         if isinstance(usage, dict):
-            self._usage = _usage(usage) or self._usage
+            if (tokens := chat_tokens(usage)) is not None:
+                self._usage = Usage(input_tokens=tokens[0], output_tokens=tokens[1])
+            if (cost_usd := usd(usage.get("cost"))) is not None:
+                self._cost_usd = cost_usd
         choices = event.get("choices")
         listed = choices if isinstance(choices, list) else []
         choice = next((each for each in listed if isinstance(each, dict) and each.get("index", 0) in (0, None)), None)
@@ -309,16 +313,11 @@ class _Completion:
         if self._finish is None:
             raise ConductorUnavailable(f"{self._where} ended the plan without a finish_reason, so it is cut: try again")
         guess = Usage(input_tokens=0, output_tokens=-(-self._characters // 4), estimated=True)
-        return PlanFinished(finish_reason=self._finish, usage=self._usage or guess)
+        return PlanFinished(finish_reason=self._finish, usage=self._usage or guess, cost_usd=self._cost_usd)
 
 
 def _key() -> str:
     return os.environ.get(API_KEY_VARIABLE, "").strip()
-
-
-def _usage(reported: Mapping[str, Any]) -> Usage | None:
-    given, made = reported.get("prompt_tokens"), reported.get("completion_tokens")
-    return Usage(input_tokens=given, output_tokens=made) if is_count(given) and is_count(made) else None
 
 
 async def _beginning(response: httpx2.Response) -> bytes:

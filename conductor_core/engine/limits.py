@@ -6,7 +6,8 @@ is never failed for what that answer cost.
 
 - Steps: ``max_steps`` bounds each workflow, and ``max_steps * (max_depth + 1)`` the calls to workers of the whole run:
   with one level of recursion twice the budget, as in the paper. Retries and reused steps do not count.
-- USD: a call whose price is unknown is not counted, since nothing is known about it. A limit of 0 allows free calls.
+- USD: what workers and Conductor cost. A call whose price is unknown is not counted, since nothing is known about it.
+  A limit of 0 allows free calls.
 - Seconds: the whole run, planning included.
 """
 

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from conductor_core import events as ev
 from conductor_core import masking
-from conductor_core.chat import Conductor, ParentPlan, PlanFinished, PlanRequest, Price, Usage
+from conductor_core.chat import Conductor, ParentPlan, PlanFinished, PlanRequest, Usage
 from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.engine.limits import estimate_input_tokens, tokens_of
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
@@ -20,8 +21,6 @@ from conductor_core.workflow.source import Notes, Source
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked, validate
 
-PLANS_ARE_FREE = Price(input=0, output=0)
-"""No price of a Conductor is known: a plan counts against the token budget alone, also where its server asks money."""
 _READ_AT_ONCE = 4096
 """Characters up to which a plan is read on the engine's loop: a few milliseconds at worst, and no thread's switch."""
 _MOST_TOLD = 10
@@ -115,6 +114,15 @@ async def use_given(
     await recorder.emit(*events)
 
 
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """What a completion took. ``cost_usd`` None: its price is unknown."""
+
+    usage: Usage
+    cost_usd: float | None
+    at_list_price: bool
+
+
 class _Writing:
     """One attempt of the Conductor: its completion streamed into the log, read, checked and recorded."""
 
@@ -135,7 +143,7 @@ class _Writing:
 
     async def run(self) -> Checked:
         """Raises: ConductorError, LimitReached, StoreError."""
-        usage = await self._stream()
+        usage, said_usd = await self._stream()
         raw = "".join(self._text)
         if len(raw) <= _READ_AT_ONCE:
             parsed, checked = self._read(raw)
@@ -145,8 +153,10 @@ class _Writing:
             except asyncio.CancelledError:
                 self._recorder.defer(self._deltas.take())
                 raise
-        self._state.budget.settle(self._round)
-        await self._record(raw, parsed, checked, usage)
+        price = self._conductor.info.price
+        cost_usd = price.cost_usd(usage) if said_usd is None and price is not None else said_usd
+        self._state.budget.settle(self._round, cost_usd)
+        await self._record(raw, parsed, checked, _Spent(usage, cost_usd, said_usd is None and bool(cost_usd)))
         return checked
 
     def _read(self, raw: str) -> tuple[Parsed, Checked]:
@@ -170,7 +180,7 @@ class _Writing:
         )
         return notes.parsed(None)
 
-    async def _record(self, raw: str, parsed: Parsed, checked: Checked, usage: Usage) -> None:
+    async def _record(self, raw: str, parsed: Parsed, checked: Checked, spent: "_Spent") -> None:
         streamed = self._deltas.take()
         now_ms = self._recorder.now_ms()
         if checked.workflow is not None:
@@ -184,7 +194,9 @@ class _Writing:
                 topology=topology(checked.workflow),
                 repairs=parsed.repairs,
                 warnings=checked.warnings,
-                usage=usage,
+                usage=spent.usage,
+                cost_usd=spent.cost_usd,
+                at_list_price=spent.at_list_price,
                 first_token_ms=self._first_token_ms,
                 duration_ms=now_ms - self._started_ms,
             )
@@ -197,14 +209,16 @@ class _Writing:
                 raw=raw,
                 faults=checked.faults,
                 repairs=parsed.repairs,
-                usage=usage,
+                usage=spent.usage,
+                cost_usd=spent.cost_usd,
+                at_list_price=spent.at_list_price,
                 duration_ms=now_ms - self._started_ms,
                 will_retry=self._attempt < self._state.settings.plan_attempts,
             )
         await self._recorder.emit(*streamed, event)
 
-    async def _stream(self) -> Usage:
-        """Streams the completion and gives what it took."""
+    async def _stream(self) -> tuple[Usage, float | None]:
+        """Streams the completion and gives what it took, and what the provider itself says that it cost, if it does."""
         budget, name = self._state.budget, self._conductor.info.name
         messages = self._conductor.messages(self._request)
         self._started_ms = self._recorder.now_ms()
@@ -219,20 +233,23 @@ class _Writing:
             )
         )
         # Counted under the path of the step that opened the round, which makes no other call.
-        call = budget.begin_call(self._round, estimate_input_tokens(messages), PLANS_ARE_FREE)
+        call = budget.begin_call(self._round, estimate_input_tokens(messages), self._conductor.info.price)
         ended = False
         try:
             async with closing(self._conductor.write(self._request)) as stream:
                 async for item in stream:
                     if isinstance(item, PlanFinished):
                         ended = True
-                        call.input_tokens, call.output_tokens = item.usage.input_tokens, item.usage.output_tokens
-                        return item.usage
+                        usage = item.usage
+                        if usage.estimated and not usage.input_tokens:
+                            usage = usage.model_copy(update={"input_tokens": call.input_tokens})
+                        call.input_tokens, call.output_tokens = usage.input_tokens, usage.output_tokens
+                        return usage, item.cost_usd
                     self._receive(whole_characters(item.text))
                     call.output_tokens = tokens_of(self._output_characters)
                     if self._overlong:
                         ended = True
-                        return call.usage
+                        return call.usage, None
                     budget.check()
         except ConductorError:
             if not self._output_characters:

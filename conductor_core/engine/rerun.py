@@ -197,6 +197,7 @@ def _spent(step: StepTrace) -> tuple[Usage, float | None]:
     def add(round_: RoundTrace) -> None:
         nonlocal usage, cost_usd
         usage += round_.usage
+        cost_usd = None if cost_usd is None or round_.cost_usd is None else cost_usd + round_.cost_usd
         for inner in round_.steps:
             usage += inner.usage
             cost_usd = None if cost_usd is None or inner.cost_usd is None else cost_usd + inner.cost_usd

@@ -166,7 +166,7 @@ async def _reuse(state: RunState, path: ev.Path, step: Step, question: Question,
             incomplete=recorded.incomplete,
             usage=recorded.usage,
             cost_usd=recorded.cost_usd,
-            cost_estimated=recorded.cost_estimated,
+            cost_estimated=recorded.at_list_price,
             model=recorded.model,
             duration_ms=recorded.duration_ms or 0.0,
         )

@@ -38,8 +38,8 @@ def wait_before_retry_s(error: WorkerError, attempt: int, settings: Settings) ->
 
 
 def cost_of(spec: WorkerSpec, usage: Usage) -> float | None:
-    """USD by the pool's price; None if it has none."""
-    return None if spec.usd_per_mtok is None else spec.usd_per_mtok.cost_usd(usage)
+    """USD by the worker's price; None if that is unknown."""
+    return None if spec.price is None else spec.price.cost_usd(usage)
 
 
 class StepCall:
@@ -52,7 +52,7 @@ class StepCall:
         self._spec = self._worker.spec
         self._gate = state.gates.of(self._spec)
         self._input_tokens = estimate_input_tokens(question.context.messages)
-        self._live = LiveCall(self._spec.usd_per_mtok, self._input_tokens)
+        self._live = LiveCall(self._spec.price, self._input_tokens)
         self._deltas = DeltaBuffer(state.recorder, state.settings.delta_interval_ms, self._delta_events)
         self._started_ms = 0.0
         self._begin_attempt()
@@ -100,7 +100,7 @@ class StepCall:
             if attempt == 1:
                 await self._start()
             self._begin_attempt()
-            self._live = self._budget.begin_call(self._path, self._input_tokens, self._spec.usd_per_mtok)
+            self._live = self._budget.begin_call(self._path, self._input_tokens, self._spec.price)
             answer = self._worker.answer(self._question.context.messages)
             try:
                 async with asyncio.timeout(self._spec.timeout_s) as limit, closing(answer) as stream:

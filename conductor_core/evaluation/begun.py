@@ -35,9 +35,12 @@ def _cost(trace: RunTrace) -> tuple[float | None, int]:
     usd, tokens = trace.cost_usd, trace.usage.total_tokens
     if trace.status not in ("running", "interrupted"):
         return usd, tokens
-    prices = {spec.name: spec.usd_per_mtok for spec in trace.pool.workers}
+    prices = {spec.name: spec.price for spec in trace.pool.workers}
     if trace.root.status == "planning":
-        tokens += estimate_input_tokens(trace.root.messages) + estimate_tokens(trace.root.raw)
+        price = None if trace.conductor is None else trace.conductor.price
+        call = LiveCall(price, estimate_input_tokens(trace.root.messages), estimate_tokens(trace.root.raw))
+        usd = None if usd is None or call.cost_usd is None else usd + call.cost_usd
+        tokens += call.usage.total_tokens
     for step in trace.walk():
         if step.round is None and step.status in ("running", "cancelled"):
             written = estimate_tokens(step.output) + estimate_tokens(step.reasoning)

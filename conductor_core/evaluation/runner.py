@@ -60,17 +60,17 @@ class Caps:
         """Raises: BadInput if USD are to be capped and the price of a worker or of a Conductor is unknown."""
         if self.max_usd is None:
             return
-        unknown = [spec.name for spec in pool.specs if spec.usd_per_mtok is None]
+        unknown = [spec.name for spec in pool.specs if spec.price is None]
         if unknown:
             raise BadInput(
                 f"--max-usd cannot be held: the pool gives no price for {', '.join(unknown)}; add usd_per_mtok, or "
                 "cap tokens with --max-tokens"
             )
-        servers = [info.name for info in conductors if info.kind == "remote"]
-        if servers:
+        unpriced = [info.name for info in conductors if info.price is None]
+        if unpriced:
             raise BadInput(
-                f"--max-usd cannot be held: no price is known of the Conductor {', '.join(servers)}, a server; cap "
-                "tokens with --max-tokens instead, which counts its plans too, or take a Conductor that runs here"
+                f"--max-usd cannot be held: no price is known of the Conductor {', '.join(unpriced)}; cap tokens with "
+                "--max-tokens instead, which counts its plans too, or take a Conductor that runs here"
             )
 
 

@@ -172,4 +172,4 @@ class _Collected:
 
 
 def _listed(spec: WorkerSpec, usage: Usage) -> float | None:
-    return None if spec.usd_per_mtok is None else spec.usd_per_mtok.cost_usd(usage)
+    return None if spec.price is None else spec.price.cost_usd(usage)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from conductor_core.chat import Finished, FinishReason, Message, ReasoningDelta, TextDelta, Usage, WorkerSpec
-from conductor_core.reported import is_count, usd
+from conductor_core.reported import chat_tokens, usd
 from conductor_core.workers.text import Pieces, whole_characters
 
 BASE_URL = "https://api.openai.com/v1"
@@ -124,11 +124,7 @@ class ChatReader:
         raise ValueError("content that is no text")
 
     def _read_usage(self, usage: Mapping[str, Any]) -> None:
-        given, made, both = (usage.get(f"{name}_tokens") for name in ("prompt", "completion", "total"))
-        if is_count(given) and is_count(made):
-            if is_count(both):
-                # Google leaves thinking out of completion_tokens and puts it into the total alone.
-                made = max(made, both - given)
-            self._usage = Usage(input_tokens=given, output_tokens=made)
+        if (tokens := chat_tokens(usage)) is not None:
+            self._usage = Usage(input_tokens=tokens[0], output_tokens=tokens[1])
         if (cost_usd := usd(usage.get("cost"))) is not None:
             self._cost_usd = cost_usd

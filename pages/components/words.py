@@ -17,7 +17,10 @@ STATUS_WORDS = {
 
 
 def usd(cost_usd: float | None) -> str:
-    return "unknown" if cost_usd is None else f"${cost_usd:.4f}"
+    """As the live component writes money: never ``$0.0000`` for what is not nothing."""
+    if cost_usd is None:
+        return "unknown"
+    return "<$0.0001" if 0 < cost_usd < 0.0001 else f"${cost_usd:.4f}" if cost_usd < 1 else f"${cost_usd:.2f}"
 
 
 def seconds(duration_ms: float | None) -> str:

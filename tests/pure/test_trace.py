@@ -3,7 +3,7 @@
 import pytest
 
 from conductor_core import events as ev
-from conductor_core.chat import Message, Usage
+from conductor_core.chat import ConductorInfo, Message, Usage
 from conductor_core.events import Event
 from conductor_core.trace import RunTrace, StepTrace, apply, begin, fold
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Fault, Step, Workflow
@@ -123,7 +123,7 @@ def test_a_retry_keeps_the_partial_text_and_its_price() -> None:
     assert (step.output, step.attempts[0].partial, step.attempts[0].error_code) == ("", "4", "WorkerStreamCut")
     apply(trace, step_completed("r", 0, "42", 50))
     assert (step.usage.output_tokens, step.cost_usd, trace.cost_usd) == (4, 0.75, 0.75)
-    assert step.cost_estimated, "no provider tells what a broken call cost"
+    assert step.at_list_price, "no provider tells what a broken call cost"
 
 
 def test_a_failed_step_keeps_its_partial_text_and_those_below_are_skipped() -> None:
@@ -165,7 +165,7 @@ def test_a_reused_step_costs_nothing_here() -> None:
     trace = running(reused)
     step = trace.steps[0]
     assert (step.status, step.output, step.answered, step.cost_usd) == ("reused", "42", True, 5.0)
-    assert step.cost_estimated
+    assert step.at_list_price
     assert step.reused_from is not None
     assert (step.reused_from.run_id, step.reused_from.path) == ("q", (3,))
     assert (trace.cost_usd, trace.usage.total_tokens) == (0.0, 15)
@@ -250,3 +250,13 @@ def test_a_trace_is_read_as_it_was_written_after_every_event(kept: int) -> None:
 def test_a_step_knows_its_index() -> None:
     step = StepTrace(path=(2, 4), instruction="x", agent="solver", access_list=(), reads=())
     assert step.index == 4
+
+
+def test_an_old_record_folds_to_the_total_it_was_ended_with_though_its_conductor_was_not_counted() -> None:
+    remote = ConductorInfo(name="http://h/v1#m", kind="remote", model="m")
+    events = [created("r", conductor=remote), *planned("r"), *answered("r", 0), *answered("r", 1)]
+    trace = fold(events)
+    assert trace.cost_usd == trace.known_usd == 1.0, "as the run's own end says"
+    assert trace.root.cost_usd is None, "what the Conductor cost is not known, and not zero"
+    here = fold([created("r"), *planned("r")])
+    assert (here.root.cost_usd, here.cost_usd) == (0.0, 0.0)

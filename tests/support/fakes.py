@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from conductor_core.chat import (
+    FREE,
     Chunk,
     ConductorInfo,
     Finished,
@@ -151,19 +152,28 @@ class ScriptedConductor:
 
     Attributes:
         requests: all requests so far.
+        cost_usd: what its provider says each completion cost; None: nothing.
         closed: how many completions were left before they were whole.
     """
 
-    def __init__(self, *completions: str | Exception, pause_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        *completions: str | Exception,
+        pause_s: float = 0.0,
+        usd_per_mtok: Price | None = FREE,
+        cost_usd: float | None = None,
+    ) -> None:
         self._completions = deque(completions)
         self._pause_s = pause_s
+        self._price = usd_per_mtok
+        self.cost_usd = cost_usd
         self.requests: list[PlanRequest] = []
         self.closed = 0
         self.released = False
 
     @property
     def info(self) -> ConductorInfo:
-        return ConductorInfo(name="scripted", kind="remote", model="scripted-model")
+        return ConductorInfo(name="scripted", kind="remote", model="scripted-model", usd_per_mtok=self._price)
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
         parent = request.parent
@@ -181,7 +191,8 @@ class ScriptedConductor:
                 await asyncio.sleep(self._pause_s)
                 yield PlanText(text=completion[start : start + 16])
             whole = True
-            yield PlanFinished(finish_reason="stop", usage=Usage(input_tokens=20, output_tokens=len(completion) // 4))
+            usage = Usage(input_tokens=20, output_tokens=len(completion) // 4)
+            yield PlanFinished(finish_reason="stop", usage=usage, cost_usd=self.cost_usd)
         finally:
             self.closed += not whole
 

@@ -72,9 +72,16 @@ def test_an_unknown_price_is_null() -> None:
     assert (document["cost_usd"], document["steps"][0]["cost_usd"]) == (None, None)
 
 
-def test_a_cost_by_the_pools_price_says_so() -> None:
+def test_a_cost_says_what_it_rests_on() -> None:
     [started, *_], own = answered("r1", 0), step_completed("r1", 0, "42", 50)
-    for estimated in (True, False):
-        ended = own.model_copy(update={"cost_estimated": estimated})
+    for listed, guessed, basis in (
+        (False, False, "provider"),
+        (True, False, "list_price"),
+        (True, True, "estimated"),
+        (False, True, "provider"),
+    ):
+        usage = own.usage.model_copy(update={"estimated": guessed})
+        ended = own.model_copy(update={"cost_estimated": listed, "usage": usage})
         document = run_document(fold([created("r1"), *planned("r1"), started, ended]))
-        assert (document["cost_estimated"], document["steps"][0]["cost_estimated"]) == (estimated, estimated)
+        assert (document["cost_basis"], document["steps"][0]["cost_basis"]) == (basis, basis)
+        assert document["steps"][0]["cost_estimated"] is (basis == "estimated")

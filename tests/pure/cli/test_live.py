@@ -48,14 +48,14 @@ def test_a_whole_run(capsys: pytest.CaptureFixture[str]) -> None:
         "run r1 · Conductor tiny · pool rehearsal · simulated workers\n"
         "plan · the Conductor writes\n"
         "model_id = [0, 1]\n"
-        "plan · chain in 15 ms\n"
+        "plan · chain in 15 ms · 15 tokens · $0\n"
         "  0  solver   reads none      Solve it.\n"
         "  1  checker  reads 0         Check it.\n"
         "step 0 · solver · started, reads none\n"
         "step 0 · solver · done in 10 ms · 3 tokens out · $0.5000\n"
         "step 1 · checker · started, reads none\n"
         "step 1 · checker · done in 10 ms · 3 tokens out · $0.5000\n"
-        "run r1 · completed · 100 ms · 35 tokens · $1.0000 · simulated\n"
+        "run r1 · completed · 100 ms · 35 tokens · $1.0000 as the provider says · simulated\n"
     )
 
 

@@ -71,7 +71,7 @@ async def test_the_last_attempt_is_paid_for_in_the_same_way(silence: Reply, code
     assert (step.status, step.error_code, step.output) == ("failed", code, "")
     assert step.usage == Usage(input_tokens=PROMPT_TOKENS, estimated=True)
     assert step.cost_usd == pytest.approx(PROMPT_USD)
-    assert step.cost_estimated
+    assert step.at_list_price
 
 
 async def test_the_first_token_is_the_first_and_not_the_last() -> None:

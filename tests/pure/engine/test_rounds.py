@@ -315,10 +315,10 @@ async def test_a_reused_step_says_as_its_source_did_whether_its_cost_is_an_estim
 ) -> None:
     one = workflow_of(("a", "x", ()))
     first, _ = await run(ScriptedWorker("a").then(Reply(text="x", cost_usd=cost_usd)), workflow=one)
-    assert first.steps[0].cost_estimated is estimated
+    assert first.steps[0].at_list_price is estimated
     second, _ = await run(ScriptedWorker("a"), workflow=one, reuse_from=first)
     reused, source = second.steps[0], first.steps[0]
-    assert (reused.status, reused.cost_estimated, reused.cost_usd) == ("reused", estimated, source.cost_usd)
+    assert (reused.status, reused.at_list_price, reused.cost_usd) == ("reused", estimated, source.cost_usd)
     assert (reused.model, reused.usage, reused.duration_ms) == (source.model, source.usage, source.duration_ms)
 
 

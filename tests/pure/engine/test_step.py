@@ -39,7 +39,7 @@ async def test_the_providers_own_figures_are_kept() -> None:
     usage = Usage(input_tokens=100, output_tokens=7)
     worker = ScriptedWorker("a").then(Reply(text="x", usage=usage, cost_usd=0.5))
     step, trace, _ = await one_step(worker)
-    assert (step.usage, step.cost_usd, step.cost_estimated, step.model) == (usage, 0.5, False, "a-model")
+    assert (step.usage, step.cost_usd, step.at_list_price, step.model) == (usage, 0.5, False, "a-model")
     assert (trace.usage, trace.cost_usd) == (usage, 0.5)
 
 
@@ -47,7 +47,7 @@ async def test_without_figures_usage_is_estimated_and_says_so() -> None:
     step, _, _ = await one_step(ScriptedWorker("a").then(Reply(text="x" * 40, reasoning="y" * 8, usage=None)))
     assert step.usage == Usage(input_tokens=6, output_tokens=12, estimated=True)
     assert step.cost_usd == pytest.approx((6 * 1.0 + 12 * 10.0) / 1e6)
-    assert step.cost_estimated
+    assert step.at_list_price
 
 
 async def test_without_a_price_the_cost_is_unknown_not_zero() -> None:

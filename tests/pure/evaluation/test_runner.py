@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.chat import ConductorInfo, Message
+from conductor_core.chat import ConductorInfo, Message, Price
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import (
     BadInput,
@@ -273,8 +273,10 @@ def test_usd_cannot_be_capped_with_a_conductor_on_a_server() -> None:
     pool = pool_of(ScriptedWorker("alpha"))
     here = ConductorInfo(name="tiny", kind="local", model="tiny")
     server = ConductorInfo(name="https://host/v1#m", kind="remote", model="m")
-    with pytest.raises(BadInput, match=r"the Conductor https://host/v1#m, a server; cap tokens with --max-tokens"):
+    with pytest.raises(BadInput, match=r"the Conductor https://host/v1#m; cap tokens with --max-tokens"):
         Caps(max_usd=1.0).check(pool, [here, server])
+    priced = server.model_copy(update={"usd_per_mtok": Price(input=1, output=2)})
+    Caps(max_usd=1.0).check(pool, [here, priced])
     Caps(max_usd=1.0).check(pool, [here])
     Caps(max_tokens=1).check(pool, [server])
 

@@ -16,11 +16,21 @@ export const count = (value) => whole.format(value)
 
 export const tokens = (value) => `${whole.format(value)} tok`
 
-export function usd(value) {
-  if (value === null || value === undefined) return "price unknown"
+// ``known``: USD of the parts whose price is known, where that of the whole is not.
+export function usd(value, known = 0) {
+  if (value === null || value === undefined) return known > 0 ? `≥ ${usd(known)}` : "price unknown"
   if (value !== 0 && value < 0.0001) return "<$0.0001"
   return `$${value.toFixed(value < 1 ? 4 : 2)}`
 }
+
+// What a cost rests on, to stand after it: the provider's own figure, exact tokens at list price, or estimated ones.
+export function basis({ cost_usd, at_list_price, usage }) {
+  if (!cost_usd) return ""
+  if (!at_list_price) return "as the provider says"
+  return usage.estimated ? "estimated" : "at list price"
+}
+
+export const perMillion = (price) => (price ? `$${price.input} in, $${price.output} out per million` : "none given")
 
 export const shortHash = (hash) => (hash ? `${hash.slice(0, 4)}…${hash.slice(-4)}` : "–")
 

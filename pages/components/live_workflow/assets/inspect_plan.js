@@ -1,8 +1,9 @@
 // The tabs about the Conductor's work: what it wrote, what it was asked, what that took.
 
 import { copyButton, el, setText } from "./dom.js"
-import { pathKey, plural, seconds, tokens } from "./format.js"
+import { basis, pathKey, perMillion, plural, seconds, tokens, usd } from "./format.js"
 import { messageList, once } from "./inspect_step.js"
+import { priceOf } from "./model.js"
 import { visible } from "./text.js"
 
 export const planTabs = { Plan: plan, Prompt: prompt, Cost: cost }
@@ -86,12 +87,18 @@ function cost(body) {
   return (model, step) => {
     const round = roundOf(model, step)
     const conductor = model.run?.conductor
+    const price = conductor ? priceOf(conductor) : null
+    const open = round?.status === "planning" && (model.ended ? round.raw : round.messages.length) && !price
+    const how = round ? [usd(open ? null : round.cost_usd), basis(round)] : ["–"]
+    const mark = round?.usage.estimated ? " (estimated)" : ""
     const rows = [
+      ["Cost", how.filter(Boolean).join(" · ")],
+      ["Price", conductor ? perMillion(price) : "–"],
       ["Model", conductor?.model ?? "–"],
       ["Runs on", conductor ? [conductor.kind, conductor.device, conductor.dtype].filter(Boolean).join(" · ") : "–"],
       ["Decoding", conductor ? (conductor.constrained ? "grammar-constrained" : "free") : "–"],
-      ["Input", tokens(round?.usage.input_tokens ?? 0)],
-      ["Output", tokens(round?.usage.output_tokens ?? 0)],
+      ["Input", tokens(round?.usage.input_tokens ?? 0) + mark],
+      ["Output", tokens(round?.usage.output_tokens ?? 0) + mark],
       ["First token", seconds(round?.first_token_ms)],
       ["Duration", seconds(round?.duration_ms)],
     ]

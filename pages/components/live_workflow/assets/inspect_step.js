@@ -1,7 +1,8 @@
 // The tabs about a step. Each builds its parts once and returns the function that brings them up to date.
 
 import { copyButton, el, setText } from "./dom.js"
-import { accessList, count, pathKey, plural, seconds, shortHash, tokens, usd } from "./format.js"
+import { accessList, basis, count, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
+import { priceOf } from "./model.js"
 import { notices } from "./panes.js"
 import { StreamedMarkdown, visible } from "./text.js"
 
@@ -167,12 +168,14 @@ function costRows(model, step) {
   const { usage } = step
   const mark = usage.estimated ? " (estimated)" : ""
   const worker = model.worker(step.agent)
-  const price = worker?.usd_per_mtok
+  const price = worker ? priceOf(worker) : null
+  const open = step.status === "running" && worker && !price
+  const how = [usd(open ? null : step.cost_usd), step.simulated ? "simulated" : "", basis(step)]
   const rows = [
-    ["Cost", `${usd(step.cost_usd)}${step.simulated ? " · simulated" : ""}${step.cost_estimated ? " · estimated" : ""}`],
+    ["Cost", how.filter(Boolean).join(" · ")],
     ["Input", `${tokens(usage.input_tokens)}${mark}`],
     ["Output", `${tokens(model.stepTokens(step))}${step.status === "running" ? " so far" : mark}`],
-    ["Price", price ? `$${price.input} in, $${price.output} out per million` : "none given"],
+    ["Price", perMillion(price)],
     ["Started", step.started_ms === null ? "not yet" : `${seconds(step.started_ms)} into the run`],
     ["First token", seconds(step.first_token_ms)],
     ["Duration", seconds(model.stepMs(step))],

@@ -196,6 +196,32 @@ export class RunModel {
     return spent + arriving
   }
 
+  // USD so far, as ``usd`` of format.js takes it: what is accounted for, and what is on its way at its price.
+  cost() {
+    let { cost_usd: total, known_usd: known } = this.run
+    for (const { price, messages, written } of this.ended ? [] : this.calls()) {
+      const read = messages.reduce((sum, { content }) => sum + estimateTokens(content), 0)
+      const live = price ? (read * price.input + written * price.output) / 1e6 : null
+      total = total === null || live === null ? null : total + live
+      known += live ?? 0
+    }
+    return { total, known }
+  }
+
+  // The calls that are on: to the Conductor for a round, and to workers.
+  calls() {
+    const planning = [...this.rounds.values()].filter((round) => round.status === "planning" && round.messages.length)
+    const running = [...this.steps.values()].filter((step) => step.status === "running" && this.worker(step.agent))
+    return [
+      ...planning.map(({ messages, raw }) => ({ price: this.conductorPrice(), messages, written: estimateTokens(raw) })),
+      ...running.map((step) => ({ price: priceOf(this.worker(step.agent)), messages: step.messages, written: this.stepTokens(step) })),
+    ]
+  }
+
+  conductorPrice() {
+    return this.run.conductor ? priceOf(this.run.conductor) : null
+  }
+
   agentIndex(name) {
     const index = this.run?.pool.workers.findIndex((worker) => worker.name === name) ?? -1
     return index < 0 ? null : index
@@ -204,6 +230,11 @@ export class RunModel {
   worker(name) {
     return this.run?.pool.workers.find((worker) => worker.name === name) ?? null
   }
+}
+
+// Of a worker or of the Conductor, USD per million tokens; null: unknown. What runs in this process is free.
+export function priceOf({ usd_per_mtok, kind, provider }) {
+  return usd_per_mtok ?? ((kind ?? provider) === "local" ? { input: 0, output: 0 } : null)
 }
 
 function emptyStep(path) {

@@ -1,7 +1,7 @@
 // The line that says how the run stands: status, simulated or not, time, tokens, cost, shape; and what one can do.
 
 import { copyText, el, setClass, setText } from "./dom.js"
-import { count, plural, seconds, usd } from "./format.js"
+import { basis, count, plural, seconds, usd } from "./format.js"
 import { RUN_STATUS } from "./status.js"
 
 export class Strip {
@@ -49,7 +49,7 @@ export class Strip {
     this.simulated.hidden = !run.simulated
     setText(this.time, seconds(model.elapsedMs()))
     setText(this.tokens, `${count(model.totalTokens())} tokens`)
-    setText(this.cost, run.simulated && run.cost_usd === 0 ? "$0.0000" : usd(run.cost_usd))
+    this.showCost(model)
     setText(this.shape, model.shape || (model.planning ? "the Conductor is writing the plan" : ""))
     this.shape.title = model.shape
     setText(this.link, { connecting: "connecting…", reconnecting: "connection lost, reconnecting…" }[connection] ?? "")
@@ -57,6 +57,13 @@ export class Strip {
     this.cancel.hidden = model.ended
     this.edit.disabled = !editable || !model.editable || model.steps.size === 0
     this.edit.title = model.editable ? "Change the plan and run what changed" : "The plan can be edited when the run is over"
+  }
+
+  showCost(model) {
+    const { total, known } = model.cost()
+    setText(this.cost, usd(total, known))
+    const how = basis(model.run)
+    this.cost.title = `What this run itself spent, Conductor and workers${how ? `, ${how}` : ""}${total === null ? ": the price of a part is unknown" : ""}`
   }
 
   progress(model) {
