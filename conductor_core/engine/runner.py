@@ -11,6 +11,7 @@ from typing import Any
 from conductor_core import __version__, masking
 from conductor_core import events as ev
 from conductor_core.chat import Conductor
+from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.limits import Budget
 from conductor_core.engine.planning import ask_conductor, check_given, use_given
 from conductor_core.engine.pool import Pool
@@ -74,8 +75,9 @@ class Engine:
             ),
             recorder=recorder,
             budget=Budget(request.limits, recorder.trace),
-            source=Source(request.reuse_from),
+            source=Source(request.reuse_from, *request.before),
             gates=self._gates,
+            cap=checked.cap,
         )
         return Execution(state, checked.plan)
 
@@ -92,6 +94,7 @@ class Checked:
         pool: without the workers that the request excludes.
         created: the first event, to be written before anything else happens.
         epoch_s: when it was made, by ``time.monotonic``.
+        cap: what this run and others may spend together.
     """
 
     request: RunRequest
@@ -100,9 +103,10 @@ class Checked:
     plan: _Plan
     created: ev.RunCreated
     epoch_s: float
+    cap: CostCap | None = None
 
 
-def check(request: RunRequest, conductor: Conductor | None, pool: Pool) -> Checked:
+def check(request: RunRequest, conductor: Conductor | None, pool: Pool, cap: CostCap | None = None) -> Checked:
     """Whether the request can be carried out, found out in any thread. Raises: BadInput, WorkflowInvalid."""
     pool = pool.without(request.excluded)
     plan = _given_plan(request, conductor, pool)
@@ -121,7 +125,7 @@ def check(request: RunRequest, conductor: Conductor | None, pool: Pool) -> Check
         batch=request.batch,
         app_version=__version__,
     )
-    return Checked(request, conductor, pool, plan, created, time.monotonic())
+    return Checked(request, conductor, pool, plan, created, time.monotonic(), cap)
 
 
 def _given_plan(request: RunRequest, conductor: Conductor | None, pool: Pool) -> _Plan:

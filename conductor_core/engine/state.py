@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from conductor_core.chat import Conductor, WorkerSpec
+from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.limits import Budget
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.question import Asker
@@ -27,7 +28,11 @@ class Gates:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """Attributes: pool: without the workers that the request excludes."""
+    """
+    Attributes:
+        pool: without the workers that the request excludes.
+        cap: what this run and others may spend together; None: there is none.
+    """
 
     request: RunRequest
     settings: Settings
@@ -38,3 +43,4 @@ class RunState:
     budget: Budget
     source: Source
     gates: Gates
+    cap: CostCap | None = None

@@ -14,7 +14,7 @@ from conductor_core.engine.pool import Pool
 from conductor_core.engine.recorder import closing
 from conductor_core.errors import WorkerRefused, WorkerStreamCut, WorkerTimedOut
 from conductor_core.training.answer_cache import AnswerCache, CachedAnswer
-from conductor_core.training.cost_cap import CostCap
+from conductor_core.engine.cost_cap import CostCap
 from conductor_core.workers.text import whole_characters
 
 _NO_LIMIT_S = 30 * 24 * 3600.0

@@ -32,7 +32,7 @@ from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace, StepTrace
 from conductor_core.training.answer_cache import AnswerCache, Outcome
 from conductor_core.training.cached_workers import CachedPool
-from conductor_core.training.cost_cap import CostCap, CostCapReached
+from conductor_core.engine.cost_cap import CostCap, CostCapReached
 from conductor_core.workers.health import check_health
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.parser import parse_completion

@@ -14,7 +14,7 @@ from conductor_core.evaluation.tasks import Task
 from conductor_core.settings import Settings
 from conductor_core.trace import begin
 from conductor_core.training.answer_cache import AnswerCache
-from conductor_core.training.cost_cap import CostCap
+from conductor_core.engine.cost_cap import CostCap
 from conductor_core.training.worker_reward import Patience, Rollout, WorkerReward
 from pages.components.live_view import LiveView
 from storage import Store
