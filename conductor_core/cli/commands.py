@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli import documents, inputs, options, report
+from conductor_core.cli.batch import BatchOptions, run_batch
 from conductor_core.cli.evaluate import evaluate_command
 from conductor_core.cli.live import LiveView, watch
 from conductor_core.cli.output import print_json, print_notes, print_outcome
 from conductor_core.cli.rerun import rerun_command
+from conductor_core.cli.task_file import read_tasks
 from conductor_core.cli.text import one_line
 from conductor_core.cli.train import train_command
 from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
@@ -52,7 +54,7 @@ def plan(
     settings = inputs.read_settings()
     if (task is None) == (tasks is None):
         raise BadInput("give a TASK, or --tasks FILE.jsonl" if task is None else "give a TASK or --tasks, not both")
-    texts = [inputs.given_text(task, "task")] if task is not None else inputs.read_tasks(tasks or Path())
+    texts = [inputs.given_text(task, "task")] if task is not None else read_tasks(tasks or Path())
     budget = options.limits(settings, max_steps=max_steps, max_depth=max_depth)
     traces: list[RunTrace] = []
     code = 0
@@ -119,6 +121,18 @@ def check(
 def run(
     task: Annotated[str | None, typer.Argument(metavar="[TASK]", show_default=False)] = None,
     workflow: options.WorkflowFile = None,
+    tasks: Annotated[
+        Path | None,
+        typer.Option(
+            "--tasks",
+            metavar="FILE.jsonl",
+            help="Carry out each row {id, task, workflow?} instead; --max-usd is of all.",
+        ),
+    ] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Tasks of a file at once.")] = 8,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the last batch of this file; nothing finished is paid again.")
+    ] = False,
     conductor: options.Conductor = None,
     pool: options.Pool = None,
     db: options.Db = None,
@@ -143,6 +157,29 @@ def run(
         max_depth=max_depth,
     )
     pool_ref, excluded = pool or settings.pool, tuple(exclude or ())
+    if tasks is not None:
+        if task is not None or workflow is not None:
+            raise BadInput("give --tasks, or a TASK or --workflow, not both: a row may bring its own workflow")
+        return run_batch(
+            BatchOptions(
+                file=tasks,
+                conductor=conductor or settings.conductor,
+                pool=pool_ref,
+                excluded=excluded,
+                # The budget is that of the batch: a run is bounded by what is left of it.
+                limits=budget.model_copy(update={"max_usd": None}),
+                seed=settings.seed if seed is None else seed,
+                max_usd=budget.max_usd,
+                concurrency=concurrency,
+                resume=resume,
+                as_json=as_json,
+                quiet=quiet,
+                db=db,
+            ),
+            settings,
+        )
+    if resume:
+        raise BadInput("--resume needs --tasks: `rerun RUN_ID` takes up a single run")
     given: Workflow | None = None
     if workflow is not None:
         parsed = inputs.read_workflow(workflow)

@@ -106,7 +106,7 @@ class CostCap:
     @asynccontextmanager
     async def call(self, spec: WorkerSpec, messages: Sequence[Message]) -> AsyncIterator[Call]:
         """Lets one call through, which ends with the context. Raises: CostCapReached instead."""
-        most = Usage(input_tokens=longest_question(messages), output_tokens=longest_answer(spec), estimated=True)
+        most = longest_call(spec, messages)
         price = self._price(spec)
         call = Call(price, most, 0.0 if price is None else price.cost_usd(most))
         async with self._changed:
@@ -155,6 +155,16 @@ class CostCap:
             "command with --resume",
             limit=limit,
         )
+
+
+def longest_call(spec: WorkerSpec, messages: Sequence[Message]) -> Usage:
+    """The most tokens that one call can take."""
+    return Usage(input_tokens=longest_question(messages), output_tokens=longest_answer(spec), estimated=True)
+
+
+def longest_usd(price: Price, spec: WorkerSpec, messages: Sequence[Message]) -> float:
+    """The most that one call can cost, in USD."""
+    return price.cost_usd(longest_call(spec, messages))
 
 
 def longest_question(messages: Sequence[Message]) -> int:

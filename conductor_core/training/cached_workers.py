@@ -8,13 +8,13 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, Usage, Worker, WorkerSpec
+from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.identity import worker_identity
 from conductor_core.engine.limits import estimate_input_tokens, tokens_of
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.recorder import closing
 from conductor_core.errors import WorkerRefused, WorkerStreamCut, WorkerTimedOut
 from conductor_core.training.answer_cache import AnswerCache, CachedAnswer
-from conductor_core.engine.cost_cap import CostCap
 from conductor_core.workers.text import whole_characters
 
 _NO_LIMIT_S = 30 * 24 * 3600.0
