@@ -34,7 +34,7 @@ _LOOKED_AT = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions:
-    """What the arguments say. ``limits``: of each run; ``max_usd``: of all together."""
+    """What the arguments say. ``limits``: of each run, but for ``max_usd``, which is of all together."""
 
     file: Path
     conductor: str
@@ -42,12 +42,29 @@ class BatchOptions:
     excluded: tuple[str, ...]
     limits: Limits
     seed: int
-    max_usd: float | None
     concurrency: int
     resume: bool
     as_json: bool
     quiet: bool
     db: str | None
+
+    @property
+    def max_usd(self) -> float | None:
+        return self.limits.max_usd
+
+    @property
+    def run_limits(self) -> Limits:
+        """Those of each run, which is bounded by what is left of the budget."""
+        return self.limits.model_copy(update={"max_usd": None})
+
+
+def batch_file(tasks: Path | None, *, alone: bool) -> Path:
+    """Raises: BadInput if there is none, or other work was given beside it."""
+    if tasks is None:
+        raise BadInput("--resume needs --tasks: `rerun RUN_ID` takes up a single run")
+    if not alone:
+        raise BadInput("give --tasks, or a TASK or --workflow, not both: a row may bring its own workflow")
+    return tasks
 
 
 @dataclass
@@ -71,18 +88,30 @@ def run_batch(given: BatchOptions, settings: Settings) -> int:
     with opened_pool(given.pool, settings, given.seed, given.excluded) as pool:
         file = read_task_file(given.file, list(pool.workers), given.limits)
         name = pool.name
-        _check_budget(given, pool)
+        if given.max_usd is not None:
+            _check_budget(given, settings, file.tasks, pool)
     if file.unread and not given.quiet:
         print(f"note: not read: {', '.join(file.unread[:10])}", file=sys.stderr)
     with opened_store(given.db, settings) as store:
         earlier = _taken_up(store, given, file.tasks, name)
         with opened_engine(store, settings) as host:
-            return _Batch(given, file.tasks, earlier, store, host).carry_out()
+            return _Batch(given, settings, file.tasks, earlier, store, host).carry_out()
 
 
-def _check_budget(given: BatchOptions, pool: Pool) -> None:
-    """Raises: BadInput where a budget could not be kept."""
+def _check_budget(given: BatchOptions, settings: Settings, tasks: Sequence[BatchTask], pool: Pool) -> None:
+    """Raises: BadInput where the budget could not be kept."""
     CostCap(BatchSpent(), max_usd=given.max_usd).check_workers(pool.specs)
+    plans = [task.workflow for task in tasks]
+    if all(plan is not None and all(step.agent != CONDUCTOR_AGENT for step in plan.steps) for plan in plans):
+        return
+    # Imported when used: most batches have no budget, and a Conductor takes long to import.
+    from conductor_core.conductors import open_conductor
+
+    if open_conductor(given.conductor, settings).info.price is None:
+        raise BadInput(
+            f"a budget of {given.max_usd:g} USD cannot be kept: no price is known of the Conductor "
+            f"{one_line(given.conductor, 80)}"
+        )
 
 
 def _taken_up(store: Store, given: BatchOptions, tasks: Sequence[BatchTask], pool: str) -> _Earlier:
@@ -137,11 +166,18 @@ class _Batch:
     """Carries out what is left of a batch."""
 
     def __init__(
-        self, given: BatchOptions, tasks: Sequence[BatchTask], earlier: _Earlier, store: Store, host: EngineHost
+        self,
+        given: BatchOptions,
+        settings: Settings,
+        tasks: Sequence[BatchTask],
+        earlier: _Earlier,
+        store: Store,
+        host: EngineHost,
     ) -> None:
         self._given, self._tasks, self._earlier, self._store, self._host = given, tasks, earlier, store, host
         self._done = {task.id: run for task in tasks if (run := earlier.done(task.id)) is not None}
-        spent = spent_at_most(earlier.traces)
+        self._plan_tokens = settings.plan_max_tokens
+        spent = spent_at_most(earlier.traces, self._plan_tokens)
         self._cap = None if given.max_usd is None else CostCap(spent, max_usd=given.max_usd)
         costs = [run.cost_usd or 0.0 for run in self._done.values()]
         self._room = None if given.max_usd is None else Room(given.max_usd, spent.usd, costs)
@@ -211,7 +247,7 @@ class _Batch:
             try:
                 trace = self._one(task)
                 if self._room is not None:
-                    self._room.end(spent_at_most([trace]).usd, completed=trace.status == "completed")
+                    self._room.end(spent_at_most([trace], self._plan_tokens).usd, completed=trace.status == "completed")
             except Exception as error:  # noqa: BLE001  kept and raised in the end, whatever it is: the others must stop
                 with self._door:
                     self._broken = self._broken or error
@@ -232,7 +268,7 @@ class _Batch:
         given = self._given
         place = BatchRow(id=self._earlier.batch_id, row=task.id, name=given.file.name, size=len(self._tasks))
         earlier = self._earlier.runs.get(task.id, [])
-        request = request_of(task, place, given.limits, given.seed, given.excluded, earlier)
+        request = request_of(task, place, given.run_limits, given.seed, given.excluded, earlier)
         plan = request.workflow
         needed = plan is None or any(step.agent == CONDUCTOR_AGENT for step in plan.steps)
         self._progress.begun()

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli import documents, inputs, options, report
-from conductor_core.cli.batch import BatchOptions, run_batch
+from conductor_core.cli.batch import BatchOptions, batch_file, run_batch
 from conductor_core.cli.evaluate import evaluate_command
 from conductor_core.cli.live import LiveView, watch
 from conductor_core.cli.output import print_json, print_notes, print_outcome
@@ -121,18 +121,9 @@ def check(
 def run(
     task: Annotated[str | None, typer.Argument(metavar="[TASK]", show_default=False)] = None,
     workflow: options.WorkflowFile = None,
-    tasks: Annotated[
-        Path | None,
-        typer.Option(
-            "--tasks",
-            metavar="FILE.jsonl",
-            help="Carry out each row {id, task, workflow?} instead; --max-usd is of all.",
-        ),
-    ] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Tasks of a file at once.")] = 8,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the last batch of this file; nothing finished is paid again.")
-    ] = False,
+    tasks: options.Tasks = None,
+    concurrency: options.Concurrency = 8,
+    resume: options.Resume = False,
     conductor: options.Conductor = None,
     pool: options.Pool = None,
     db: options.Db = None,
@@ -157,19 +148,15 @@ def run(
         max_depth=max_depth,
     )
     pool_ref, excluded = pool or settings.pool, tuple(exclude or ())
-    if tasks is not None:
-        if task is not None or workflow is not None:
-            raise BadInput("give --tasks, or a TASK or --workflow, not both: a row may bring its own workflow")
+    if tasks is not None or resume:
         return run_batch(
             BatchOptions(
-                file=tasks,
+                file=batch_file(tasks, alone=task is None and workflow is None),
                 conductor=conductor or settings.conductor,
                 pool=pool_ref,
                 excluded=excluded,
-                # The budget is that of the batch: a run is bounded by what is left of it.
-                limits=budget.model_copy(update={"max_usd": None}),
+                limits=budget,
                 seed=settings.seed if seed is None else seed,
-                max_usd=budget.max_usd,
                 concurrency=concurrency,
                 resume=resume,
                 as_json=as_json,
@@ -178,8 +165,6 @@ def run(
             ),
             settings,
         )
-    if resume:
-        raise BadInput("--resume needs --tasks: `rerun RUN_ID` takes up a single run")
     given: Workflow | None = None
     if workflow is not None:
         parsed = inputs.read_workflow(workflow)

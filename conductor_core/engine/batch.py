@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from threading import Condition
 
-from conductor_core.engine.cost_cap import longest_usd
+from conductor_core.engine.cost_cap import longest_plan, longest_usd
 from conductor_core.engine.request import RunRequest
 from conductor_core.events import BatchRow, Limits
-from conductor_core.trace import RunTrace, StepTrace
+from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.model import Workflow
 
 _TAKEN_UP = frozenset({"interrupted", "cancelled"})
@@ -54,26 +54,40 @@ def request_of(
     return replace(request, resumed=last.status in _TAKEN_UP, excluded=tuple(excluded), batch=place)
 
 
-def spent_at_most(traces: Sequence[RunTrace]) -> BatchSpent:
-    """What these runs cost. A call that broke off counts as the most that it may have: nobody says how far it was."""
-    usd = sum(trace.cost_usd or 0.0 for trace in traces)
+def spent_at_most(traces: Sequence[RunTrace], plan_max_tokens: int) -> BatchSpent:
+    """What these runs cost. A call that broke off counts as the most that it may have: nobody says how far it was.
+
+    Args:
+        plan_max_tokens: those that a Conductor is allowed for a plan.
+    """
+    usd = sum(trace.known_usd for trace in traces)
     for trace in traces:
         usd += sum(_unsaid_usd(trace, step) for step in trace.walk() if step.messages and step.status != "reused")
+        inner = [step.round for step in trace.walk() if step.round is not None]
+        usd += sum(_unsaid_plan_usd(trace, each, plan_max_tokens) for each in (trace.root, *inner))
     return BatchSpent(usd, sum(trace.usage.total_tokens for trace in traces))
 
 
 def _unsaid_usd(trace: RunTrace, step: StepTrace) -> float:
     """What the calls of a step that broke off may have cost beside what the record says."""
     spec = next((spec for spec in trace.pool.workers if spec.name == step.agent), None)
-    if spec is None or spec.usd_per_mtok is None:
+    if spec is None or spec.price is None:
         return 0.0
-    most = longest_usd(spec.usd_per_mtok, spec, step.messages)
+    most = longest_usd(spec.price, spec, step.messages)
     broken_off = [each.cost_usd or 0.0 for each in step.attempts if each.usage.total_tokens]
     if step.status == "failed" and step.usage.total_tokens:
         broken_off.append(step.cost_usd or 0.0)
     elif step.status in ("running", "cancelled"):
         broken_off.append(0.0)
     return sum(max(0.0, most - said) for said in broken_off)
+
+
+def _unsaid_plan_usd(trace: RunTrace, round_: RoundTrace, plan_max_tokens: int) -> float:
+    """The same of a plan that was never whole."""
+    price = None if trace.conductor is None else trace.conductor.price
+    if price is None or round_.status != "planning" or not round_.messages:
+        return 0.0
+    return price.cost_usd(longest_plan(round_.messages, plan_max_tokens))
 
 
 class Room:

@@ -105,9 +105,13 @@ class CostCap:
 
     @asynccontextmanager
     async def call(self, spec: WorkerSpec, messages: Sequence[Message]) -> AsyncIterator[Call]:
-        """Lets one call through, which ends with the context. Raises: CostCapReached instead."""
-        most = longest_call(spec, messages)
-        price = self._price(spec)
+        """Lets one call of a worker through, which ends with the context. Raises: CostCapReached instead."""
+        async with self.room(self._price(spec), longest_call(spec, messages)) as call:
+            yield call
+
+    @asynccontextmanager
+    async def room(self, price: Price | None, most: Usage) -> AsyncIterator[Call]:
+        """The same for any call that takes at the most ``most``."""
         call = Call(price, most, 0.0 if price is None else price.cost_usd(most))
         async with self._changed:
             while not self._fits(call):
@@ -160,6 +164,11 @@ class CostCap:
 def longest_call(spec: WorkerSpec, messages: Sequence[Message]) -> Usage:
     """The most tokens that one call can take."""
     return Usage(input_tokens=longest_question(messages), output_tokens=longest_answer(spec), estimated=True)
+
+
+def longest_plan(messages: Sequence[Message], plan_max_tokens: int) -> Usage:
+    """The most tokens that one plan can take."""
+    return Usage(input_tokens=longest_question(messages), output_tokens=plan_max_tokens, estimated=True)
 
 
 def longest_usd(price: Price, spec: WorkerSpec, messages: Sequence[Message]) -> float:
