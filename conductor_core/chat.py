@@ -5,10 +5,11 @@ from typing import Any, Literal, Protocol
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from conductor_core.endings import Ending
 from conductor_core.workflow.model import Frozen
 
 Provider = Literal["openai", "anthropic", "local", "rehearsal"]
-FinishReason = Literal["stop", "length", "content_filter", "tool_calls", "other"]
+FinishReason = Literal["stop", "length", "content_filter", "tool_calls", "refusal", "other"]
 
 
 class Message(Frozen):
@@ -62,6 +63,8 @@ class WorkerSpec(Frozen):
         description: what it is good at; the Conductor reads it, beside the ordinal.
         usd_per_mtok: None: none was given; see ``price``.
         max_output_bytes: a stream longer than this is refused.
+        fallback: name of the worker of the pool that is asked in its place when it fails for good, and, where a run is
+            set so, when its answer is no whole one.
     """
 
     name: str = Field(min_length=1, max_length=80)
@@ -75,6 +78,7 @@ class WorkerSpec(Frozen):
     timeout_s: PositiveFloat = 120
     max_concurrency: PositiveInt = 8
     max_output_bytes: PositiveInt = 4_000_000
+    fallback: str | None = None
 
     @property
     def simulated(self) -> bool:
@@ -98,6 +102,13 @@ class ReasoningDelta(Frozen):
     text: str
 
 
+class ToolCall(Frozen):
+    """A tool that a model called. Nobody offered it one: what it wrote is kept as it came, and nothing is called."""
+
+    name: str
+    arguments: str = ""
+
+
 class Finished(Frozen):
     """The provider said that the answer is complete. A stream without it was cut.
 
@@ -105,12 +116,28 @@ class Finished(Frozen):
         usage: the provider's own figures; None if it gave none.
         cost_usd: what the provider itself says the call cost, if it does.
         model: the model that the provider says answered.
+        refusal: what the model, or a filter, said in the place of an answer.
+        tool_calls: the tools that it called instead of answering, or besides.
     """
 
     finish_reason: FinishReason
     usage: Usage | None = None
     cost_usd: float | None = None
     model: str | None = None
+    refusal: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+
+    def ending(self, text: str) -> Ending:
+        """What an answer came to that ended so after ``text``."""
+        if self.finish_reason == "content_filter":
+            return "filtered"
+        if self.refusal or self.finish_reason == "refusal":
+            return "refused"
+        if self.finish_reason == "length":
+            return "cut"
+        if not text.strip():
+            return "empty"
+        return "completed" if self.finish_reason == "stop" else "cut"
 
 
 Chunk = TextDelta | ReasoningDelta | Finished

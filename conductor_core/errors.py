@@ -16,7 +16,8 @@
     │   ├── WorkerRateLimited       429, perhaps with Retry-After        (retried)
     │   ├── WorkerFailed            5xx, or an error object under 200    (retried)
     │   ├── WorkerStreamCut         ended without a finish_reason        (retried)
-    │   ├── WorkerRefused           401, 403, 404, 400: asking again will not help
+    │   ├── WorkerRefused           asking again will not help
+    │   │   └── WorkerFiltered          a filter of the provider's refuses what was asked
     │   └── WorkerOutputTooLarge    more bytes than this worker may send
     ├── LimitReached            a budget of the run: steps, tokens, USD, seconds, depth
     └── StoreError              the database
@@ -76,7 +77,24 @@ class UnknownRun(BadInput):
     pass
 
 
-class ConductorError(InspectorError):
+class CallError(InspectorError):
+    """A call to a model that brought no complete answer.
+
+    Attributes:
+        retryable: whether the same call may succeed if made again.
+        loading: whether the server is up and loads its model: it will answer, and waiting is no attempt.
+        retry_after_s: how long the provider asked us to wait, if it did.
+    """
+
+    retryable = False
+    loading = False
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ConductorError(CallError):
     pass
 
 
@@ -94,19 +112,10 @@ class PlanRejected(ConductorError):
         self.faults = tuple(faults)
 
 
-class WorkerError(InspectorError):
-    """A call to a worker that brought no complete answer.
-
-    Attributes:
-        retryable: whether the same call may succeed if made again.
-        retry_after_s: how long the provider asked us to wait, if it did.
-    """
+class WorkerError(CallError):
+    """A call to a worker that brought no complete answer."""
 
     retryable = True
-
-    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
 
 
 class WorkerUnreachable(WorkerError):
@@ -142,6 +151,13 @@ class WorkerRefused(WorkerError):
     def __init__(self, message: str, *, of_request: bool = False) -> None:
         super().__init__(message)
         self.of_request = of_request
+
+
+class WorkerFiltered(WorkerRefused):
+    """A filter refused what was asked. No fault of key or model: the step ends as ``filtered``."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, of_request=True)
 
 
 class WorkerOutputTooLarge(WorkerError):

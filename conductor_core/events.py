@@ -12,72 +12,19 @@ from typing import Annotated, Literal, Protocol, Self, get_args
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, TypeAdapter, model_validator
 
-from conductor_core.chat import ConductorInfo, FinishReason, Message, Usage, WorkerSpec
+from conductor_core.chat import ConductorInfo, FinishReason, Message, ToolCall, Usage
+from conductor_core.endings import Ending, OnIncomplete
+from conductor_core.run_facts import BatchRow as BatchRow
+from conductor_core.run_facts import Limits as Limits
+from conductor_core.run_facts import Path as Path
+from conductor_core.run_facts import PoolInfo as PoolInfo
+from conductor_core.run_facts import Shared as Shared
 from conductor_core.workflow.changes import Origins, require_fit
 from conductor_core.workflow.model import Fault, Frozen, Workflow
-
-Path = tuple[int, ...]
 
 
 def now_utc() -> datetime:
     return datetime.now(UTC)
-
-
-class Limits(Frozen):
-    """What a run may spend. None: no limit."""
-
-    max_steps: int = 5
-    max_tokens: int | None = None
-    max_usd: float | None = None
-    max_seconds: float | None = 600
-    max_depth: int = 1
-
-
-class PoolInfo(Frozen):
-    """The pool as it was when the run began.
-
-    Attributes:
-        excluded: names of workers that the pool has besides and that the run had to do without; empty in records from
-            before this was recorded.
-    """
-
-    name: str
-    workers: tuple[WorkerSpec, ...]
-    excluded: tuple[str, ...] = ()
-
-
-class BatchRow(Frozen):
-    """The place of a run in a batch: a file of tasks that were given at once.
-
-    Attributes:
-        id: of the batch. row: the task's own id in the file.
-        name: of the file. size: how many tasks it held.
-    """
-
-    id: str
-    row: str
-    name: str
-    size: NonNegativeInt
-
-
-class Shared(Frozen):
-    """An earlier output that a step was granted or denied, named so that it can be proven later.
-
-    Attributes:
-        sha256: of the output in UTF-8; empty for a withheld step that had no output yet.
-        tokens: the provider's count of the output's tokens, else our estimate.
-    """
-
-    path: Path
-    agent: str
-    sha256: str
-    characters: NonNegativeInt
-    tokens: NonNegativeInt
-
-    @property
-    def there(self) -> bool:
-        """Whether there was an output: what was not there yet could not be withheld."""
-        return self.sha256 != ""
 
 
 class _Event(Frozen):
@@ -89,7 +36,12 @@ class _Event(Frozen):
 
 
 class RunCreated(_Event):
-    """The request, whole. ``by`` says through which door it came: page, cli, api. ``batch``: None: it came alone."""
+    """The request, whole. ``by`` says through which door it came: page, cli, api. ``batch``: None: it came alone.
+
+    Attributes:
+        on_incomplete: what happens to a step whose answer is no whole one.
+        give_question: whether every step was told the task, also one whose instruction does not say ``{question}``.
+    """
 
     kind: Literal["run.created"] = "run.created"
     task: str
@@ -104,6 +56,8 @@ class RunCreated(_Event):
     resumed: bool = False
     batch: BatchRow | None = None
     app_version: str
+    on_incomplete: OnIncomplete = "allow"
+    give_question: bool = False
 
 
 class PlanStarted(_Event):
@@ -148,6 +102,30 @@ class PlanCompleted(_Event):
     at_list_price: bool | None = None
     first_token_ms: float | None = None
     duration_ms: NonNegativeFloat = 0.0
+
+
+class PlanRetried(_Event):
+    """A call of the Conductor failed and another follows, which writes the plan from its beginning.
+
+    Attributes:
+        partial: what had been written: kept here, cleared from the plan.
+        usage: by estimate, if anything had been written; ``cost_usd`` and ``at_list_price`` as in
+            ``plan.completed``.
+        loading: the server was loading its model: what follows is waited for, and is no new call.
+    """
+
+    kind: Literal["plan.retried"] = "plan.retried"
+    round: Path = ()
+    attempt: int = 1
+    error_code: str
+    error: str
+    wait_ms: NonNegativeFloat
+    partial: str = ""
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    at_list_price: bool | None = None
+    duration_ms: NonNegativeFloat = 0.0
+    loading: bool = False
 
 
 class PlanRejected(_Event):
@@ -218,7 +196,19 @@ class StepDelta(_Event):
 
 
 class StepRetried(_Event):
-    """An attempt failed and another follows. ``partial`` is what had arrived: kept here, cleared from the output."""
+    """An attempt failed, or brought no whole answer, and another follows.
+
+    Attributes:
+        error_code, error: why; of an answer that is no whole one its ``ending``, and that in words.
+        partial: what had arrived: kept here, cleared from the output.
+        agent: the worker that was asked; None: the step's own.
+        then: what follows: the same worker ``again``, the same with ``more_tokens``, another one, a ``fallback``; or
+            nothing: what an earlier call brought is ``kept`` as it is.
+        then_agent: the worker that is asked next; None: the step's own.
+        then_max_tokens: with which limit, where it is another than the pool's.
+        refusal, tool_calls: as in ``StepCompleted``.
+        loading: the server was loading its model: what follows is waited for, and is no new attempt.
+    """
 
     kind: Literal["step.retried"] = "step.retried"
     path: Path
@@ -229,6 +219,13 @@ class StepRetried(_Event):
     partial: str = ""
     usage: Usage = Usage()
     cost_usd: float | None = 0.0
+    agent: str | None = None
+    then: Literal["again", "more_tokens", "fallback", "kept"] = "again"
+    then_agent: str | None = None
+    then_max_tokens: int | None = None
+    refusal: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    loading: bool = False
 
 
 class StepCompleted(_Event):
@@ -239,6 +236,10 @@ class StepCompleted(_Event):
         cost_usd: None: the price is unknown.
         cost_estimated: it is the pool's price of the tokens, not the provider's own figure.
         first_token_ms, duration_ms: since this step started.
+        ending: what the answer came to; in records from before this was recorded ``completed``, whatever it was.
+        refusal: what was said in the place of an answer. tool_calls: what was called; nothing calls them here.
+        answered_by: the worker that answered in the place of the step's own; None: its own.
+        passed_on: whether steps that read this one get its output, if it is no whole answer.
     """
 
     kind: Literal["step.completed"] = "step.completed"
@@ -254,6 +255,11 @@ class StepCompleted(_Event):
     attempts: int = 1
     first_token_ms: float | None = None
     duration_ms: NonNegativeFloat
+    ending: Ending = "completed"
+    refusal: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    answered_by: str | None = None
+    passed_on: bool = True
 
 
 class StepFailed(_Event):
@@ -282,6 +288,8 @@ class StepReused(_Event):
     Attributes:
         usage, cost_usd: what it cost where it ran; not added to this run's totals.
         source_run_id, source_path: where it *ran* (not merely where it was reused last).
+        ending, refusal, tool_calls, answered_by, passed_on: as in ``StepCompleted``; another ending than ``completed``
+            only where an interrupted run is taken up.
     """
 
     kind: Literal["step.reused"] = "step.reused"
@@ -302,6 +310,11 @@ class StepReused(_Event):
     cost_estimated: bool = False
     model: str | None = None
     duration_ms: NonNegativeFloat = 0.0
+    ending: Ending = "completed"
+    refusal: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    answered_by: str | None = None
+    passed_on: bool = True
 
 
 class RecursionEntered(_Event):
@@ -319,13 +332,17 @@ class RecursionLeft(_Event):
 
 
 class RunCompleted(_Event):
-    """``answer`` is the last step's output; None after *Plan only*. Totals hold what this run itself spent."""
+    """``answer`` is the last step's output; None after *Plan only*. Totals hold what this run itself spent.
+
+    ``ending``: what the last step's answer came to; in records from before this was recorded ``completed``.
+    """
 
     kind: Literal["run.completed"] = "run.completed"
     answer: str | None
     usage: Usage
     cost_usd: float | None
     duration_ms: NonNegativeFloat
+    ending: Ending = "completed"
 
 
 class RunFailed(_Event):
@@ -356,6 +373,7 @@ Event = (
     | PlanStarted
     | PlanDelta
     | PlanCompleted
+    | PlanRetried
     | PlanRejected
     | PlanEdited
     | StepStarted

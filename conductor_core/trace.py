@@ -1,215 +1,41 @@
 """A run as it stands: the fold of its events. Live page, reload, command line and re-run all read this alone."""
 
-from collections.abc import Iterable, Iterator
-from datetime import datetime
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from collections.abc import Iterable
+from typing import Any
 
 from conductor_core import events as ev
-from conductor_core.chat import ConductorInfo, FinishReason, Message, Usage
-from conductor_core.events import BatchRow, Event, Limits, Path, PoolInfo, Shared
-from conductor_core.workflow.changes import Origins, compare
-from conductor_core.workflow.model import AccessList, Fault, Workflow
+from conductor_core.chat import Usage
+from conductor_core.events import Event
+from conductor_core.run_trace import (
+    ENDED_STATUSES,
+    Attempt,
+    Mutable,
+    PlanAttempt,
+    RejectedPlan,
+    ReusedFrom,
+    RoundTrace,
+    RunStatus,
+    RunTrace,
+    StepStatus,
+    StepTrace,
+)
+from conductor_core.workflow.model import Workflow
 
-StepStatus = Literal["waiting", "running", "completed", "reused", "failed", "skipped", "cancelled"]
-RunStatus = Literal["running", "planned", "completed", "failed", "cancelled", "interrupted"]
-RoundStatus = Literal["planning", "planned", "stopped", "rejected"]
-
-ENDED_STATUSES: frozenset[str] = frozenset({"planned", "completed", "failed", "cancelled", "interrupted"})
-
-
-class _Mutable(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    # A fold is nothing but assignments, by code that mypy checks: plain ones cost a fifth of pydantic's.
-    __setattr__ = object.__setattr__
-
-
-class Attempt(_Mutable):
-    """One failed call of a step that was followed by another. Its spending counts."""
-
-    attempt: int
-    error_code: str
-    error: str
-    wait_ms: float
-    partial: str
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-
-
-class ReusedFrom(_Mutable):
-    run_id: str
-    path: Path
-
-
-class StepTrace(_Mutable):
-    """One step as it stands. ``round`` is set if the step is a recursion: the inner plan and its steps.
-
-    Attributes:
-        output: the whole answer, or what has streamed so far, or the partial text of a failed step.
-        at_list_price: some of the cost is the pool's price of the tokens, not the provider's own figure.
-        started_ms: since the run began; ``first_token_ms`` and ``duration_ms``: since the step started.
-    """
-
-    path: Path
-    instruction: str
-    agent: str
-    access_list: AccessList
-    reads: tuple[int, ...]
-    status: StepStatus = "waiting"
-    simulated: bool = False
-    identity: str | None = None
-    messages: tuple[Message, ...] = ()
-    granted: tuple[Shared, ...] = ()
-    withheld: tuple[Shared, ...] = ()
-    output: str = ""
-    output_sha256: str | None = None
-    reasoning: str = ""
-    incomplete: bool = False
-    finish_reason: FinishReason | None = None
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    at_list_price: bool = False
-    model: str | None = None
-    started_ms: float | None = None
-    first_token_ms: float | None = None
-    duration_ms: float | None = None
-    attempts: list[Attempt] = Field(default_factory=list)
-    error_code: str | None = None
-    error: str | None = None
-    because: tuple[Path, ...] = ()
-    reused_from: ReusedFrom | None = None
-    round: "RoundTrace | None" = None
-
-    @property
-    def index(self) -> int:
-        return self.path[-1]
-
-    @property
-    def answered(self) -> bool:
-        return self.status in ("completed", "reused")
-
-
-class RejectedPlan(_Mutable):
-    attempt: int
-    raw: str
-    faults: tuple[Fault, ...]
-    repairs: tuple[str, ...] = ()
-
-
-class RoundTrace(_Mutable):
-    """One plan and the steps that carry it out.
-
-    Attributes:
-        usage, cost_usd, at_list_price: of the Conductor's writing in this round, rejected attempts included.
-    """
-
-    path: Path = ()
-    status: RoundStatus = "planning"
-    source: Literal["conductor", "file", "parent"] | None = None
-    messages: tuple[Message, ...] = ()
-    agents: tuple[str | None, ...] = ()
-    raw: str = ""
-    workflow: Workflow | None = None
-    topology: str | None = None
-    repairs: tuple[str, ...] = ()
-    warnings: tuple[Fault, ...] = ()
-    rejected: list[RejectedPlan] = Field(default_factory=list)
-    edited_by: str | None = None
-    before_edit: Workflow | None = None
-    edit_origins: Origins | None = None
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    at_list_price: bool = False
-    started_ms: float | None = None
-    first_token_ms: float | None = None
-    duration_ms: float | None = None
-    steps: list[StepTrace] = Field(default_factory=list)
-
-    @property
-    def edits(self) -> tuple[str, ...]:
-        """What was changed in the plan before this run, a sentence a step; empty: nothing."""
-        if self.before_edit is None or self.workflow is None:
-            return ()
-        changes = compare(self.before_edit, self.workflow, self.edit_origins)
-        return changes.sentences(self.before_edit, self.workflow)
-
-
-class RunTrace(_Mutable):
-    """A run as it stands after ``last_at_ms``.
-
-    Attributes:
-        cost_usd: of all calls that came to an end; None: the price of one is unknown. known_usd: of those with a price.
-        at_list_price: some of it is by price, not a provider's own figure.
-    """
-
-    run_id: str
-    status: RunStatus = "running"
-    task: str
-    by: str
-    parent_run_id: str | None = None
-    resumed: bool = False
-    batch: BatchRow | None = None
-    plan_only: bool = False
-    simulated: bool
-    seed: int = 0
-    conductor: ConductorInfo | None = None
-    pool: PoolInfo
-    limits: Limits
-    app_version: str
-    created_at_utc: datetime
-    root: RoundTrace = Field(default_factory=RoundTrace)
-    answer: str | None = None
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    known_usd: float = 0.0
-    at_list_price: bool = False
-    duration_ms: float | None = None
-    error_code: str | None = None
-    error: str | None = None
-    ended_by: str | None = None
-    last_at_ms: float = 0.0
-
-    @property
-    def ended(self) -> bool:
-        return self.status in ENDED_STATUSES
-
-    @property
-    def steps(self) -> list[StepTrace]:
-        """The steps of the first round."""
-        return self.root.steps
-
-    def round_at(self, path: Path) -> RoundTrace:
-        """The round opened by the step at ``path``, ``()`` for the first. Raises: KeyError."""
-        round_ = self.root
-        for depth in range(len(path)):
-            inner = _step_of(round_, path[: depth + 1]).round
-            if inner is None:
-                raise KeyError(path)
-            round_ = inner
-        return round_
-
-    def step_at(self, path: Path) -> StepTrace:
-        """The step at ``path``. Raises: KeyError."""
-        return _step_of(self.round_at(path[:-1]), path)
-
-    def walk(self) -> Iterator[StepTrace]:
-        """All steps, each before the steps of its inner round."""
-
-        def below(round_: RoundTrace) -> Iterator[StepTrace]:
-            for step in round_.steps:
-                yield step
-                if step.round is not None:
-                    yield from below(step.round)
-
-        yield from below(self.root)
-
-
-def _step_of(round_: RoundTrace, path: Path) -> StepTrace:
-    if not path or not 0 <= path[-1] < len(round_.steps):
-        raise KeyError(path)
-    return round_.steps[path[-1]]
+__all__ = [
+    "ENDED_STATUSES",
+    "Attempt",
+    "PlanAttempt",
+    "RejectedPlan",
+    "ReusedFrom",
+    "RoundTrace",
+    "RunStatus",
+    "RunTrace",
+    "StepStatus",
+    "StepTrace",
+    "apply",
+    "begin",
+    "fold",
+]
 
 
 def fold(events: Iterable[Event]) -> RunTrace:
@@ -242,6 +68,8 @@ def begin(event: Event) -> RunTrace:
         conductor=event.conductor,
         pool=event.pool,
         limits=event.limits,
+        on_incomplete=event.on_incomplete,
+        give_question=event.give_question,
         app_version=event.app_version,
         created_at_utc=event.at_utc,
     )
@@ -258,7 +86,14 @@ def apply(trace: RunTrace, event: Event) -> None:
             _apply_delta(trace.step_at(event.path), event)
         case ev.RunCreated():
             raise ValueError("run.created stands only at the beginning")
-        case ev.PlanStarted() | ev.PlanDelta() | ev.PlanCompleted() | ev.PlanRejected() | ev.PlanEdited():
+        case (
+            ev.PlanStarted()
+            | ev.PlanDelta()
+            | ev.PlanCompleted()
+            | ev.PlanRetried()
+            | ev.PlanRejected()
+            | ev.PlanEdited()
+        ):
             _apply_plan(trace, event)
         case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() | ev.RunInterrupted():
             _apply_end(trace, event)
@@ -268,7 +103,8 @@ def apply(trace: RunTrace, event: Event) -> None:
 
 
 def _apply_plan(
-    trace: RunTrace, event: ev.PlanStarted | ev.PlanDelta | ev.PlanCompleted | ev.PlanRejected | ev.PlanEdited
+    trace: RunTrace,
+    event: ev.PlanStarted | ev.PlanDelta | ev.PlanCompleted | ev.PlanRetried | ev.PlanRejected | ev.PlanEdited,
 ) -> None:
     if isinstance(event, ev.PlanStarted) and event.round:
         opener = trace.step_at(event.round)
@@ -285,6 +121,10 @@ def _apply_plan(
             if not round_.raw and not round_.rejected and round_.started_ms is not None:
                 round_.first_token_ms = event.at_ms - round_.started_ms
             round_.raw += event.text
+        case ev.PlanRetried():
+            round_.retries.append(PlanAttempt(**_fields_of(event, PlanAttempt)))
+            round_.raw = ""
+            _spend_on_plan(trace, round_, event)
         case ev.PlanRejected():
             round_.status = "rejected"
             round_.rejected.append(
@@ -304,7 +144,9 @@ def _apply_plan(
             _set_workflow(trace, round_, event.after)
 
 
-def _spend_on_plan(trace: RunTrace, round_: RoundTrace, event: ev.PlanCompleted | ev.PlanRejected) -> None:
+def _spend_on_plan(
+    trace: RunTrace, round_: RoundTrace, event: ev.PlanCompleted | ev.PlanRetried | ev.PlanRejected
+) -> None:
     cost_usd = event.cost_usd
     if event.at_list_price is None and event.usage.total_tokens and trace.conductor and trace.conductor.price is None:
         cost_usd = None  # Of the record's time: not known, and not in the run's total.
@@ -379,22 +221,12 @@ def _apply_step(
             step.status, step.started_ms, step.identity = "running", event.at_ms, event.identity
             step.messages, step.granted, step.withheld = event.messages, event.granted, event.withheld
         case ev.StepRetried():
-            step.attempts.append(
-                Attempt(
-                    attempt=event.attempt,
-                    error_code=event.error_code,
-                    error=event.error,
-                    wait_ms=event.wait_ms,
-                    partial=event.partial,
-                    usage=event.usage,
-                    cost_usd=event.cost_usd,
-                )
-            )
+            step.attempts.append(Attempt(**_fields_of(event, Attempt)))
             step.output, step.reasoning = "", ""
             _spend_on_step(trace, step, event.usage, event.cost_usd, at_list_price=bool(event.cost_usd))
         case ev.StepCompleted():
-            step.status, step.output, step.output_sha256 = "completed", event.output, event.output_sha256
-            step.finish_reason, step.incomplete, step.model = event.finish_reason, event.incomplete, event.model
+            step.status = event.ending
+            _take_answer(step, event)
             step.first_token_ms, step.duration_ms = event.first_token_ms, event.duration_ms
             _spend_on_step(trace, step, event.usage, event.cost_usd, at_list_price=event.cost_estimated)
         case ev.StepFailed():
@@ -404,16 +236,28 @@ def _apply_step(
         case ev.StepSkipped():
             step.status, step.because = "skipped", event.because
         case ev.StepReused():
-            step.status, step.output, step.output_sha256 = "reused", event.output, event.output_sha256
+            step.status = "reused" if event.ending == "completed" else event.ending
+            _take_answer(step, event)
             step.identity, step.messages = event.identity, event.messages
             step.granted, step.withheld = event.granted, event.withheld
-            step.finish_reason, step.incomplete, step.model = event.finish_reason, event.incomplete, event.model
             step.usage, step.cost_usd, step.at_list_price = event.usage, event.cost_usd, event.cost_estimated
             step.started_ms, step.duration_ms = event.at_ms, event.duration_ms
             step.reused_from = ReusedFrom(run_id=event.source_run_id, path=event.source_path)
         case ev.RecursionEntered() | ev.RecursionLeft():
             if step.round is None:
                 step.round = RoundTrace(path=event.path)
+
+
+def _take_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> None:
+    step.output, step.output_sha256 = event.output, event.output_sha256
+    step.finish_reason, step.incomplete, step.model = event.finish_reason, event.incomplete, event.model
+    step.ending, step.refusal, step.tool_calls = event.ending, event.refusal, event.tool_calls
+    step.answered_by, step.passed_on = event.answered_by, event.passed_on
+
+
+def _fields_of(event: Event, kind: type[Mutable]) -> dict[str, Any]:
+    """The fields of ``event`` that ``kind`` keeps under the same names."""
+    return {name: getattr(event, name) for name in kind.model_fields}
 
 
 def _apply_end(trace: RunTrace, event: ev.RunCompleted | ev.RunFailed | ev.RunCancelled | ev.RunInterrupted) -> None:
@@ -425,7 +269,7 @@ def _apply_end(trace: RunTrace, event: ev.RunCompleted | ev.RunFailed | ev.RunCa
             trace.known_usd = event.cost_usd
     match event:
         case ev.RunCompleted():
-            trace.status = "planned" if trace.plan_only else "completed"
+            trace.status = "planned" if trace.plan_only else event.ending
             trace.answer, trace.duration_ms = event.answer, event.duration_ms
         case ev.RunFailed():
             trace.status, trace.duration_ms = "failed", event.duration_ms

@@ -102,7 +102,8 @@ def _cells(run: RunSummary) -> str:
 
 def _steps(run: RunSummary) -> str:
     """How many, and how many of them were reused or failed."""
-    said = f"{run.steps_completed} called, {run.steps_reused} reused, {run.steps_failed} failed, of {run.steps}"
+    called = f"{run.steps_completed} called, {run.steps_reused} reused"
+    said = f"{called}, {run.steps_failed} failed or without a whole answer, of {run.steps}"
     parts = [str(run.steps)]
     if run.steps_reused:
         parts.append(f"↺{run.steps_reused}")

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from conductor_core.endings import INCOMPLETE
 from conductor_core.engine.pool import reopen_pool
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import preview
@@ -123,11 +124,13 @@ def _go_on_label(trace: RunTrace) -> str | None:
         return None
     if trace.status == "planned":
         return "Run this plan"
+    if trace.status in INCOMPLETE:
+        return "Ask again"
     return "Resume" if any(step.answered for step in trace.steps) else "Run again"
 
 
 def _go_on(trace: RunTrace) -> RunRequest:
-    if trace.status == "planned":
+    if trace.status == "planned" or trace.status in INCOMPLETE:
         return RunRequest.rerun(trace, by="page")
     return RunRequest.resume(trace, by="page")
 

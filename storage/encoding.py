@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import PydanticSerializationError
 
-from conductor_core import chat, events, trace
+from conductor_core import chat, events, run_facts, run_trace, trace
 from conductor_core.events import EVENT, Event
 from conductor_core.workflow import model
 
@@ -78,6 +78,6 @@ def _sha256(*values: object) -> str:
 def fold_digest() -> str:
     """Digest of the code that folds events into a trace: a snapshot made by other code may mean something else."""
     digest = hashlib.sha256()
-    for module in (model, chat, events, trace):
+    for module in (model, chat, run_facts, events, run_trace, trace):
         digest.update(Path(str(module.__file__)).read_bytes())
     return digest.hexdigest()[:16]

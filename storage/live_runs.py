@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from conductor_core import trace as folding
+from conductor_core.endings import INCOMPLETE
 from conductor_core.errors import EventOutOfOrder, UnknownRun
 from conductor_core.events import VOCABULARY, Event, PlanDelta, RunCreated, StepDelta
 from conductor_core.spending import cost_so_far
@@ -220,7 +221,7 @@ def _row_of(trace: RunTrace) -> tuple[object, ...]:
         len(steps),
         statuses["completed"],
         statuses["reused"],
-        statuses["failed"],
+        statuses["failed"] + sum(step.status in INCOMPLETE for step in steps),
         trace.usage.input_tokens,
         trace.usage.output_tokens,
         cost_so_far(trace),

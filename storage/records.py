@@ -46,7 +46,8 @@ class RunSummary(Frozen):
         created_at_utc: None: it cannot be read.
         sequence: of its ``run.created``; hand the last one's to ``Store.runs(before=...)`` for the next page.
         agents: of its steps, each once, in order of appearance.
-        steps: of all rounds; ``steps_*`` count those of them that ended so.
+        steps: of all rounds; ``steps_*`` count those of them that ended so, ``steps_failed`` also those without a whole
+            answer.
         cost_usd: None: some price is unknown, of a call that is on too. duration_ms: None while it runs.
         batch_id, batch_row: its place in a file of tasks; None: it came alone.
     """
@@ -75,30 +76,3 @@ class RunSummary(Frozen):
     damage: str | None = None
     batch_id: str | None = None
     batch_row: str | None = None
-
-
-class BatchSummary(Frozen):
-    """A batch at a glance.
-
-    Attributes:
-        sequence: of its first run's ``run.created``; hand the last one's to ``Store.batches(before=...)``.
-        name: of the file of tasks. size: how many tasks it held.
-        statuses: how many of its tasks stand how, each as its latest run does; a task without a run is not in it.
-        runs: how many there are: more than tasks where some were taken up.
-        cost_usd: of all its runs; None: some price is unknown.
-    """
-
-    batch_id: str
-    sequence: int
-    created_at_utc: datetime
-    name: str
-    size: int
-    statuses: dict[str, int]
-    runs: int
-    simulated: bool
-    usage: Usage
-    cost_usd: float | None
-
-    @property
-    def not_begun(self) -> int:
-        return max(0, self.size - sum(self.statuses.values()))

@@ -7,12 +7,10 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli import documents, inputs, options, report
-from conductor_core.cli.batch import BatchOptions, batch_file, run_batch
 from conductor_core.cli.evaluate import evaluate_command
 from conductor_core.cli.live import LiveView, watch
 from conductor_core.cli.output import print_json, print_notes, print_outcome
 from conductor_core.cli.rerun import rerun_command
-from conductor_core.cli.task_file import read_tasks
 from conductor_core.cli.text import one_line
 from conductor_core.cli.train import train_command
 from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
@@ -54,7 +52,7 @@ def plan(
     settings = inputs.read_settings()
     if (task is None) == (tasks is None):
         raise BadInput("give a TASK, or --tasks FILE.jsonl" if task is None else "give a TASK or --tasks, not both")
-    texts = [inputs.given_text(task, "task")] if task is not None else read_tasks(tasks or Path())
+    texts = [inputs.given_text(task, "task")] if task is not None else inputs.read_tasks(tasks or Path())
     budget = options.limits(settings, max_steps=max_steps, max_depth=max_depth)
     traces: list[RunTrace] = []
     code = 0
@@ -121,9 +119,6 @@ def check(
 def run(
     task: Annotated[str | None, typer.Argument(metavar="[TASK]", show_default=False)] = None,
     workflow: options.WorkflowFile = None,
-    tasks: options.Tasks = None,
-    concurrency: options.Concurrency = 8,
-    resume: options.Resume = False,
     conductor: options.Conductor = None,
     pool: options.Pool = None,
     db: options.Db = None,
@@ -148,23 +143,6 @@ def run(
         max_depth=max_depth,
     )
     pool_ref, excluded = pool or settings.pool, tuple(exclude or ())
-    if tasks is not None or resume:
-        return run_batch(
-            BatchOptions(
-                file=batch_file(tasks, alone=task is None and workflow is None),
-                conductor=conductor or settings.conductor,
-                pool=pool_ref,
-                excluded=excluded,
-                limits=budget,
-                seed=settings.seed if seed is None else seed,
-                concurrency=concurrency,
-                resume=resume,
-                as_json=as_json,
-                quiet=quiet,
-                db=db,
-            ),
-            settings,
-        )
     given: Workflow | None = None
     if workflow is not None:
         parsed = inputs.read_workflow(workflow)

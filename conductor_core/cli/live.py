@@ -7,7 +7,9 @@ from contextlib import aclosing
 from typing import Any
 
 from conductor_core import events as ev
+from conductor_core.cli import endings
 from conductor_core.cli.text import duration, label, labels, money, one_line, plain
+from conductor_core.endings import INCOMPLETE
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import InspectorError, StoreError
 from conductor_core.spending import IN_WORDS, basis, cost_so_far
@@ -15,7 +17,7 @@ from conductor_core.trace import RunTrace, StepTrace, apply, begin
 from conductor_core.workflow.model import Workflow
 from storage import Store
 
-SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+_SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 class RunStopped(InspectorError):
@@ -78,7 +80,14 @@ class LiveView:
         match event:
             case ev.RunCreated():
                 self._say(_created(event))
-            case ev.PlanStarted() | ev.PlanDelta() | ev.PlanCompleted() | ev.PlanRejected() | ev.PlanEdited():
+            case (
+                ev.PlanStarted()
+                | ev.PlanDelta()
+                | ev.PlanCompleted()
+                | ev.PlanRetried()
+                | ev.PlanRejected()
+                | ev.PlanEdited()
+            ):
                 self._print_plan(event, trace)
             case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() | ev.RunInterrupted():
                 self._say(summary(trace))
@@ -88,7 +97,9 @@ class LiveView:
                     self._say(line)
 
     def _print_plan(
-        self, event: ev.PlanStarted | ev.PlanDelta | ev.PlanCompleted | ev.PlanRejected | ev.PlanEdited, trace: RunTrace
+        self,
+        event: ev.PlanStarted | ev.PlanDelta | ev.PlanCompleted | ev.PlanRetried | ev.PlanRejected | ev.PlanEdited,
+        trace: RunTrace,
     ) -> None:
         of_step = f" of step {label(event.round)}" if event.round else ""
         match event:
@@ -158,7 +169,13 @@ def summary(trace: RunTrace) -> str:
         why = f": {one_line(trace.error, 1000)}"
     elif trace.status == "cancelled" and trace.ended_by:
         why = f" by {one_line(trace.ended_by, 80)}"
+    elif trace.status in INCOMPLETE:
+        why = f": {endings.why_no_answer(trace)}"
     return f"run {trace.run_id} · {trace.status}{why} · {duration(trace.duration_ms)} · {spent}{simulated}"
+
+
+def _word(step: StepTrace) -> str:
+    return "done" if step.ending == "completed" else step.ending
 
 
 def _plan_spent(event: ev.PlanCompleted | ev.PlanRejected) -> str:
@@ -185,12 +202,12 @@ def _step_line(event: ev.Event, step: StepTrace) -> str | None:
             parts += [f"{labels(absent)} not there yet"] if absent else []
             return f"{head} started, {', '.join(parts)}"
         case ev.StepRetried():
-            why = one_line(event.error, 400)
-            return f"{head} attempt {event.attempt} failed: {why}; again in {duration(event.wait_ms)}"
+            return f"{head} {endings.retried(step, event)}"
         case ev.StepCompleted():
-            cut = f" · incomplete ({event.finish_reason})" if event.incomplete else ""
+            cut = f" · incomplete ({event.finish_reason})" if event.incomplete and event.ending == "completed" else ""
             took, tokens = duration(event.duration_ms), event.usage.output_tokens
-            return f"{head} done in {took} · {tokens} tokens out · {money(event.cost_usd)}{cut}"
+            how = f" · {ended}" if (ended := endings.ended(step)) else ""
+            return f"{head} {_word(step)} in {took} · {tokens} tokens out · {money(event.cost_usd)}{cut}{how}"
         case ev.StepFailed():
             return f"{head} failed: {one_line(event.error, 1000)}"
         case ev.StepSkipped():
@@ -224,10 +241,10 @@ async def _watch(store: Store, host: EngineHost, run_id: str, view: LiveView) ->
         if stopped_by:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        stopped_by.append(SIGNALS[signal.Signals(number)])
+        stopped_by.append(_SIGNALS[signal.Signals(number)])
         host.cancel(run_id, "cli")
 
-    for number in SIGNALS:
+    for number in _SIGNALS:
         loop.add_signal_handler(number, stop, number)
     ended = loop.run_in_executor(None, host.wait, run_id)
     showing = asyncio.create_task(_show(store, run_id, view))
@@ -245,7 +262,7 @@ async def _watch(store: Store, host: EngineHost, run_id: str, view: LiveView) ->
         await showing
     finally:
         showing.cancel()
-        for number in SIGNALS:
+        for number in _SIGNALS:
             loop.remove_signal_handler(number)
     if stopped_by and trace.status == "cancelled":
         return trace, stopped_by[0]

@@ -6,6 +6,7 @@ from enum import StrEnum
 from textwrap import indent
 
 from conductor_core.chat import Message
+from conductor_core.cli import endings
 from conductor_core.cli.inputs import fault_line
 from conductor_core.cli.live import summary, workflow_lines
 from conductor_core.cli.text import duration, indented, label, labels, money, one_line, plain
@@ -26,6 +27,10 @@ class Status(StrEnum):
     RUNNING = "running"
     PLANNED = "planned"
     COMPLETED = "completed"
+    REFUSED = "refused"
+    FILTERED = "filtered"
+    CUT = "cut"
+    EMPTY = "empty"
     FAILED = "failed"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
@@ -169,7 +174,7 @@ def _step_lines(step: StepTrace) -> Iterator[str]:
     for message in step.messages:
         yield from _message_lines(message)
     for attempt in step.attempts:
-        yield f"  attempt {attempt.attempt} failed ({attempt.error_code}): {one_line(attempt.error, 1000)}"
+        yield f"  {endings.retried(step, attempt)} ({attempt.error_code})"
         if attempt.partial:
             yield indented(attempt.partial, "    | ")
     if step.round is not None:
@@ -178,6 +183,8 @@ def _step_lines(step: StepTrace) -> Iterator[str]:
         yield from ("  reasoning", indented(step.reasoning, "    | "))
     if step.error is not None:
         yield f"  failed ({step.error_code}): {one_line(step.error, 1000)}"
+    if ended := endings.ended(step):
+        yield f"  {ended}"
     if step.output:
         cut = f" (incomplete: {step.finish_reason or step.status})" if step.incomplete else ""
         yield from (f"  output{cut}", indented(step.output, "    | "))

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from conductor_core.chat import Message, Usage
+from conductor_core.endings import Ending
 from conductor_core.engine.limits import estimate_tokens
 from conductor_core.events import Path, Shared
 from conductor_core.workflow.model import QUESTION, Step, Workflow
@@ -23,9 +24,11 @@ class Answer:
     """What a finished step hands on.
 
     Attributes:
+        agent: who wrote it, which may be another worker than the step's own.
         instruction: as it was sent, the task filled in.
         sha256: of ``output`` in UTF-8.
         tokens: the provider's count of the output's tokens, else our estimate.
+        ending: what it came to.
     """
 
     path: Path
@@ -34,18 +37,31 @@ class Answer:
     output: str
     sha256: str
     tokens: int
+    ending: Ending = "completed"
 
     @classmethod
-    def of(cls, path: Path, step: Step, task: str, output: str, sha256: str, usage: Usage) -> "Answer":
-        """The answer of ``step``, whose call (or recorded call) took ``usage``."""
+    def of(
+        cls,
+        path: Path,
+        step: Step,
+        task: str,
+        output: str,
+        sha256: str,
+        usage: Usage,
+        *,
+        ending: Ending = "completed",
+        by: str | None = None,
+    ) -> "Answer":
+        """The answer of ``step``, whose call (or recorded call) took ``usage``; ``by``: another worker, the writer."""
         counted = usage.output_tokens and not usage.estimated
         return cls(
             path=path,
-            agent=step.agent,
+            agent=by or step.agent,
             instruction=expand(step.instruction, task),
             output=output,
             sha256=sha256,
             tokens=usage.output_tokens if counted else estimate_tokens(output),
+            ending=ending,
         )
 
     def shared(self) -> Shared:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from conductor_core.chat import Worker, WorkerSpec
+from conductor_core.endings import OnIncomplete
 from conductor_core.errors import BadInput
 from conductor_core.events import PoolInfo
 from conductor_core.settings import Settings
@@ -19,12 +20,14 @@ class Pool:
         workers: by name, in the order of the Conductor's ordinals.
         seed: the simulated workers answer by it.
         excluded: names of the workers that were taken out, for the record.
+        on_incomplete: what happens to a step whose answer is no whole one, unless a run says otherwise.
     """
 
     name: str
     workers: Mapping[str, Worker]
     seed: int = 0
     excluded: tuple[str, ...] = ()
+    on_incomplete: OnIncomplete = "allow"
 
     @property
     def specs(self) -> tuple[WorkerSpec, ...]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from conductor_core.endings import OnIncomplete
 from conductor_core.engine.ids import new_run_id
 from conductor_core.events import BatchRow, Limits
 from conductor_core.settings import Settings
@@ -30,11 +31,11 @@ class RunRequest:
         by: through which door it came (page, cli, api).
         plan_only: end when there is a plan.
         reuse_from: the source of a re-run or a resume: the parent, whose answers stand in for identical steps.
-        before: runs that ``reuse_from`` took up in its turn, latest first; their answers stand in, too.
         resumed: this run takes up ``reuse_from`` where it was interrupted.
         origins: which step of the source's plan each step of ``workflow`` is; None: not known.
         excluded: workers of the pool that this run must not use.
         batch: its place in a file of tasks, None for a run that came alone.
+        on_incomplete: what happens to a step whose answer is no whole one; None: as the pool has it.
     """
 
     task: str
@@ -45,11 +46,11 @@ class RunRequest:
     by: str = "cli"
     plan_only: bool = False
     reuse_from: RunTrace | None = None
-    before: tuple[RunTrace, ...] = ()
     resumed: bool = False
     origins: Origins | None = None
     excluded: tuple[str, ...] = ()
     batch: BatchRow | None = None
+    on_incomplete: OnIncomplete | None = None
 
     @classmethod
     def rerun(
@@ -64,23 +65,23 @@ class RunRequest:
             by=by,
             reuse_from=source,
             origins=origins,
+            on_incomplete=source.on_incomplete,
         )
 
     @classmethod
-    def resume(cls, source: RunTrace, *before: RunTrace, by: str) -> "RunRequest":
+    def resume(cls, source: RunTrace, *, by: str) -> "RunRequest":
         """Takes up an interrupted run: a new run that pays for no finished step again.
 
-        Without a plan in ``source``, or in the runs that it took up (``before``, latest first), it is planned anew.
+        Without a plan in ``source`` it is planned anew.
         """
-        plans = (each.root.workflow for each in (source, *before))
         return cls(
             task=source.task,
-            workflow=next((plan for plan in plans if plan is not None), None),
+            workflow=source.root.workflow,
             limits=source.limits,
             seed=source.seed,
             by=by,
             plan_only=source.plan_only,
             reuse_from=source,
-            before=before,
             resumed=True,
+            on_incomplete=source.on_incomplete,
         )

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from conductor_core.chat import ConductorInfo, Usage
+from conductor_core.endings import INCOMPLETE
 from conductor_core.engine.context import Answer
 from conductor_core.engine.limits import estimate_tokens
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.question import Asker
-from conductor_core.engine.reuse import Source, origin
+from conductor_core.engine.reuse import Source, origin, whole
 from conductor_core.engine.step import cost_of
 from conductor_core.events import Path
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
@@ -155,6 +156,11 @@ class _LookedUp:
         if own and (change.new or change.changed):
             return own
         recorded = self.before(index)
+        if recorded is not None and not whole(recorded) and (recorded.answered or recorded.status in INCOMPLETE):
+            ended: str = recorded.status
+            if recorded.answered:
+                ended = "cut off" if recorded.incomplete else "empty"
+            return f"its answer was {ended} in run {self.source.run_id}, so it is asked again"
         if recorded is None or not recorded.answered:
             ended = "" if recorded is None else f": it ended {recorded.status} there"
             return f"has no answer in run {self.source.run_id}{ended}"

@@ -1,7 +1,8 @@
 """The answers of an earlier run, by identity: what a re-run or a resume need not ask again."""
 
+from conductor_core.endings import INCOMPLETE
 from conductor_core.events import Path
-from conductor_core.trace import ReusedFrom, RunTrace, StepTrace
+from conductor_core.trace import RunTrace, StepTrace
 from conductor_core.workflow.model import Workflow
 
 
@@ -9,28 +10,27 @@ class Source:
     """The finished steps of a run, those of its inner rounds and those it reused itself included.
 
     A step is found by identity alone, whatever its place: a digest covers all that determines the answer, so what is
-    found cannot be stale. Of several answers to the same question the one at the same place comes first, then one that
-    no other step has taken, so that independent attempts stay independent when they are moved.
+    found cannot be stale. An answer that is no whole one (refused, filtered, cut, empty) is asked for again, except
+    where an interrupted run is taken up: that goes on from where it was. Of several answers to the same question the
+    one at the same place comes first, then one that no other step has taken, so that independent attempts stay
+    independent when they are moved.
     """
 
-    def __init__(self, trace: RunTrace | None, *before: RunTrace) -> None:
-        """``before``: runs that ``trace`` took up: it may have ended before it had taken over all of their answers."""
+    def __init__(self, trace: RunTrace | None, *, resumed: bool = False) -> None:
+        """``resumed``: ``trace`` is taken up where it stopped."""
+        # One that failed over such an answer would only fail again.
+        goes_on = resumed and trace is not None and trace.status in ("interrupted", "cancelled")
         self._answers: dict[str, list[StepTrace]] = {}
         self._rounds: dict[str, Workflow] = {}
         self._taken: set[Path] = set()
         self.run_id = trace.run_id if trace is not None else ""
-        of_before = (_as_reused(each.run_id, step) for each in before for step in each.walk())
-        for step in (*(() if trace is None else trace.walk()), *of_before):
+        for step in trace.walk() if trace is not None else ():
             if step.identity is None:
                 continue
-            if step.answered and not self._has(step):
+            if whole(step) or (goes_on and (step.answered or step.status in INCOMPLETE)):
                 self._answers.setdefault(step.identity, []).append(step)
-            elif not step.answered and step.round is not None and step.round.workflow is not None:
+            elif step.round is not None and step.round.workflow is not None:
                 self._rounds.setdefault(step.identity, step.round.workflow)
-
-    def _has(self, step: StepTrace) -> bool:
-        """Whether this very answer, at its place, is there from a later run already."""
-        return any(each.path == step.path for each in self._answers.get(step.identity or "", ()))
 
     @property
     def empty(self) -> bool:
@@ -53,10 +53,9 @@ class Source:
         return self._rounds.get(identity)
 
 
-def _as_reused(run_id: str, step: StepTrace) -> StepTrace:
-    if step.reused_from is not None:
-        return step
-    return step.model_copy(update={"reused_from": ReusedFrom(run_id=run_id, path=step.path)})
+def whole(step: StepTrace) -> bool:
+    """Whether ``step`` has an answer that its provider called complete and that says something."""
+    return step.answered and not step.incomplete and bool(step.output.strip())
 
 
 def origin(source_run_id: str, step: StepTrace) -> tuple[str, Path]:

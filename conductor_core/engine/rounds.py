@@ -7,6 +7,7 @@ from typing import Literal
 
 from conductor_core import events as ev
 from conductor_core.chat import ParentPlan, Usage
+from conductor_core.endings import IN_WORDS, OnIncomplete
 from conductor_core.engine.context import Answer
 from conductor_core.engine.identity import digest_text
 from conductor_core.engine.missing_keys import also_missing
@@ -74,7 +75,7 @@ class Round:
         finally:
             await cancel_all(tasks)
         last = len(self._workflow.steps) - 1
-        return self.answers.get(last) or self._failures[last]
+        return self._failures.get(last) or self.answers[last]
 
     async def _ready(self) -> list[tuple[int, Question]]:
         """The steps that can be asked now, once all that can be reused is.
@@ -85,7 +86,7 @@ class Round:
             index, question, recorded = reused
             del self._waiting[index]
             path = (*self._path, index)
-            self.answers[index] = await _reuse(self._state, path, self._workflow.steps[index], question, recorded)
+            await self._take(index, await _reuse(self._state, path, self._workflow.steps[index], question, recorded))
         ready = [(index, self._question(index)) for index in self._waiting if self._can_be_asked(index)]
         for index, _ in ready:
             del self._waiting[index]
@@ -110,17 +111,26 @@ class Round:
         return self._state.asker.question(self._workflow, index, self.answers, self._path)
 
     async def _ended(self, index: int, answer: Answer | None) -> None:
-        if answer is not None:
-            self.answers[index] = answer
-            return
         path = (*self._path, index)
+        if answer is not None:
+            await self._take(index, answer)
+            return
         failed = self._state.recorder.trace.step_at(path)
         others = ""
         if failed.error_code == WorkerRefused.__name__:
             others = also_missing(failed.agent, self._state.pool.specs)
         message = f"step {_number(path)} ({failed.agent}) failed: {failed.error or ''}{others}"
-        failure = Failure(path, failed.error_code or "", message)
-        self._failures[index] = failure
+        failure = self._failures[index] = Failure(path, failed.error_code or "", message)
+        await self._skip_below(index, failure)
+
+    async def _take(self, index: int, answer: Answer) -> None:
+        self.answers[index] = answer
+        policy = self._state.on_incomplete
+        if answer.ending != "completed" and policy != "allow":
+            await self._skip_below(index, _not_passed_on((*self._path, index), answer, policy))
+
+    async def _skip_below(self, index: int, failure: Failure) -> None:
+        """Skips all that waits for step ``index``: its output does not go on."""
         below = [each for each in sorted(descendants(self._workflow, index)) if each in self._waiting]
         for each in below:
             del self._waiting[each]
@@ -130,7 +140,10 @@ class Round:
             await recorder.emit(
                 *(
                     ev.StepSkipped(
-                        run_id=recorder.run_id, at_ms=recorder.now_ms(), path=(*self._path, each), because=(path,)
+                        run_id=recorder.run_id,
+                        at_ms=recorder.now_ms(),
+                        path=(*self._path, each),
+                        because=(failure.path,),
                     )
                     for each in below
                 )
@@ -169,9 +182,15 @@ async def _reuse(state: RunState, path: ev.Path, step: Step, question: Question,
             cost_estimated=recorded.at_list_price,
             model=recorded.model,
             duration_ms=recorded.duration_ms or 0.0,
+            ending=recorded.ending,
+            refusal=recorded.refusal,
+            tool_calls=recorded.tool_calls,
+            answered_by=recorded.answered_by,
+            passed_on=recorded.ending == "completed" or state.on_incomplete == "allow",
         )
     )
-    return Answer.of(path, step, state.request.task, recorded.output, digest, recorded.usage)
+    task, ending, by = state.request.task, recorded.ending, recorded.answered_by
+    return Answer.of(path, step, task, recorded.output, digest, recorded.usage, ending=ending, by=by)
 
 
 class _Recursion:
@@ -259,9 +278,20 @@ class _Recursion:
                 usage=Usage(),
                 cost_usd=0.0,
                 duration_ms=now_ms - self._started_ms,
+                ending=inner.ending,
+                refusal=answered.refusal,
+                tool_calls=answered.tool_calls,
+                passed_on=inner.ending == "completed" or self._state.on_incomplete == "allow",
             ),
         )
-        return Answer.of(self._path, self._step, self._state.request.task, inner.output, inner.sha256, Usage())
+        task, ending = self._state.request.task, inner.ending
+        return Answer.of(self._path, self._step, task, inner.output, inner.sha256, Usage(), ending=ending)
+
+
+def _not_passed_on(path: ev.Path, answer: Answer, policy: OnIncomplete) -> Failure:
+    """Why the steps below ``path`` are not run."""
+    why = f"step {_number(path)} ({answer.agent}): {IN_WORDS[answer.ending]}, and no such output is passed on"
+    return Failure(path, f"Answer{answer.ending.capitalize()}", f"{why} (on-incomplete {policy})")
 
 
 def _number(path: ev.Path) -> str:

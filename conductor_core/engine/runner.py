@@ -10,8 +10,9 @@ from typing import Any
 
 from conductor_core import __version__, masking
 from conductor_core import events as ev
+from conductor_core.characters import whole_characters
 from conductor_core.chat import Conductor
-from conductor_core.engine.cost_cap import CostCap
+from conductor_core.engine.context import Answer
 from conductor_core.engine.limits import Budget
 from conductor_core.engine.planning import ask_conductor, check_given, use_given
 from conductor_core.engine.pool import Pool
@@ -25,7 +26,6 @@ from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.events import EventSink
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
-from conductor_core.workers.text import whole_characters
 from conductor_core.workflow.changes import require_fit
 from conductor_core.workflow.model import Fault, Workflow
 
@@ -75,9 +75,9 @@ class Engine:
             ),
             recorder=recorder,
             budget=Budget(request.limits, recorder.trace),
-            source=Source(request.reuse_from, *request.before),
+            source=Source(request.reuse_from, resumed=request.resumed),
             gates=self._gates,
-            cap=checked.cap,
+            on_incomplete=checked.created.on_incomplete,
         )
         return Execution(state, checked.plan)
 
@@ -94,7 +94,6 @@ class Checked:
         pool: without the workers that the request excludes.
         created: the first event, to be written before anything else happens.
         epoch_s: when it was made, by ``time.monotonic``.
-        cap: what this run and others may spend together.
     """
 
     request: RunRequest
@@ -103,10 +102,9 @@ class Checked:
     plan: _Plan
     created: ev.RunCreated
     epoch_s: float
-    cap: CostCap | None = None
 
 
-def check(request: RunRequest, conductor: Conductor | None, pool: Pool, cap: CostCap | None = None) -> Checked:
+def check(request: RunRequest, conductor: Conductor | None, pool: Pool) -> Checked:
     """Whether the request can be carried out, found out in any thread. Raises: BadInput, WorkflowInvalid."""
     pool = pool.without(request.excluded)
     plan = _given_plan(request, conductor, pool)
@@ -124,8 +122,9 @@ def check(request: RunRequest, conductor: Conductor | None, pool: Pool, cap: Cos
         resumed=request.resumed,
         batch=request.batch,
         app_version=__version__,
+        on_incomplete=request.on_incomplete or pool.on_incomplete,
     )
-    return Checked(request, conductor, pool, plan, created, time.monotonic(), cap)
+    return Checked(request, conductor, pool, plan, created, time.monotonic())
 
 
 def _given_plan(request: RunRequest, conductor: Conductor | None, pool: Pool) -> _Plan:
@@ -190,7 +189,7 @@ class Execution:
         await _to_the_end(self._conclude(body))
         return self.trace
 
-    async def _body(self) -> str | Failure | None:
+    async def _body(self) -> Answer | Failure | None:
         """The answer, or why there is none; None after *Plan only*."""
         state, request = self._state, self._state.request
         if self._plan is None:
@@ -200,10 +199,9 @@ class Execution:
             await use_given(state, (), workflow, warnings, before)
         if request.plan_only:
             return None
-        outcome = await Round(state, (), workflow).carry_out()
-        return outcome if isinstance(outcome, Failure) else outcome.output
+        return await Round(state, (), workflow).carry_out()
 
-    async def _conclude(self, body: "asyncio.Task[str | Failure | None]", cancelled_by: str | None = None) -> None:
+    async def _conclude(self, body: "asyncio.Task[Answer | Failure | None]", cancelled_by: str | None = None) -> None:
         """Stops what still runs and writes the final event. Raises: StoreError."""
         recorder, broken = self._recorder, self._recorder.broken
         if not body.done():
@@ -234,7 +232,7 @@ class Execution:
         cause = broken.result()
         raise cause if isinstance(cause, InspectorError) else StoreError(f"the log broke: {cause}") from cause
 
-    def _ended(self, body: "asyncio.Task[str | Failure | None]") -> ev.Event:
+    def _ended(self, body: "asyncio.Task[Answer | Failure | None]") -> ev.Event:
         if body.cancelled():
             return self._failed(RuntimeError("a step was cancelled by no one"))
         error = body.exception()
@@ -246,7 +244,13 @@ class Execution:
         usage, cost_usd = self._state.budget.total()
         now_ms = self._recorder.now_ms()
         return ev.RunCompleted(
-            run_id=self.run_id, at_ms=now_ms, answer=result, usage=usage, cost_usd=cost_usd, duration_ms=now_ms
+            run_id=self.run_id,
+            at_ms=now_ms,
+            answer=None if result is None else result.output,
+            usage=usage,
+            cost_usd=cost_usd,
+            duration_ms=now_ms,
+            ending="completed" if result is None else result.ending,
         )
 
     def _failed(self, error: BaseException) -> ev.RunFailed:

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from conductor_core.chat import Conductor, WorkerSpec
-from conductor_core.engine.cost_cap import CostCap
+from conductor_core.endings import OnIncomplete
 from conductor_core.engine.limits import Budget
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.question import Asker
@@ -28,10 +28,9 @@ class Gates:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """
-    Attributes:
-        pool: without the workers that the request excludes.
-        cap: what this run and others may spend together; None: there is none.
+    """Attributes:
+    pool: without the workers that the request excludes.
+    on_incomplete: what happens to a step whose answer is no whole one, as ``run.created`` has it.
     """
 
     request: RunRequest
@@ -43,4 +42,4 @@ class RunState:
     budget: Budget
     source: Source
     gates: Gates
-    cap: CostCap | None = None
+    on_incomplete: OnIncomplete = "allow"

@@ -3,38 +3,24 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-
-from tenacity import AsyncRetrying, RetryCallState, wait_exponential_jitter
+from dataclasses import dataclass, replace
 
 from conductor_core import events as ev
 from conductor_core import masking
+from conductor_core.characters import whole_characters
 from conductor_core.chat import Finished, ReasoningDelta, Usage, WorkerSpec
+from conductor_core.endings import IN_WORDS
 from conductor_core.engine.context import Answer
+from conductor_core.engine.course import Course, Then
 from conductor_core.engine.identity import digest_text
 from conductor_core.engine.limits import LiveCall, estimate_input_tokens, tokens_of
 from conductor_core.engine.question import Question
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
 from conductor_core.engine.state import RunState
-from conductor_core.errors import InspectorError, WorkerError, WorkerStreamCut, WorkerTimedOut
-from conductor_core.settings import Settings
-from conductor_core.workers.text import whole_characters
+from conductor_core.errors import InspectorError, WorkerError, WorkerFiltered, WorkerStreamCut, WorkerTimedOut
 from conductor_core.workflow.model import Step
 
 log = logging.getLogger(__name__)
-
-
-def wait_before_retry_s(error: WorkerError, attempt: int, settings: Settings) -> float:
-    """Seconds to wait after failed attempt number ``attempt`` (from 1).
-
-    What the provider asked for (Retry-After) if it did, else exponential with jitter; never more than the settings'
-    longest wait.
-    """
-    if error.retry_after_s is not None:
-        return min(max(error.retry_after_s, 0.0), settings.retry_max_s)
-    state = RetryCallState(AsyncRetrying(), None, (), {})
-    state.attempt_number = attempt
-    initial_s = settings.retry_initial_s
-    return wait_exponential_jitter(multiplier=initial_s, max=settings.retry_max_s, jitter=initial_s)(state)
 
 
 def cost_of(spec: WorkerSpec, usage: Usage) -> float | None:
@@ -42,34 +28,50 @@ def cost_of(spec: WorkerSpec, usage: Usage) -> float | None:
     return None if spec.price is None else spec.price.cost_usd(usage)
 
 
+@dataclass(frozen=True, slots=True)
+class _Brought:
+    """What a call brought that is no whole answer: it stands if nothing better comes.
+
+    Attributes:
+        agent: who wrote it; None: the step's own worker.
+        paid: whether its spending is on the record already.
+    """
+
+    finished: Finished
+    output: str
+    agent: str | None
+    paid: bool = False
+
+
 class StepCall:
-    """Calls one worker for one step, records everything, and gives its answer, or None if it failed for good."""
+    """Calls workers for one step, records everything, and gives its answer, or None if it failed for good."""
 
     def __init__(self, state: RunState, path: ev.Path, step: Step, question: Question) -> None:
         self._state, self._path, self._step, self._question = state, path, step, question
         self._recorder, self._budget = state.recorder, state.budget
-        self._worker = state.pool.workers[step.agent]
-        self._spec = self._worker.spec
-        self._gate = state.gates.of(self._spec)
+        self._course = Course(state, step.agent)
         self._input_tokens = estimate_input_tokens(question.context.messages)
         self._live = LiveCall(self._spec.price, self._input_tokens)
         self._deltas = DeltaBuffer(state.recorder, state.settings.delta_interval_ms, self._delta_events)
         self._started_ms = 0.0
-        self._asked = False
+        self._calls = 0
+        self._brought: _Brought | None = None
+        self._loading = False
         self._begin_attempt()
 
     async def run(self) -> Answer | None:
         """Raises: StoreError, LimitReached; cancelled, it closes the provider's connection and keeps what streamed."""
-        attempts = self._state.settings.step_attempts
         try:
-            for attempt in range(1, attempts + 1):
+            while True:
+                self._calls += 1
                 try:
-                    finished = await self._attempt(attempt)
+                    finished = await self._attempt()
+                except WorkerFiltered as error:
+                    finished = Finished(finish_reason="content_filter", usage=self._spent(error), refusal=str(error))
                 except WorkerError as error:
-                    if not error.retryable or attempt == attempts:
-                        await self._fail(error.code, str(error), attempt, self._spent(error))
-                        return None
-                    await self._retry(error, attempt)
+                    if await self._go_on_after(error):
+                        continue
+                    return None if self._brought is None else await self._complete(self._brought)
                 except InspectorError:
                     raise
                 except (Exception, asyncio.CancelledError) as error:
@@ -78,72 +80,102 @@ class StepCall:
                     log.exception("worker %s broke in step %s of run %s", self._spec.name, self._path, self._run_id)
                     name = type(error).__name__
                     message = f"worker {self._spec.name} broke unexpectedly, see the log: {name}: {error}"
-                    await self._fail(name, masking.known().text(message), attempt, self._spent(None))
+                    await self._fail(name, masking.known().text(message), self._spent(None))
                     return None
-                else:
-                    return await self._complete(finished, attempt)
+                brought = _Brought(finished, "".join(self._text), self._other)
+                if not await self._better_than(brought):
+                    return await self._complete(brought)
         finally:
             self._recorder.defer(self._deltas.take())
-        return None
+            await self._course.aclose()
 
     @property
     def _run_id(self) -> str:
         return self._recorder.run_id
+
+    @property
+    def _spec(self) -> WorkerSpec:
+        """Of the worker that is asked now."""
+        return self._course.worker.spec
+
+    @property
+    def _other(self) -> str | None:
+        """The worker that is asked now, if it is not the step's own."""
+        return None if self._course.agent == self._step.agent else self._course.agent
 
     def _begin_attempt(self) -> None:
         self._text: list[str] = []
         self._output_characters = 0
         self._first_token_ms: float | None = None
 
-    async def _attempt(self, attempt: int) -> Finished:
-        """One call, once there is room for it, also in what many runs may spend together. Raises: WorkerError."""
-        async with self._gate:
-            cap = self._state.cap
-            if cap is None:
-                return await self._call(attempt)
-            async with cap.call(self._spec, self._question.context.messages) as call:
-                usage, cost_usd = Usage(), 0.0
-                try:
-                    finished = await self._call(attempt)
-                    usage = finished.usage or call.most
-                    cost_usd = call.cost_usd(usage, finished.cost_usd)
-                    return finished
-                except WorkerError as error:
-                    if self._spent(error).total_tokens:
-                        usage, cost_usd = call.most, call.most_usd
-                    raise
-                except BaseException:
-                    # Stopped from outside: how far its provider was, nobody says.
-                    if self._asked:
-                        usage, cost_usd = call.most, call.most_usd
-                    raise
-                finally:
-                    cap.add(usage, cost_usd)
-
-    async def _call(self, attempt: int) -> Finished:
+    async def _attempt(self) -> Finished:
         """One call, from the first byte to the last chunk. Raises: WorkerError."""
-        self._asked = False
-        if attempt == 1:
-            await self._start()
-        self._begin_attempt()
-        self._live = self._budget.begin_call(self._path, self._input_tokens, self._spec.price)
-        self._asked = True
-        answer = self._worker.answer(self._question.context.messages)
-        try:
-            async with asyncio.timeout(self._spec.timeout_s) as limit, closing(answer) as stream:
-                async for chunk in stream:
-                    if isinstance(chunk, Finished):
-                        return chunk
-                    self._receive(whole_characters(chunk.text), reasoning=isinstance(chunk, ReasoningDelta))
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise WorkerTimedOut(
-                f"worker {self._spec.name} gave no complete answer within {self._spec.timeout_s:g} s"
-            ) from error
+        async with self._state.gates.of(self._spec):
+            if self._calls == 1:
+                await self._start()
+            self._begin_attempt()
+            self._live = self._budget.begin_call(self._path, self._input_tokens, self._spec.price)
+            answer = self._course.worker.answer(self._question.context.messages)
+            try:
+                async with asyncio.timeout(self._spec.timeout_s) as limit, closing(answer) as stream:
+                    async for chunk in stream:
+                        if isinstance(chunk, Finished):
+                            return chunk
+                        self._receive(whole_characters(chunk.text), reasoning=isinstance(chunk, ReasoningDelta))
+            except TimeoutError as error:
+                if not limit.expired():
+                    raise
+                raise WorkerTimedOut(
+                    f"worker {self._spec.name} gave no complete answer within {self._spec.timeout_s:g} s"
+                ) from error
         raise WorkerStreamCut(
             f"the answer of worker {self._spec.name} was cut: its stream ended without a finish_reason"
         )
+
+    async def _go_on_after(self, error: WorkerError) -> bool:
+        """Records a failed call, and waits if another follows; False if none does.
+
+        Then the step has ended, or what an earlier call brought stands.
+        """
+        agent, usage = self._other, self._spent(error)
+        cost_usd = self._cost(usage)
+        then = self._course.after_error(error)
+        if then is None and self._brought is None:
+            await self._fail(error.code, str(error), usage)
+            return False
+        self._budget.settle(self._path, cost_usd)
+        # A server that still loads is asked every few seconds: that is said once.
+        said = error.loading and self._loading and then is not None and then.how == "again"
+        self._loading = error.loading
+        if not said:
+            await self._retry(error.code, str(error), agent, then, usage, cost_usd, loading=error.loading)
+        await self._wait(then)
+        return then is not None
+
+    async def _better_than(self, brought: _Brought) -> bool:
+        """Whether an answer is asked for again that is no whole one; what was brought so far is then recorded."""
+        self._loading = False
+        finished = brought.finished
+        ending = finished.ending(brought.output)
+        if ending == "completed":
+            return False
+        usage = finished.usage or self._live.usage
+        cost_usd = self._cost(usage, finished.cost_usd)
+        then = self._course.after_ending(ending, usage.output_tokens)
+        if then is None:
+            return False
+        self._brought = replace(brought, paid=True)
+        self._budget.settle(self._path, cost_usd)
+        code = f"Answer{ending.capitalize()}"
+        await self._retry(code, IN_WORDS[ending], brought.agent, then, usage, cost_usd, finished=finished)
+        await self._wait(then)
+        return True
+
+    async def _wait(self, then: Then | None) -> None:
+        self._begin_attempt()
+        self._budget.check()
+        if then is not None:
+            await asyncio.sleep(then.wait_s)
 
     async def _start(self) -> None:
         self._budget.start_step()
@@ -192,36 +224,55 @@ class StepCall:
         began = self._output_characters > 0 or isinstance(error, WorkerTimedOut | WorkerStreamCut)
         return self._live.usage if began else Usage()
 
-    def _settle(self, usage: Usage, cost_usd: float | None = None) -> float | None:
-        """Moves the attempt's spending from estimate to record; gives its cost in USD, None if unknown."""
-        if cost_usd is None:
-            cost_usd = 0.0 if usage.total_tokens == 0 else cost_of(self._spec, usage)
+    def _cost(self, usage: Usage, said_usd: float | None = None) -> float | None:
+        """USD of a call of the worker that is asked now: as the provider said, else by its price; None if unknown."""
+        if said_usd is not None:
+            return said_usd
+        return 0.0 if usage.total_tokens == 0 else cost_of(self._spec, usage)
+
+    def _settle(self, usage: Usage, said_usd: float | None = None) -> float | None:
+        """Moves the call's spending from estimate to record; gives its cost in USD, None if unknown."""
+        cost_usd = self._cost(usage, said_usd)
         self._budget.settle(self._path, cost_usd)
         return cost_usd
 
-    async def _retry(self, error: WorkerError, attempt: int) -> None:
-        usage = self._spent(error)
-        wait_s = wait_before_retry_s(error, attempt, self._state.settings)
+    async def _retry(
+        self,
+        code: str,
+        error: str,
+        agent: str | None,
+        then: Then | None,
+        usage: Usage,
+        cost_usd: float | None,
+        *,
+        finished: Finished | None = None,
+        loading: bool = False,
+    ) -> None:
+        """Records a call that another follows, or after which an earlier one stands. ``agent``: whom it asked."""
         await self._recorder.emit(
             *self._deltas.take(),
             ev.StepRetried(
                 run_id=self._run_id,
                 at_ms=self._recorder.now_ms(),
                 path=self._path,
-                attempt=attempt,
-                error_code=error.code,
-                error=str(error),
-                wait_ms=wait_s * 1000,
+                attempt=self._calls,
+                error_code=code,
+                error=error,
+                wait_ms=0.0 if then is None else then.wait_s * 1000,
                 partial="".join(self._text),
                 usage=usage,
-                cost_usd=self._settle(usage),
+                cost_usd=cost_usd,
+                agent=agent,
+                then="kept" if then is None else then.how,
+                then_agent=None if then is None else self._other,
+                then_max_tokens=None if then is None else then.max_tokens,
+                refusal="" if finished is None else finished.refusal,
+                tool_calls=() if finished is None else finished.tool_calls,
+                loading=loading,
             ),
         )
-        self._begin_attempt()
-        self._budget.check()
-        await asyncio.sleep(wait_s)
 
-    async def _fail(self, code: str, message: str, attempt: int, usage: Usage) -> None:
+    async def _fail(self, code: str, message: str, usage: Usage) -> None:
         streamed = self._deltas.take()
         now_ms = self._recorder.now_ms()
         await self._recorder.emit(
@@ -233,17 +284,18 @@ class StepCall:
                 error_code=code,
                 error=message,
                 partial="".join(self._text),
-                attempts=attempt,
+                attempts=self._calls,
                 usage=usage,
                 cost_usd=self._settle(usage),
                 duration_ms=now_ms - self._started_ms,
             ),
         )
 
-    async def _complete(self, finished: Finished, attempt: int) -> Answer:
-        output, streamed = "".join(self._text), self._deltas.take()
-        usage = finished.usage or self._live.usage
-        cost_usd = self._settle(usage, finished.cost_usd)
+    async def _complete(self, brought: _Brought) -> Answer:
+        finished, output, streamed = brought.finished, brought.output, self._deltas.take()
+        ending = finished.ending(output)
+        usage = Usage() if brought.paid else finished.usage or self._live.usage
+        cost_usd = 0.0 if brought.paid else self._settle(usage, finished.cost_usd)
         digest = digest_text(output)
         now_ms = self._recorder.now_ms()
         await self._recorder.emit(
@@ -255,17 +307,23 @@ class StepCall:
                 output=output,
                 output_sha256=digest,
                 finish_reason=finished.finish_reason,
-                incomplete=finished.finish_reason != "stop",
+                incomplete=ending != "completed",
                 usage=usage,
                 cost_usd=cost_usd,
-                cost_estimated=finished.cost_usd is None and cost_usd is not None,
+                cost_estimated=not brought.paid and finished.cost_usd is None and cost_usd is not None,
                 model=finished.model,
-                attempts=attempt,
-                first_token_ms=self._first_token_ms,
+                attempts=self._calls,
+                first_token_ms=None if brought.paid else self._first_token_ms,
                 duration_ms=now_ms - self._started_ms,
+                ending=ending,
+                refusal=finished.refusal,
+                tool_calls=finished.tool_calls,
+                answered_by=brought.agent,
+                passed_on=ending == "completed" or self._state.on_incomplete == "allow",
             ),
         )
-        return Answer.of(self._path, self._step, self._state.request.task, output, digest, usage)
+        task = self._state.request.task
+        return Answer.of(self._path, self._step, task, output, digest, usage, ending=ending, by=brought.agent)
 
 
 def _asked_to_stop() -> bool:

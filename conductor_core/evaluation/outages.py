@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
+from conductor_core.endings import INCOMPLETE
 from conductor_core.errors import WorkerError, WorkerOutputTooLarge
 from conductor_core.evaluation.outcome import error_code
 from conductor_core.records.evaluation import Outcome
@@ -11,7 +12,12 @@ from conductor_core.trace import RunTrace
 FAILURES_IN_A_ROW = 3
 """After so many different tasks, with no answer between, nothing more is asked of a worker."""
 
-_AT_A_WORKER = frozenset(each.__name__ for each in WorkerError.__subclasses__() if each is not WorkerOutputTooLarge)
+
+def _all_below(kind: type[WorkerError]) -> set[type[WorkerError]]:
+    return {kind, *(each for below in kind.__subclasses__() for each in _all_below(below))}
+
+
+_AT_A_WORKER = frozenset(each.__name__ for each in _all_below(WorkerError) - {WorkerError, WorkerOutputTooLarge})
 
 
 def failed_at_a_worker(done: RunTrace | Outcome) -> bool:
@@ -29,7 +35,7 @@ class Outages:
         """Takes in the runs of one task; gives which worker is down, if one is now, and what to do."""
         down = None
         for step in (step for trace in traces for step in trace.walk() if step.round is None):
-            if step.status == "completed":
+            if step.status == "completed" or step.status in INCOMPLETE:
                 self._in_a_row.pop(step.agent, None)
             elif step.status == "failed" and step.error_code in _AT_A_WORKER:
                 tasks = self._in_a_row[step.agent]

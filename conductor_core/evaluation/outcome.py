@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from conductor_core.endings import INCOMPLETE
 from conductor_core.evaluation.orchestrators.protocol import Asked, Attempt
 from conductor_core.records.evaluation import Outcome
 from conductor_core.trace import RoundTrace, RunTrace
@@ -9,6 +10,9 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 _ABSENT = "unknown_agent"
 """The fault of a plan that names a worker that is not there (``workflow.faults``)."""
+
+
+_CALLED = frozenset({"completed", "failed"}) | INCOMPLETE
 
 
 def outcome(name: str, asked: Asked, attempt: Attempt, score: float, *, subset: bool) -> Outcome:
@@ -61,7 +65,7 @@ def _rounds(trace: RunTrace) -> Iterator[RoundTrace]:
 
 def _calls(trace: RunTrace) -> int:
     """Calls to workers that were made and came to an end, once each: a recursion is none by itself."""
-    return sum(step.agent != CONDUCTOR_AGENT and step.status in ("completed", "failed") for step in trace.walk())
+    return sum(step.agent != CONDUCTOR_AGENT and step.status in _CALLED for step in trace.walk())
 
 
 def _fault(trace: RunTrace) -> str | None:

@@ -7,15 +7,15 @@ attempts (best of n): the first gets sample 0 of the question, the second sample
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+from conductor_core.characters import whole_characters
 from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, Usage, Worker, WorkerSpec
-from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.identity import worker_identity
 from conductor_core.engine.limits import estimate_input_tokens, tokens_of
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.recorder import closing
 from conductor_core.errors import WorkerRefused, WorkerStreamCut, WorkerTimedOut
 from conductor_core.training.answer_cache import AnswerCache, CachedAnswer
-from conductor_core.workers.text import whole_characters
+from conductor_core.training.cost_cap import CostCap
 
 _NO_LIMIT_S = 30 * 24 * 3600.0
 """The engine's limit for a step: a call has the pool file's own limit here, and waiting for the cap is no fault."""
@@ -110,7 +110,7 @@ class CachedWorker:
 
     def __init__(self, calls: CachedPool, worker: Worker, taken: set[_Key]) -> None:
         self._calls, self._worker, self._taken = calls, worker, taken
-        self.spec = worker.spec.model_copy(update={"timeout_s": _NO_LIMIT_S})
+        self.spec = worker.spec.model_copy(update={"timeout_s": _NO_LIMIT_S, "fallback": None})
 
     async def answer(self, messages: Sequence[Message]) -> AsyncIterator[Chunk]:
         identity = worker_identity(self._worker.spec, messages, self._calls.pool.seed)

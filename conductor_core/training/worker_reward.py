@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from conductor_core.chat import Conductor, ParentPlan
-from conductor_core.engine.cost_cap import CostCap, CostCapReached
+from conductor_core.endings import INCOMPLETE
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.recorder import NoLog
 from conductor_core.engine.request import RunRequest
@@ -33,6 +33,7 @@ from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace, StepTrace
 from conductor_core.training.answer_cache import AnswerCache, Outcome
 from conductor_core.training.cached_workers import CachedPool
+from conductor_core.training.cost_cap import CostCap, CostCapReached
 from conductor_core.workers.health import check_health
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.parser import parse_completion
@@ -274,9 +275,9 @@ class WorkerReward:
         conductor = self._conductor if job.recursive else None
         trace = await self._engine.run(request, conductor, self._calls.for_run(job.rollout.agents))
         for step in trace.walk():
-            if step.answered and step.round is None:
+            if (step.answered or step.status in INCOMPLETE) and step.round is None:
                 self._in_a_row[step.agent] = 0
-        reason = "" if trace.status == "completed" else await self._why_wrong(job, trace)
+        reason = "" if trace.status == "completed" or trace.status in INCOMPLETE else await self._why_wrong(job, trace)
         if reason is None:
             return
         graded = Graded(0.0, reason) if reason else await asyncio.to_thread(grade, job.rollout.task, trace.answer or "")

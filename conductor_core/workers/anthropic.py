@@ -4,13 +4,15 @@ Wire format: https://docs.anthropic.com/en/api/messages-streaming. An answer is 
 a ``stop_reason``; input tokens come with ``message_start``, output tokens, cumulative, with ``message_delta``.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from conductor_core.aside import Aside
+from conductor_core.characters import Pieces, whole_characters
 from conductor_core.chat import Finished, FinishReason, Message, ReasoningDelta, TextDelta, Usage, WorkerSpec
 from conductor_core.reported import is_count
-from conductor_core.workers.text import Pieces, whole_characters
 
 BASE_URL = "https://api.anthropic.com/v1"
 _VERSION = "2023-06-01"
@@ -22,7 +24,7 @@ _REASONS: dict[str, FinishReason] = {
     "stop_sequence": "stop",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
-    "refusal": "content_filter",
+    "refusal": "refusal",
     "tool_use": "tool_calls",
 }
 
@@ -73,6 +75,12 @@ class MessageReader:
         self._model: str | None = None
         self._text = Pieces()
         self._thinking = Pieces()
+        self._aside = Aside()
+        self._blocks = 0
+
+    @property
+    def aside_size(self) -> int:
+        return self._aside.size
 
     @property
     def complete(self) -> bool:
@@ -83,6 +91,7 @@ class MessageReader:
             case "message_start":
                 self._read_message(_mapping(event.get("message"), "message_start without a message"))
             case "content_block_start":
+                self._blocks += 1
                 return self._block(_mapping(event.get("content_block"), "a block without content"))
             case "content_block_delta":
                 return self._block(_mapping(event.get("delta"), "a block without a delta"))
@@ -95,7 +104,7 @@ class MessageReader:
                 blocks = event.get("content") or []
                 if not isinstance(blocks, list):
                     raise ValueError("content that is no list of blocks")
-                return [chunk for block in blocks for chunk in self._block(_mapping(block, "a block of no shape"))]
+                return [chunk for block in blocks for chunk in self._whole_block(block)]
             case None:
                 raise ValueError("an event that is no part of a message")
             case _:
@@ -107,7 +116,17 @@ class MessageReader:
         usage = None
         if self._input_tokens is not None and self._output_tokens is not None:
             usage = Usage(input_tokens=self._input_tokens, output_tokens=self._output_tokens)
-        return Finished(finish_reason=self._stop_reason or "other", usage=usage, model=self._model)
+        return Finished(
+            finish_reason=self._stop_reason or "other",
+            usage=usage,
+            model=self._model,
+            refusal=self._aside.refusal,
+            tool_calls=self._aside.tool_calls,
+        )
+
+    def _whole_block(self, block: Any) -> list[TextDelta | ReasoningDelta]:
+        self._blocks += 1
+        return self._block(_mapping(block, "a block of no shape"))
 
     def _block(self, block: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
         text, thinking = block.get("text"), block.get("thinking")
@@ -115,7 +134,16 @@ class MessageReader:
             return [TextDelta(text=joined)]
         if isinstance(thinking, str) and (joined := self._thinking.feed(thinking)):
             return [ReasoningDelta(text=joined)]
+        self._tool(block)
         return []
+
+    def _tool(self, block: Mapping[str, Any]) -> None:
+        """``tool_use``: its name with the block's start, its input as JSON, whole there or in pieces that follow."""
+        if block.get("type") == "tool_use":
+            given = json.dumps(block["input"], ensure_ascii=False) if block.get("input") else ""
+            self._aside.call(self._blocks, {"name": block.get("name"), "arguments": given})
+        elif block.get("type") == "input_json_delta":
+            self._aside.call(self._blocks, {"arguments": block.get("partial_json")})
 
     def _read_message(self, message: Mapping[str, Any]) -> None:
         if isinstance(model := message.get("model"), str) and model:
@@ -125,6 +153,8 @@ class MessageReader:
     def _read_end(self, delta: Mapping[str, Any]) -> None:
         if isinstance(reason := delta.get("stop_reason"), str) and reason:
             self._stop_reason = _REASONS.get(reason, "other")
+        if isinstance(details := delta.get("stop_details"), dict):
+            self._aside.refuse(details.get("explanation"))
 
     def _read_usage(self, usage: Any) -> None:
         """Cached input is reported apart from ``input_tokens``; all of it was read."""

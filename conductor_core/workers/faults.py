@@ -11,30 +11,37 @@ import re
 import socket
 import ssl
 import time
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import httpx2
 
+from conductor_core import masking
 from conductor_core.chat import WorkerSpec
 from conductor_core.errors import (
     WorkerError,
     WorkerFailed,
+    WorkerFiltered,
     WorkerRateLimited,
     WorkerRefused,
     WorkerStreamCut,
     WorkerTimedOut,
     WorkerUnreachable,
 )
-from conductor_core.quoted import one_line
 
+_QUOTED_CHARACTERS = 300
+_KEY_LIKE = re.compile(
+    r"\b(?:(?:sk|pk|rk|xai)-|(?:sk|gsk|hf|r8)_|AIza)[A-Za-z0-9_*.-]{12,}|(?i:\bbearer\s+[A-Za-z0-9_*.-]{12,})"
+)
 _HTML = re.compile(r"<(?:!doctype|html|head|body|script|style|title|meta|div|h1|p)\b", re.IGNORECASE)
 _NO_QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _NO_CREDIT = re.compile(r"\bcredit balance\b|\binsufficient (?:credit|balance|funds)", re.IGNORECASE)
 """Of a 400: Anthropic says so of an account without credit, under its code for any invalid request."""
-_FLAGGED = frozenset({"content_policy_violation", "refusal"})
-"""Under 403, as OpenRouter says them: a filter refused what was asked (https://openrouter.ai/docs/errors)."""
+_FLAGGED = frozenset({"content_policy_violation", "content_filter", "refusal", "data_inspection_failed"})
+"""A filter refused what was asked: under 403 as OpenRouter says it (https://openrouter.ai/docs/errors), under 400 as
+Azure, OpenAI and Alibaba do."""
 _OF_REQUEST = frozenset({400, 413, 422})
 
 # Statuses that providers put into words in an error object: OpenAI's ``code`` and ``type``, Anthropic's ``type``
@@ -50,6 +57,8 @@ _STATUS_OF_TYPE = {
     "model_not_found": 404,
     "request_too_large": 413,
     "context_length_exceeded": 400,
+    "content_filter": 400,
+    "content_policy_violation": 400,
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
     "api_error": 500,
@@ -57,6 +66,18 @@ _STATUS_OF_TYPE = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
+
+
+def one_line(text: str, *, limit: int = _QUOTED_CHARACTERS) -> str:
+    """``text`` fit to be quoted: one line, no key, no control or formatting character, cut at ``limit``."""
+    text = masking.known().text(text[: limit * 64])
+    text = plain(_KEY_LIKE.sub("***", text)[: limit * 8])
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def plain(text: str) -> str:
+    """``text`` on one line, each run of spaces, control and formatting characters a single space."""
+    return " ".join("".join(" " if unicodedata.category(char)[0] in "CZ" else char for char in text).split())
 
 
 @dataclass(frozen=True)
@@ -141,8 +162,8 @@ def from_status(spec: WorkerSpec, url: httpx2.URL, status: int, said: Said, wait
     """The error for an HTTP status, or for the status that an error object under 200 stands for."""
     quoted = f" ({said.text})" if said.text else ""
     where = _host(spec, url)
-    if status == 403 and said.code in _FLAGGED:
-        return WorkerRefused(f"{where} refused what was asked with 403{quoted}; reword the task", of_request=True)
+    if status in (400, 403) and said.code in _FLAGGED:
+        return WorkerFiltered(f"{where} refused what was asked with {status}{quoted}; reword the task")
     if status in (401, 403):
         return WorkerRefused(f"{where} refused the key with {status}{quoted}; {_key_hint(spec)}")
     if status == 402 or said.code in _NO_QUOTA or (status == 400 and _NO_CREDIT.search(said.text)):

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import httpx2
 
 from conductor_core import __version__, masking
+from conductor_core.aside import hidden
 from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, WorkerSpec
 from conductor_core.errors import (
     WorkerError,
@@ -26,7 +27,6 @@ from conductor_core.errors import (
     WorkerStreamCut,
 )
 from conductor_core.http_body import Body, async_stream
-from conductor_core.quoted import one_line
 from conductor_core.transport import AiohttpTransport, tls
 from conductor_core.workers import faults
 from conductor_core.workers.masked import MaskedChunks
@@ -54,6 +54,11 @@ class Reader(Protocol):
     @property
     def complete(self) -> bool:
         """Whether the provider has said why the answer ended."""
+        ...
+
+    @property
+    def aside_size(self) -> int:
+        """Characters that it keeps beside the text: of a refusal, of tool calls."""
         ...
 
     def feed(self, event: Mapping[str, Any]) -> Sequence[TextDelta | ReasoningDelta]:
@@ -173,7 +178,7 @@ class Exchange:
         elif kind == "application/json" or kind.endswith("+json"):
             yield self._parse(await self._whole_body())
         else:
-            shown = one_line(kind, limit=60) or "no content type"
+            shown = faults.one_line(kind, limit=60) or "no content type"
             raise WorkerRefused(
                 f"worker {name}: answered with {shown} instead of an event stream; check that base_url is an API's"
             )
@@ -235,7 +240,7 @@ def event_bytes(spec: WorkerSpec) -> int:
 
 def _encoding_of(response: httpx2.Response) -> str:
     encoding = response.headers.get("content-encoding", "").strip().lower()
-    return "" if encoding == "identity" else one_line(encoding, limit=40)
+    return "" if encoding == "identity" else faults.one_line(encoding, limit=40)
 
 
 async def _drain(source: AsyncIterator[str]) -> None:
@@ -346,6 +351,8 @@ class HttpWorker:
                                 await asyncio.sleep(0)
                             else:
                                 yield shown
+                    if reader.aside_size > allowed:
+                        raise _too_large(self._spec)
                     if reader.complete:
                         sent.is_whole()
         except (httpx2.TransportError, WorkerError):
@@ -361,10 +368,7 @@ class HttpWorker:
                 f"worker {self._spec.name}: the stream ended without a finish reason, so the answer is not whole; "
                 "try again"
             )
-        finished = reader.finished()
-        if finished.model is not None and mask:
-            finished = finished.model_copy(update={"model": mask.text(finished.model)})
-        yield finished
+        yield hidden(reader.finished(), mask)
 
     def _feed(self, reader: Reader, event: Mapping[str, Any]) -> Sequence[TextDelta | ReasoningDelta]:
         try:

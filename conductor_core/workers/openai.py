@@ -8,9 +8,10 @@ are read: thinking in ``reasoning_content`` or ``reasoning``, content as a list 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from conductor_core.aside import Aside, calls_of
+from conductor_core.characters import Pieces, whole_characters
 from conductor_core.chat import Finished, FinishReason, Message, ReasoningDelta, TextDelta, Usage, WorkerSpec
 from conductor_core.reported import chat_tokens, usd
-from conductor_core.workers.text import Pieces, whole_characters
 
 BASE_URL = "https://api.openai.com/v1"
 
@@ -18,10 +19,22 @@ _REASONS: dict[str, FinishReason] = {
     "stop": "stop",
     "end_turn": "stop",
     "eos": "stop",
+    "eos_token": "stop",
+    "stop_sequence": "stop",
+    "stop_token": "stop",
+    "complete": "stop",
+    "completed": "stop",
     "length": "length",
     "max_tokens": "length",
+    "model_length": "length",
     "content_filter": "content_filter",
+    "content-filter": "content_filter",
+    "safety": "content_filter",
+    "recitation": "content_filter",
+    "prohibited_content": "content_filter",
+    "refusal": "refusal",
     "tool_calls": "tool_calls",
+    "tool_use": "tool_calls",
     "function_call": "tool_calls",
 }
 
@@ -71,6 +84,11 @@ class ChatReader:
         self._model: str | None = None
         self._text = Pieces()
         self._reasoning = Pieces()
+        self._aside = Aside()
+
+    @property
+    def aside_size(self) -> int:
+        return self._aside.size
 
     @property
     def complete(self) -> bool:
@@ -94,6 +112,8 @@ class ChatReader:
             usage=self._usage,
             cost_usd=self._cost_usd,
             model=self._model,
+            refusal=self._aside.refusal,
+            tool_calls=self._aside.tool_calls,
         )
 
     def _choice(self, choice: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
@@ -110,6 +130,8 @@ class ChatReader:
         if isinstance(thinking, str) and (text := self._reasoning.feed(thinking)):
             chunks.append(ReasoningDelta(text=text))
         chunks += self._content(delta.get("content"))
+        self._aside.refuse(delta.get("refusal"))
+        calls_of(delta, self._aside)
         return chunks
 
     def _content(self, content: Any) -> list[TextDelta | ReasoningDelta]:
@@ -119,6 +141,8 @@ class ChatReader:
             text = self._text.feed(content)
             return [TextDelta(text=text)] if text else []
         if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+            for part in content:
+                self._aside.refuse(part.get("refusal"))
             texts = [part["text"] for part in content if isinstance(part.get("text"), str)]
             return [chunk for text in texts for chunk in self._content(text)]
         raise ValueError("content that is no text")

@@ -11,6 +11,10 @@ from pages.components.words import seconds
 
 _MARKS = {
     "failed": "✕ failed",
+    "refused": "⊗ refused",
+    "filtered": "▽ filtered",
+    "cut": "◐ cut off",
+    "empty": "∅ empty",
     "cancelled": "■ cancelled",
     "skipped": "⊘ skipped",
     "reused": "↺ reused",
@@ -114,7 +118,7 @@ def critical_path_ms(trace: RunTrace) -> float:
 
 
 def _duration_ms(step: StepTrace, trace: RunTrace) -> float:
-    if step.status == "reused" or step.started_ms is None:
+    if step.reused_from is not None or step.started_ms is None:
         return 0.0
     if step.duration_ms is not None:
         return step.duration_ms

@@ -18,6 +18,7 @@ FAULT = Fault(code="unknown_agent", message="no agent 9", step=1, field="agent",
 EXAMPLES: list[Event] = [
     created("r"),
     *planned("r"),
+    ev.PlanRetried(run_id="r", attempt=1, error_code="ConductorFailed", error="503", wait_ms=5, partial="model_id"),
     ev.PlanRejected(run_id="r", raw="[", faults=(FAULT,), will_retry=True),
     ev.PlanEdited(run_id="r", by="page", before=TWO_STEPS, after=TWO_STEPS, origins=(0, 1)),
     step_started("r", 0, 1).model_copy(update={"granted": (SHARED,), "withheld": (SHARED,)}),

@@ -85,7 +85,7 @@ async def test_no_usage_is_none_and_never_a_guess(provider: ScriptedProvider) ->
         ("openai", "something new", "other"),
         ("anthropic", "stop_sequence", "stop"),
         ("anthropic", "max_tokens", "length"),
-        ("anthropic", "refusal", "content_filter"),
+        ("anthropic", "refusal", "refusal"),
         ("anthropic", "pause_turn", "other"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from conductor_core.errors import (
     WorkerError,
     WorkerFailed,
+    WorkerFiltered,
     WorkerRateLimited,
     WorkerRefused,
     WorkerTimedOut,
@@ -151,7 +152,7 @@ async def test_an_empty_purse_is_no_rate_limit_and_no_bad_request(provider: Scri
 async def test_a_filter_refuses_what_was_asked_and_no_key(provider: ScriptedProvider) -> None:
     metadata = {"reasons": ["violence"], "flagged_input": "What", "provider_name": "scripted"}
     provider.then(error(403, {"error": {"code": 403, "message": "Your input was flagged", "metadata": metadata}}))
-    caught, _ = await fails(provider.spec(), WorkerRefused)
+    caught, _ = await fails(provider.spec(), WorkerFiltered)
     assert "refused what was asked with 403 (Your input was flagged)" in str(caught)
     assert isinstance(caught, WorkerRefused)
     assert caught.of_request

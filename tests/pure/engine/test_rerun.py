@@ -238,14 +238,6 @@ async def test_independent_attempts_stay_independent_when_moved() -> None:
     assert sorted(step.output for step in second.steps[1:3]) == ["first sample", "second sample"]
 
 
-async def test_an_incomplete_answer_is_reused_as_incomplete() -> None:
-    worker = ScriptedWorker("a").then(Reply(text="cut by its limit", finish_reason="length"))
-    first, _ = await run(worker, workflow=workflow_of(("a", "x", ())))
-    second, _ = await run(worker, workflow=workflow_of(("a", "x", ())), reuse_from=first)
-    step = second.steps[0]
-    assert (step.status, step.incomplete, step.finish_reason) == ("reused", True, "length")
-
-
 @pytest.mark.parametrize(
     ("after", "reasons"),
     [

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conductor_core.chat import Usage
-from conductor_core.engine.step import wait_before_retry_s
+from conductor_core.engine.retry import wait_before_retry_s
 from conductor_core.errors import WorkerError, WorkerFailed, WorkerRateLimited, WorkerRefused, WorkerUnreachable
 from conductor_core.events import Event, StepCompleted, StepDelta, StepFailed, StepRetried, StepStarted
 from conductor_core.trace import RunTrace, StepTrace
@@ -55,10 +55,20 @@ async def test_without_a_price_the_cost_is_unknown_not_zero() -> None:
     assert (step.cost_usd, trace.cost_usd) == (None, None)
 
 
-@pytest.mark.parametrize("reason", ["length", "content_filter", "other"])
-async def test_an_answer_that_ended_for_another_reason_is_marked_incomplete(reason: Any) -> None:
+@pytest.mark.parametrize(
+    ("reason", "status"),
+    [
+        ("length", "cut"),
+        ("content_filter", "filtered"),
+        ("refusal", "refused"),
+        ("tool_calls", "cut"),
+        ("other", "cut"),
+    ],
+)
+async def test_an_answer_that_ended_for_another_reason_is_no_completed_one(reason: Any, status: str) -> None:
     step, trace, _ = await one_step(ScriptedWorker("a").then(Reply(text="half", finish_reason=reason)))
-    assert (step.status, step.incomplete, step.finish_reason, trace.answer) == ("completed", True, reason, "half")
+    assert (step.status, step.incomplete, step.finish_reason, trace.answer) == (status, True, reason, "half")
+    assert trace.status == status
 
 
 async def test_a_failed_attempt_is_retried_and_keeps_its_partial_text() -> None:
@@ -210,16 +220,28 @@ def test_waits_double_with_jitter_and_are_bounded() -> None:
     settings = quick_settings(retry_initial_s=1.0, retry_max_s=6.0)
     error = WorkerError("x")
     for attempt, least in ((1, 1.0), (2, 2.0), (3, 4.0)):
-        waits = {wait_before_retry_s(error, attempt, settings) for _ in range(20)}
-        assert all(least <= wait <= min(least + 1.0, 6.0) for wait in waits)
+        waits = {wait_before_retry_s(error, attempt, settings, None) for _ in range(20)}
+        assert all(wait is not None and least <= wait <= min(least + 1.0, 6.0) for wait in waits)
         assert len(waits) > 1
-    assert wait_before_retry_s(error, 9, settings) == 6.0
+    assert wait_before_retry_s(error, 9, settings, None) == 6.0
 
 
-@pytest.mark.parametrize(("asked", "waits"), [(3.0, 3.0), (0.0, 0.0), (3600.0, 6.0), (-1.0, 0.0)])
-def test_retry_after_is_honoured_within_bounds(asked: float, waits: float) -> None:
+@pytest.mark.parametrize(
+    ("asked", "left", "waits"),
+    [
+        (3.0, 60.0, 3.0),
+        (0.0, 60.0, 0.0),
+        (59.0, 60.0, 59.0),
+        (61.0, 60.0, None),
+        (3600.0, None, 3600.0),
+        (-1.0, 9.0, 0.0),
+    ],
+)
+def test_retry_after_is_honoured_up_to_the_end_of_the_run(
+    asked: float, left: float | None, waits: float | None
+) -> None:
     settings = quick_settings(retry_initial_s=1.0, retry_max_s=6.0)
-    assert wait_before_retry_s(WorkerRateLimited("429", retry_after_s=asked), 1, settings) == waits
+    assert wait_before_retry_s(WorkerRateLimited("429", retry_after_s=asked), 1, settings, left) == waits
 
 
 async def test_a_worker_answers_no_more_calls_at_once_than_it_may() -> None:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from conductor_core.characters import Pieces
 from conductor_core.chat import ReasoningDelta, TextDelta, Usage, WorkerSpec
 from conductor_core.workers.anthropic import AnthropicDialect, MessageReader
 from conductor_core.workers.http import Reader
 from conductor_core.workers.openai import ChatReader, OpenAIDialect
-from conductor_core.workers.text import Pieces
 from tests.support.provider import delta
 
 _json = st.recursive(

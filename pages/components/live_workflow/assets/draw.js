@@ -2,7 +2,7 @@
 
 import { drawEdgeMark, edgeStyle } from "./draw_edited.js"
 import { pathKey, seconds, tokens } from "./format.js"
-import { STEP_STATUS, shownStatus } from "./status.js"
+import { STEP_STATUS, ended, notWhole, shownStatus } from "./status.js"
 import { rightToLeft, visible } from "./text.js"
 
 export const CARD_HEIGHT = 92
@@ -13,6 +13,10 @@ const ARROW = 8
 const BOXED = {
   completed: "done",
   incomplete: "warn",
+  refused: "warn",
+  filtered: "warn",
+  cut: "warn",
+  empty: "warn",
   running: "running",
   retrying: "warn",
   reused: "reused",
@@ -154,7 +158,7 @@ function footer(step, status, model) {
     case "retrying":
       return `attempt ${step.attempts.length + 1} · ${seconds(ms)}`
     case "skipped":
-      return step.because.length ? `skipped: ${step.because.map(pathKey).join(", ")} failed` : "skipped: the run stopped"
+      return step.because.length ? `skipped: ${step.because.map((path) => `${pathKey(path)} ${whyBelow(model, path)}`).join(", ")}` : "skipped: the run stopped"
     case "reused":
       return `reused · ${tokens(step.usage.output_tokens)} · nothing paid`
     default:
@@ -162,11 +166,16 @@ function footer(step, status, model) {
   }
 }
 
+// What became of the step at `path`, for those below it that were therefore not run.
+export function whyBelow(model, path) {
+  const status = model.steps.get(pathKey(path))?.status
+  return notWhole(status) ? STEP_STATUS[status].word : "failed"
+}
+
 function unfinished(step, model) {
   const prefix = step.path.slice(0, -1)
   return step.reads.filter((index) => {
-    const status = model.steps.get(pathKey([...prefix, index]))?.status
-    return status !== "completed" && status !== "reused"
+    return !ended(model.steps.get(pathKey([...prefix, index]))?.status)
   })
 }
 

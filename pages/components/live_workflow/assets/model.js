@@ -2,7 +2,7 @@
 
 import { estimateTokens, pathKey } from "./format.js"
 
-const ENDED = new Set(["planned", "completed", "failed", "cancelled", "interrupted", "damaged", "too_new"])
+const ENDED = new Set(["planned", "completed", "refused", "filtered", "cut", "empty", "failed", "cancelled", "interrupted", "damaged", "too_new"])
 
 export class RunModel {
   constructor() {

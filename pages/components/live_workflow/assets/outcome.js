@@ -3,8 +3,8 @@
 
 import { copyButton, el, setClass, setText } from "./dom.js"
 import { pathKey, seconds } from "./format.js"
-import { beginning } from "./panes.js"
-import { advice } from "./status.js"
+import { NOT_WHOLE, beginning } from "./panes.js"
+import { STEP_STATUS, advice, notWhole } from "./status.js"
 import { StreamedMarkdown, visible } from "./text.js"
 
 // Characters up to which a conclusion is set in the largest letters, and up to which it stands in one line.
@@ -120,6 +120,7 @@ function said(model, run, last) {
 
 function answered(model, run, last) {
   const { kind, text } = model.conclusion
+  if (notWhole(run.status)) return endedShort(run, last)
   const answer = { title: "Answer", kind: "answered", sourced: true, conclusion: text, text: run.answer, done: true, code: kind === "code" }
   const amber = { ...answer, title: "No answer", kind: "declined" }
   if (kind === "empty") return { ...amber, text: undefined, conclusion: "The last step wrote nothing.", hint: EMPTY }
@@ -129,6 +130,22 @@ function answered(model, run, last) {
   if (kind === "declined") return { ...amber, hint: DECLINED }
   if (last?.incomplete) return { ...answer, title: "Answer, cut off", kind: "declined", hint: CUT }
   return text === visible(run.answer).trim() ? { ...answer, text: undefined } : answer
+}
+
+// A run whose last step has no whole answer: how it ended, in whose words, and what there is of it.
+function endedShort(run, last) {
+  const written = run.answer.trim() !== ""
+  const [tool] = last?.tool_calls ?? []
+  const called = tool ? `It called the tool ${visible(tool.name)} instead of answering.` : ""
+  return {
+    title: written && run.status === "cut" ? "Answer, cut off" : `No answer: ${STEP_STATUS[run.status].word}`,
+    kind: "declined",
+    sourced: true,
+    conclusion: visible(last?.refusal ?? "") || called || `${NOT_WHOLE[run.status]}.`,
+    hint: advice(`Answer${run.status[0].toUpperCase()}${run.status.slice(1)}`),
+    text: written ? run.answer : undefined,
+    done: true,
+  }
 }
 
 function sized(conclusion, code) {

@@ -3,7 +3,7 @@
 import { copyButton, el, setClass, setText } from "./dom.js"
 import { speed } from "./draw.js"
 import { count, pathKey, seconds, tokens } from "./format.js"
-import { STEP_STATUS, advice, shownStatus } from "./status.js"
+import { STEP_STATUS, advice, notWhole, shownStatus } from "./status.js"
 import { StreamedMarkdown, visible } from "./text.js"
 
 const SHOWN_WHILE_RUNNING = 24_000
@@ -184,34 +184,78 @@ function placeholder(step, inner) {
     case "cancelled":
       return "Cancelled before any text had arrived."
     case "completed":
+    case "empty":
       return "The answer is empty."
+    case "cut":
+      return "It was cut off before any text had arrived."
+    case "refused":
+    case "filtered":
+      return "No text but the above."
     default:
       return visible(step.instruction)
   }
 }
 
 export function notices(model, step) {
-  const lines = step.attempts.map((attempt) => ({
-    kind: "warn",
-    text: `↻ attempt ${attempt.attempt} failed, ${attempt.error_code}: ${visible(attempt.error)}`,
-  }))
+  const lines = step.attempts.map((attempt) => ({ kind: "warn", text: attemptLine(step, attempt) }))
   if (step.status === "failed") {
     lines.push({ kind: "bad", text: `✕ ${step.error_code}: ${visible(step.error ?? "")}` })
     lines.push({ kind: "muted", text: advice(step.error_code) })
   }
   if (step.status === "skipped" && step.because.length) {
-    const failed = step.because.map(pathKey).join(", ")
-    lines.push({ kind: "muted", text: `⊘ skipped because step ${failed} failed` })
+    const why = step.because.map((path) => `step ${pathKey(path)} ${becauseOf(model, path)}`).join(", ")
+    lines.push({ kind: "muted", text: `⊘ skipped because ${why}` })
   }
   if (step.status === "unread") lines.push({ kind: "warn", text: "⚠ the record ends here; what it holds of the step is kept" })
   if (step.status === "cancelled") lines.push({ kind: "warn", text: "■ cancelled; what had arrived is kept" })
   if (step.status === "completed" && step.incomplete) {
     lines.push({ kind: "warn", text: `◐ cut off by the provider (${step.finish_reason}): the answer is not complete` })
   }
+  if (notWhole(step.status)) lines.push(...notWholeLines(model, step))
+  if (step.answered_by) lines.push({ kind: "muted", text: `⇄ answered by ${visible(step.answered_by)} in the place of ${visible(step.agent)}` })
   if (step.reused_from) lines.push(reusedLine(step))
   const inner = model.rounds.get(pathKey(step.path))
   if (inner) lines.push({ kind: "muted", text: `⤵ answered by a round of its own, opened by step ${pathKey(step.path)}` })
   return lines
+}
+
+// One call of a step that another followed: what was wrong, and what was done about it.
+function attemptLine(step, attempt) {
+  const who = attempt.agent ? `${visible(attempt.agent)}: ` : ""
+  if (attempt.loading) return `◔ ${who}the server is loading its model and is asked again until it answers: ${visible(attempt.error)}`
+  const asked = attempt.then_agent ? visible(attempt.then_agent) : visible(step.agent)
+  const then = {
+    again: "",
+    more_tokens: `; asked again with up to ${count(attempt.then_max_tokens ?? 0)} tokens`,
+    fallback: `; ${asked} was asked instead`,
+    kept: "; what came before stands",
+  }[attempt.then]
+  const said = attempt.refusal ? ` (${visible(attempt.refusal)})` : ""
+  return `↻ ${who}attempt ${attempt.attempt}${attempt.error_code.startsWith("Answer") ? "" : ` failed, ${attempt.error_code}`}: ${visible(attempt.error)}${said}${then}`
+}
+
+// Of an answer that is no whole one: how it ended, in whose words, and whether others get it.
+function notWholeLines(model, step) {
+  const { glyph } = STEP_STATUS[step.status]
+  const lines = [{ kind: "warn", text: `${glyph} ${NOT_WHOLE[step.status]}${step.refusal ? `: ${visible(step.refusal)}` : ""}` }]
+  for (const { name, arguments: given } of step.tool_calls) {
+    lines.push({ kind: "warn", text: `⚒ it called the tool ${visible(name)} with ${visible(given) || "nothing"}; it has no tools here, and nothing was called` })
+  }
+  if (!step.passed_on) lines.push({ kind: "muted", text: "⊘ its output is not passed on" })
+  lines.push({ kind: "muted", text: advice(`Answer${step.status[0].toUpperCase()}${step.status.slice(1)}`) })
+  return lines
+}
+
+function becauseOf(model, path) {
+  const status = model.steps.get(pathKey(path))?.status
+  return notWhole(status) ? `was ${STEP_STATUS[status].word}, and that is not passed on` : "failed"
+}
+
+export const NOT_WHOLE = {
+  refused: "The model refused to answer",
+  filtered: "A filter of the provider took the answer away",
+  cut: "The answer was cut off before its end",
+  empty: "The answer is empty",
 }
 
 function reusedLine(step) {

@@ -2,7 +2,7 @@
 
 import { copyText, el, setClass, setText } from "./dom.js"
 import { basis, count, plural, seconds, usd } from "./format.js"
-import { RUN_STATUS } from "./status.js"
+import { RUN_STATUS, STEP_STATUS } from "./status.js"
 
 export class Strip {
   constructor({ onCancel, onEdit }) {
@@ -73,7 +73,10 @@ export class Strip {
     if (!steps.length) return ""
     if (status === "planned") return ` · ${plural(steps.length, "step")}`
     const done = steps.filter((step) => step.status === "completed" || step.status === "reused").length
-    const failed = steps.filter((step) => step.status === "failed").length
-    return ` ${done} of ${steps.length}${failed ? ` · ${failed} failed` : ""}`
+    const others = ["refused", "filtered", "cut", "empty", "failed"].map((name) => {
+      const count = steps.filter((step) => step.status === name).length
+      return count ? ` · ${count} ${STEP_STATUS[name].word}` : ""
+    })
+    return ` ${done} of ${steps.length}${others.join("")}`
   }
 }

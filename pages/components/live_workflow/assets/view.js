@@ -9,7 +9,7 @@ import { RunModel } from "./model.js"
 import { Outcome } from "./outcome.js"
 import { Panes } from "./panes.js"
 import { RunSocket, runUrl } from "./socket.js"
-import { STEP_STATUS, shownStatus } from "./status.js"
+import { STEP_STATUS, notWhole, shownStatus } from "./status.js"
 import { Strip } from "./strip.js"
 import { visible } from "./text.js"
 import { Timeline } from "./timeline.js"
@@ -352,7 +352,7 @@ const USUAL = new Set(["waiting", "running", "completed"])
 
 // Of an ended run: the step that brought it down, else the one that gives the answer.
 function whatMatters(model, steps) {
-  const failed = model.run.status === "failed" && steps.find((step) => step.status === "failed")
+  const failed = model.run.status === "failed" && (steps.find((step) => step.status === "failed") ?? steps.find((step) => notWhole(step.status)))
   return failed || steps.filter((step) => step.path.length === 1).at(-1)
 }
 

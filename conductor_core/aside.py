@@ -1,0 +1,72 @@
+"""What a provider's answer holds beside its text: a refusal's words, and tools that the model called."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from conductor_core.characters import whole_characters
+from conductor_core.chat import Finished, ToolCall
+from conductor_core.masking import Mask
+
+_MOST_TOOLS = 64
+"""Calls that are kept of one answer; no real one has so many."""
+
+
+class Aside:
+    """Gathers them, piece by piece, from whichever dialect.
+
+    Attributes:
+        size: characters gathered so far; they count like bytes of the text.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._refusal: list[str] = []
+        self._tools: dict[int, tuple[list[str], list[str]]] = {}
+
+    @property
+    def refusal(self) -> str:
+        return whole_characters("".join(self._refusal))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        return tuple(
+            ToolCall(name=whole_characters("".join(name)), arguments=whole_characters("".join(said)))
+            for name, said in self._tools.values()
+        )
+
+    def refuse(self, piece: Any) -> None:
+        """Takes a piece of a refusal; what is no text is none."""
+        if isinstance(piece, str):
+            self.size += len(piece)
+            self._refusal.append(piece)
+
+    def call(self, index: int, function: Any) -> None:
+        """Takes a piece of the tool call ``index``: ``name`` and ``arguments``, each a part or all of it."""
+        if not isinstance(function, dict) or (index not in self._tools and len(self._tools) >= _MOST_TOOLS):
+            return
+        name, arguments = self._tools.setdefault(index, ([], []))
+        for kept, piece in ((name, function.get("name")), (arguments, function.get("arguments"))):
+            if isinstance(piece, str):
+                self.size += len(piece)
+                kept.append(piece)
+
+
+def calls_of(delta: Mapping[str, Any], aside: Aside) -> None:
+    """Reads OpenAI's ``tool_calls`` and the older ``function_call`` of a delta or message."""
+    calls = delta.get("tool_calls")
+    for place, call in enumerate(calls if isinstance(calls, list) else ()):
+        if isinstance(call, dict):
+            index = call.get("index")
+            aside.call(index if type(index) is int else place, call.get("function"))
+    aside.call(0, delta.get("function_call"))
+
+
+def hidden(finished: Finished, mask: Mask) -> Finished:
+    """``finished`` with the keys in it hidden."""
+    if not mask:
+        return finished
+    calls = tuple(
+        ToolCall(name=mask.text(each.name), arguments=mask.text(each.arguments)) for each in finished.tool_calls
+    )
+    model = None if finished.model is None else mask.text(finished.model)
+    return finished.model_copy(update={"model": model, "refusal": mask.text(finished.refusal), "tool_calls": calls})

@@ -1,0 +1,52 @@
+"""What a person is told of a call that brought no whole answer, and of what was done about it."""
+
+from conductor_core import events as ev
+from conductor_core.cli.text import duration, one_line
+from conductor_core.endings import IN_WORDS, Ending
+from conductor_core.trace import Attempt, RunTrace, StepTrace
+
+
+def retried(step: StepTrace, attempt: Attempt | ev.StepRetried) -> str:
+    """A call of ``step`` that another followed: what was wrong, and what followed."""
+    who = f"{one_line(attempt.agent, 40)}: " if attempt.agent else ""
+    if attempt.loading:
+        return f"{who}the server is loading its model, asked again until it answers: {one_line(attempt.error, 400)}"
+    failed = "" if attempt.error_code.startswith("Answer") else " failed"
+    said = f" ({one_line(attempt.refusal, 400)})" if attempt.refusal else ""
+    return f"{who}attempt {attempt.attempt}{failed}: {one_line(attempt.error, 400)}{said}; {_then(step, attempt)}"
+
+
+def _then(step: StepTrace, attempt: Attempt | ev.StepRetried) -> str:
+    match attempt.then:
+        case "more_tokens":
+            return f"again, with up to {attempt.then_max_tokens:,} tokens"
+        case "fallback":
+            return f"{one_line(attempt.then_agent or step.agent, 40)} is asked instead"
+        case "kept":
+            return "what came before stands"
+        case "again":
+            return f"again in {duration(attempt.wait_ms)}"
+
+
+def ended(step: StepTrace) -> str:
+    """How the answer of ``step`` ended, if it is no whole one; and whose it is, if another worker gave it."""
+    parts = [f"by {one_line(step.answered_by, 40)}"] if step.answered_by else []
+    if step.ending != "completed":
+        parts.append(in_words(step.ending, step))
+        parts += [] if step.passed_on else ["its output is not passed on"]
+    return " · ".join(parts)
+
+
+def in_words(ending: Ending, step: StepTrace | None) -> str:
+    """How an answer ended, with what was said or called in its place."""
+    if step is None:
+        return IN_WORDS[ending]
+    said = f": {one_line(step.refusal, 1000)}" if step.refusal else ""
+    called = ", ".join(f"{one_line(tool.name, 80)}({one_line(tool.arguments, 400)})" for tool in step.tool_calls)
+    return f"{IN_WORDS[ending]}{said}{f'; it called {called}, and nothing was called' if called else ''}"
+
+
+def why_no_answer(trace: RunTrace) -> str:
+    """Of a run whose answer is no whole one: how it ended."""
+    last = trace.steps[-1] if trace.steps else None
+    return "" if last is None or last.ending == "completed" else in_words(last.ending, last)

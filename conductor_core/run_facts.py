@@ -1,0 +1,66 @@
+"""Value objects that events hold: limits, the pool, a place in a batch, an output that was shared."""
+
+from pydantic import NonNegativeInt
+
+from conductor_core.chat import WorkerSpec
+from conductor_core.workflow.model import Frozen
+
+Path = tuple[int, ...]
+"""The path of a step, or of a round, see ``events``."""
+
+
+class Limits(Frozen):
+    """What a run may spend. None: no limit."""
+
+    max_steps: int = 5
+    max_tokens: int | None = None
+    max_usd: float | None = None
+    max_seconds: float | None = 600
+    max_depth: int = 1
+
+
+class PoolInfo(Frozen):
+    """The pool as it was when the run began.
+
+    Attributes:
+        excluded: names of workers that the pool has besides and that the run had to do without; empty in records from
+            before this was recorded.
+    """
+
+    name: str
+    workers: tuple[WorkerSpec, ...]
+    excluded: tuple[str, ...] = ()
+
+
+class BatchRow(Frozen):
+    """The place of a run in a batch: a file of tasks that were given at once.
+
+    Attributes:
+        id: of the batch. row: the task's own id in the file.
+        name: of the file. size: how many tasks it held.
+    """
+
+    id: str
+    row: str
+    name: str
+    size: NonNegativeInt
+
+
+class Shared(Frozen):
+    """An earlier output that a step was granted or denied, named so that it can be proven later.
+
+    Attributes:
+        sha256: of the output in UTF-8; empty for a withheld step that had no output yet.
+        tokens: the provider's count of the output's tokens, else our estimate.
+    """
+
+    path: Path
+    agent: str
+    sha256: str
+    characters: NonNegativeInt
+    tokens: NonNegativeInt
+
+    @property
+    def there(self) -> bool:
+        """Whether there was an output: what was not there yet could not be withheld."""
+        return self.sha256 != ""

@@ -1,0 +1,246 @@
+"""What is kept of a run as it stands. ``trace`` folds it from the run's events."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from conductor_core.chat import ConductorInfo, FinishReason, Message, ToolCall, Usage
+from conductor_core.endings import Ending, OnIncomplete
+from conductor_core.events import BatchRow, Limits, Path, PoolInfo, Shared
+from conductor_core.workflow.changes import Origins, compare
+from conductor_core.workflow.model import AccessList, Fault, Workflow
+
+StepStatus = Literal[
+    "waiting", "running", "completed", "refused", "filtered", "cut", "empty", "reused", "failed", "skipped", "cancelled"
+]
+RunStatus = Literal[
+    "running", "planned", "completed", "refused", "filtered", "cut", "empty", "failed", "cancelled", "interrupted"
+]
+RoundStatus = Literal["planning", "planned", "stopped", "rejected"]
+
+ENDED_STATUSES: frozenset[str] = frozenset(get_args(RunStatus)) - {"running"}
+
+
+class Mutable(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    # A fold is nothing but assignments, by code that mypy checks: plain ones cost a fifth of pydantic's.
+    __setattr__ = object.__setattr__
+
+
+class Attempt(Mutable):
+    """One call of a step that was followed by another, see ``StepRetried``. Its spending counts."""
+
+    attempt: int
+    error_code: str
+    error: str
+    wait_ms: float
+    partial: str
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    agent: str | None = None
+    then: Literal["again", "more_tokens", "fallback", "kept"] = "again"
+    then_agent: str | None = None
+    then_max_tokens: int | None = None
+    refusal: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    loading: bool = False
+
+
+class PlanAttempt(Mutable):
+    """One failed call of a Conductor that was followed by another. Its spending counts."""
+
+    attempt: int
+    error_code: str
+    error: str
+    wait_ms: float
+    partial: str
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    loading: bool = False
+
+
+class ReusedFrom(Mutable):
+    run_id: str
+    path: Path
+
+
+class StepTrace(Mutable):
+    """One step as it stands. ``round`` is set if the step is a recursion: the inner plan and its steps.
+
+    Attributes:
+        output: the whole answer, or what has streamed so far, or the partial text of a failed step.
+        ending, refusal, tool_calls, answered_by, passed_on: see ``StepCompleted``.
+        at_list_price: some of the cost is the pool's price of the tokens, not the provider's own figure.
+        started_ms: since the run began; ``first_token_ms`` and ``duration_ms``: since the step started.
+    """
+
+    path: Path
+    instruction: str
+    agent: str
+    access_list: AccessList
+    reads: tuple[int, ...]
+    status: StepStatus = "waiting"
+    simulated: bool = False
+    identity: str | None = None
+    messages: tuple[Message, ...] = ()
+    granted: tuple[Shared, ...] = ()
+    withheld: tuple[Shared, ...] = ()
+    output: str = ""
+    output_sha256: str | None = None
+    reasoning: str = ""
+    incomplete: bool = False
+    finish_reason: FinishReason | None = None
+    ending: Ending = "completed"
+    refusal: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    answered_by: str | None = None
+    passed_on: bool = True
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    at_list_price: bool = False
+    model: str | None = None
+    started_ms: float | None = None
+    first_token_ms: float | None = None
+    duration_ms: float | None = None
+    attempts: list[Attempt] = Field(default_factory=list)
+    error_code: str | None = None
+    error: str | None = None
+    because: tuple[Path, ...] = ()
+    reused_from: ReusedFrom | None = None
+    round: "RoundTrace | None" = None
+
+    @property
+    def index(self) -> int:
+        return self.path[-1]
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is an answer, and a whole one as far as its record says."""
+        return self.status in ("completed", "reused")
+
+
+class RejectedPlan(Mutable):
+    attempt: int
+    raw: str
+    faults: tuple[Fault, ...]
+    repairs: tuple[str, ...] = ()
+
+
+class RoundTrace(Mutable):
+    """One plan and the steps that carry it out.
+
+    Attributes:
+        usage, cost_usd, at_list_price: of the Conductor's writing in this round, rejected attempts included.
+    """
+
+    path: Path = ()
+    status: RoundStatus = "planning"
+    source: Literal["conductor", "file", "parent"] | None = None
+    messages: tuple[Message, ...] = ()
+    agents: tuple[str | None, ...] = ()
+    raw: str = ""
+    workflow: Workflow | None = None
+    topology: str | None = None
+    repairs: tuple[str, ...] = ()
+    warnings: tuple[Fault, ...] = ()
+    rejected: list[RejectedPlan] = Field(default_factory=list)
+    retries: list[PlanAttempt] = Field(default_factory=list)
+    edited_by: str | None = None
+    before_edit: Workflow | None = None
+    edit_origins: Origins | None = None
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    at_list_price: bool = False
+    started_ms: float | None = None
+    first_token_ms: float | None = None
+    duration_ms: float | None = None
+    steps: list[StepTrace] = Field(default_factory=list)
+
+    @property
+    def edits(self) -> tuple[str, ...]:
+        """What was changed in the plan before this run, a sentence a step; empty: nothing."""
+        if self.before_edit is None or self.workflow is None:
+            return ()
+        changes = compare(self.before_edit, self.workflow, self.edit_origins)
+        return changes.sentences(self.before_edit, self.workflow)
+
+
+class RunTrace(Mutable):
+    """A run as it stands after ``last_at_ms``.
+
+    Attributes:
+        cost_usd: of all calls that came to an end; None: the price of one is unknown. known_usd: of those with a price.
+        at_list_price: some of it is by price, not a provider's own figure.
+    """
+
+    run_id: str
+    status: RunStatus = "running"
+    task: str
+    by: str
+    parent_run_id: str | None = None
+    resumed: bool = False
+    batch: BatchRow | None = None
+    plan_only: bool = False
+    simulated: bool
+    seed: int = 0
+    conductor: ConductorInfo | None = None
+    pool: PoolInfo
+    limits: Limits
+    on_incomplete: OnIncomplete = "allow"
+    give_question: bool = False
+    app_version: str
+    created_at_utc: datetime
+    root: RoundTrace = Field(default_factory=RoundTrace)
+    answer: str | None = None
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    known_usd: float = 0.0
+    at_list_price: bool = False
+    duration_ms: float | None = None
+    error_code: str | None = None
+    error: str | None = None
+    ended_by: str | None = None
+    last_at_ms: float = 0.0
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED_STATUSES
+
+    @property
+    def steps(self) -> list[StepTrace]:
+        """The steps of the first round."""
+        return self.root.steps
+
+    def round_at(self, path: Path) -> RoundTrace:
+        """The round opened by the step at ``path``, ``()`` for the first. Raises: KeyError."""
+        round_ = self.root
+        for depth in range(len(path)):
+            inner = step_of(round_, path[: depth + 1]).round
+            if inner is None:
+                raise KeyError(path)
+            round_ = inner
+        return round_
+
+    def step_at(self, path: Path) -> StepTrace:
+        """The step at ``path``. Raises: KeyError."""
+        return step_of(self.round_at(path[:-1]), path)
+
+    def walk(self) -> Iterator[StepTrace]:
+        """All steps, each before the steps of its inner round."""
+
+        def below(round_: RoundTrace) -> Iterator[StepTrace]:
+            for step in round_.steps:
+                yield step
+                if step.round is not None:
+                    yield from below(step.round)
+
+        yield from below(self.root)
+
+
+def step_of(round_: RoundTrace, path: Path) -> StepTrace:
+    if not path or not 0 <= path[-1] < len(round_.steps):
+        raise KeyError(path)
+    return round_.steps[path[-1]]
