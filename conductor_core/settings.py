@@ -12,6 +12,8 @@ import platformdirs
 from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from conductor_core.endings import OnIncomplete
+
 _HOST_NAME = re.compile(r"(?!-)[0-9a-z_-]+(?:\.[0-9a-z_-]+)*")
 
 
@@ -78,7 +80,25 @@ class Settings(BaseSettings):
 
     step_attempts: int = Field(3, ge=1, le=10, description="Calls made for one step before it fails.")
     retry_initial_s: float = Field(0.5, ge=0, le=86_400, description="First wait before a retry; doubles, with jitter.")
-    retry_max_s: float = Field(20.0, ge=0, le=86_400, description="Longest wait before a retry, Retry-After included.")
+    retry_max_s: float = Field(
+        20.0,
+        ge=0,
+        le=86_400,
+        description="Longest wait before a retry, in seconds. A wait that the provider asks for (Retry-After) is kept "
+        "whatever it is, as far as the run has time.",
+    )
+    on_incomplete: OnIncomplete = Field(
+        "allow",
+        description="What happens to a step whose answer is refused, filtered, cut or empty. `allow`: what there is "
+        "goes on to the steps that read it, marked. `stop`: it does not, and they are not run. `more_tokens`: a cut "
+        "one is asked for again with four times the tokens. `fallback`: the worker's `fallback` is asked. What then "
+        "still is no whole answer stops as under `stop`. A pool file and a run may say otherwise.",
+    )
+    give_question: bool = Field(
+        False,
+        description="Tell every step the task, also one whose instruction does not say `{question}`. A pool file and a "
+        "run may say otherwise.",
+    )
     delta_interval_ms: float = Field(
         100.0, ge=0, le=60_000, description="Streamed text is coalesced this long before it is logged."
     )

@@ -129,6 +129,8 @@ def run(
     max_usd: options.MaxUsd = None,
     max_seconds: options.MaxSeconds = None,
     max_depth: options.MaxDepth = None,
+    on_incomplete: options.Incomplete = None,
+    give_question: options.GiveQuestion = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
@@ -158,6 +160,8 @@ def run(
         limits=budget,
         seed=settings.seed if seed is None else seed,
         excluded=excluded,
+        on_incomplete=on_incomplete,
+        give_question=give_question,
     )
     needed = given is None or any(step.agent == CONDUCTOR_AGENT for step in given.steps)
     with opened_store(db, settings) as store, opened_engine(store, settings) as host:

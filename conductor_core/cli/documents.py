@@ -38,6 +38,7 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "pool": trace.pool.name,
         "excluded": list(trace.pool.excluded),
         "on_incomplete": trace.on_incomplete,
+        "give_question": trace.give_question,
         "conductor": {
             "name": None if trace.conductor is None else trace.conductor.name,
             **_writing(trace, trace.root, whole),

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli.inputs import database_url
+from conductor_core.endings import OnIncomplete
 from conductor_core.engine.request import limits_from
 from conductor_core.events import Limits
 from conductor_core.settings import Settings
@@ -55,6 +56,23 @@ MaxSeconds = Annotated[
 ]
 MaxDepth = Annotated[
     int | None, typer.Option("--max-depth", min=0, max=8, help="Rounds below the first that a recursion may open.")
+]
+Incomplete = Annotated[
+    OnIncomplete | None,
+    typer.Option(
+        "--on-incomplete",
+        help="What happens to a step whose answer is refused, filtered, cut or empty: what there is goes on (allow) or "
+        "not (stop); a cut one is asked for again with more tokens; its worker's fallback is asked. Else as the pool "
+        "file or CONDUCTOR_ON_INCOMPLETE has it.",
+    ),
+]
+GiveQuestion = Annotated[
+    bool | None,
+    typer.Option(
+        "--give-question/--no-give-question",
+        help="Tell every step the task, also one whose instruction does not say {question}. Else as the pool file or "
+        "CONDUCTOR_GIVE_QUESTION has it.",
+    ),
 ]
 WorkflowFile = Annotated[
     Path | None, typer.Option("--workflow", metavar="FILE", help="Carry out this workflow instead of planning one.")

@@ -47,6 +47,8 @@ def rerun_command(
     max_usd: options.MaxUsd = None,
     max_seconds: options.MaxSeconds = None,
     max_depth: options.MaxDepth = None,
+    on_incomplete: options.Incomplete = None,
+    give_question: options.GiveQuestion = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
@@ -68,7 +70,14 @@ def rerun_command(
             max_seconds=max_seconds,
             max_depth=max_depth,
         )
-        source = source.model_copy(update={"limits": budget, "seed": source.seed if seed is None else seed})
+        source = source.model_copy(
+            update={
+                "limits": budget,
+                "seed": source.seed if seed is None else seed,
+                "on_incomplete": on_incomplete or source.on_incomplete,
+                "give_question": source.give_question if give_question is None else give_question,
+            }
+        )
         rerun = prepare(source, edit, settings, conductor, pool, tuple(exclude or ()))
         if dry_run:
             return print_preview(rerun.forecast, as_json=as_json)
@@ -109,7 +118,7 @@ def prepare(
     """What is to be run, with whom, and what that will take.
 
     Args:
-        source: with the budgets and the seed of the re-run in place of its own.
+        source: with the budgets, the seed and the settings of the re-run in place of its own.
         conductor, pool: None: those of ``source``.
 
     Raises: BadInput.

@@ -6,7 +6,8 @@ neither the outputs of steps outside the list, nor reasoning, nor the partial te
 another round.
 
 ``{question}`` in an instruction stands for the task, because a small Conductor cannot copy text. It is filled in once,
-in instructions only: a ``{question}`` that the task or an output happens to contain stays as it is.
+in instructions only: a ``{question}`` that the task or an output happens to contain stays as it is. A run may be set to
+tell every step the task; then it stands before an instruction that does not say ``{question}``.
 """
 
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ class Answer:
 
     Attributes:
         agent: who wrote it, which may be another worker than the step's own.
-        instruction: as it was sent, the task filled in.
+        instruction: with the task filled in.
         sha256: of ``output`` in UTF-8.
         tokens: the provider's count of the output's tokens, else our estimate.
         ending: what it came to.
@@ -84,10 +85,27 @@ def expand(instruction: str, task: str) -> str:
     return instruction.replace(QUESTION, task)
 
 
-def build(task: str, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path = ()) -> Context:
+def told(instruction: str, task: str, *, give_question: bool) -> str:
+    """What a step is told: its instruction, the task in it or, if every step is to be told the task, before it."""
+    if not give_question or QUESTION in instruction:
+        return expand(instruction, task)
+    return f"The task:\n{task}\n\nYour part:\n{instruction}"
+
+
+def build(
+    task: str,
+    workflow: Workflow,
+    index: int,
+    answers: Mapping[int, Answer],
+    round_path: Path = (),
+    *,
+    give_question: bool = False,
+) -> Context:
     """The context of step ``index``.
 
     Args:
+        give_question: whether a step whose instruction does not name the task is told it all the same. Past turns hold
+            their instructions alone: it is told once.
         answers: of the earlier steps of this round that have one, by index; all that the step reads must be there.
 
     Raises: KeyError if a step it reads has no answer yet.
@@ -97,7 +115,8 @@ def build(task: str, workflow: Workflow, index: int, answers: Mapping[int, Answe
     for earlier in reads:
         turns.append(Message(role="user", content=answers[earlier].instruction))
         turns.append(Message(role="assistant", content=answers[earlier].output))
-    turns.append(Message(role="user", content=expand(workflow.steps[index].instruction, task)))
+    content = told(workflow.steps[index].instruction, task, give_question=give_question)
+    turns.append(Message(role="user", content=content))
     return Context(
         messages=tuple(turns),
         granted=tuple(answers[earlier].shared() for earlier in reads),

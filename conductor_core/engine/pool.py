@@ -10,6 +10,7 @@ from conductor_core.endings import OnIncomplete
 from conductor_core.errors import BadInput
 from conductor_core.events import PoolInfo
 from conductor_core.settings import Settings
+from conductor_core.workers.pool_options import PoolFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class Pool:
         workers: by name, in the order of the Conductor's ordinals.
         seed: the simulated workers answer by it.
         excluded: names of the workers that were taken out, for the record.
-        on_incomplete: what happens to a step whose answer is no whole one, unless a run says otherwise.
+        on_incomplete, give_question: what happens to a step whose answer is no whole one, and whether every step is
+            told the task, unless a run says otherwise.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Pool:
     seed: int = 0
     excluded: tuple[str, ...] = ()
     on_incomplete: OnIncomplete = "allow"
+    give_question: bool = False
 
     @property
     def specs(self) -> tuple[WorkerSpec, ...]:
@@ -71,7 +74,12 @@ class Pool:
 
 
 def read_specs(ref: str, settings: Settings | None = None) -> tuple[WorkerSpec, ...]:
-    """The workers of ``rehearsal``, ``paper`` or a TOML file, unopened.
+    """The workers of ``rehearsal``, ``paper`` or a TOML file, unopened, see ``read_pool``."""
+    return read_pool(ref, settings).workers
+
+
+def read_pool(ref: str, settings: Settings | None = None) -> PoolFile:
+    """What ``rehearsal``, ``paper`` or a TOML file says.
 
     Args:
         settings: by default as the environment has them.
@@ -82,12 +90,12 @@ def read_specs(ref: str, settings: Settings | None = None) -> tuple[WorkerSpec, 
     if ref == "rehearsal":
         from conductor_core.rehearsal import rehearsal_specs
 
-        return rehearsal_specs()
-    from conductor_core.workers.pool import PAPER_POOL, load_pool_file
+        return PoolFile(rehearsal_specs())
+    from conductor_core.workers.pool import PAPER_POOL, read_pool_file
 
     if ref == "paper":
-        return load_pool_file(PAPER_POOL)
-    return load_pool_file(Path(ref), (settings or Settings()).key_variables)
+        return read_pool_file(PAPER_POOL)
+    return read_pool_file(Path(ref), (settings or Settings()).key_variables)
 
 
 def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
@@ -99,7 +107,10 @@ def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
     Raises: PoolInvalid, with every fault of the file.
     """
     name = ref if ref in ("rehearsal", "paper") else Path(ref).stem
-    return reopen_pool(PoolInfo(name=name, workers=read_specs(ref, settings)), settings, seed=seed)
+    read = read_pool(ref, settings)
+    opened = reopen_pool(PoolInfo(name=name, workers=read.workers), settings, seed=seed)
+    said = {key: value for key, value in read.options if value is not None}
+    return replace(opened, **said)
 
 
 def reopen_pool(info: PoolInfo, settings: Settings, *, seed: int | None = None) -> Pool:
@@ -109,7 +120,14 @@ def reopen_pool(info: PoolInfo, settings: Settings, *, seed: int | None = None) 
     """
     seed = settings.seed if seed is None else seed
     workers = {spec.name: open_worker(spec, settings, seed) for spec in info.workers}
-    return Pool(name=info.name, workers=workers, seed=seed, excluded=info.excluded)
+    return Pool(
+        name=info.name,
+        workers=workers,
+        seed=seed,
+        excluded=info.excluded,
+        on_incomplete=settings.on_incomplete,
+        give_question=settings.give_question,
+    )
 
 
 def open_worker(spec: WorkerSpec, settings: Settings, seed: int) -> Worker:

@@ -36,6 +36,7 @@ class Asker:
     Attributes:
         pool: without the workers that the run excludes.
         seed: the run's; the simulated workers answer by the pool's.
+        give_question: whether every step is told the task.
     """
 
     task: str
@@ -43,6 +44,7 @@ class Asker:
     conductor: ConductorInfo | None
     limits: Limits
     seed: int
+    give_question: bool = False
 
     def question(
         self, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path = ()
@@ -53,7 +55,7 @@ class Asker:
         """
         if workflow.steps[index].agent == CONDUCTOR_AGENT:
             return self._recursion(workflow, index, answers, round_path)
-        context = ctx.build(self.task, workflow, index, answers, round_path)
+        context = ctx.build(self.task, workflow, index, answers, round_path, give_question=self.give_question)
         spec = self.pool.workers[workflow.steps[index].agent].spec
         return Question(context, worker_identity(spec, context.messages, self.pool.seed))
 

@@ -35,7 +35,8 @@ class RunRequest:
         origins: which step of the source's plan each step of ``workflow`` is; None: not known.
         excluded: workers of the pool that this run must not use.
         batch: its place in a file of tasks, None for a run that came alone.
-        on_incomplete: what happens to a step whose answer is no whole one; None: as the pool has it.
+        on_incomplete, give_question: what happens to a step whose answer is no whole one, and whether every step is
+            told the task; None: as the pool has it.
     """
 
     task: str
@@ -51,6 +52,7 @@ class RunRequest:
     excluded: tuple[str, ...] = ()
     batch: BatchRow | None = None
     on_incomplete: OnIncomplete | None = None
+    give_question: bool | None = None
 
     @classmethod
     def rerun(
@@ -66,6 +68,7 @@ class RunRequest:
             reuse_from=source,
             origins=origins,
             on_incomplete=source.on_incomplete,
+            give_question=source.give_question,
         )
 
     @classmethod
@@ -84,4 +87,5 @@ class RunRequest:
             reuse_from=source,
             resumed=True,
             on_incomplete=source.on_incomplete,
+            give_question=source.give_question,
         )

@@ -84,7 +84,14 @@ def preview(
     Raises: ValueError if ``origins`` does not fit.
     """
     conductor = conductor or source.conductor
-    asker = Asker(task=source.task, pool=pool, conductor=conductor, limits=source.limits, seed=source.seed)
+    asker = Asker(
+        task=source.task,
+        pool=pool,
+        conductor=conductor,
+        limits=source.limits,
+        seed=source.seed,
+        give_question=source.give_question,
+    )
     looked_up = _LookedUp(source, workflow, origins)
     answers: dict[int, Answer] = {}
     will_run: list[StepForecast] = []

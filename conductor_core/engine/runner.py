@@ -72,6 +72,7 @@ class Engine:
                 conductor=None if conductor is None else conductor.info,
                 limits=request.limits,
                 seed=request.seed,
+                give_question=checked.created.give_question,
             ),
             recorder=recorder,
             budget=Budget(request.limits, recorder.trace),
@@ -123,6 +124,7 @@ def check(request: RunRequest, conductor: Conductor | None, pool: Pool) -> Check
         batch=request.batch,
         app_version=__version__,
         on_incomplete=request.on_incomplete or pool.on_incomplete,
+        give_question=pool.give_question if request.give_question is None else request.give_question,
     )
     return Checked(request, conductor, pool, plan, created, time.monotonic())
 

@@ -13,9 +13,17 @@ from conductor_core.workers.health import Health, check_health
 from conductor_core.workers.http import HttpWorker
 from conductor_core.workers.openai import OpenAIDialect
 from conductor_core.workers.pasted_keys import check_spec
-from conductor_core.workers.pool_file import load_pool_file
+from conductor_core.workers.pool_file import load_pool_file, read_pool_file
 
-__all__ = ["PAPER_POOL", "Health", "check_health", "discover_local_servers", "load_pool_file", "open_worker"]
+__all__ = [
+    "PAPER_POOL",
+    "Health",
+    "check_health",
+    "discover_local_servers",
+    "load_pool_file",
+    "open_worker",
+    "read_pool_file",
+]
 
 PAPER_POOL = Path(__file__).with_name("pools") / "paper.toml"
 """The seven workers of the paper (arXiv 2512.04388, section 4), their keys taken from the environment."""

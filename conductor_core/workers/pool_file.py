@@ -19,6 +19,7 @@ from conductor_core.toml_text import NotToml, read_toml
 from conductor_core.workers.faults import one_line, plain
 from conductor_core.workers.local_params import params_fault
 from conductor_core.workers.pasted_keys import is_secret_name, pasted_keys, variable_fault
+from conductor_core.workers.pool_options import OPTIONS, PoolFile, PoolOptions, fallback_faults, option_faults
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 _MOST_BYTES = 1_000_000
@@ -37,7 +38,12 @@ _ORDINAL = re.compile(r"(?:(?:model|agent|step)\s*)?[+-]?\d+", re.IGNORECASE)
 
 
 def load_pool_file(path: str | Path, key_variables: Collection[str] = ()) -> tuple[WorkerSpec, ...]:
-    """The workers of a pool file, in the file's order (which is the order of their ordinals).
+    """The workers of a pool file, see ``read_pool_file``."""
+    return read_pool_file(path, key_variables).workers
+
+
+def read_pool_file(path: str | Path, key_variables: Collection[str] = ()) -> PoolFile:
+    """What a pool file says.
 
     Args:
         key_variables: names that ``api_key_env`` may give though they do not look like a key's.
@@ -57,12 +63,12 @@ def load_pool_file(path: str | Path, key_variables: Collection[str] = ()) -> tup
         why = "it is a folder" if isinstance(error, IsADirectoryError) else "it cannot be read"
         raise PoolInvalid(f"pool file {name}: {why}", [why]) from error
     faults: list[str] = []
-    specs: tuple[WorkerSpec, ...] = ()
+    pool = PoolFile(())
     if len(raw) > _MOST_BYTES:
         faults.append(f"it has more than {_MOST_BYTES:,} bytes: this is no pool file")
     else:
         try:
-            specs, faults = parse_pool(raw.decode("utf-8-sig"), key_variables)
+            pool, faults = _parse(raw.decode("utf-8-sig"), key_variables)
         except UnicodeDecodeError as error:
             faults.append(f"line {raw[: error.start].count(10) + 1}: not UTF-8 text")
     if faults:
@@ -70,24 +76,31 @@ def load_pool_file(path: str | Path, key_variables: Collection[str] = ()) -> tup
         if len(faults) > _MOST_FAULTS:
             faults = [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS:,} more"]
         raise PoolInvalid(f"pool file {name}: {count}{'; '.join(faults)}", faults)
-    return specs
+    return pool
 
 
 def parse_pool(text: str, key_variables: Collection[str] = ()) -> tuple[tuple[WorkerSpec, ...], list[str]]:
     """The workers written in ``text``, and every fault with its place. With a fault there are no workers."""
+    pool, faults = _parse(text, key_variables)
+    return pool.workers, faults
+
+
+def _parse(text: str, key_variables: Collection[str]) -> tuple[PoolFile, list[str]]:
     try:
         document = read_toml(text)
     except NotToml as error:
-        return (), [f"{error.place}not TOML: {one_line(error.what, limit=120)}"]
+        return PoolFile(()), [f"{error.place}not TOML: {one_line(error.what, limit=120)}"]
     places = _Places(text)
     faults = [
-        f"{places.top(key)}{_shown(key)}: unknown key; a pool file holds [[worker]] tables only"
+        f"{places.top(key)}{_shown(key)}: unknown key; a pool file holds [[worker]] tables, and before them "
+        f"{' and '.join(OPTIONS)}"
         for key in document
-        if key != "worker"
+        if key != "worker" and key not in OPTIONS
     ]
+    faults += [f"{places.top(key)}{key}: {fault}" for key, fault in option_faults(document)]
     tables = document.get("worker", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        return (), [*faults, f"{places.top('worker')}worker: must be [[worker]] tables, with double brackets"]
+        return PoolFile(()), [*faults, f"{places.top('worker')}worker: must be [[worker]] tables, with double brackets"]
     if not tables:
         faults.append("no [[worker]]: a pool needs at least one worker")
     known = environment_keys()
@@ -96,7 +109,12 @@ def parse_pool(text: str, key_variables: Collection[str] = ()) -> tuple[tuple[Wo
             faults.append(f"{places.of(index, key)}worker[{index}].{_shown(key)}: {fault}")
     for index, fault in _name_faults(tables):
         faults.append(f"{places.of(index, 'name')}worker[{index}].name: {fault}")
-    return ((), faults) if faults else (tuple(_spec(table) for table in tables), [])
+    for index, fault in fallback_faults(tables):
+        faults.append(f"{places.of(index, 'fallback')}worker[{index}].fallback: {fault}")
+    if faults:
+        return PoolFile(()), faults
+    options = PoolOptions(**{key: document[key] for key in OPTIONS if key in document})
+    return PoolFile(tuple(_spec(table) for table in tables), options), []
 
 
 def _shown(key: str) -> str:
@@ -291,6 +309,7 @@ _CHECKS: dict[str, Callable[[Any], str | None]] = {
     "timeout_s": _check_positive,
     "max_concurrency": _check_count,
     "max_output_bytes": _check_count,
+    "fallback": _check_line,
 }
 
 

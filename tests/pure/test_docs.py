@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.settings_table import table
+from tests.support import completions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -17,6 +18,10 @@ COMMAND = re.compile(r"python -m (conductor_core) (\w+)")
 
 def test_the_settings_page_is_as_generated() -> None:
     assert (ROOT / "docs" / "settings.md").read_text(encoding="utf-8") == table()
+
+
+def test_the_page_of_completions_is_as_generated() -> None:
+    assert (ROOT / "docs" / "completions.md").read_text(encoding="utf-8") == completions.table()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -220,3 +220,68 @@ COMPLETIONS = (
     Completion("an error object under 200", chat({"error": {"message": "broken", "code": 500}}), "failed"),
     Completion("a 5xx, again and again", error(500), "failed"),
 )
+
+HEAD = """# What becomes of a completion
+
+What a provider sends, and the status of the step that it answers. A run whose last step is `refused`, `filtered`,
+`cut` or `empty` has that status itself, on the page, in History, in JSON (`status`) and on the command line, where it
+exits with 1. The output so far (`output`), the refusal's words (`refusal`) and the tools that were called
+(`tool_calls`, name and arguments) are kept.
+
+| what comes | status | kept |
+|---|---|---|
+"""
+FOOT = """
+A refusal in plain words, ended as any answer is, is `completed`: only its words say so, and the page puts *No answer*
+above them. In databases from before these statuses such steps stay `completed`, with the mark that they had.
+
+## What goes on
+
+A setting says whether the output of such a step goes on to the steps that read it: `on_incomplete` in a pool file
+(before its workers), `--on-incomplete` of `run` and `rerun`, or `CONDUCTOR_ON_INCOMPLETE`, the nearest first.
+
+| `on_incomplete` | what happens |
+|---|---|
+| `allow` (default) | what there is goes on, marked; the answer of the run is still as told above |
+| `stop` | it does not: the steps that read it are skipped, the others run |
+| `more_tokens` | a cut answer is asked for again with four times the tokens, within `CONDUCTOR_STEP_ATTEMPTS` calls |
+| `fallback` | the worker's `fallback`, another worker of the pool, is asked, and its own fallback after it |
+
+After the last two, what is still no whole answer stops as under `stop`. A fallback that fails, or more tokens than the
+provider takes, leave what came before. Each call is on the record with what was done about it, is shown at its step,
+and counts against the budgets.
+
+`fallback` serves a second purpose, whatever the setting: a worker that fails for good (its key, its model, or its
+attempts used up) is replaced by it. The record says who answered (`answered_by`).
+
+A re-run asks again for an answer that is no whole one. Only a run that was interrupted is taken up with what it had.
+
+```toml
+on_incomplete = "fallback"
+
+[[worker]]
+name = "fast"
+provider = "openai"
+model = "fast-model"
+fallback = "careful"
+
+[[worker]]
+name = "careful"
+provider = "openai"
+model = "careful-model"
+```
+"""
+
+
+def table() -> str:
+    """``docs/completions.md``: ``python -m tests.support.completions > docs/completions.md``."""
+    rows = []
+    for kind in COMPLETIONS:
+        named = (("text", kind.output.strip()), ("refusal", kind.refusal), ("tool call", kind.tool_calls))
+        kept = [name for name, value in named if value] + ["reasoning"] * kind.said.startswith("reasoning")
+        rows.append(f"| {kind.said} | {kind.becomes} | {', '.join(kept) or 'nothing to keep'} |")
+    return HEAD + "\n".join(rows) + "\n" + FOOT
+
+
+if __name__ == "__main__":
+    print(table(), end="")

@@ -318,7 +318,8 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(PoolInvalid) as caught:
         load_pool_file(path)
     assert caught.value.faults == (
-        "line 1, title: unknown key; a pool file holds [[worker]] tables only",
+        "line 1, title: unknown key; a pool file holds [[worker]] tables, and before them "
+        "on_incomplete and give_question",
         "line 2, worker[0].model: missing; every worker needs it",
         'line 4, worker[0].provider: "opnai" is not a provider; use openai, anthropic, local or rehearsal',
         "line 5, worker[0].timeout_s: must be a number of seconds above 0",
