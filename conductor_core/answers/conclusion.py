@@ -13,6 +13,7 @@ from typing import Literal
 
 from conductor_core.answers.code_names import begins_as_code, defined_name, defines_something
 from conductor_core.answers.final_answer import Block, boxed, fenced_blocks, introduced
+from conductor_core.answers.formula_text import is_formula
 from conductor_core.answers.plain_text import plain, sentences
 from conductor_core.answers.refusals import refuses
 
@@ -59,6 +60,9 @@ _CONCLUDING = re.compile(
 )
 _BOLD = re.compile(r"(?:\*\*|__)([^*_\n]{1,120})(?:\*\*|__)")
 _FORMULA = re.compile(r"(?:\$\$|\\\[)([^$]{1,400}?)(?:\$\$|\\\])[.,]?")
+_ONE_FORMULA = re.compile(
+    r"[\s*]*(?:\$\$?([^$]+)\$\$?|\\\(((?:(?!\\\)).)+)\\\)|\\\[((?:(?!\\\]).)+)\\\])[\s.,*]*", re.DOTALL
+)
 _FILLER = re.compile(
     r"(?:sure|certainly|of course|absolutely|okay|ok|great question|good question|gladly|happy to help)\b"
     r"[^.]{0,40}[!.,:]?",
@@ -75,10 +79,12 @@ class Conclusion:
         kind: ``value``: what it calls its answer, or all of a short text; ``code``: the name of what its code defines;
             ``sentence``: one of its own; ``declined``: where it says that it cannot answer; ``empty``: it says nothing.
         text: one line without markup, at most ``LONGEST_CONCLUSION`` characters; "" for ``empty`` alone.
+        formula: a ``value`` that is one formula as it was written, without its delimiters; else "".
     """
 
     kind: Literal["value", "code", "sentence", "declined", "empty"]
     text: str
+    formula: str = ""
 
 
 def conclude(text: str, task: str = "") -> Conclusion:
@@ -100,7 +106,22 @@ def conclude(text: str, task: str = "") -> Conclusion:
         return Conclusion("code", _line(defined_name([block.code for block in blocks], task), markup=False))
     if marked is None:
         return _of_prose(body, prose)
-    return Conclusion("value", _value(marked) or _line(body))
+    return _of_mark(marked, body)
+
+
+def _of_mark(marked: str, body: str) -> Conclusion:
+    formula = _formula(marked)
+    text = plain(f"\\({formula}\\)") if formula else _value(marked)
+    return Conclusion("value", _cut(text or _line(body)), formula)
+
+
+def _formula(marked: str) -> str:
+    """What is to be drawn: a formula between delimiters, or in a box; "": a line shows it as well."""
+    alone = _ONE_FORMULA.fullmatch(marked)
+    inside = next(filter(None, alone.groups())).strip() if alone else marked.strip()
+    in_a_box = "$" not in inside and "\\(" not in inside and re.search(r"\\[A-Za-z,;]|\^|_\{", inside)
+    words = re.fullmatch(r"\\(?:text|textbf|mathrm|textrm|mbox)\s*\{[^{}]*\}", inside)
+    return inside if (alone or in_a_box) and is_formula(inside) and not words else ""
 
 
 def _bare(text: str) -> str:
@@ -191,10 +212,12 @@ def _is_code(body: str, blocks: Sequence[Block]) -> bool:
 
 def _of_prose(body: str, prose: str) -> Conclusion:
     if "\n" not in body and len(body) <= _SHORT and (whole := _value(body)):
-        return Conclusion("value", whole)
+        return Conclusion("value", whole, _formula(body) if _ONE_FORMULA.fullmatch(body) else "")
     paragraphs = [part for part in (each.strip() for each in prose.split("\n\n")) if part]
     if emphasised := _emphasised(paragraphs[-1] if paragraphs else ""):
-        return Conclusion("value", emphasised)
+        return Conclusion(
+            "value", emphasised, _formula(paragraphs[-1]) if _ONE_FORMULA.fullmatch(paragraphs[-1]) else ""
+        )
     for paragraph in reversed(paragraphs[-2:]):
         concluding = [said for said in sentences(paragraph) if _CONCLUDING.match(said.lstrip("*_ "))]
         if concluding and (line := _line(concluding[-1])):
@@ -209,7 +232,7 @@ def _of_prose(body: str, prose: str) -> Conclusion:
 def _emphasised(paragraph: str) -> str:
     """A formula or bold words that the last paragraph ends with."""
     if formula := _FORMULA.fullmatch(paragraph):
-        return _value(formula[1])
+        return _line(f"\\({formula[1]}\\)")
     line = paragraph.rpartition("\n")[2].strip()
     marks = list(_BOLD.finditer(line))
     if len(marks) != 1 or line.startswith("#"):
@@ -226,4 +249,8 @@ def _value(marked: str) -> str:
 
 def _line(text: str, *, markup: bool = True) -> str:
     line = (plain(text[: 4 * LONGEST_CONCLUSION]) if markup else "") or " ".join(text[: 4 * LONGEST_CONCLUSION].split())
+    return _cut(line)
+
+
+def _cut(line: str) -> str:
     return line if len(line) <= LONGEST_CONCLUSION else f"{line[: LONGEST_CONCLUSION - 1].rstrip()}…"

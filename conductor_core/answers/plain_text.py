@@ -3,18 +3,17 @@ r"""Markdown and LaTeX as one would read them aloud in a line, and where a sente
 import re
 from collections.abc import Iterator
 
-_FRACTION = re.compile(r"\\[dt]?frac\s*\{([^{}]{1,80})\}\s*\{([^{}]{1,80})\}")
-_ROOT = re.compile(r"\\sqrt\s*\{([^{}]{1,80})\}")
-_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox|operatorname|boxed)\s*\{([^{}]{0,200})\}")
-_DROPPED = re.compile(r"\\(?:left|right|displaystyle|quad|qquad|limits)(?![A-Za-z])|\\[()\[\]]|\\[,;:! ]")
-_SYMBOLS = {
-    "times": "×", "cdot": "·", "div": "÷", "pm": "±", "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥", "ne": "≠",
-    "neq": "≠", "approx": "≈", "pi": "π", "infty": "∞", "circ": "°", "degree": "°", "alpha": "α", "beta": "β",
-    "theta": "θ", "to": "→", "rightarrow": "→", "in": "∈", "cup": "∪", "cap": "∩", "ldots": "…", "dots": "…",
-    "cdots": "…",
-}  # fmt: skip
-_SYMBOL = re.compile(rf"\^?\\({'|'.join(sorted(_SYMBOLS, key=len, reverse=True))})(?![A-Za-z])")
-_INLINE_FORMULA = re.compile(r"(?<![\\$\w])(\$\$?)(?=[^\s$])([^$\n]{1,300})(?<=[^\s\\])\1(?![\d$])")
+from conductor_core.answers.formula_text import read_formula
+
+_FORMULA = re.compile(
+    r"\\\((?P<round>.{1,600}?)\\\)|\\\[(?P<square>.{1,600}?)\\\]"
+    r"|(?<![\\$\w])(?P<dollars>\$\$?)(?=[^\s$])(?P<inside>[^$\n]{1,300})(?<=[^\s\\])(?P=dollars)(?![\d$])",
+    re.DOTALL,
+)
+_COMMAND = re.compile(r"\\[A-Za-z]{2}")
+_STRAY = re.compile(r"\\[()\[\],;:! ]")
+_SHIELDED = {ord(mark): 0xE100 + ord(mark) for mark in "*_`~[]()#>+-$\\"}
+_UNSHIELDED = {shield: mark for mark, shield in _SHIELDED.items()}
 _LINK = re.compile(r"!?\[([^\[\]\n]{0,300})\]\([^()\s]{0,500}\)")
 _EMPHASIS = re.compile(r"(\*{1,3}|__|~~)(?=[^\s*_~])([^*_~\n]{1,400})(?<=[^\s*_~])\1")
 _CODE = re.compile(r"(`{1,3})([^`\n]{1,400})\1")
@@ -29,21 +28,20 @@ _LIST_NUMBER = re.compile(r"^\s*\d{1,3}\.$")
 
 
 def plain(text: str) -> str:
-    """``text`` without its markup, its white space drawn together; a formula is read as far as one line can hold it."""
-    text = _ESCAPED.sub(lambda match: "\ue000" if match[1] == "$" else match[1], text)
-    text = _INLINE_FORMULA.sub(r"\2", text)
-    # From the inside out: a fraction of texts, a box with a fraction in it.
-    for _ in range(4):
-        before = text
-        for pattern, reading in ((_TEXT, r"\1"), (_FRACTION, r"\1/\2"), (_ROOT, r"√\1")):
-            text = pattern.sub(reading, text)
-        if text == before:
-            break
-    text = _SYMBOL.sub(lambda match: _SYMBOLS[match[1]], _DROPPED.sub(" ", text))
+    """``text`` without its markup, its white space drawn together; a formula is read so that it means the same."""
+    text = _FORMULA.sub(_read, text.replace("\\$", "\ue000"))
+    text = _ESCAPED.sub(r"\1", text)
+    if _COMMAND.search(text):
+        text = read_formula(_STRAY.sub(" ", text), raised=False)
     text = _LINK.sub(r"\1", _LEADING.sub("", text))
     text = _CODE.sub(r"\2", _EMPHASIS.sub(r"\2", _EMPHASIS.sub(r"\2", text)))
     text = _LEFT_OVER.sub("", text.replace("$$", " ").strip()).replace("\ue000", "$")
-    return " ".join(text.split())
+    return " ".join(text.translate(_UNSHIELDED).split())
+
+
+def _read(match: re.Match[str]) -> str:
+    """What markup is made of is a formula's own: ``a*b*c`` is no emphasis there."""
+    return read_formula(match["round"] or match["square"] or match["inside"] or "").translate(_SHIELDED)
 
 
 def sentences(paragraph: str) -> Iterator[str]:

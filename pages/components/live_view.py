@@ -4,7 +4,7 @@ The page is sent one ``snapshot``, then only what changed:
 
     {"type": "snapshot", "sequence": n, "elapsed_ms": t, "run": RunTrace, "layout": ..., "shape": ..., "drafts": [...],
      "timeline": ... of a run that is over, else null,
-     "conclusion": {"kind", "text"} of the answer, null while there is none}
+     "conclusion": {"kind", "text", "formula"} of the answer, null while there is none}
     {"type": "delta", "sequence": n, "path": [..], "text": .., "reasoning": bool, "output_tokens": n}
     {"type": "plan_delta", "sequence": n, "round": [..], "text": .., "draft": {...} or null}, "layout" where it changed
     {"type": "patch", "sequence": n, "elapsed_ms": t, "run": changed scalars, "steps": [StepTrace without its round],

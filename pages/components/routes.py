@@ -13,7 +13,8 @@ from typing import Any
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from conductor_core.errors import RunUnreadable, StoreError, UnknownRun
@@ -28,6 +29,7 @@ CLOSE_TRY_AGAIN = 1013
 CLOSE_UNKNOWN_RUN = 4404
 """There is nothing more to know of this run: the page need not come back."""
 WATCH_S = 1.0
+KATEX = Path(__file__).parent / "live_workflow" / "vendor" / "katex"
 PLOTLY_JS = Path(__file__).parent / "figure" / "vendor" / "plotly-basic.min.js"
 
 
@@ -131,10 +133,20 @@ async def plotly_js(_request: Request) -> Response:
     return FileResponse(PLOTLY_JS, media_type="text/javascript", headers={"cache-control": "max-age=86400"})
 
 
+class _KatexFiles(StaticFiles):
+    """KaTeX, its style and its fonts, which pages ask for when a text has its first formula."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["cache-control"] = "max-age=86400"
+        return response
+
+
 ROUTES: list[BaseRoute] = [
     WebSocketRoute("/api/runs/{run_id}/live", follow_run),
     Route("/api/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
     Route("/api/plotly.js", plotly_js),
+    Mount("/api/katex", _KatexFiles(directory=KATEX)),
     *index_page.ROUTES,
 ]
 MIDDLEWARE = [

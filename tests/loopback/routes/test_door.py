@@ -36,6 +36,7 @@ PATHS = (
     ("GET", "/static/{script}"),
     ("GET", "/media/none.png"),
     ("GET", "/api/plotly.js"),
+    ("GET", "/api/katex/katex.min.js"),
     ("POST", "/api/runs/none/cancel"),
     ("SOCKET", "/_stcore/stream"),
     ("SOCKET", "/api/runs/none/live"),

@@ -214,6 +214,20 @@ async def test_plotly_is_kept_by_the_browser_and_sent_to_our_own_pages_only(serv
     assert foreign.status_code == 403
 
 
+async def test_katex_is_served_from_here_and_nothing_beside_it(served: Served) -> None:
+    async with httpx.AsyncClient(base_url=served.origin) as client:
+        for name in ("katex.min.js", "katex.min.css", "mhchem.min.js", "fonts/KaTeX_Main-Regular.woff2"):
+            answer = await client.get(f"/api/katex/{name}")
+            assert (answer.status_code, answer.headers["x-content-type-options"]) == (200, "nosniff"), name
+            assert "max-age" in answer.headers["cache-control"]
+            assert answer.content == (routes.KATEX / name).read_bytes()
+        script = (await client.get("/api/katex/katex.min.js")).headers["content-type"]
+        outside = await client.get("/api/katex/..%2f..%2fassets/index.js")
+        foreign = await client.get("/api/katex/katex.min.js", headers={"origin": "http://example.com"})
+    assert script.startswith("text/javascript")
+    assert (outside.status_code, foreign.status_code) == (404, 403)
+
+
 async def test_a_page_follows_an_overlong_plan_to_its_end_at_little_cost(served: Served) -> None:
     """65,536 of 1.9 million commas, twice: little is sent, and no other page waits."""
     text = "model_id = [" + "," * 1_900_000

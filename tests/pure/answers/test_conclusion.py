@@ -221,3 +221,21 @@ def test_hostile_text_takes_no_longer_than_its_length(piece: str) -> None:
     started = time.process_time()
     conclude(piece * (2_000_000 // len(piece)))
     assert time.process_time() - started < 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "formula", "read"),
+    [
+        (r"So it is \boxed{\frac{1}{x+1}}.", r"\frac{1}{x+1}", "1/(x+1)"),
+        (r"**Answer:** \(\dfrac{\sqrt{3}}{2}\)", r"\dfrac{\sqrt{3}}{2}", "√3/2"),
+        (r"The answer is $x^{2}$.", "x^{2}", "x²"),
+        (r"\boxed{x^2}", "x^2", "x²"),
+        (r"\boxed{5\,000}", r"5\,000", "5 000"),
+        ("\\boxed{42}", "", "42"),
+        (r"\boxed{\text{Paris}}", "", "Paris"),
+        (r"\boxed{$\frac{1}{2}$ of it}", "", "1/2 of it"),
+        ("**Answer:** file_1.txt", "", "file_1.txt"),
+    ],
+)
+def test_a_value_that_is_a_formula_is_kept_as_it_was_written(text: str, formula: str, read: str) -> None:
+    assert conclude(text) == Conclusion("value", read, formula)

@@ -209,7 +209,7 @@ def test_what_the_answer_comes_to_is_sent_with_it_and_only_then() -> None:
     assert view.snapshot()["conclusion"] is None
     *earlier, last = view.messages(numbered(events)[1:])
     assert not any("conclusion" in message for message in earlier)
-    assert last["conclusion"] == {"kind": "value", "text": "42, checked"}
+    assert last["conclusion"] == {"kind": "value", "text": "42, checked", "formula": ""}
     assert view.snapshot()["conclusion"] == last["conclusion"]
 
 

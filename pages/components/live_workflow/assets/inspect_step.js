@@ -112,7 +112,7 @@ function size({ tokens: length, sha256 }) {
 
 function firstLine(model, path) {
   const text = model.step(pathKey(path))?.output ?? ""
-  return visible(text.slice(0, 160)).replace(/[*_`#]+/g, "").replace(/\s+/g, " ").trim() || "…"
+  return visible(text.slice(0, 160)).replace(/\s+/g, " ").trim() || "…"
 }
 
 function providerOf(model, step) {

@@ -14,7 +14,7 @@ export class RunModel {
     this.layout = null
     this.timeline = null // of a run that is over
     this.shape = ""
-    this.conclusion = null // {kind, text} of the run's answer
+    this.conclusion = null // {kind, text, formula} of the run's answer
     this.startedAt = 0
     this.edited = null // the plan under a person's hands, drawn in place of the run's
     this.stopped = false // failed, and the log could not even take its end

@@ -2,6 +2,7 @@
 // what to do. The place keeps its height, so that nothing below moves when the run ends.
 
 import { copyButton, el, setClass, setText } from "./dom.js"
+import { formulaElement } from "./draw_formulas.js"
 import { pathKey, seconds } from "./format.js"
 import { NOT_WHOLE, beginning } from "./panes.js"
 import { STEP_STATUS, advice, notWhole } from "./status.js"
@@ -69,7 +70,7 @@ export class Outcome {
     setText(this.source, last ? `step ${this.from} · ${visible(last.agent)}` : "")
     const conclusion = visible(shown.conclusion ?? "")
     this.conclusion.hidden = !conclusion
-    setText(this.conclusion, conclusion)
+    this.showConclusion(conclusion, shown.formula)
     setClass(this.conclusion, `conclusion ${sized(conclusion, shown.code)}`)
     this.hint.hidden = !shown.hint
     setText(this.hint, shown.hint ?? "")
@@ -78,6 +79,13 @@ export class Outcome {
     this.body.hidden = shown.text === undefined
     if (shown.text !== undefined) this.write(shown.text, shown.done)
     this.measure()
+  }
+
+  // What one line cannot show as it was written is drawn.
+  showConclusion(text, tex) {
+    if (!tex) return setText(this.conclusion, text)
+    if (this.conclusion.firstChild?.dataset?.source === tex) return
+    this.conclusion.replaceChildren(formulaElement({ source: tex, tex, instead: text, display: false, drawn: true }))
   }
 
   // A run that takes the place of another is shown as it begins: folded.
@@ -119,9 +127,9 @@ function said(model, run, last) {
 }
 
 function answered(model, run, last) {
-  const { kind, text } = model.conclusion
+  const { kind, text, formula } = model.conclusion
   if (notWhole(run.status)) return endedShort(run, last)
-  const answer = { title: "Answer", kind: "answered", sourced: true, conclusion: text, text: run.answer, done: true, code: kind === "code" }
+  const answer = { title: "Answer", kind: "answered", sourced: true, conclusion: text, text: run.answer, done: true, formula, code: kind === "code" }
   const amber = { ...answer, title: "No answer", kind: "declined" }
   if (kind === "empty") return { ...amber, text: undefined, conclusion: "The last step wrote nothing.", hint: EMPTY }
   if (kind === "declined" && last?.simulated) {

@@ -1,5 +1,9 @@
 // Model output is data. It is shown as text or as inert markdown: no HTML, no script, no image, nothing fetched.
 
+import { remember } from "./copying.js"
+import { formulaElement } from "./draw_formulas.js"
+import { takeOut } from "./formulas.js"
+import { beginsAsJson, inLines, isJson } from "./json_text.js"
 import MarkdownIt from "./vendor/markdown-it.min.js"
 
 const MARKDOWN_LIMIT = 200_000
@@ -12,9 +16,20 @@ const ALLOWED_TAGS = new Set(
 )
 const ALLOWED_ATTRIBUTES = new Set(["href", "start", "style"])
 const ALLOWED_STYLE = /^text-align: ?(left|center|right);?$/
+// Characters of a table's cell that stand in one line.
+const SHORT_CELL = 26
+const LONGEST_KEPT_TOGETHER = 60
+// What a backslash takes the meaning of; before anything else it is a character, as in LaTeX without delimiters.
+const ESCAPED = /[\\`*_#+\-.!<>|~$[\]()]/
 
 const markdown = new MarkdownIt({ html: false, linkify: false, breaks: true, typographer: false })
 markdown.disable("image")
+markdown.inline.ruler.before("escape", "backslash", (state, silent) => {
+  if (state.src[state.pos] !== "\\" || /^$|[\n]/.test(state.src[state.pos + 1] ?? "") || ESCAPED.test(state.src[state.pos + 1])) return false
+  if (!silent) state.pending += "\\"
+  state.pos += 1
+  return true
+})
 markdown.validateLink = (url) => /^https?:\/\//i.test(url)
 
 // Controls that a terminal or the bidirectional algorithm would act on, and characters that hide text from a reader.
@@ -33,23 +48,100 @@ export function rightToLeft(text) {
 
 const named = (character) => `⟨U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`
 
-export function renderMarkdown(text) {
-  const shown = visible(text)
-  if (shown.length > MARKDOWN_LIMIT) {
-    const pre = document.createElement("pre")
-    pre.textContent = shown
-    const fragment = document.createDocumentFragment()
-    fragment.append(pre)
-    return fragment
-  }
+// `growing`: more may follow. `whole`, `from`: the text that `text` is a part of, and where it begins there.
+export function renderMarkdown(text, { growing = false, whole = text, from = 0 } = {}) {
+  if (text.length > MARKDOWN_LIMIT) return asCode(visible(text), [whole, from, from + text.length])
+  if (!growing && isJson(text)) return asCode(visible(inLines(text)), [whole, from, from + text.length, text])
+  const { shown, formulas, mark, lineOf } = takeOut(visible(text), growing)
+  const tokens = markdown.parse(shown, {})
+  const blocks = tokens.filter(({ level, nesting, type }) => level === 0 && nesting >= 0 && type !== "inline")
+  const codes = blocks.map(({ type, content }) => (type === "fence" || type === "code_block" ? content : null))
+  for (const token of tokens) if (token.type === "fence" && isOneLineOfJson(token)) token.content = `${inLines(token.content)}\n`
   const template = document.createElement("template")
-  template.innerHTML = markdown.render(shown)
+  template.innerHTML = markdown.renderer.render(tokens, markdown.options, {})
   scrub(template.content)
   for (const block of template.content.querySelectorAll(BLOCKS)) block.setAttribute("dir", "auto")
   for (const holder of template.content.querySelectorAll(HOLDERS)) {
     holder.setAttribute("dir", rightToLeft(holder.textContent) ? "rtl" : "ltr")
   }
+  for (const cell of template.content.querySelectorAll("td, th")) cell.classList.toggle("short", cell.textContent.length <= SHORT_CELL)
+  const starts = lineStarts(text)
+  const at = (line) => from + (starts[lineOf ? (lineOf[line] ?? starts.length) : line] ?? text.length)
+  ;[...template.content.children].forEach((element, index) => {
+    if (!blocks[index]) return
+    const [first, end] = blocks[index].map
+    const upTo = from + text.slice(0, at(end) - from).trimEnd().length
+    remember(element, whole, at(first), upTo, putBack(codes[index], formulas, mark))
+  })
+  if (formulas.length) putIn(template.content, formulas, mark)
   return template.content
+}
+
+function asCode(shown, source) {
+  const pre = document.createElement("pre")
+  pre.textContent = shown
+  remember(pre, ...source)
+  const fragment = document.createDocumentFragment()
+  fragment.append(pre)
+  return fragment
+}
+
+const isOneLineOfJson = ({ info, content }) => /^json\b/i.test(info) && !content.trim().includes("\n") && isJson(content)
+
+// Where each line of `text` begins.
+function lineStarts(text) {
+  const starts = [0]
+  for (const end of text.matchAll(/\r\n?|\n/g)) starts.push(end.index + end[0].length)
+  return starts
+}
+
+const places = (mark) => new RegExp(`${mark}(\\d+)${mark}`, "g")
+
+function putBack(text, formulas, mark) {
+  return text === null || !mark ? text : text.replace(places(mark), (_, number) => formulas[number].source)
+}
+
+// Puts the formulas where their places are: as text in code and in addresses, else as elements.
+function putIn(root, formulas, mark) {
+  const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT)
+  const texts = []
+  while (walker.nextNode()) if (walker.currentNode.data.includes(mark)) texts.push(walker.currentNode)
+  for (const node of texts) {
+    if (node.parentElement?.closest("pre, code")) node.data = putBack(node.data, formulas, mark)
+    else node.replaceWith(...withFormulas(node.data.split(places(mark)), formulas))
+  }
+  putIntoLinks(root, formulas, mark)
+}
+
+// A comma behind a formula stays in its line.
+function* withFormulas(parts, formulas) {
+  for (let index = 0; index < parts.length; index += 1) {
+    if (index % 2 === 0) {
+      yield parts[index]
+      continue
+    }
+    const formula = formulas[parts[index]]
+    const [mark] = /^[.,;:!?)\]]*/.exec(parts[index + 1])
+    const element = formulaElement(formula)
+    if (!mark || formula.display || formula.source.length > LONGEST_KEPT_TOGETHER) {
+      yield element
+      continue
+    }
+    parts[index + 1] = parts[index + 1].slice(mark.length)
+    const together = document.createElement("span")
+    together.className = "together"
+    together.append(element, mark)
+    yield together
+  }
+}
+
+function putIntoLinks(root, formulas, mark) {
+  const encoded = encodeURI(mark)
+  for (const link of root.querySelectorAll("a")) {
+    const href = link.getAttribute("href")?.replace(places(encoded), (_, number) => encodeURI(formulas[number].source))
+    if (href) link.setAttribute("href", href)
+    if (href) link.title = href
+  }
 }
 
 // A second lock behind markdown-it's own escaping: whatever is not on the list becomes text.
@@ -83,6 +175,7 @@ export class StreamedMarkdown {
     this.text = ""
     this.settled = 0
     this.done = false
+    this.json = null
     this.element.replaceChildren(this.tail)
     this.tail.replaceChildren()
   }
@@ -98,12 +191,25 @@ export class StreamedMarkdown {
       this.element.replaceChildren(renderMarkdown(text))
       return
     }
+    if (beginsAsJson(text)) return this.showJson(text)
     const boundary = settledLength(text, this.settled)
     if (boundary > this.settled) {
-      this.tail.before(renderMarkdown(text.slice(this.settled, boundary)))
+      this.tail.before(renderMarkdown(text.slice(this.settled, boundary), { whole: text, from: this.settled }))
       this.settled = boundary
     }
-    this.tail.replaceChildren(renderMarkdown(text.slice(this.settled)))
+    this.tail.replaceChildren(renderMarkdown(text.slice(this.settled), { growing: true, whole: text, from: this.settled }))
+  }
+
+  // It is set out in lines when it is whole; until then each piece is added to what is there.
+  showJson(text) {
+    if (!this.json) {
+      this.json = document.createTextNode("")
+      const pre = document.createElement("pre")
+      pre.append(this.json)
+      this.tail.replaceChildren(pre)
+    }
+    this.json.appendData(visible(text.slice(this.settled)))
+    this.settled = text.length
   }
 }
 

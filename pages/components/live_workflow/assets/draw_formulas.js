@@ -1,0 +1,171 @@
+// Draws formulas with KaTeX, which is loaded when a text has its first. A formula is data: what would load, link, name or
+// define anything is not drawn, and neither is what KaTeX cannot read; then its source stands there.
+
+// Streamlit serves this file below the app's base path, whatever that is.
+const BASE = import.meta.url.slice(0, import.meta.url.indexOf("/_stcore/") + 1)
+const FOLDER = new URL("api/katex/", BASE)
+// Time in one frame for drawing; the rest waits, and shows its source meanwhile.
+const SLICE_MS = 8
+const KEPT = 400
+// A definition can make a short formula grow without bounds, within what `maxExpand` allows.
+const REFUSED = /\\(?:href|url|includegraphics|html[A-Z][a-z]*|[gex]?def|(?:future)?let|global|long|(?:re)?newcommand|providecommand)(?![a-z])/
+const OPTIONS = { throwOnError: true, trust: false, strict: "ignore", maxExpand: 500, maxSize: 12, output: "htmlAndMathml" }
+
+const roots = new Set()
+const drawn = new Map() // by source: the element to copy, or null where it cannot be drawn
+const waiting = []
+let library = null // or the promise of it
+let katex = null
+let sheet = null
+let chemistry = null
+let spentMs = 0
+let clearing = false
+
+// Formulas may be drawn in the shadow tree `root` from now on.
+export function enter(root) {
+  roots.add(root)
+  if (sheet) root.adoptedStyleSheets.push(sheet)
+}
+
+export const leave = (root) => roots.delete(root)
+
+// The element of `formula`, as `takeOut` gives it (`instead`: what stands there in place of its source): drawn at once where that is quick, else soon.
+export function formulaElement(formula) {
+  const element = document.createElement("span")
+  element.className = formula.display ? "formula display" : "formula"
+  element.dir = "ltr"
+  element.dataset.source = formula.source
+  element.classList.add("source")
+  element.textContent = formula.instead ?? formula.source
+  if (!formula.drawn || REFUSED.test(formula.tex)) return element
+  if (!fill(element, formula)) {
+    waiting.push([element, formula])
+    if (katex) later()
+    else load()
+  }
+  return element
+}
+
+// Whether nothing is left to do for `element`.
+function fill(element, formula) {
+  if (!katex || (/\\(?:ce|pu)\{/.test(formula.tex) && chemistry !== "there")) return false
+  const key = formula.display + formula.tex
+  if (!drawn.has(key)) {
+    if (spentMs > SLICE_MS) return false
+    const began = performance.now()
+    drawn.set(key, draw(formula))
+    spentMs += performance.now() - began
+    clearSpent()
+    if (drawn.size > KEPT) drawn.delete(drawn.keys().next().value)
+  }
+  const content = drawn.get(key)
+  if (content) {
+    element.classList.remove("source")
+    element.replaceChildren(content.cloneNode(true))
+  }
+  return true
+}
+
+function draw({ tex, display }) {
+  const holder = document.createElement("span")
+  try {
+    // A name to refer to shows nothing.
+    const macros = { "\\mbox": "\\text" } // anew for each: a formula can add to them
+    katex.render(tex.replace(/\\label\{[^{}]*\}/g, ""), holder, { ...OPTIONS, macros, displayMode: display })
+  } catch {
+    // Not TeX, more than the limits allow, or nested deeper than the stack: KaTeX has errors of its own, the browser others.
+    return null
+  }
+  return holder.firstChild
+}
+
+function clearSpent() {
+  if (clearing) return
+  clearing = true
+  setTimeout(() => {
+    clearing = false
+    spentMs = 0
+    later()
+  })
+}
+
+let due = false
+
+function later() {
+  if (due || !waiting.length) return
+  due = true
+  setTimeout(() => {
+    due = false
+    drawWaiting()
+  })
+}
+
+// Elements that have left the page since are passed over.
+function drawWaiting() {
+  if (waiting.some(([, { tex }]) => /\\(?:ce|pu)\{/.test(tex))) loadChemistry()
+  const still = []
+  for (const [element, formula] of waiting.splice(0)) {
+    if (element.isConnected && !fill(element, formula)) still.push([element, formula])
+  }
+  waiting.push(...still)
+  if (waiting.length && chemistry !== "loading") later()
+}
+
+function load() {
+  library ??= Promise.all([script("katex.min.js"), styles()]).then(
+    () => {
+      katex = window.katex
+      later()
+    },
+    (error) => {
+      // Sources stay; the next formula asks again.
+      library = null
+      console.warn(error)
+    },
+  )
+}
+
+function loadChemistry() {
+  if (chemistry) return
+  chemistry = "loading"
+  script("mhchem.min.js").then(
+    () => {
+      chemistry = "there"
+      later()
+    },
+    (error) => {
+      chemistry = null
+      waiting.length = 0
+      console.warn(error)
+    },
+  )
+}
+
+function script(name) {
+  return new Promise((resolve, reject) => {
+    const element = document.createElement("script")
+    element.src = new URL(name, FOLDER)
+    element.onload = resolve
+    element.onerror = () => {
+      element.remove()
+      reject(new Error(`${name} could not be loaded`))
+    }
+    document.head.append(element)
+  })
+}
+
+// Fonts belong to the document: a font that a shadow tree declares is not there.
+async function styles() {
+  const response = await fetch(new URL("katex.min.css", FOLDER))
+  if (!response.ok) throw new Error(`katex.min.css could not be loaded: ${response.status}`)
+  const fonts = /@font-face\{([^}]*)\}/g
+  const text = await response.text()
+  for (const [, rule] of text.matchAll(fonts)) {
+    const value = (name) => new RegExp(`${name}:([^;]*)`).exec(rule)[1].trim()
+    const file = /url\(fonts\/([\w-]+\.woff2)\)/.exec(rule)[1]
+    const descriptors = { style: value("font-style"), weight: value("font-weight"), display: "block" }
+    document.fonts.add(new FontFace(value("font-family"), `url(${new URL(`fonts/${file}`, FOLDER)})`, descriptors))
+  }
+  sheet = await new CSSStyleSheet().replace(text.replace(fonts, ""))
+  for (const root of roots) root.adoptedStyleSheets.push(sheet)
+}
