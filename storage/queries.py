@@ -35,6 +35,7 @@ class Search:
     text: str | None = None
     status: str | None = None
     parent: str | None = None
+    batch: str | None = None
 
     def finds(self, run: RunSummary) -> bool:
         """Whether ``run`` is one of them, whatever the limit."""
@@ -43,6 +44,7 @@ class Search:
             and (not self.text or self.text.lower() in run.task.lower())
             and self.status in (None, run.status)
             and self.parent in (None, run.parent_run_id)
+            and self.batch in (None, run.batch_id)
         )
 
 
@@ -57,6 +59,8 @@ def read_rows(connection: Connection, search: Search) -> list[dict[str, Any]]:
         query = query.where(RUNS.c.status == search.status)
     if search.parent is not None:
         query = query.where(RUNS.c.parent_run_id == search.parent)
+    if search.batch is not None:
+        query = query.where(RUNS.c.batch_id == search.batch)
     return [dict(row) for row in connection.execute(query).mappings()]
 
 

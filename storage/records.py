@@ -76,3 +76,30 @@ class RunSummary(Frozen):
     damage: str | None = None
     batch_id: str | None = None
     batch_row: str | None = None
+
+
+class BatchSummary(Frozen):
+    """A batch at a glance.
+
+    Attributes:
+        sequence: of its first run's ``run.created``; hand the last one's to ``Store.batches(before=...)``.
+        name: of the file of tasks. size: how many tasks it held.
+        statuses: how many of its tasks stand how, each as its latest run does; a task without a run is not in it.
+        runs: how many there are: more than tasks where some were taken up.
+        cost_usd: of all its runs; None: some price is unknown.
+    """
+
+    batch_id: str
+    sequence: int
+    created_at_utc: datetime
+    name: str
+    size: int
+    statuses: dict[str, int]
+    runs: int
+    simulated: bool
+    usage: Usage
+    cost_usd: float | None
+
+    @property
+    def not_begun(self) -> int:
+        return max(0, self.size - sum(self.statuses.values()))

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from conductor_core.errors import BadInput, EventOutOfOrder, RunUnreadable, StoreDamaged, StoreError
 from conductor_core.events import FINAL_KINDS, RunInterrupted
 from conductor_core.trace import ENDED_STATUSES, RunTrace
-from storage import failures, queries
+from storage import batches, failures, queries
 from storage import reading as run_reading
 from storage.database import BUSY_TIMEOUT_S, Database
 from storage.encoding import snapshot_row
@@ -15,7 +15,7 @@ from storage.event_log import EventLog
 from storage.listing import Listing, interrupt
 from storage.owner import gone, left
 from storage.queries import Search
-from storage.records import RawEvent, RunSummary, StoredEvent
+from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.refusing_log import RefusingLog
 
 log = logging.getLogger(__name__)
@@ -90,6 +90,7 @@ class Store:
         search: str | None = None,
         status: str | None = None,
         parent: str | None = None,
+        batch: str | None = None,
     ) -> list[RunSummary]:
         """Runs, newest first.
 
@@ -99,9 +100,15 @@ class Store:
             status: only runs of this status; ``damaged`` and ``too_new`` read every run of the database. Others list
                 a run that has such a fault where it stood, marked.
             parent: only the re-runs of this run, and those that take it up.
+            batch: only the runs of this batch.
         """
         with self._database.reading() as connection:
-            return self._listing.read(connection, Search(limit, before, search, status, parent))
+            return self._listing.read(connection, Search(limit, before, search, status, parent, batch))
+
+    def batches(self, limit: int = 50, before: int | None = None, name: str | None = None) -> list[BatchSummary]:
+        """Batches, newest first; ``name``: only those of files of this name."""
+        with self._database.reading() as connection:
+            return batches.read_batches(connection, limit, before, name)
 
     def resolve(self, prefix: str) -> str:
         """The id of the one run whose id begins with ``prefix``. Raises: UnknownRun, BadInput if there are several."""

@@ -1,16 +1,19 @@
 """The commands. Each returns its exit code: 0 done, 1 the run failed, 2 bad input."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from conductor_core.cli import documents, inputs, options, report
+from conductor_core.cli.batch import BatchOptions, Shown, batch_file, run_batch
 from conductor_core.cli.evaluate import evaluate_command
 from conductor_core.cli.live import LiveView, watch
 from conductor_core.cli.output import print_json, print_notes, print_outcome
 from conductor_core.cli.rerun import rerun_command
+from conductor_core.cli.task_file import read_tasks
 from conductor_core.cli.text import one_line
 from conductor_core.cli.train import train_command
 from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
@@ -52,7 +55,7 @@ def plan(
     settings = inputs.read_settings()
     if (task is None) == (tasks is None):
         raise BadInput("give a TASK, or --tasks FILE.jsonl" if task is None else "give a TASK or --tasks, not both")
-    texts = [inputs.given_text(task, "task")] if task is not None else inputs.read_tasks(tasks or Path())
+    texts = [inputs.given_text(task, "task")] if task is not None else read_tasks(tasks or Path())
     budget = options.limits(settings, max_steps=max_steps, max_depth=max_depth)
     traces: list[RunTrace] = []
     code = 0
@@ -119,6 +122,9 @@ def check(
 def run(
     task: Annotated[str | None, typer.Argument(metavar="[TASK]", show_default=False)] = None,
     workflow: options.WorkflowFile = None,
+    tasks: options.Tasks = None,
+    concurrency: options.Concurrency = 8,
+    resume: options.Resume = False,
     conductor: options.Conductor = None,
     pool: options.Pool = None,
     db: options.Db = None,
@@ -145,6 +151,19 @@ def run(
         max_depth=max_depth,
     )
     pool_ref, excluded = pool or settings.pool, tuple(exclude or ())
+    request = RunRequest(
+        task=task or "",
+        limits=budget,
+        seed=settings.seed if seed is None else seed,
+        excluded=excluded,
+        on_incomplete=on_incomplete,
+        give_question=give_question,
+    )
+    conductor_ref = conductor or settings.conductor
+    if tasks is not None or resume:
+        file, shown = batch_file(tasks, alone=task is None and workflow is None), Shown(as_json, quiet)
+        given_batch = BatchOptions(file, conductor_ref, pool_ref, request, db, concurrency, shown, resume=resume)
+        return run_batch(given_batch, settings)
     given: Workflow | None = None
     if workflow is not None:
         parsed = inputs.read_workflow(workflow)
@@ -154,18 +173,10 @@ def run(
         given = inputs.valid_workflow(parsed, agents, budget, f"workflow file {one_line(str(workflow))}: ")
     if task is None:
         raise BadInput("give a TASK" + (": the workflow file holds none" if workflow is not None else ""))
-    request = RunRequest(
-        task=inputs.given_text(task, "task"),
-        workflow=given,
-        limits=budget,
-        seed=settings.seed if seed is None else seed,
-        excluded=excluded,
-        on_incomplete=on_incomplete,
-        give_question=give_question,
-    )
+    request = replace(request, task=inputs.given_text(task, "task"), workflow=given)
     needed = given is None or any(step.agent == CONDUCTOR_AGENT for step in given.steps)
     with opened_store(db, settings) as store, opened_engine(store, settings) as host:
-        run_id = host.start(request, (conductor or settings.conductor) if needed else None, pool_ref)
+        run_id = host.start(request, conductor_ref if needed else None, pool_ref)
         view = LiveView(quiet=quiet, answer=not as_json)
         trace, code = watch(store, host, run_id, view)
     print_outcome(trace, view, as_json=as_json)

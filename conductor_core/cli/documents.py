@@ -28,6 +28,7 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "run_id": trace.run_id,
         "parent_run_id": trace.parent_run_id,
         "resumed": trace.resumed,
+        "batch": None if trace.batch is None else trace.batch.model_dump(mode="json"),
         "status": trace.status if fault is None else unreadable_status(fault),
         "damage": None if fault is None else {"sequence": fault.sequence, "message": str(fault)},
         "simulated": trace.simulated,

@@ -1,9 +1,7 @@
 """What the user gave, read and checked. Everything here raises BadInput with one clear line."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -17,7 +15,6 @@ from conductor_core.workflow.parser import parse_workflow_file
 from conductor_core.workflow.validation import Checked, validate
 
 _MOST_BYTES = 32 << 20
-_TASK_KEYS = ("task", "prompt", "question", "problem", "instruction")
 
 
 def read_settings() -> Settings:
@@ -75,30 +72,6 @@ def read_file(path: Path, what: str) -> str:
         line = raw.count(b"\n", 0, error.start) + 1
         column = error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1
         raise BadInput(f"{name}: line {line}, byte {column}: it is not UTF-8 text") from error
-
-
-def read_tasks(path: Path) -> list[str]:
-    """The tasks of a JSONL file: each line a JSON string, or an object with ``task`` (or ``prompt``, ...)."""
-    tasks = []
-    # Not splitlines: a JSON string may hold other line separators as they are.
-    for number, line in enumerate(read_file(path, "task file").split("\n"), start=1):
-        if not line.strip():
-            continue
-        place = f"task file {one_line(str(path))}: line {number}"
-        try:
-            value: Any = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise BadInput(f"{place}, column {error.colno}: not JSON: {error.msg}") from error
-        except (RecursionError, ValueError) as error:
-            raise BadInput(f"{place}: not JSON that can be read: too deeply nested, or a number too long") from error
-        if isinstance(value, dict):
-            value = next((value[key] for key in _TASK_KEYS if key in value), None)
-        if not isinstance(value, str):
-            raise BadInput(f'{place}: no task: write {{"task": "..."}} or a JSON string')
-        tasks.append(given_text(value, f"task in line {number}"))
-    if not tasks:
-        raise BadInput(f"task file {one_line(str(path))}: it holds no task")
-    return tasks
 
 
 def read_workflow(path: Path) -> Parsed:

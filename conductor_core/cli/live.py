@@ -17,7 +17,7 @@ from conductor_core.trace import RunTrace, StepTrace, apply, begin
 from conductor_core.workflow.model import Workflow
 from storage import Store
 
-_SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 class RunStopped(InspectorError):
@@ -241,10 +241,10 @@ async def _watch(store: Store, host: EngineHost, run_id: str, view: LiveView) ->
         if stopped_by:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        stopped_by.append(_SIGNALS[signal.Signals(number)])
+        stopped_by.append(SIGNALS[signal.Signals(number)])
         host.cancel(run_id, "cli")
 
-    for number in _SIGNALS:
+    for number in SIGNALS:
         loop.add_signal_handler(number, stop, number)
     ended = loop.run_in_executor(None, host.wait, run_id)
     showing = asyncio.create_task(_show(store, run_id, view))
@@ -262,7 +262,7 @@ async def _watch(store: Store, host: EngineHost, run_id: str, view: LiveView) ->
         await showing
     finally:
         showing.cancel()
-        for number in _SIGNALS:
+        for number in SIGNALS:
             loop.remove_signal_handler(number)
     if stopped_by and trace.status == "cancelled":
         return trace, stopped_by[0]

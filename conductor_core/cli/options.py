@@ -77,6 +77,16 @@ GiveQuestion = Annotated[
 WorkflowFile = Annotated[
     Path | None, typer.Option("--workflow", metavar="FILE", help="Carry out this workflow instead of planning one.")
 ]
+Tasks = Annotated[
+    Path | None,
+    typer.Option(
+        "--tasks", metavar="FILE.jsonl", help="Carry out each row {id, task, workflow?} instead; --max-usd is of all."
+    ),
+]
+Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Tasks of a file at once.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with the last batch of this file; nothing finished is paid again.")
+]
 
 
 def limits(

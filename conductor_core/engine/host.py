@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from conductor_core.chat import Conductor, PlanRequest
+from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.pool import Pool, open_pool, reopen_pool
 from conductor_core.engine.recorder import closing
 from conductor_core.engine.request import RunRequest
@@ -71,7 +72,9 @@ class EngineHost:
         self._thread = threading.Thread(target=self._run_loop, name="engine", daemon=True)
         self._thread.start()
 
-    def start(self, request: RunRequest, conductor_ref: str | None, pool_ref: str | PoolInfo) -> str:
+    def start(
+        self, request: RunRequest, conductor_ref: str | None, pool_ref: str | PoolInfo, cap: CostCap | None = None
+    ) -> str:
         """Begins a run and returns its id as soon as ``run.created`` is durable.
 
         All up to there happens in the caller's thread: the loop, which may be busy with hundreds of runs, is not
@@ -80,6 +83,7 @@ class EngineHost:
         Args:
             conductor_ref: None: no Conductor; the request then brings a workflow.
             pool_ref: ``rehearsal``, ``paper``, a TOML file, or the pool of an earlier run as recorded.
+            cap: what this run and others with the same cap may spend together.
 
         Raises: BadInput (a bad workflow, pool file or Conductor) and StoreError; then there is no run.
         """
@@ -88,7 +92,7 @@ class EngineHost:
             conductor = None
             if conductor_ref is not None:
                 conductor = asyncio.run_coroutine_threadsafe(self._conductor(conductor_ref), self._loop).result()
-            checked = check(request, conductor, pool)
+            checked = check(request, conductor, pool, cap)
             try:
                 self._sink.append_and_wait(checked.created)
             except Exception:

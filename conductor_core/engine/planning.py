@@ -10,6 +10,7 @@ from conductor_core import masking
 from conductor_core.characters import whole_characters
 from conductor_core.chat import Conductor, ParentPlan, PlanFinished, PlanRequest, Usage
 from conductor_core.conductors.seating import agents_by_ordinal
+from conductor_core.engine.cost_cap import longest_plan
 from conductor_core.engine.limits import estimate_input_tokens, tokens_of
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
 from conductor_core.engine.state import RunState
@@ -218,6 +219,27 @@ class _Writing:
         await self._recorder.emit(*streamed, event)
 
     async def _stream(self) -> tuple[Usage, float | None]:
+        """``_write``, once there is room for it in what many runs may spend together."""
+        cap = self._state.cap
+        if cap is None:
+            return await self._write()
+        messages = self._conductor.messages(self._request)
+        most = longest_plan(messages, self._state.settings.plan_max_tokens)
+        async with cap.room(self._conductor.info.price, most) as call:
+            took, cost_usd = call.most, call.most_usd  # what breaks off may have taken that
+            try:
+                usage, said_usd = await self._write()
+                if not usage.estimated:
+                    took, cost_usd = usage, call.cost_usd(usage, said_usd)
+                return usage, said_usd
+            except ConductorError:
+                if not self._output_characters:
+                    took, cost_usd = Usage(), 0.0
+                raise
+            finally:
+                cap.add(took, cost_usd)
+
+    async def _write(self) -> tuple[Usage, float | None]:
         """Streams the completion and gives what it took, and what the provider itself says that it cost, if it does."""
         budget, name = self._state.budget, self._conductor.info.name
         messages = self._conductor.messages(self._request)

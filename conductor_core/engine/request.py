@@ -31,6 +31,7 @@ class RunRequest:
         by: through which door it came (page, cli, api).
         plan_only: end when there is a plan.
         reuse_from: the source of a re-run or a resume: the parent, whose answers stand in for identical steps.
+        before: runs that ``reuse_from`` took up in its turn, latest first; their answers stand in, too.
         resumed: this run takes up ``reuse_from`` where it was interrupted.
         origins: which step of the source's plan each step of ``workflow`` is; None: not known.
         excluded: workers of the pool that this run must not use.
@@ -47,6 +48,7 @@ class RunRequest:
     by: str = "cli"
     plan_only: bool = False
     reuse_from: RunTrace | None = None
+    before: tuple[RunTrace, ...] = ()
     resumed: bool = False
     origins: Origins | None = None
     excluded: tuple[str, ...] = ()
@@ -72,19 +74,21 @@ class RunRequest:
         )
 
     @classmethod
-    def resume(cls, source: RunTrace, *, by: str) -> "RunRequest":
+    def resume(cls, source: RunTrace, *before: RunTrace, by: str) -> "RunRequest":
         """Takes up an interrupted run: a new run that pays for no finished step again.
 
-        Without a plan in ``source`` it is planned anew.
+        Without a plan in ``source``, or in the runs that it took up (``before``, latest first), it is planned anew.
         """
+        plans = (each.root.workflow for each in (source, *before))
         return cls(
             task=source.task,
-            workflow=source.root.workflow,
+            workflow=next((plan for plan in plans if plan is not None), None),
             limits=source.limits,
             seed=source.seed,
             by=by,
             plan_only=source.plan_only,
             reuse_from=source,
+            before=before,
             resumed=True,
             on_incomplete=source.on_incomplete,
             give_question=source.give_question,

@@ -2,7 +2,7 @@
 
 from conductor_core.endings import INCOMPLETE
 from conductor_core.events import Path
-from conductor_core.trace import RunTrace, StepTrace
+from conductor_core.trace import ReusedFrom, RunTrace, StepTrace
 from conductor_core.workflow.model import Workflow
 
 
@@ -16,21 +16,30 @@ class Source:
     independent when they are moved.
     """
 
-    def __init__(self, trace: RunTrace | None, *, resumed: bool = False) -> None:
-        """``resumed``: ``trace`` is taken up where it stopped."""
+    def __init__(self, trace: RunTrace | None, *before: RunTrace, resumed: bool = False) -> None:
+        """
+        Args:
+            before: runs that ``trace`` took up: it may have ended before it had taken over all of their answers.
+            resumed: ``trace`` is taken up where it stopped.
+        """
         # One that failed over such an answer would only fail again.
         goes_on = resumed and trace is not None and trace.status in ("interrupted", "cancelled")
         self._answers: dict[str, list[StepTrace]] = {}
         self._rounds: dict[str, Workflow] = {}
         self._taken: set[Path] = set()
         self.run_id = trace.run_id if trace is not None else ""
-        for step in trace.walk() if trace is not None else ():
+        of_before = (_as_reused(each.run_id, step) for each in before for step in each.walk())
+        for step in (*(() if trace is None else trace.walk()), *of_before):
             if step.identity is None:
                 continue
-            if whole(step) or (goes_on and (step.answered or step.status in INCOMPLETE)):
+            if (whole(step) or (goes_on and (step.answered or step.status in INCOMPLETE))) and not self._has(step):
                 self._answers.setdefault(step.identity, []).append(step)
-            elif step.round is not None and step.round.workflow is not None:
+            elif not step.answered and step.round is not None and step.round.workflow is not None:
                 self._rounds.setdefault(step.identity, step.round.workflow)
+
+    def _has(self, step: StepTrace) -> bool:
+        """Whether this very answer, at its place, is there from a later run already."""
+        return any(each.path == step.path for each in self._answers.get(step.identity or "", ()))
 
     @property
     def empty(self) -> bool:
@@ -51,6 +60,12 @@ class Source:
     def inner_workflow(self, identity: str) -> Workflow | None:
         """What the inner Conductor wrote for a recursion that did not finish, so that it is not asked again."""
         return self._rounds.get(identity)
+
+
+def _as_reused(run_id: str, step: StepTrace) -> StepTrace:
+    if step.reused_from is not None:
+        return step
+    return step.model_copy(update={"reused_from": ReusedFrom(run_id=run_id, path=step.path)})
 
 
 def whole(step: StepTrace) -> bool:

@@ -13,6 +13,7 @@ from conductor_core import events as ev
 from conductor_core.characters import whole_characters
 from conductor_core.chat import Conductor
 from conductor_core.engine.context import Answer
+from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.limits import Budget
 from conductor_core.engine.planning import ask_conductor, check_given, use_given
 from conductor_core.engine.pool import Pool
@@ -76,9 +77,10 @@ class Engine:
             ),
             recorder=recorder,
             budget=Budget(request.limits, recorder.trace),
-            source=Source(request.reuse_from, resumed=request.resumed),
+            source=Source(request.reuse_from, *request.before, resumed=request.resumed),
             gates=self._gates,
             on_incomplete=checked.created.on_incomplete,
+            cap=checked.cap,
         )
         return Execution(state, checked.plan)
 
@@ -95,6 +97,7 @@ class Checked:
         pool: without the workers that the request excludes.
         created: the first event, to be written before anything else happens.
         epoch_s: when it was made, by ``time.monotonic``.
+        cap: what this run and others may spend together.
     """
 
     request: RunRequest
@@ -103,9 +106,10 @@ class Checked:
     plan: _Plan
     created: ev.RunCreated
     epoch_s: float
+    cap: CostCap | None = None
 
 
-def check(request: RunRequest, conductor: Conductor | None, pool: Pool) -> Checked:
+def check(request: RunRequest, conductor: Conductor | None, pool: Pool, cap: CostCap | None = None) -> Checked:
     """Whether the request can be carried out, found out in any thread. Raises: BadInput, WorkflowInvalid."""
     pool = pool.without(request.excluded)
     plan = _given_plan(request, conductor, pool)
@@ -126,7 +130,7 @@ def check(request: RunRequest, conductor: Conductor | None, pool: Pool) -> Check
         on_incomplete=request.on_incomplete or pool.on_incomplete,
         give_question=pool.give_question if request.give_question is None else request.give_question,
     )
-    return Checked(request, conductor, pool, plan, created, time.monotonic())
+    return Checked(request, conductor, pool, plan, created, time.monotonic(), cap)
 
 
 def _given_plan(request: RunRequest, conductor: Conductor | None, pool: Pool) -> _Plan:

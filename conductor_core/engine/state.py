@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from conductor_core.chat import Conductor, WorkerSpec
 from conductor_core.endings import OnIncomplete
+from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.limits import Budget
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.question import Asker
@@ -28,9 +29,11 @@ class Gates:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """Attributes:
-    pool: without the workers that the request excludes.
-    on_incomplete: what happens to a step whose answer is no whole one, as ``run.created`` has it.
+    """
+    Attributes:
+        pool: without the workers that the request excludes.
+        on_incomplete: what happens to a step whose answer is no whole one, as ``run.created`` has it.
+        cap: what this run and others may spend together; None: there is none.
     """
 
     request: RunRequest
@@ -43,3 +46,4 @@ class RunState:
     source: Source
     gates: Gates
     on_incomplete: OnIncomplete = "allow"
+    cap: CostCap | None = None

@@ -54,6 +54,7 @@ class StepCall:
         self._live = LiveCall(self._spec.price, self._input_tokens)
         self._deltas = DeltaBuffer(state.recorder, state.settings.delta_interval_ms, self._delta_events)
         self._started_ms = 0.0
+        self._asked = False
         self._calls = 0
         self._brought: _Brought | None = None
         self._loading = False
@@ -109,25 +110,51 @@ class StepCall:
         self._first_token_ms: float | None = None
 
     async def _attempt(self) -> Finished:
-        """One call, from the first byte to the last chunk. Raises: WorkerError."""
+        """One call, once there is room for it, also in what many runs may spend together. Raises: WorkerError."""
         async with self._state.gates.of(self._spec):
-            if self._calls == 1:
-                await self._start()
-            self._begin_attempt()
-            self._live = self._budget.begin_call(self._path, self._input_tokens, self._spec.price)
-            answer = self._course.worker.answer(self._question.context.messages)
-            try:
-                async with asyncio.timeout(self._spec.timeout_s) as limit, closing(answer) as stream:
-                    async for chunk in stream:
-                        if isinstance(chunk, Finished):
-                            return chunk
-                        self._receive(whole_characters(chunk.text), reasoning=isinstance(chunk, ReasoningDelta))
-            except TimeoutError as error:
-                if not limit.expired():
+            cap = self._state.cap
+            if cap is None:
+                return await self._call()
+            async with cap.call(self._spec, self._question.context.messages) as call:
+                usage, cost_usd = Usage(), 0.0
+                try:
+                    finished = await self._call()
+                    usage = finished.usage or call.most
+                    cost_usd = call.cost_usd(usage, finished.cost_usd)
+                    return finished
+                except WorkerError as error:
+                    if self._spent(error).total_tokens:
+                        usage, cost_usd = call.most, call.most_usd
                     raise
-                raise WorkerTimedOut(
-                    f"worker {self._spec.name} gave no complete answer within {self._spec.timeout_s:g} s"
-                ) from error
+                except BaseException:
+                    # Stopped from outside: how far its provider was, nobody says.
+                    if self._asked:
+                        usage, cost_usd = call.most, call.most_usd
+                    raise
+                finally:
+                    cap.add(usage, cost_usd)
+
+    async def _call(self) -> Finished:
+        """One call, from the first byte to the last chunk. Raises: WorkerError."""
+        self._asked = False
+        if self._calls == 1:
+            await self._start()
+        self._begin_attempt()
+        self._live = self._budget.begin_call(self._path, self._input_tokens, self._spec.price)
+        self._asked = True
+        answer = self._course.worker.answer(self._question.context.messages)
+        try:
+            async with asyncio.timeout(self._spec.timeout_s) as limit, closing(answer) as stream:
+                async for chunk in stream:
+                    if isinstance(chunk, Finished):
+                        return chunk
+                    self._receive(whole_characters(chunk.text), reasoning=isinstance(chunk, ReasoningDelta))
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise WorkerTimedOut(
+                f"worker {self._spec.name} gave no complete answer within {self._spec.timeout_s:g} s"
+            ) from error
         raise WorkerStreamCut(
             f"the answer of worker {self._spec.name} was cut: its stream ended without a finish_reason"
         )

@@ -11,15 +11,11 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import httpx2
-import huggingface_hub
 from huggingface_hub import constants
-from huggingface_hub import errors as hub
 
 from conductor_core.inference.errors import ModelUnavailable
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-WANTED_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model", "*.tiktoken")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _MAX_HEADER_BYTES = 100_000_000
 
@@ -106,9 +102,14 @@ def _tensor_shapes(path: Path) -> list[list[int]]:
         raise ModelUnavailable(f"{path} is not a whole safetensors file: {error}") from error
 
 
+def cache_folder(hub_id: str) -> Path:
+    """Where the hub's cache has, or would have, a model."""
+    return Path(constants.HF_HUB_CACHE) / f"models--{hub_id.replace('/', '--')}"
+
+
 def cached_folder(hub_id: str) -> Path | None:
     """The newest downloaded snapshot of a hub model that has weights, without asking the hub."""
-    repository = Path(constants.HF_HUB_CACHE) / f"models--{hub_id.replace('/', '--')}"
+    repository = cache_folder(hub_id)
     main = repository / "refs" / "main"
     snapshots = sorted((repository / "snapshots").glob("*"), key=lambda path: path.stat().st_mtime, reverse=True)
     if main.is_file():
@@ -153,35 +154,8 @@ def fetch(ref: str) -> ModelFiles:
     if folder is None:
         if not HUB_ID.fullmatch(ref):
             raise ModelUnavailable(f"{ref!r} is neither a folder nor a hub id (owner/name)")
-        folder = _download(ref)
+        # Imported when used: it brings in the hub's client, which few commands need.
+        from conductor_core.inference.hub import download
+
+        folder = download(ref)
     return inspect_folder(folder)
-
-
-def _download(hub_id: str) -> Path:
-    try:
-        names = [sibling.rfilename for sibling in huggingface_hub.HfApi().model_info(hub_id).siblings or ()]
-        if not any(name.endswith(".safetensors") for name in names):
-            raise ModelUnavailable(f"{hub_id} offers no safetensors weights on the hub: it is not downloaded")
-        return Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=list(WANTED_FILES)))
-    except hub.GatedRepoError:
-        raise ModelUnavailable(f"{hub_id} is gated: accept its licence on the hub and log in") from None
-    except hub.RepositoryNotFoundError:
-        raise ModelUnavailable(
-            f"the hub has no public model {hub_id!r}: check its name, or log in if it is private"
-        ) from None
-    except (hub.HfHubHTTPError, hub.LocalEntryNotFoundError, httpx2.HTTPError, OSError) as error:
-        raise ModelUnavailable(f"{hub_id} is not on this machine and {_why_not_downloaded(error)}") from error
-
-
-def _why_not_downloaded(error: Exception) -> str:
-    """The rest of a sentence: what is wrong and what to do. ``LocalEntryNotFoundError`` hides its cause."""
-    cause = error.__cause__ or error if isinstance(error, hub.LocalEntryNotFoundError) else error
-    if isinstance(cause, hub.OfflineModeIsEnabled):
-        return "HF_HUB_OFFLINE forbids downloading it: unset it, or fetch the model elsewhere and give its folder"
-    if isinstance(cause, httpx2.TransportError | ConnectionError | hub.LocalEntryNotFoundError):
-        return (
-            f"the hub {constants.ENDPOINT} cannot be reached: connect this machine, "
-            "or fetch the model elsewhere and give its folder"
-        )
-    reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause).partition("\n")[0]
-    return f"could not be downloaded: {reason or type(cause).__name__}"

@@ -27,6 +27,7 @@ from trl.import_utils import is_vllm_available
 
 from conductor_core.chat import ParentPlan
 from conductor_core.conductors import open_conductor
+from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.pool import Pool, open_pool
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.events import EventSink
@@ -36,7 +37,6 @@ from conductor_core.settings import Settings
 from conductor_core.training.answer_cache import AnswerCache
 from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoint, tell_space, writing
 from conductor_core.training.config import GrpoConfig, RecursionConfig, Reward, TrainingConfig
-from conductor_core.training.cost_cap import CostCap
 from conductor_core.training.figures import Judged, figures
 from conductor_core.training.folder import begun_with
 from conductor_core.training.recorder import Record, Recorder, Show, without_console
@@ -201,7 +201,11 @@ def _opened(
                 f"{spent.tokens} tokens"
             )
         cap = CostCap(
-            spent, max_usd=workers.max_usd, max_tokens=workers.max_tokens, assumed_price=workers.assumed_usd_per_mtok
+            spent,
+            max_usd=workers.max_usd,
+            max_tokens=workers.max_tokens,
+            assumed_price=workers.assumed_usd_per_mtok,
+            or_else=", or assumed_usd_per_mtok in the training's configuration",
         )
         inner = workers.inner_conductor
         own = settings.model_copy(update={"step_attempts": workers.step_attempts})

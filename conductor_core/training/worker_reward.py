@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from conductor_core.chat import Conductor, ParentPlan
 from conductor_core.endings import INCOMPLETE
+from conductor_core.engine.cost_cap import CostCap, CostCapReached
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.recorder import NoLog
 from conductor_core.engine.request import RunRequest
@@ -33,7 +34,6 @@ from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace, StepTrace
 from conductor_core.training.answer_cache import AnswerCache, Outcome
 from conductor_core.training.cached_workers import CachedPool
-from conductor_core.training.cost_cap import CostCap, CostCapReached
 from conductor_core.workers.health import check_health
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.parser import parse_completion

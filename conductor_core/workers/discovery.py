@@ -10,7 +10,7 @@ import httpx2
 
 from conductor_core import masking
 from conductor_core.chat import WorkerSpec
-from conductor_core.workers.faults import plain
+from conductor_core.quoted import plain
 
 USUAL_PORTS: Mapping[int, str] = {
     11434: "Ollama",

@@ -11,14 +11,12 @@ import re
 import socket
 import ssl
 import time
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import httpx2
 
-from conductor_core import masking
 from conductor_core.chat import WorkerSpec
 from conductor_core.errors import (
     WorkerError,
@@ -30,11 +28,8 @@ from conductor_core.errors import (
     WorkerTimedOut,
     WorkerUnreachable,
 )
+from conductor_core.quoted import one_line
 
-_QUOTED_CHARACTERS = 300
-_KEY_LIKE = re.compile(
-    r"\b(?:(?:sk|pk|rk|xai)-|(?:sk|gsk|hf|r8)_|AIza)[A-Za-z0-9_*.-]{12,}|(?i:\bbearer\s+[A-Za-z0-9_*.-]{12,})"
-)
 _HTML = re.compile(r"<(?:!doctype|html|head|body|script|style|title|meta|div|h1|p)\b", re.IGNORECASE)
 _NO_QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _NO_CREDIT = re.compile(r"\bcredit balance\b|\binsufficient (?:credit|balance|funds)", re.IGNORECASE)
@@ -66,18 +61,6 @@ _STATUS_OF_TYPE = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-
-
-def one_line(text: str, *, limit: int = _QUOTED_CHARACTERS) -> str:
-    """``text`` fit to be quoted: one line, no key, no control or formatting character, cut at ``limit``."""
-    text = masking.known().text(text[: limit * 64])
-    text = plain(_KEY_LIKE.sub("***", text)[: limit * 8])
-    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
-
-
-def plain(text: str) -> str:
-    """``text`` on one line, each run of spaces, control and formatting characters a single space."""
-    return " ".join("".join(" " if unicodedata.category(char)[0] in "CZ" else char for char in text).split())
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from conductor_core import masking
 from conductor_core.chat import Worker, WorkerSpec
 from conductor_core.errors import WorkerError, WorkerRefused
 from conductor_core.keys import is_set
+from conductor_core.quoted import one_line
 from conductor_core.workers import faults
 from conductor_core.workers.discovery import read_models
 from conductor_core.workers.http import HttpWorker, open_client, read_key
@@ -89,7 +90,7 @@ async def _ask_for_models(worker: HttpWorker) -> str:
         raise WorkerRefused(f"worker {spec.name}: what answers at {url.host} is no model server; check base_url")
     names = sorted({name.removeprefix("models/") for name, _ in models})
     if {spec.model, f"{spec.model}:latest"}.isdisjoint(names):
-        listed = faults.one_line(", ".join(names), limit=200) or "none"
+        listed = one_line(", ".join(names), limit=200) or "none"
         raise WorkerRefused(
             f"worker {spec.name}: {spec.model} is not among the server's models ({listed}); check model"
         )

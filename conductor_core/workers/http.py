@@ -27,6 +27,7 @@ from conductor_core.errors import (
     WorkerStreamCut,
 )
 from conductor_core.http_body import Body, async_stream
+from conductor_core.quoted import one_line
 from conductor_core.transport import AiohttpTransport, tls
 from conductor_core.workers import faults
 from conductor_core.workers.masked import MaskedChunks
@@ -178,7 +179,7 @@ class Exchange:
         elif kind == "application/json" or kind.endswith("+json"):
             yield self._parse(await self._whole_body())
         else:
-            shown = faults.one_line(kind, limit=60) or "no content type"
+            shown = one_line(kind, limit=60) or "no content type"
             raise WorkerRefused(
                 f"worker {name}: answered with {shown} instead of an event stream; check that base_url is an API's"
             )
@@ -240,7 +241,7 @@ def event_bytes(spec: WorkerSpec) -> int:
 
 def _encoding_of(response: httpx2.Response) -> str:
     encoding = response.headers.get("content-encoding", "").strip().lower()
-    return "" if encoding == "identity" else faults.one_line(encoding, limit=40)
+    return "" if encoding == "identity" else one_line(encoding, limit=40)
 
 
 async def _drain(source: AsyncIterator[str]) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 from conductor_core import masking
 from conductor_core.chat import Worker, WorkerSpec
 from conductor_core.errors import BadInput
+from conductor_core.pasted_keys import check_spec
 from conductor_core.settings import Settings
 from conductor_core.workers.anthropic import AnthropicDialect
 from conductor_core.workers.discovery import discover_local_servers
 from conductor_core.workers.health import Health, check_health
 from conductor_core.workers.http import HttpWorker
 from conductor_core.workers.openai import OpenAIDialect
-from conductor_core.workers.pasted_keys import check_spec
 from conductor_core.workers.pool_file import load_pool_file, read_pool_file
 
 __all__ = [

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from conductor_core.engine.catalogue import check_worker
+from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.pool import open_pool
 from conductor_core.evaluation.tasks import Task
 from conductor_core.settings import Settings
 from conductor_core.trace import begin
 from conductor_core.training.answer_cache import AnswerCache
-from conductor_core.training.cost_cap import CostCap
 from conductor_core.training.worker_reward import Patience, Rollout, WorkerReward
 from pages.components.live_view import LiveView
 from storage import Store

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from conductor_core.chat import ParentPlan
+from conductor_core.engine.cost_cap import CostCap, CostCapReached
 from conductor_core.engine.pool import Pool
 from conductor_core.evaluation.tasks import Task
 from conductor_core.settings import Settings
 from conductor_core.training.answer_cache import AnswerCache
-from conductor_core.training.cost_cap import CostCap, CostCapReached
 from conductor_core.training.worker_reward import Patience, Rollout, WorkerPoolFailed, WorkerReward
 from conductor_core.workers.pool import open_worker
 from tests.support.fakes import MemorySink, ScriptedConductor, quick_settings

@@ -26,35 +26,6 @@ def test_no_access_list(text: str) -> None:
     assert "\x1b" not in str(caught.value)
 
 
-def test_a_task_file(tmp_path: Path) -> None:
-    file = tmp_path / "tasks.jsonl"
-    file.write_text(
-        '{"task": "one\u2028line"}\n\n"two"\n{"question": "three", "answer": "4"}\r\n{"prompt": "five"}', "utf-8"
-    )
-    assert inputs.read_tasks(file) == ["one\u2028line", "two", "three", "five"]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b'{"task": "one"}\n{"task": ', r"line 2, column \d+: not JSON"),
-        (b'{"task": "one"}\n[1]', r'line 2: no task: write \{"task": "..."\} or a JSON string'),
-        (b'{"task": 5}', "line 1: no task"),
-        (b'{"task": " "}', "the task in line 1 is empty"),
-        (b'{"task": "\\ud800"}', "the task in line 1 is not valid UTF-8"),
-        (b"\n\n", "it holds no task"),
-        (b'"ok"\n  "\xff"', "line 2, byte 4: it is not UTF-8 text"),
-        (b"[" * 100_000, "line 1"),
-        (b"1" * 10_000, "line 1"),
-    ],
-)
-def test_a_bad_task_file(tmp_path: Path, content: bytes, message: str) -> None:
-    file = tmp_path / "tasks.jsonl"
-    file.write_bytes(content)
-    with pytest.raises(BadInput, match=message):
-        inputs.read_tasks(file)
-
-
 def test_a_file_that_is_not_there_or_no_file(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="there is no such file"):
         inputs.read_file(tmp_path / "none", "workflow file")

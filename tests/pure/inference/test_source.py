@@ -103,14 +103,14 @@ def test_a_name_that_can_be_no_model_is_refused_at_once() -> None:
             "cannot be reached: .* fetch the model elsewhere",
         ),
         (hub.LocalEntryNotFoundError("An error happened\nwhile"), "cannot be reached"),
-        (OSError(28, "No space left on device"), "could not be downloaded: No space left on device$"),
+        (OSError(28, "No space left on device"), "the disk of .* is full: make room and go on$"),
         (OSError("Consistency check failed\nplease retry"), "could not be downloaded: Consistency check failed$"),
     ],
 )
 def test_a_failed_download_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: Exception, says: str
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise fault
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))

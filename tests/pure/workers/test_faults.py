@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from conductor_core import masking
 from conductor_core.chat import WorkerSpec
 from conductor_core.errors import WorkerError, WorkerFailed, WorkerRateLimited, WorkerRefused
-from conductor_core.workers.faults import Said, from_error_object, one_line, said
+from conductor_core.quoted import one_line
+from conductor_core.workers.faults import Said, from_error_object, said
 
 KEY = "k3Yw-9f8e7d6c5b4a39281706f5e4"
 

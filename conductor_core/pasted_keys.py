@@ -1,6 +1,6 @@
-"""Keys where none belongs: in the fields of a worker, which every run records, and variables that hold no key.
+"""Keys where none belongs: in the fields of a model, which every run records, and variables that hold no key.
 
-A pool file may come from anybody, and what it names as ``api_key_env`` is sent to whom it names as ``base_url``.
+A file of models may come from anybody, and what it names as ``api_key_env`` is sent to whom it names as ``base_url``.
 """
 
 import re
@@ -25,20 +25,22 @@ def variable_fault(name: str, allowed: Collection[str]) -> str | None:
         return None
     return (
         f"{name} does not look like the variable of a key (no KEY, TOKEN or SECRET in its name), and its value would "
-        f"be sent to the worker's server; if it is one, allow it by CONDUCTOR_KEY_VARIABLES={name}"
+        f"be sent to the model's server; if it is one, allow it by CONDUCTOR_KEY_VARIABLES={name}"
     )
 
 
-def pasted_keys(fields: Mapping[str, Any], known: Collection[str]) -> Iterator[tuple[str, str]]:
-    """The keys in the fields of a worker: the field, and a fault that names the place in it but never the key.
+def pasted_keys(
+    fields: Mapping[str, Any], known: Collection[str], file: str = "pool file"
+) -> Iterator[tuple[str, str]]:
+    """The keys in the fields of a model: the field, and a fault that names the place in it but never the key.
 
     Args:
-        known: keys that may be nowhere, whatever they are called there.
+        known: keys that may be nowhere, whatever they are called there. file: what holds them is called.
     """
     for field, value in fields.items():
         if field == "params" and isinstance(value, Mapping):
             for place in _in_params(value, "", known):
-                yield field, f"{place}: a key does not belong in a pool file; name its variable in api_key_env"
+                yield field, f"{place}: a key does not belong in a {file}; name its variable in api_key_env"
         elif isinstance(value, str) and (
             holds_a_key(value, known) if field == "base_url" else any(key in value for key in known)
         ):

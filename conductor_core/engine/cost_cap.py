@@ -1,4 +1,4 @@
-"""What a whole training may spend on its workers, in USD and in tokens.
+"""What many runs together may spend on their workers, in USD and in tokens: a training, or a batch of tasks.
 
 A call is let through only if what has been spent, what is under way (at its most) and the call itself (at its most)
 stay within the cap, so the cap holds even with hundreds of calls at once. While calls are under way a further one
@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from conductor_core.chat import Message, Price, Usage, WorkerSpec
 from conductor_core.errors import BadInput, LimitReached
-from conductor_core.training.answer_cache import Spent
 
 ASSUMED_OUTPUT_TOKENS = 4096
-"""The longest answer of a worker whose parameters do not say: the paper's limit during training."""
+"""The longest answer of a worker whose parameters do not say: the paper's limit during its training."""
 
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
 _TURN_TOKENS = 16
@@ -25,7 +25,17 @@ _ROUNDING = 1e-9
 
 
 class CostCapReached(LimitReached):
-    """The training may spend no more. Everything finished is kept; with a higher cap it goes on."""
+    """No more may be spent. Everything finished is kept; with a higher cap it goes on."""
+
+
+class Spent(Protocol):
+    """What was spent before."""
+
+    @property
+    def usd(self) -> float: ...
+
+    @property
+    def tokens(self) -> int: ...
 
 
 @dataclass
@@ -57,12 +67,17 @@ class CostCap:
         max_usd: float | None = None,
         max_tokens: int | None = None,
         assumed_price: Price | None = None,
+        or_else: str = "",
     ) -> None:
-        """``assumed_price``: of workers without one in the pool file, until the provider says what a call cost."""
+        """
+        Args:
+            assumed_price: of workers without one in the pool file, until the provider says what a call cost.
+            or_else: what else than the pool file can name a price, for messages.
+        """
         self.max_usd, self.max_tokens = max_usd, max_tokens
         self.usd, self.tokens = spent.usd, spent.tokens
         self.reached: CostCapReached | None = None
-        self._assumed_price = assumed_price
+        self._assumed_price, self._or_else = assumed_price, or_else
         self._under_way: list[Call] = []
         self._changed = asyncio.Condition()
 
@@ -74,7 +89,7 @@ class CostCap:
         if self.max_usd is not None and unpriced:
             raise BadInput(
                 f"a cap of {self.max_usd:g} USD cannot be kept: no price is known of {', '.join(unpriced)}; give "
-                "usd_per_mtok in the pool file, or assumed_usd_per_mtok in the training's configuration"
+                f"usd_per_mtok in the pool file{self._or_else}"
             )
         # The others have one of their own: Anthropic's interface demands it.
         unlimited = [spec.name for spec in specs if spec.provider == "openai" and _limit(spec) is None]
@@ -90,9 +105,13 @@ class CostCap:
 
     @asynccontextmanager
     async def call(self, spec: WorkerSpec, messages: Sequence[Message]) -> AsyncIterator[Call]:
-        """Lets one call through, which ends with the context. Raises: CostCapReached instead."""
-        most = Usage(input_tokens=longest_question(messages), output_tokens=longest_answer(spec), estimated=True)
-        price = self._price(spec)
+        """Lets one call of a worker through, which ends with the context. Raises: CostCapReached instead."""
+        async with self.room(self._price(spec), longest_call(spec, messages)) as call:
+            yield call
+
+    @asynccontextmanager
+    async def room(self, price: Price | None, most: Usage) -> AsyncIterator[Call]:
+        """The same for any call that takes at the most ``most``."""
         call = Call(price, most, 0.0 if price is None else price.cost_usd(most))
         async with self._changed:
             while not self._fits(call):
@@ -127,17 +146,34 @@ class CostCap:
 
     def _error(self, call: Call) -> CostCapReached:
         if self.max_usd is not None and self.usd + call.most_usd > self.max_usd + _ROUNDING:
-            spent = f"{self.usd:.4f} of {self.max_usd:g} USD are spent and the next call may cost {call.most_usd:.4f}"
+            digits = 4 if call.most_usd >= 0.01 else 6
+            next_usd = f"{call.most_usd:.{digits}f}"
+            spent = f"{self.usd:.{digits}f} of {self.max_usd:g} USD are spent and the next call may cost {next_usd}"
             limit, option = "usd", "max_usd"
         else:
             needed = call.most.total_tokens
             spent = f"{self.tokens} of {self.max_tokens} tokens are used and the next call may need {needed}"
             limit, option = "tokens", "max_tokens"
         return CostCapReached(
-            f"the training's cap on its workers is reached: {spent}. All finished rollouts are kept: raise {option} "
-            "and start the same command with --resume",
+            f"the cost cap is reached: {spent}. All that is finished is kept: raise {option} and start the same "
+            "command with --resume",
             limit=limit,
         )
+
+
+def longest_call(spec: WorkerSpec, messages: Sequence[Message]) -> Usage:
+    """The most tokens that one call can take."""
+    return Usage(input_tokens=longest_question(messages), output_tokens=longest_answer(spec), estimated=True)
+
+
+def longest_plan(messages: Sequence[Message], plan_max_tokens: int) -> Usage:
+    """The most tokens that one plan can take."""
+    return Usage(input_tokens=longest_question(messages), output_tokens=plan_max_tokens, estimated=True)
+
+
+def longest_usd(price: Price, spec: WorkerSpec, messages: Sequence[Message]) -> float:
+    """The most that one call can cost, in USD."""
+    return price.cost_usd(longest_call(spec, messages))
 
 
 def longest_question(messages: Sequence[Message]) -> int:

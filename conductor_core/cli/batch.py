@@ -1,0 +1,330 @@
+"""``run --tasks``: each row of a file of tasks as a run of its own, many at once, resumable, within one budget."""
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+from conductor_core.cli import documents
+from conductor_core.cli.batch_progress import BatchProgress
+from conductor_core.cli.live import SIGNALS, RunStopped
+from conductor_core.cli.task_file import read_task_file
+from conductor_core.cli.text import duration, money, one_line
+from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
+from conductor_core.engine.batch import BatchSpent, BatchTask, Room, request_of, spent_at_most
+from conductor_core.engine.cost_cap import CostCap
+from conductor_core.engine.host import EngineHost
+from conductor_core.engine.ids import new_run_id
+from conductor_core.engine.pool import Pool
+from conductor_core.engine.request import RunRequest
+from conductor_core.errors import BadInput, StoreError
+from conductor_core.events import BatchRow
+from conductor_core.settings import Settings
+from conductor_core.trace import RunTrace
+from conductor_core.workflow.model import CONDUCTOR_AGENT
+from storage import RunSummary, Store
+
+_MOST_REASONS = 5
+_LOOKED_AT = 100_000
+
+
+class Shown(NamedTuple):
+    """How a batch tells of itself. ``as_json``: a document a task on stdout. ``quiet``: nothing on stderr."""
+
+    as_json: bool
+    quiet: bool
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """What the arguments say. ``each``: what all runs have in common, but for ``max_usd``, which is of all together."""
+
+    file: Path
+    conductor: str
+    pool: str
+    each: RunRequest
+    db: str | None
+    concurrency: int
+    shown: Shown
+    resume: bool
+
+    @property
+    def max_usd(self) -> float | None:
+        return self.each.limits.max_usd
+
+    @property
+    def of_one(self) -> RunRequest:
+        """What each run is asked: it is bounded by what is left of the budget."""
+        return replace(self.each, limits=self.each.limits.model_copy(update={"max_usd": None}))
+
+
+def batch_file(tasks: Path | None, *, alone: bool) -> Path:
+    """Raises: BadInput if there is none, or other work was given beside it."""
+    if tasks is None:
+        raise BadInput("--resume needs --tasks: `rerun RUN_ID` takes up a single run")
+    if not alone:
+        raise BadInput("give --tasks, or a TASK or --workflow, not both: a row may bring its own workflow")
+    return tasks
+
+
+@dataclass
+class _Earlier:
+    """What is in the store of the batch that is taken up: by row, its runs so far, oldest first."""
+
+    batch_id: str
+    runs: dict[str, list[RunTrace]] = field(default_factory=dict)
+
+    def done(self, row: str) -> RunTrace | None:
+        """The run that completed it, if one did."""
+        return next((run for run in self.runs.get(row, ()) if run.status == "completed"), None)
+
+    @property
+    def traces(self) -> list[RunTrace]:
+        return [run for runs in self.runs.values() for run in runs]
+
+
+def run_batch(given: BatchOptions, settings: Settings) -> int:
+    """The exit code: 0 all completed, 1 not all, 130 or 143 stopped by a signal. Raises: BadInput, StoreError."""
+    with opened_pool(given.pool, settings, given.each.seed, given.each.excluded) as pool:
+        file = read_task_file(given.file, list(pool.workers), given.each.limits)
+        name = pool.name
+        if given.max_usd is not None:
+            _check_budget(given, settings, file.tasks, pool)
+    if file.unread and not given.shown.quiet:
+        print(f"note: not read: {', '.join(file.unread[:10])}", file=sys.stderr)
+    with opened_store(given.db, settings) as store:
+        earlier = _taken_up(store, given, file.tasks, name)
+        with opened_engine(store, settings) as host:
+            return _Batch(given, settings, file.tasks, earlier, store, host).carry_out()
+
+
+def _check_budget(given: BatchOptions, settings: Settings, tasks: Sequence[BatchTask], pool: Pool) -> None:
+    """Raises: BadInput where the budget could not be kept."""
+    CostCap(BatchSpent(), max_usd=given.max_usd).check_workers(pool.specs)
+    plans = [task.workflow for task in tasks]
+    if all(plan is not None and all(step.agent != CONDUCTOR_AGENT for step in plan.steps) for plan in plans):
+        return
+    # Imported when used: most batches have no budget, and a Conductor takes long to import.
+    from conductor_core.conductors import open_conductor
+
+    if open_conductor(given.conductor, settings).info.price is None:
+        raise BadInput(
+            f"a budget of {given.max_usd:g} USD cannot be kept: no price is known of the Conductor "
+            f"{one_line(given.conductor, 80)}"
+        )
+
+
+def _taken_up(store: Store, given: BatchOptions, tasks: Sequence[BatchTask], pool: str) -> _Earlier:
+    """The batch of this file that is to be gone on with, or a new one. Raises: BadInput if the two do not fit."""
+    name = given.file.name
+    last = next(iter(store.batches(limit=1, name=name)), None)
+    if last is None:
+        if given.resume and not given.shown.quiet:
+            print(f"note: there is no batch of {one_line(name, 80)} to resume: it begins", file=sys.stderr)
+        return _Earlier(new_run_id())
+    if not given.resume:
+        left = last.size - last.statuses.get("completed", 0)
+        if left and not given.shown.quiet:
+            print(
+                f"note: batch {last.batch_id} of {one_line(name, 80)} has {left} of {last.size} tasks left: --resume "
+                "goes on with it; this is a new one",
+                file=sys.stderr,
+            )
+        return _Earlier(new_run_id())
+    rows = {task.id: task for task in tasks}
+    earlier = _Earlier(last.batch_id)
+    for run in reversed(store.runs(limit=_LOOKED_AT, batch=last.batch_id)):
+        _must_fit(run, rows.get(run.batch_row or ""), last.batch_id, given, pool)
+        trace, _ = store.trace(run.run_id)
+        earlier.runs.setdefault(run.batch_row or "", []).append(trace)
+    for row, runs in earlier.runs.items():
+        plan = rows[row].workflow
+        if plan is not None and any(run.root.workflow not in (None, plan) for run in runs):
+            raise BadInput(_unfit(last.batch_id, row, "its workflow is another now"))
+    return earlier
+
+
+def _must_fit(run: RunSummary, task: BatchTask | None, batch_id: str, given: BatchOptions, pool: str) -> None:
+    row = run.batch_row or ""
+    if run.status == "running":
+        raise BadInput(f"batch {batch_id} is still going on: wait for its end, or stop it")
+    if task is None:
+        raise BadInput(_unfit(batch_id, row, "it is not in the file any more"))
+    if task.task != run.task:
+        raise BadInput(_unfit(batch_id, row, "its task is another now"))
+    if run.pool != pool:
+        raise BadInput(f"batch {batch_id} ran with the pool {run.pool}: give that, or leave --resume out")
+    if run.conductor not in (None, given.conductor):
+        raise BadInput(f"batch {batch_id} ran with the Conductor {run.conductor}: give that, or leave --resume out")
+
+
+def _unfit(batch_id: str, row: str, what: str) -> str:
+    return f"batch {batch_id} cannot be resumed: row {one_line(row, 60)!r}: {what}. Leave --resume out for a new batch"
+
+
+class _Batch:
+    """Carries out what is left of a batch."""
+
+    def __init__(
+        self,
+        given: BatchOptions,
+        settings: Settings,
+        tasks: Sequence[BatchTask],
+        earlier: _Earlier,
+        store: Store,
+        host: EngineHost,
+    ) -> None:
+        self._given, self._tasks, self._earlier, self._store, self._host = given, tasks, earlier, store, host
+        self._done = {task.id: run for task in tasks if (run := earlier.done(task.id)) is not None}
+        self._plan_tokens = settings.plan_max_tokens
+        spent = spent_at_most(earlier.traces, self._plan_tokens)
+        self._cap = None if given.max_usd is None else CostCap(spent, max_usd=given.max_usd)
+        costs = [run.cost_usd or 0.0 for run in self._done.values()]
+        self._room = None if given.max_usd is None else Room(given.max_usd, spent.usd, costs)
+        usd = [run.cost_usd for run in earlier.traces]
+        self._usd = None if None in usd else sum(each for each in usd if each is not None)
+        self._progress = BatchProgress(
+            len(tasks), len(self._done), self._usd, quiet=given.shown.quiet, answers=not given.shown.as_json
+        )
+        self._ended: dict[str, RunTrace] = {}
+        self._running: dict[str, str] = {}
+        self._stopped_by: int | None = None
+        self._broken: Exception | None = None
+        self._door = Lock()
+
+    def carry_out(self) -> int:
+        """Raises: BadInput, StoreError; what ended until then is printed and kept."""
+        if self._given.shown.as_json:
+            for id_, trace in self._done.items():
+                self._print(id_, trace, from_store=True)
+        with self._progress:
+            asyncio.run(self._all())
+        if self._broken is not None:
+            raise self._broken
+        if not self._given.shown.quiet:
+            print("\n".join(self._summary()), file=sys.stderr)
+        if self._stopped_by is not None:
+            return self._stopped_by
+        done = len(self._done) + sum(trace.status == "completed" for trace in self._ended.values())
+        return 0 if done == len(self._tasks) else 1
+
+    async def _all(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._stop, number)
+        left = iter([task for task in self._tasks if task.id not in self._done])
+        # A thread for each run that is on: it waits, and takes no processor.
+        with ThreadPoolExecutor(self._given.concurrency, "batch") as threads:
+            try:
+                works = [loop.run_in_executor(threads, self._work, left) for _ in range(self._given.concurrency)]
+                await asyncio.gather(*works)
+            finally:
+                for number in SIGNALS:
+                    loop.remove_signal_handler(number)
+
+    def _stop(self, number: int) -> None:
+        if self._stopped_by is not None:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        with self._door:
+            self._stopped_by = SIGNALS[signal.Signals(number)]
+            running = list(self._running)
+        self._close_room()
+        for run_id in running:
+            self._host.cancel(run_id, "cli")
+
+    def _close_room(self) -> None:
+        if self._room is not None:
+            self._room.close()
+
+    def _work(self, left: Iterator[BatchTask]) -> None:
+        """Takes one task after another until none is left, or the batch is stopped."""
+        while self._room is None or self._room.begin():
+            with self._door:
+                task = None if self._over else next(left, None)
+            if task is None:
+                return self._close_room()
+            try:
+                trace = self._one(task)
+                if self._room is not None:
+                    self._room.end(spent_at_most([trace], self._plan_tokens).usd, completed=trace.status == "completed")
+            except Exception as error:  # noqa: BLE001  kept and raised in the end, whatever it is: the others must stop
+                with self._door:
+                    self._broken = self._broken or error
+                    running = list(self._running)
+                self._close_room()
+                for run_id in running:
+                    self._host.cancel(run_id, "cli")
+                return None
+        return None
+
+    @property
+    def _over(self) -> bool:
+        """Whether no further task is begun."""
+        spent = self._cap is not None and self._cap.reached is not None
+        return spent or self._stopped_by is not None or self._broken is not None
+
+    def _one(self, task: BatchTask) -> RunTrace:
+        given = self._given
+        place = BatchRow(id=self._earlier.batch_id, row=task.id, name=given.file.name, size=len(self._tasks))
+        earlier = self._earlier.runs.get(task.id, [])
+        request = request_of(task, place, given.of_one, earlier)
+        plan = request.workflow
+        needed = plan is None or any(step.agent == CONDUCTOR_AGENT for step in plan.steps)
+        self._progress.begun()
+        run_id = self._host.start(request, given.conductor if needed else None, given.pool, self._cap)
+        with self._door:
+            self._running[run_id] = task.id
+            over = self._stopped_by is not None or self._broken is not None
+        if over:
+            self._host.cancel(run_id, "cli")
+        try:
+            trace = self._host.wait(run_id)
+        except StoreError as error:
+            trace, _ = self._store.trace(run_id)
+            if not trace.ended:
+                raise RunStopped(error) from error
+        finally:
+            with self._door:
+                del self._running[run_id]
+        with self._door:
+            self._ended[task.id] = trace
+            if given.shown.as_json:
+                self._print(task.id, trace, from_store=False)
+        self._progress.ended(task.id, trace)
+        return trace
+
+    def _print(self, id_: str, trace: RunTrace, *, from_store: bool) -> None:
+        document = {"id": id_, "from_store": from_store, **documents.run_document(trace)}
+        print(json.dumps(document), flush=True)
+
+    def _summary(self) -> list[str]:
+        statuses = [trace.status for trace in self._ended.values()]
+        completed = statuses.count("completed")
+        parts = [f"{len(self._done) + completed} completed"]
+        parts[0] += f" ({len(self._done)} of them before)" if self._done else ""
+        parts += [f"{statuses.count(each)} {each}" for each in dict.fromkeys(statuses) if each != "completed"]
+        not_begun = len(self._tasks) - len(self._done) - len(self._ended)
+        parts += [f"{not_begun} not begun"] if not_begun else []
+        costs = [trace.cost_usd for trace in self._ended.values()]
+        now_usd = None if None in costs else sum(each for each in costs if each is not None)
+        before = "" if not self._earlier.runs else f" now, {money(self._usd)} before"
+        simulated = " · simulated" if any(trace.simulated for trace in self._ended.values()) else ""
+        name = one_line(self._given.file.name, 80)
+        head = f"batch {self._earlier.batch_id} · {name} · {len(self._tasks)} tasks: {', '.join(parts)}"
+        lines = [f"{head} · {duration(self._progress.elapsed_ms)} · {money(now_usd)}{before}{simulated}"]
+        failed = [(id_, trace) for id_, trace in self._ended.items() if trace.error is not None]
+        lines += [f"  {one_line(id_, 60)}: {one_line(trace.error or '', 300)}" for id_, trace in failed[:_MOST_REASONS]]
+        if len(failed) > _MOST_REASONS:
+            lines.append(f"  and {len(failed) - _MOST_REASONS} more; `runs --status failed` lists them")
+        if len(self._done) + completed < len(self._tasks):
+            reached = None if self._cap is None else self._cap.reached
+            why = reached or (None if self._room is None else self._room.refused)
+            lines.append(f"  {why}" if why is not None else "  --resume goes on with what is left")
+        return lines

@@ -1,0 +1,113 @@
+"""How far a batch is, on stderr: one live line on a terminal, else a line now and then."""
+
+import sys
+import time
+from collections import Counter
+from threading import Lock
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from conductor_core.cli.text import duration, money, one_line
+from conductor_core.trace import RunTrace
+
+LINE_EVERY_S = 10.0
+_RATE_OVER_S = 60.0
+
+
+class BatchProgress:
+    """Counts tasks as they begin and end; a context manager. Safe to use from any thread.
+
+    Args:
+        total: tasks of the batch. there: those that had completed before.
+        usd: what the batch had cost before; None: some price is unknown.
+        quiet: show nothing. answers: also a line for each task that ends, on stdout.
+    """
+
+    def __init__(self, total: int, there: int, usd: float | None, *, quiet: bool, answers: bool) -> None:
+        self._total, self._there, self._usd = total, there, usd
+        self._quiet, self._answers = quiet, answers
+        self._lock = Lock()
+        self._running = 0
+        self._ended: Counter[str] = Counter()
+        self._ends_s: list[float] = []
+        self._started_s = self._said_s = time.monotonic()
+        self._bar: Progress | None = None
+        if not quiet and sys.stderr.isatty():
+            self._bar = Progress(
+                BarColumn(bar_width=16),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[said]}", markup=False),
+                console=Console(stderr=True),
+                # What goes to a file must go to that file, and not above the bar.
+                redirect_stdout=sys.stdout.isatty(),
+            )
+            self._task = self._bar.add_task("tasks", total=total, completed=there, said="")
+
+    def __enter__(self) -> "BatchProgress":
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    @property
+    def elapsed_ms(self) -> float:
+        return 1000 * (time.monotonic() - self._started_s)
+
+    def begun(self) -> None:
+        with self._lock:
+            self._running += 1
+            self._show()
+
+    def ended(self, id_: str, trace: RunTrace) -> None:
+        """A task has ended; its ``begun`` was told before."""
+        with self._lock:
+            self._running -= 1
+            self._ended[trace.status] += 1
+            self._ends_s.append(time.monotonic())
+            self._usd = None if self._usd is None or trace.cost_usd is None else self._usd + trace.cost_usd
+            if self._answers:
+                print(task_line(id_, trace), flush=True)
+            self._show()
+
+    @property
+    def line(self) -> str:
+        """``12 done · 32 running · 1 failed · 4.1/s · $0.0021 · 38 s left``."""
+        done = self._there + self._ended["completed"]
+        failed = self._ended.total() - self._ended["completed"]
+        parts = [f"{done} done", f"{self._running} running", f"{failed} failed", self._rate()]
+        return " · ".join([*parts, money(self._usd), f"{self._left()} left"])
+
+    def _show(self) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._there + self._ended.total(), said=self.line)
+        elif not self._quiet and time.monotonic() - self._said_s >= LINE_EVERY_S:
+            self._said_s = time.monotonic()
+            print(f"{self._there + self._ended.total()} of {self._total} · {self.line}", file=sys.stderr, flush=True)
+
+    def _per_s(self) -> float:
+        """Tasks a second, over the last minute."""
+        now_s = time.monotonic()
+        over_s = min(_RATE_OVER_S, now_s - self._started_s)
+        recent = sum(1 for at_s in self._ends_s if at_s > now_s - over_s)
+        return recent / over_s if over_s > 0 else 0.0
+
+    def _rate(self) -> str:
+        per_s = self._per_s()
+        return f"{per_s:.1f}/s" if per_s >= 1 or per_s == 0 else f"{60 * per_s:.1f}/min"
+
+    def _left(self) -> str:
+        per_s = self._per_s()
+        left = self._total - self._there - self._ended.total()
+        return "unknown time" if per_s == 0 else duration(1000 * left / per_s)
+
+
+def task_line(id_: str, trace: RunTrace) -> str:
+    """How one task ended, on one line, with its answer or why there is none."""
+    what = trace.answer if trace.status == "completed" else trace.error
+    simulated = " · simulated" if trace.simulated else ""
+    spent = f"{duration(trace.duration_ms)} · {money(trace.cost_usd)}{simulated}"
+    return f"{one_line(id_, 60)} · {trace.status} · {spent} · {one_line(what or '', 160)}"

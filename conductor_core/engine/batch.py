@@ -1,0 +1,149 @@
+"""A batch: many tasks, each a run of its own; what is left of one that was stopped, and what it has spent."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from threading import Condition
+
+from conductor_core.engine.cost_cap import longest_plan, longest_usd
+from conductor_core.engine.ids import new_run_id
+from conductor_core.engine.request import RunRequest
+from conductor_core.events import BatchRow
+from conductor_core.trace import RoundTrace, RunTrace, StepTrace
+from conductor_core.workflow.model import Workflow
+
+_TAKEN_UP = frozenset({"interrupted", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTask:
+    """One task of a batch.
+
+    Attributes:
+        id: names it in its batch, once.
+        workflow: carried out as given; None: the Conductor writes one.
+        line: where it stands in the file of tasks, from 1.
+    """
+
+    id: str
+    task: str
+    workflow: Workflow | None = None
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpent:
+    """What a batch has spent, what broke off counted at the most that it may have cost."""
+
+    usd: float = 0.0
+    tokens: int = 0
+
+
+def request_of(task: BatchTask, place: BatchRow, each: RunRequest, earlier: Sequence[RunTrace]) -> RunRequest:
+    """The run that carries out ``task``, or takes it up so that no finished step is paid again.
+
+    Args:
+        each: what all runs of the batch have in common.
+        earlier: its runs in this batch so far, oldest first; none of them completed.
+    """
+    request = replace(each, task=task.task, workflow=task.workflow, batch=place, run_id=new_run_id())
+    if not earlier:
+        return request
+    last, *before = reversed(earlier)
+    taken_up = RunRequest.resume(last, *before, by=each.by)
+    return replace(
+        request, workflow=taken_up.workflow, reuse_from=last, before=tuple(before), resumed=last.status in _TAKEN_UP
+    )
+
+
+def spent_at_most(traces: Sequence[RunTrace], plan_max_tokens: int) -> BatchSpent:
+    """What these runs cost. A call that broke off counts as the most that it may have: nobody says how far it was.
+
+    Args:
+        plan_max_tokens: those that a Conductor is allowed for a plan.
+    """
+    usd = sum(trace.known_usd for trace in traces)
+    for trace in traces:
+        usd += sum(_unsaid_usd(trace, step) for step in trace.walk() if step.messages and step.status != "reused")
+        inner = [step.round for step in trace.walk() if step.round is not None]
+        usd += sum(_unsaid_plan_usd(trace, each, plan_max_tokens) for each in (trace.root, *inner))
+    return BatchSpent(usd, sum(trace.usage.total_tokens for trace in traces))
+
+
+def _unsaid_usd(trace: RunTrace, step: StepTrace) -> float:
+    """What the calls of a step that broke off may have cost beside what the record says."""
+    spec = next((spec for spec in trace.pool.workers if spec.name == step.agent), None)
+    if spec is None or spec.price is None:
+        return 0.0
+    most = longest_usd(spec.price, spec, step.messages)
+    broken_off = [each.cost_usd or 0.0 for each in step.attempts if each.usage.total_tokens]
+    if step.status == "failed" and step.usage.total_tokens:
+        broken_off.append(step.cost_usd or 0.0)
+    elif step.status in ("running", "cancelled"):
+        broken_off.append(0.0)
+    return sum(max(0.0, most - said) for said in broken_off)
+
+
+def _unsaid_plan_usd(trace: RunTrace, round_: RoundTrace, plan_max_tokens: int) -> float:
+    """The same of a plan that was never whole."""
+    price = None if trace.conductor is None else trace.conductor.price
+    if price is None or round_.status != "planning" or not round_.messages:
+        return 0.0
+    return price.cost_usd(longest_plan(round_.messages, plan_max_tokens))
+
+
+class Room:
+    """Says when a further task may begin within a budget, so that those that are begun can also be ended.
+
+    The cap bounds each call; this keeps the last of the money from going into first steps of many tasks. A task is
+    expected to cost what those before it did on average; while nothing says what that is, one runs alone.
+
+    Attributes:
+        refused: why no further task is begun; None so far.
+    """
+
+    def __init__(self, max_usd: float, spent_usd: float, costs: Sequence[float]) -> None:
+        """``costs``: of tasks of this batch that completed before."""
+        self._max_usd, self._spent_usd, self._costs = max_usd, spent_usd, list(costs)
+        self._running = 0
+        self._changed = Condition()
+        self._closed = False
+        self.refused: str | None = None
+
+    def begin(self) -> bool:
+        """Blocks until a task may begin; False: none may any more. Each True is followed by ``end``."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._running == 0 or self._fits())
+            if self._closed:
+                return False
+            if not self._fits():
+                left = max(0.0, self._max_usd - self._spent_usd)
+                self.refused = self.refused or (
+                    f"the budget is used: {left:.6f} of {self._max_usd:g} USD are left and a task costs "
+                    f"{self._expected():.6f} on average. Raise --max-usd and go on with --resume"
+                )
+                return False
+            self._running += 1
+            return True
+
+    def end(self, cost_usd: float, *, completed: bool) -> None:
+        """A task has ended. ``cost_usd``: what it took, also of a task that did not complete."""
+        with self._changed:
+            self._running -= 1
+            self._spent_usd += cost_usd
+            if completed:
+                self._costs.append(cost_usd)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """No further task begins."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _expected(self) -> float:
+        return sum(self._costs) / len(self._costs)
+
+    def _fits(self) -> bool:
+        if not self._costs:
+            return self._running == 0
+        return self._spent_usd + (self._running + 1) * self._expected() <= self._max_usd

@@ -1,0 +1,191 @@
+"""Downloading a model of the hub into the hub's own cache: told while it goes on, stopped at any time, taken up again.
+
+The cache's layout, the small files and the links are ``huggingface_hub``'s, and so is HTTP. Since its release 1.0 that
+library begins a file anew after every stop, so the weights are fetched here first: into ``blobs/SHA256.part``, from
+where it left off. A part that is whole and has its digest gets the name under which the library looks for it.
+
+Set ``HF_HOME`` for another cache, ``HF_ENDPOINT`` for another hub, ``HF_TOKEN`` for gated models.
+"""
+
+import errno
+import hashlib
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import httpx2
+import huggingface_hub
+from huggingface_hub import constants, file_download
+from huggingface_hub import errors as hub
+from huggingface_hub.utils._headers import build_hf_headers
+
+from conductor_core.file_lock import FileLock
+from conductor_core.inference.errors import ModelUnavailable
+from conductor_core.inference.source import cache_folder
+
+WANTED_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model", "*.tiktoken")
+SPARE_BYTES = 200_000_000
+"""Room that a download leaves on the disk: a database that meets a full one loses more than a model."""
+
+Told = Callable[[int, int], None]
+"""Takes the bytes of the weights that are here, and those of all weights. What it raises ends the download."""
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """One file of weights on the hub."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+def partly_here_bytes(hub_id: str) -> int:
+    """Of weights whose download was stopped."""
+    return sum(part.stat().st_size for part in (cache_folder(hub_id) / "blobs").glob("*.part"))
+
+
+def download(hub_id: str, told: Told = lambda _here, _all: None) -> Path:
+    """The folder of the model's newest revision, downloaded as far as it is not there. Blocks.
+
+    Raises: ModelUnavailable; what ``told`` raises. Either way the next call goes on where this one stopped.
+    """
+    try:
+        return _download(hub_id, told)
+    except hub.GatedRepoError:
+        raise ModelUnavailable(f"{hub_id} is gated: accept its licence on the hub and log in") from None
+    except hub.RepositoryNotFoundError:
+        raise ModelUnavailable(
+            f"the hub has no public model {hub_id!r}: check its name, or log in if it is private"
+        ) from None
+    except (hub.HfHubHTTPError, hub.LocalEntryNotFoundError, httpx2.HTTPError, OSError) as error:
+        raise ModelUnavailable(f"{hub_id} is not on this machine and {_why(error)}") from error
+
+
+def _download(hub_id: str, told: Told) -> Path:
+    info = huggingface_hub.HfApi().model_info(hub_id, files_metadata=True)
+    listed = info.siblings or ()
+    if not any(each.rfilename.endswith(".safetensors") for each in listed):
+        raise ModelUnavailable(f"{hub_id} offers no safetensors weights on the hub: it is not downloaded")
+    weights = [
+        _Weights(each.rfilename, each.lfs.size, each.lfs.sha256)
+        for each in listed
+        if each.lfs is not None and each.rfilename.endswith(".safetensors")
+    ]
+    blobs = cache_folder(hub_id) / "blobs"
+    blobs.mkdir(parents=True, exist_ok=True)
+    whole = sum(each.size_bytes for each in weights)
+    here = {each.sha256: _size(blobs, each) for each in weights}
+    _check_room(hub_id, whole - sum(here.values()))
+    for each in weights:
+
+        def more(size_bytes: int, of: str = each.sha256) -> None:
+            here[of] = size_bytes
+            told(sum(here.values()), whole)
+
+        more(here[each.sha256])
+        if not (blobs / each.sha256).exists():
+            _fetch(hub_id, str(info.sha), each, blobs, more)
+    return Path(
+        huggingface_hub.snapshot_download(hub_id, allow_patterns=list(WANTED_FILES), cache_dir=constants.HF_HUB_CACHE)
+    )
+
+
+def _size(blobs: Path, weights: _Weights) -> int:
+    """Bytes of it that are here."""
+    for name in (weights.sha256, f"{weights.sha256}.part"):
+        if (blobs / name).exists():
+            return (blobs / name).stat().st_size
+    return 0
+
+
+def _check_room(hub_id: str, needed_bytes: int) -> None:
+    free = shutil.disk_usage(constants.HF_HUB_CACHE).free
+    if needed_bytes + SPARE_BYTES > free:
+        raise ModelUnavailable(
+            f"{hub_id} needs {needed_bytes / 1e9:.1f} GB more in {constants.HF_HUB_CACHE}, where {free / 1e9:.1f} GB "
+            "are free: make room, or set HF_HOME to a folder on another disk"
+        )
+
+
+def _fetch(hub_id: str, revision: str, weights: _Weights, blobs: Path, more: Callable[[int], None]) -> None:
+    """Goes on with ``weights`` from what is here of it."""
+    part = blobs / f"{weights.sha256}.part"
+    lock = FileLock(part)
+    try:
+        if not lock.try_acquire():
+            raise ModelUnavailable(f"{hub_id} is being downloaded by another program on this machine: wait for it")
+        with part.open("r+b") as file:
+            begun = file.seek(0, 2)
+            if begun > weights.size_bytes:
+                begun = file.truncate(0)
+                file.seek(0)
+            url, headers = _address(hub_id, revision, weights.name)
+            file_download.http_get(
+                url,
+                file,
+                resume_size=begun,
+                headers=headers,
+                expected_size=weights.size_bytes,
+                displayed_filename=weights.name,
+                tqdm_class=_meter(begun, more),
+            )
+            file.flush()
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != weights.sha256:
+            part.unlink()
+            raise ModelUnavailable(f"{weights.name} of {hub_id} came with other bytes than the hub says: try again")
+        part.rename(blobs / weights.sha256)
+        more(weights.size_bytes)
+    finally:
+        lock.close()
+
+
+def _address(hub_id: str, revision: str, name: str) -> tuple[str, dict[str, str]]:
+    """Where the bytes are, and the headers for it: a key of the hub's goes to no other host."""
+    url = huggingface_hub.hf_hub_url(hub_id, name, revision=revision)
+    headers = build_hf_headers()
+    location = file_download.get_hf_file_metadata(url, headers=headers).location
+    if urlsplit(location).netloc != urlsplit(url).netloc:
+        headers.pop("authorization", None)
+    return location, headers
+
+
+def _meter(begun: int, more: Callable[[int], None]) -> Any:
+    """A class that takes the place of the library's progress bar."""
+
+    class Meter:
+        def __init__(self, **_: Any) -> None:
+            self._here = begun
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            """Nothing was opened."""
+
+        def update(self, more_bytes: float | None = 1) -> None:
+            self._here += int(more_bytes or 0)
+            more(self._here)
+
+    return Meter
+
+
+def _why(error: Exception) -> str:
+    """The rest of a sentence: what is wrong and what to do. ``LocalEntryNotFoundError`` hides its cause."""
+    cause = error.__cause__ or error if isinstance(error, hub.LocalEntryNotFoundError) else error
+    if isinstance(cause, hub.OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE forbids downloading it: unset it, or fetch the model elsewhere and give its folder"
+    if isinstance(cause, httpx2.TransportError | ConnectionError | hub.LocalEntryNotFoundError):
+        return (
+            f"the hub {constants.ENDPOINT} cannot be reached: connect this machine, "
+            "or fetch the model elsewhere and give its folder"
+        )
+    if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
+        return f"the disk of {constants.HF_HUB_CACHE} is full: make room and go on"
+    reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause).partition("\n")[0]
+    return f"could not be downloaded: {reason or type(cause).__name__}"

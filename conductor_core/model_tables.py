@@ -1,0 +1,210 @@
+"""Reads a file of models: TOML with one table per model. All faults are reported, each with its place.
+
+A key pasted where a variable's name belongs is refused without being repeated: a message may end up in a log.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from conductor_core.errors import BadInput
+from conductor_core.keys import environment_keys
+from conductor_core.model_fields import Check, shown
+from conductor_core.pasted_keys import is_secret_name, pasted_keys, variable_fault
+from conductor_core.quoted import one_line
+from conductor_core.toml_text import NotToml, read_toml
+
+_MOST_BYTES = 1_000_000
+_MOST_FAULTS = 100
+
+Table = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How files of one kind are written.
+
+    Attributes:
+        file: what such a file is called. table: what its tables are called. needs: what one without tables lacks.
+        checks: of each field's value, by its key. required: fields that each table needs.
+        more: faults of one table beyond those of single fields, each with its key, given the fields that have one.
+        invalid: the error, made of its message and all faults.
+        options: keys that may stand before the tables. option_faults: faults of their values, each with its key.
+        across: faults of tables beside each other, each with its table's index and key.
+    """
+
+    file: str
+    table: str
+    needs: str
+    checks: Mapping[str, Check]
+    required: tuple[str, ...]
+    more: Callable[[Table, Collection[str]], list[tuple[str, str]]]
+    invalid: Callable[[str, list[str]], BadInput]
+    options: tuple[str, ...] = ()
+    option_faults: Callable[[Table], list[tuple[str, str]]] = field(default=lambda document: [])
+    across: Callable[[Sequence[Table]], list[tuple[int, str, str]]] = field(default=lambda tables: [])
+
+
+class Document(NamedTuple):
+    """What a file holds: its tables, in its order, and the options before them."""
+
+    tables: list[dict[str, Any]]
+    options: dict[str, Any]
+
+
+def load_tables(path: str | Path, form: Form, key_variables: Collection[str] = ()) -> list[dict[str, Any]]:
+    """The tables of a file, in its order; see ``load_document``."""
+    return load_document(path, form, key_variables).tables
+
+
+def load_document(path: str | Path, form: Form, key_variables: Collection[str] = ()) -> Document:
+    """What a file holds.
+
+    Args:
+        key_variables: names that ``api_key_env`` may give though they do not look like a key's.
+
+    Raises: ``form.invalid`` with every fault; each names its line, where there is one, and its key.
+    """
+    what = f"{form.file} {one_line(str(path), limit=120)}"
+    try:
+        # A pipe would be waited for, and has nothing left when it is read again.
+        if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+            raise form.invalid(f"{what}: it is no file", ["it is no file"])
+        with Path(path).open("rb") as file:
+            raw = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise form.invalid(f"{what}: there is no such file", ["there is no such file"]) from None
+    except (OSError, ValueError) as error:
+        why = "it is a folder" if isinstance(error, IsADirectoryError) else "it cannot be read"
+        raise form.invalid(f"{what}: {why}", [why]) from error
+    faults: list[str] = []
+    document = Document([], {})
+    if len(raw) > _MOST_BYTES:
+        faults.append(f"it has more than {_MOST_BYTES:,} bytes: this is no {form.file}")
+    else:
+        try:
+            document, faults = parse_document(raw.decode("utf-8-sig"), form, key_variables)
+        except UnicodeDecodeError as error:
+            faults.append(f"line {raw[: error.start].count(10) + 1}: not UTF-8 text")
+    if faults:
+        count = "" if len(faults) == 1 else f"{len(faults):,} faults: "
+        if len(faults) > _MOST_FAULTS:
+            faults = [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS:,} more"]
+        raise form.invalid(f"{what}: {count}{'; '.join(faults)}", faults)
+    return document
+
+
+def parse_tables(text: str, form: Form, key_variables: Collection[str] = ()) -> tuple[list[dict[str, Any]], list[str]]:
+    """The tables written in ``text``, and every fault with its place. With a fault there are no tables."""
+    document, faults = parse_document(text, form, key_variables)
+    return document.tables, faults
+
+
+def parse_document(text: str, form: Form, key_variables: Collection[str] = ()) -> tuple[Document, list[str]]:
+    """What is written in ``text``, and every fault with its place. With a fault it is empty."""
+    nothing = Document([], {})
+    try:
+        document = read_toml(text)
+    except NotToml as error:
+        return nothing, [f"{error.place}not TOML: {one_line(error.what, limit=120)}"]
+    places, name = _Places(text, form.table), form.table
+    only = f"tables, and before them {' and '.join(form.options)}" if form.options else "tables only"
+    faults = [
+        f"{places.top(key)}{shown(key)}: unknown key; a {form.file} holds [[{name}]] {only}"
+        for key in document
+        if key != name and key not in form.options
+    ]
+    faults += [f"{places.top(key)}{key}: {fault}" for key, fault in form.option_faults(document)]
+    tables = document.get(name, [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        return nothing, [*faults, f"{places.top(name)}{name}: must be [[{name}]] tables, with double brackets"]
+    if not tables:
+        faults.append(f"no [[{name}]]: {form.needs}")
+    known = environment_keys()
+    for index, table in enumerate(tables):
+        for key, fault in [*_table_faults(table, form, key_variables), *pasted_keys(table, known, form.file)]:
+            faults.append(f"{places.of(index, key)}{name}[{index}].{shown(key)}: {fault}")
+    for index, fault in _name_faults(tables, name):
+        faults.append(f"{places.of(index, 'name')}{name}[{index}].name: {fault}")
+    for index, key, fault in form.across(tables):
+        faults.append(f"{places.of(index, key)}{name}[{index}].{key}: {fault}")
+    if faults:
+        return nothing, faults
+    return Document(tables, {key: document[key] for key in form.options if key in document}), []
+
+
+def _table_faults(table: Table, form: Form, key_variables: Collection[str]) -> list[tuple[str, str]]:
+    """Faults of one table, each with the key it is about."""
+    faults = [(key, f"missing; every {form.table} needs it") for key in form.required if key not in table]
+    for key, value in table.items():
+        check = form.checks.get(key)
+        if check is None:
+            faults.append((key, _unknown_key(key, form)))
+        elif fault := check(value):
+            faults.append((key, fault))
+    faults += form.more(table, {key for key, _ in faults})
+    if "api_key_env" in table and not any(key == "api_key_env" for key, _ in faults):
+        fault = variable_fault(table["api_key_env"], key_variables)
+        faults += [("api_key_env", fault)] if fault else []
+    return faults
+
+
+def _unknown_key(key: str, form: Form) -> str:
+    if is_secret_name(key):
+        return f"a key does not belong in a {form.file}; put it in an environment variable and name that in api_key_env"
+    return f"unknown key; known are {', '.join(form.checks)}"
+
+
+def _name_faults(tables: list[dict[str, Any]], what: str) -> list[tuple[int, str]]:
+    first: dict[str, int] = {}
+    faults = []
+    for index, table in enumerate(tables):
+        name = table.get("name")
+        if isinstance(name, str) and name.strip():
+            earlier = first.setdefault(name.casefold(), index)
+            if earlier != index:
+                faults.append((index, f'"{shown(name)}" is already the name of {what}[{earlier}]; names are unique'))
+    return faults
+
+
+class _Places:
+    """Where tables and keys stand, found by their shape: tomllib does not say. A key not found has its table's line.
+
+    Text inside multi-line strings is skipped. A table written in another form than ``[[worker]]`` has no line.
+    """
+
+    _HEADER = re.compile(r"\s*\[")
+    _KEY = re.compile(r"\s*[\"']?([^\"'=\s.]+)[\"']?\s*[.=]")
+
+    def __init__(self, text: str, name: str) -> None:
+        table_head = re.compile(rf"\s*\[\[\s*[\"']?{name}[\"']?\s*\]\]")
+        sub_table = re.compile(rf"\s*\[\s*{name}\s*\.\s*[\"']?([\w-]+)")
+        self._top: dict[str, int] = {}
+        self._tables: list[dict[str, int]] = []
+        self._headers: list[int] = []
+        inside: str | None = None
+        table = self._top
+        for number, line in enumerate(text.split("\n"), start=1):
+            if inside is None:
+                if table_head.match(line):
+                    table = {}
+                    self._tables.append(table)
+                    self._headers.append(number)
+                elif found := sub_table.match(line):
+                    table.setdefault(found[1], number)
+                elif self._HEADER.match(line):
+                    self._top.setdefault(line.strip(" \t[]").split(".")[0], number)
+                elif found := self._KEY.match(line):
+                    table.setdefault(found[1], number)
+            for quote in re.findall(r'"""|\'\'\'', line):
+                inside = quote if inside is None else (None if inside == quote else inside)
+
+    def top(self, key: str) -> str:
+        return f"line {self._top[key]}, " if key in self._top else ""
+
+    def of(self, index: int, key: str) -> str:
+        if index >= len(self._tables):
+            return ""
+        return f"line {self._tables[index].get(key, self._headers[index])}, "

@@ -1,0 +1,210 @@
+"""``run --tasks``: a file of tasks, resumed after kills, within one budget."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import open_store
+from tests.loopback.cli.test_processes import ROOT
+from tests.support.command_line import AGENTS, CommandLine, conductor_and_workers
+from tests.support.provider import Answer, Call, Pause, Reply, ScriptedProvider, deterministic_answer, error
+
+STEPS = [
+    {"agent": "alpha", "instruction": "First: {question}", "access_list": []},
+    {"agent": "beta", "instruction": "Second: {question}", "access_list": [0]},
+]
+
+
+def task_file(path: Path, count: int, *, planned: bool = False) -> Path:
+    rows: list[dict[str, Any]] = [{"id": f"t{number}", "task": f"Task number {number}."} for number in range(count)]
+    if not planned:
+        rows = [row | {"workflow": STEPS} for row in rows]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def lines_of(out: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def db(tmp_path: Path) -> list[str]:
+    return ["--db", str(tmp_path / "runs.sqlite3")]
+
+
+def test_each_row_is_a_run_and_a_line(cli: CommandLine, where: list[str], tmp_path: Path) -> None:
+    file = task_file(tmp_path / "tasks.jsonl", 5, planned=True)
+    outcome = cli("run", "--tasks", file, "--json", *where, *db(tmp_path))
+    lines = lines_of(outcome.out)
+    assert outcome.code == 0
+    assert {line["id"] for line in lines} == {f"t{number}" for number in range(5)}
+    assert {line["status"] for line in lines} == {"completed"}
+    assert {line["task"] for line in lines} == {f"Task number {number}." for number in range(5)}
+    assert {line["batch"]["size"] for line in lines} == {5}
+    assert len({line["batch"]["id"] for line in lines}) == 1
+    assert "5 tasks: 5 completed" in outcome.err
+
+
+def test_for_people_there_is_a_line_a_task_and_a_summary(
+    cli: CommandLine, provider: ScriptedProvider, where: list[str], tmp_path: Path
+) -> None:
+    provider.always(lambda call: error(400, "no") if "number 2" in str(call.messages) else conductor_and_workers(call))
+    outcome = cli("run", "--tasks", task_file(tmp_path / "tasks.jsonl", 3), *where, *db(tmp_path))
+    assert outcome.code == 1
+    said = sorted(outcome.out.splitlines())
+    assert [line.split(" · ")[:2] for line in said] == [["t0", "completed"], ["t1", "completed"], ["t2", "failed"]]
+    assert "3 tasks: 2 completed, 1 failed" in outcome.err
+    assert "t2: step 0 (alpha) failed" in outcome.err
+
+
+def test_nothing_runs_if_a_row_is_bad(
+    cli: CommandLine, provider: ScriptedProvider, where: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_text('{"id": "a", "task": "x"}\n{"id": "a", "task": "y"}\n')
+    outcome = cli("run", "--tasks", file, *where, *db(tmp_path))
+    assert (outcome.code, provider.completions) == (2, [])
+    assert "line 2: the id 'a' is that of line 1" in outcome.error
+
+
+def test_resuming_takes_what_is_done_from_the_store_and_tries_again_what_failed(
+    cli: CommandLine, provider: ScriptedProvider, where: list[str], tmp_path: Path
+) -> None:
+    def second_step_of_two_fails(call: Call) -> Answer | Reply:
+        if call.model == "beta" and "number 2" in str(call.messages):
+            return error(400, "no")
+        return conductor_and_workers(call)
+
+    provider.always(second_step_of_two_fails)
+    file = task_file(tmp_path / "tasks.jsonl", 4)
+    first = cli("run", "--tasks", file, "--json", *where, *db(tmp_path))
+    assert (first.code, Counter(line["status"] for line in lines_of(first.out))) == (1, {"completed": 3, "failed": 1})
+    provider.reset()
+    provider.always(conductor_and_workers)
+    second = cli("run", "--tasks", file, "--resume", "--json", *where, *db(tmp_path))
+    lines = {line["id"]: line for line in lines_of(second.out)}
+    assert (second.code, len(lines)) == (0, 4)
+    assert [line["from_store"] for _, line in sorted(lines.items())] == [True, True, False, True]
+    assert [call.model for call in provider.completions] == ["beta"], "the first step of t2 is not paid again"
+    assert [step["status"] for step in lines["t2"]["steps"]] == ["reused", "completed"]
+    assert "4 completed (3 of them before)" in second.err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ('{"id": "t0", "task": "Another."}', "row 't0': its task is another now"),
+        ('{"id": "new", "task": "Another."}', "row 't0': it is not in the file any more"),
+    ],
+)
+def test_a_file_that_was_changed_cannot_be_resumed(
+    cli: CommandLine, where: list[str], tmp_path: Path, change: str, message: str
+) -> None:
+    file = task_file(tmp_path / "tasks.jsonl", 1)
+    assert cli("run", "--tasks", file, "--json", *where, *db(tmp_path)).code == 0
+    file.write_text(change)
+    outcome = cli("run", "--tasks", file, "--resume", *where, *db(tmp_path))
+    assert outcome.code == 2
+    assert message in outcome.error
+
+
+def paid(provider: ScriptedProvider) -> Counter[tuple[str, str]]:
+    """How often each worker was asked each exact question."""
+    return Counter((call.model, json.dumps(call.messages)) for call in provider.completions)
+
+
+def answered_steps(path: Path) -> Counter[tuple[str, int]]:
+    """How often each step of each row was answered by a provider, by the record."""
+    store = open_store(f"sqlite:///{path}")
+    steps = Counter[tuple[str, int]]()
+    for run in store.runs(limit=10_000):
+        trace, _ = store.trace(run.run_id)
+        assert trace.batch is not None
+        steps.update((trace.batch.row, step.index) for step in trace.steps if step.status == "completed")
+    store.close()
+    return steps
+
+
+def test_killed_three_times_every_finished_step_is_paid_once(
+    provider: ScriptedProvider, where: list[str], tmp_path: Path
+) -> None:
+    def in_a_while(call: Call) -> Reply | Answer:
+        return Answer(deterministic_answer(call).text, pieces=2, pause_s=0.1)
+
+    provider.always(in_a_while)
+    file, path = task_file(tmp_path / "tasks.jsonl", 16), tmp_path / "runs.sqlite3"
+    command = [sys.executable, "-m", "conductor_core", "run", "--tasks", str(file), "--json", "--resume", "--quiet"]
+    command += ["--concurrency", "4", *where, *db(tmp_path)]
+    for kill in (3, 10, 19):
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        assert provider.wait_until(lambda it, n=kill: len(it.completions) >= n, timeout_s=60)  # type: ignore[misc]
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert {line["status"] for line in lines_of(finished.stdout)} == {"completed"}
+    assert len(lines_of(finished.stdout)) == 16
+    steps = answered_steps(path)
+    assert len(steps) == 32
+    assert set(steps.values()) == {1}
+    # What was under way at a kill, and only that, is asked again: at most four calls each time.
+    assert sum(paid(provider).values()) - 32 <= 3 * 4
+
+
+def test_ctrl_c_ends_cleanly_and_the_rest_can_be_resumed(
+    provider: ScriptedProvider, where: list[str], tmp_path: Path
+) -> None:
+    provider.always(lambda call: Reply([Pause(60)]))
+    file = task_file(tmp_path / "tasks.jsonl", 6)
+    command = [sys.executable, "-m", "conductor_core", "run", "--tasks", str(file), "--json", "--concurrency", "2"]
+    process = subprocess.Popen(
+        [*command, *where, *db(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert provider.wait_until(lambda it: len(it.completions) == 2, timeout_s=60)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert [line["status"] for line in lines_of(out)] == ["cancelled", "cancelled"]
+    assert "2 cancelled, 4 not begun" in err
+    assert "--resume goes on" in err
+    assert "Traceback" not in err
+
+
+def test_the_budget_of_a_batch_is_never_overspent(cli: CommandLine, provider: ScriptedProvider, tmp_path: Path) -> None:
+    pool = tmp_path / "pool.toml"
+    pool.write_text(
+        "\n".join(
+            f'[[worker]]\nname = "{name}"\nprovider = "openai"\nmodel = "{name}"\nbase_url = "{provider.url}"\n'
+            "usd_per_mtok = { input = 1.0, output = 100.0 }\nparams = { max_tokens = 50 }\n"
+            for name in AGENTS
+        )
+    )
+    provider.always(lambda call: Answer(deterministic_answer(call).text, usage=(7, 40)))
+    file = task_file(tmp_path / "tasks.jsonl", 12)
+    with_pool = ["--pool", pool, *db(tmp_path)]
+    capped = cli("run", "--tasks", file, "--json", "--max-usd", "0.02", "--concurrency", "6", *with_pool)
+    lines = lines_of(capped.out)
+    spent = sum(line["cost_usd"] for line in lines)
+    assert capped.code == 1
+    assert 0.005 < spent <= 0.02
+    assert {line["status"] for line in lines} == {"completed"}, "nothing is begun that cannot be ended"
+    assert "the budget is used" in capped.err
+    assert "not begun" in capped.err
+    whole = cli("run", "--tasks", file, "--json", "--max-usd", "1", "--resume", *with_pool)
+    assert whole.code == 0
+    assert set(answered_steps(tmp_path / "runs.sqlite3").values()) == {1}
+
+
+def test_a_budget_that_cannot_be_kept_is_refused_before_anything_runs(
+    cli: CommandLine, provider: ScriptedProvider, where: list[str], tmp_path: Path
+) -> None:
+    file = task_file(tmp_path / "tasks.jsonl", 2)
+    outcome = cli("run", "--tasks", file, "--max-usd", "1", *where, *db(tmp_path))
+    assert (outcome.code, provider.completions) == (2, [])
+    assert "nothing limits the answers of alpha, beta, gamma" in outcome.error
