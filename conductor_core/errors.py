@@ -4,7 +4,8 @@
     ├── BadInput                what the user gave cannot be used (exit 2)
     │   ├── WorkflowInvalid     a workflow with faults; carries all of them
     │   ├── PoolInvalid         a pool file; carries every fault with its place
-    │   ├── UnknownConductor    no such folder, hub id or server
+    │   ├── ConductorsInvalid   a conductors file; carries every fault with its place
+    │   ├── UnknownConductor    no such name, folder, hub id or server
     │   └── UnknownRun          no run of that id in this database
     ├── ConductorError          the model that writes workflows
     │   ├── ConductorUnavailable    cannot be loaded or reached
@@ -64,6 +65,12 @@ class WorkflowInvalid(BadInput):
 
 
 class PoolInvalid(BadInput):
+    def __init__(self, message: str, faults: Sequence[str]) -> None:
+        super().__init__(message)
+        self.faults = tuple(faults)
+
+
+class ConductorsInvalid(BadInput):
     def __init__(self, message: str, faults: Sequence[str]) -> None:
         super().__init__(message)
         self.faults = tuple(faults)

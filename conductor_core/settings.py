@@ -28,15 +28,20 @@ class Settings(BaseSettings):
 
     data_folder: Path = Field(
         default_factory=_default_data_folder,
-        description="Where the database, `training/`, `evaluations/` and `pools/` are.",
+        description="Where the database, `training/`, `evaluations/`, `pools/` and `conductors/` are.",
     )
     database_url: str | None = Field(
         None,
         validation_alias=AliasChoices("CONDUCTOR_DATABASE_URL", "DATABASE_URL"),
         description="`sqlite:////FOLDER/FILE.sqlite3`, no other kind; unset: a file in the data folder.",
     )
-    conductor: str = Field("tiny", description="Conductor used when none is named: tiny, folder, hub id or URL#MODEL.")
-    pool: str = Field("rehearsal", description="Pool used when none is named: rehearsal, paper or a TOML file.")
+    conductor: str = Field(
+        "tiny",
+        description="Conductor used when none is named: tiny, one of a conductors file, folder, hub id or URL#MODEL.",
+    )
+    pool: str = Field(
+        "rehearsal", description="Pool used when none is named: rehearsal, paper, a name in `pools/` or a TOML file."
+    )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description="Host names, with commas, that the pages are served under beside `localhost` and IP addresses, as "
@@ -122,6 +127,16 @@ class Settings(BaseSettings):
     @classmethod
     def _read_names(cls, given: object) -> object:
         return tuple(filter(None, map(str.strip, given.split(",")))) if isinstance(given, str) else given
+
+    @property
+    def pools_folder(self) -> Path:
+        """Where pool files are known by their names."""
+        return self.data_folder / "pools"
+
+    @property
+    def conductors_folder(self) -> Path:
+        """Where the Conductors of all conductors files are known by their names."""
+        return self.data_folder / "conductors"
 
     @property
     def resolved_database_url(self) -> str:

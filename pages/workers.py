@@ -184,7 +184,7 @@ def _local_servers() -> None:
 
 def _use_found(found: tuple[WorkerSpec, ...]) -> None:
     """Writes the pool file into the data folder and chooses it."""
-    file = current().settings.data_folder / "pools" / LOCAL_POOL
+    file = current().settings.pools_folder / LOCAL_POOL
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(pool_file_text(found))

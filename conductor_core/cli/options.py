@@ -16,13 +16,17 @@ Conductor = Annotated[
     typer.Option(
         "--conductor",
         metavar="NAME",
-        help="tiny (default), a model folder, a hub id, or URL#MODEL; else CONDUCTOR_CONDUCTOR.",
+        help="tiny (default), a name or FILE#NAME of a conductors file, a model folder, a hub id, or URL#MODEL; else "
+        "CONDUCTOR_CONDUCTOR.",
     ),
 ]
 Pool = Annotated[
     str | None,
     typer.Option(
-        "--pool", metavar="NAME", help="rehearsal (default), paper, or a pool file (TOML); else CONDUCTOR_POOL."
+        "--pool",
+        metavar="NAME",
+        help="rehearsal (default), paper, a pool file (TOML), or the name of one in pools/ of the data folder; else "
+        "CONDUCTOR_POOL.",
     ),
 ]
 Db = Annotated[

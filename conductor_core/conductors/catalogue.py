@@ -1,6 +1,7 @@
 """Which Conductors there are: opening one by its name, and listing what this machine can run.
 
 tiny                            the shipped one
+NAME, FILE, FILE#NAME           of a conductors file (``named``)
 FOLDER                          a folder with config.json, tokenizer and *.safetensors
 OWNER/NAME                      a model of the hub; downloaded when it is first used, never before
 URL#MODEL                       an OpenAI-compatible server
@@ -10,8 +11,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from conductor_core.chat import Conductor
+from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.local import LocalConductor, read_config
-from conductor_core.conductors.remote import RemoteConductor
+from conductor_core.conductors.named import find, listed
+from conductor_core.conductors.remote import API_KEY_VARIABLE, RemoteConductor
 from conductor_core.errors import UnknownConductor
 from conductor_core.inference.errors import ModelUnavailable
 from conductor_core.inference.hardware import Placement, place
@@ -71,20 +74,37 @@ def open_conductor(ref: str, settings: Settings) -> Conductor:
         return LocalConductor(TINY, str(TINY_FOLDER), settings, read_config(TINY_FOLDER))
     if "://" in ref:
         base_url, model = _server_and_model(ref)
-        return RemoteConductor(ref, base_url, model, settings)
-    folder = Path(ref).expanduser()
-    if ref and folder.is_dir():
+        spec = ConductorSpec(name=ref, model=model, base_url=base_url, api_key_env=API_KEY_VARIABLE)
+        return RemoteConductor(ref, spec, settings, needs_key=False)
+    if (named := find(ref, settings)) is not None:
+        return RemoteConductor(ref, named, settings) if named.base_url else _local(ref, named.model, settings, named)
+    return _local(ref, ref, settings, None)
+
+
+def _local(name: str, model: str, settings: Settings, spec: ConductorSpec | None) -> Conductor:
+    """``model``: a folder or a hub id. Raises: UnknownConductor."""
+    folder = Path(model).expanduser()
+    if model and folder.is_dir():
         try:
             inspect_folder(folder)
         except ModelUnavailable as error:
             raise UnknownConductor(str(error)) from error
-        return LocalConductor(ref, str(folder), settings, read_config(folder))
-    if HUB_ID.fullmatch(ref) and not folder.exists():
-        downloaded = cached_folder(ref)
-        return LocalConductor(ref, ref, settings, read_config(downloaded or folder))
+        return LocalConductor(name, str(folder), settings, read_config(folder), spec)
+    if HUB_ID.fullmatch(model) and not folder.exists():
+        downloaded = cached_folder(model)
+        return LocalConductor(name, model, settings, read_config(downloaded or folder), spec)
+    if spec is not None:
+        raise UnknownConductor(f"Conductor {name}: {model} is no model folder, no hub id, and it has no base_url")
     raise UnknownConductor(
-        f"no Conductor {ref!r}: name {TINY}, a model folder, a hub id (owner/name) or URL#MODEL of a server"
+        f"no Conductor {name!r}: name {TINY}, one of {_names(settings)}, a model folder, a hub id (owner/name) or "
+        "URL#MODEL of a server"
     )
+
+
+def _names(settings: Settings) -> str:
+    """The Conductors of the data folder, for a message."""
+    names = ", ".join(listed(settings)[0])
+    return f"your conductors files ({names})" if names else f"{settings.conductors_folder}/*.toml (none yet)"
 
 
 def _server_and_model(ref: str) -> tuple[str, str]:

@@ -9,8 +9,9 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from conductor_core.chat import ConductorInfo, Message, PlanFinished, PlanRequest, PlanText
+from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.grammar import PlanBudget, PlanShape, choices_of, least_tokens, plan_grammar
-from conductor_core.conductors.prompt import STATIC_MESSAGES, full_prompt
+from conductor_core.conductors.prompt import STATIC_MESSAGES, full_prompt, require_room
 from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.conductors.short_prompt import short_prompt
 from conductor_core.errors import ConductorUnavailable, PromptOverflows, UnknownConductor
@@ -83,12 +84,20 @@ def read_config(folder: Path) -> LocalConfig:
 class LocalConductor:
     """Writes plans with a model of this process. Cheap to make: weights are loaded at the first ``write``."""
 
-    def __init__(self, name: str, ref: str, settings: Settings, config: LocalConfig) -> None:
-        """``name`` as the user named it, ``ref`` the folder or hub id that it stands for."""
+    def __init__(
+        self, name: str, ref: str, settings: Settings, config: LocalConfig, spec: ConductorSpec | None = None
+    ) -> None:
+        """``name`` as the user named it, ``ref`` the folder or hub id that it stands for; ``spec``: what a conductors
+        file says of it, which goes before the settings and ``config``."""
+        self._price = self._context = None
+        if spec is not None:
+            chosen = {"prompt": spec.prompt, "max_tokens": spec.max_tokens, **spec.params}
+            config = config.model_copy(update={key: value for key, value in chosen.items() if value is not None})
+            self._price, self._context = spec.usd_per_mtok, spec.context
         self._name = name
         self._ref = ref
         self._config = config
-        self._constrained = settings.constrained
+        self._constrained = settings.constrained if spec is None or spec.constrained is None else spec.constrained
         self._max_tokens = min(settings.plan_max_tokens, config.max_tokens or settings.plan_max_tokens)
         self._model = shared_model(ref)
 
@@ -103,6 +112,7 @@ class LocalConductor:
             dtype=placement.dtype if placement else None,
             constrained=self._constrained,
             seated=self._config.prompt == "short",
+            usd_per_mtok=self._price,
         )
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
@@ -111,6 +121,7 @@ class LocalConductor:
         return full_prompt(request)
 
     async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanFinished]:
+        require_room(self._name, self.messages(request), self._context)
         try:
             async with aclosing(self._model.stream(self._generation(request))) as pieces:
                 async for piece in pieces:

@@ -9,7 +9,10 @@ Departures: a pool's workers are described in a line each; a worker is given the
 says ``{question}``, which spares the Conductor from copying it.
 """
 
+from collections.abc import Sequence
+
 from conductor_core.chat import Message, PlanRequest, WorkerSpec
+from conductor_core.errors import PromptOverflows
 
 STATIC_MESSAGES = 1
 """How many leading messages of a prompt do not depend on the task."""
@@ -91,6 +94,16 @@ def full_prompt(request: PlanRequest) -> tuple[Message, ...]:
     """System and user message. The first ``STATIC_MESSAGES`` depend on pool and limits only."""
     system = "\n\n".join([_ROLE, _FORMAT, _EXAMPLES, _pool(request)])
     return Message(role="system", content=system), Message(role="user", content=_task(request))
+
+
+def require_room(name: str, messages: Sequence[Message], context: int | None) -> None:
+    """Raises: PromptOverflows if a prompt alone takes all of ``context`` (tokens, None: unknown), by estimate."""
+    tokens = sum(len(message.content) for message in messages) // 4
+    if context is not None and tokens >= context:
+        raise PromptOverflows(
+            f"Conductor {name}: the prompt takes about {tokens:,} tokens, and its context is {context:,}: shorten the "
+            "task, or take a Conductor with a longer one"
+        )
 
 
 def _pool(request: PlanRequest) -> str:

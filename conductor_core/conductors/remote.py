@@ -16,9 +16,12 @@ import httpx2
 
 from conductor_core import __version__, masking
 from conductor_core.chat import ConductorInfo, FinishReason, Message, PlanFinished, PlanRequest, PlanText, Usage
-from conductor_core.conductors.grammar import PlanShape
-from conductor_core.conductors.prompt import full_prompt
+from conductor_core.conductors.conductors_file import ConductorSpec
+from conductor_core.conductors.grammar import PlanShape, choices_of
+from conductor_core.conductors.prompt import full_prompt, require_room
+from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.conductors.server import Server, identify
+from conductor_core.conductors.short_prompt import short_prompt
 from conductor_core.errors import ConductorError, ConductorUnavailable, PromptOverflows
 from conductor_core.http_body import Body, async_stream
 from conductor_core.masking import MaskedText
@@ -56,28 +59,39 @@ class _Refused(Exception):
 
 
 class RemoteConductor:
-    """Writes plans with ``model`` of the server at ``base_url``. Opens connections at the first ``write``."""
+    """Writes plans with a model of a server. Opens connections at the first ``write``."""
 
-    def __init__(self, name: str, base_url: str, model: str, settings: Settings) -> None:
+    def __init__(self, name: str, spec: ConductorSpec, settings: Settings, *, needs_key: bool = True) -> None:
+        """``spec`` has a ``base_url``. ``needs_key``: whether the variable that it names must be set."""
         self._name = name
-        self._base_url = base_url
-        self._model = model
-        self._max_tokens = settings.plan_max_tokens
+        self._spec = spec
+        self._needs_key = needs_key
+        self._base_url = spec.base_url or ""
+        self._model = spec.model
+        self._max_tokens = min(settings.plan_max_tokens, spec.max_tokens or settings.plan_max_tokens)
+        self._seated = spec.prompt == "short"
         # One event may hold the whole answer, each character of it escaped.
         self._most_event_bytes = 6 * settings.plan_max_bytes + 65_536
-        self._constrained = settings.constrained
+        self._constrained = settings.constrained if spec.constrained is None else spec.constrained
         self._reports_usage = True
         self._client: httpx2.AsyncClient | None = None
         self._server: Server | None = None
-        masking.remember(_key())
+        masking.remember(_key(spec))
 
     @property
     def info(self) -> ConductorInfo:
         """``constrained`` until the server refuses its structured-output parameter."""
-        return ConductorInfo(name=self._name, kind="remote", model=self._model, constrained=self._constrained)
+        return ConductorInfo(
+            name=self._name,
+            kind="remote",
+            model=self._model,
+            constrained=self._constrained,
+            seated=self._seated,
+            usd_per_mtok=self._spec.usd_per_mtok,
+        )
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
-        return full_prompt(request)
+        return (Message(role="user", content=short_prompt(request)),) if self._seated else full_prompt(request)
 
     async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanFinished]:
         """See ``Conductor.write``. Whatever it gives or raises has the keys hidden that this process knows."""
@@ -97,6 +111,7 @@ class RemoteConductor:
             raise
 
     async def _written(self, request: PlanRequest) -> AsyncGenerator[PlanText | PlanFinished]:
+        require_room(self._name, self.messages(request), self._spec.context)
         if self._client is None:
             self._client = self._open_client()
         try:
@@ -123,32 +138,40 @@ class RemoteConductor:
 
     def _open_client(self) -> httpx2.AsyncClient:
         headers = {"user-agent": f"conductor-inspector/{__version__}", "accept-encoding": "identity"}
-        if key := _key():
+        if key := _key(self._spec):
             masking.remember(key)
             if not key.isascii() or not key.isprintable():
                 raise ConductorUnavailable(
-                    f"the value of {API_KEY_VARIABLE} has characters that no key has: set it again"
+                    f"the value of {self._spec.api_key_env} has characters that no key has: set it again"
                 )
             headers["authorization"] = f"Bearer {key}"
-        timeout = httpx2.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        elif self._needs_key and self._spec.api_key_env is not None:
+            raise ConductorUnavailable(
+                f"Conductor {self._name}: the environment variable {self._spec.api_key_env} is not set; put the key "
+                "into it"
+            )
+        timeout = httpx2.Timeout(self._spec.timeout_s or READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         return httpx2.AsyncClient(
             transport=AiohttpTransport(tls=tls()), headers=headers, timeout=timeout, follow_redirects=False
         )
 
     def _body(self, request: PlanRequest) -> dict[str, Any]:
+        messages = self.messages(request)
         body: dict[str, Any] = {
-            "model": self._model,
-            "messages": [message.model_dump() for message in self.messages(request)],
-            "max_tokens": self._max_tokens,
             "temperature": 0.7 if request.rejected else 0.0,
+            **self._spec.params,
+            "model": self._model,
+            "messages": [message.model_dump() for message in messages],
             "seed": request.seed,
             "stream": True,
         }
+        if "max_completion_tokens" not in body:  # as some models want it called
+            body["max_tokens"] = self._max_tokens
         if self._reports_usage:
             body["stream_options"] = {"include_usage": True}
         if self._constrained and self._server is not None:
             shape = PlanShape(
-                choices=tuple(range(len(request.agents) + request.allow_recursion)),
+                choices=choices_of(agents_by_ordinal(self.info, request.agents), recursion=request.allow_recursion),
                 max_steps=request.max_steps,
                 may_stop=request.parent is not None,
                 bounded=True,
@@ -169,6 +192,10 @@ class RemoteConductor:
             raise ConductorUnavailable(f"{self._where} refuses the request: {complaint}")
 
     @property
+    def _answer_timeout_s(self) -> float:
+        return self._spec.timeout_s or ANSWER_TIMEOUT_S
+
+    @property
     def _where(self) -> str:
         return f"the Conductor's server at {self._base_url}"
 
@@ -185,7 +212,7 @@ class RemoteConductor:
                 raise ConductorUnavailable(f"{self._where} sent {_plain(kind) or 'no content type'}, no event stream")
             if response.headers.get("content-encoding", "identity").lower() != "identity":
                 raise ConductorUnavailable(f"{self._where} compresses its stream though asked not to")
-            completion = _Completion(self._where)
+            completion = _Completion(self._where, self._answer_timeout_s)
             async with aclosing(self._body_of(response).data()) as events:
                 while (data := await self._next(events, completion)) is not None:
                     if text := completion.feed(data):
@@ -202,7 +229,8 @@ class RemoteConductor:
         except TimeoutError:
             if completion.whole:
                 return None
-            raise ConductorUnavailable(f"{self._where} took longer than {ANSWER_TIMEOUT_S:.0f} s: try again") from None
+            took = f"took longer than {self._answer_timeout_s:.0f} s: try again"
+            raise ConductorUnavailable(f"{self._where} {took}") from None
         except (ConductorUnavailable, httpx2.TransportError):
             if completion.whole:
                 return None
@@ -224,6 +252,7 @@ class RemoteConductor:
     async def _status_fault(self, response: httpx2.Response) -> Exception:
         said = _said(await _beginning(response))
         detail = f": {said}" if said else ""
+        variable = self._spec.api_key_env
         match response.status_code:
             case 400 | 422 if _TOO_LONG.search(said):
                 return PromptOverflows(f"{self._where} refuses the request as too long: {said}")
@@ -231,7 +260,8 @@ class RemoteConductor:
                 return _Refused(said or f"status {response.status_code}")
             case 401 | 403:
                 return ConductorUnavailable(
-                    f"{self._where} refuses access ({response.status_code}): set {API_KEY_VARIABLE} to its key"
+                    f"{self._where} refuses access ({response.status_code}): "
+                    f"{f'set {variable} to its key' if variable else 'name the variable of its key in api_key_env'}"
                 )
             case 404:
                 return ConductorUnavailable(
@@ -246,7 +276,7 @@ class RemoteConductor:
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
             return f"nothing answers at {self._base_url}: start the server or correct the address"
         if isinstance(error, httpx2.TimeoutException):
-            return f"{self._where} said nothing for {READ_TIMEOUT_S:.0f} s"
+            return f"{self._where} said nothing for {self._spec.timeout_s or READ_TIMEOUT_S:.0f} s"
         if isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
             return f"{self._base_url} is not an address that can be asked: {_plain(str(error))}"
         return f"{self._where} broke off in the middle of the plan ({type(error).__name__}): try again"
@@ -255,13 +285,13 @@ class RemoteConductor:
 class _Completion:
     """Reads the events of one completion. Only the first choice counts: one was asked for."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, timeout_s: float) -> None:
         self._where = where
         self._finish: FinishReason | None = None
         self._usage: Usage | None = None
         self._cost_usd: float | None = None
         self._characters = 0
-        self.until_s = asyncio.get_running_loop().time() + ANSWER_TIMEOUT_S
+        self.until_s = asyncio.get_running_loop().time() + timeout_s
         """How long events are waited for, by the event loop's clock: shortly, once the completion is whole."""
 
     @property
@@ -316,8 +346,8 @@ class _Completion:
         return PlanFinished(finish_reason=self._finish, usage=self._usage or guess, cost_usd=self._cost_usd)
 
 
-def _key() -> str:
-    return os.environ.get(API_KEY_VARIABLE, "").strip()
+def _key(spec: ConductorSpec) -> str:
+    return "" if spec.api_key_env is None else os.environ.get(spec.api_key_env, "").strip()
 
 
 async def _beginning(response: httpx2.Response) -> bytes:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from conductor_core.chat import Conductor, PlanRequest
 from conductor_core.engine.cost_cap import CostCap
-from conductor_core.engine.pool import Pool, open_pool, reopen_pool
+from conductor_core.engine.pool import BUILT_IN_POOLS, Pool, open_pool, pool_file, reopen_pool
 from conductor_core.engine.recorder import closing
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Checked, Engine, check
@@ -64,7 +64,7 @@ class EngineHost:
         self._results: dict[str, Future[RunTrace]] = {}
         self._given: dict[str, None] = {}
         self._pools: dict[tuple[object, ...], Pool] = {}
-        self._conductors: dict[str, asyncio.Task[Conductor]] = {}
+        self._conductors: dict[tuple[object, ...], asyncio.Task[Conductor]] = {}
         self._warming: dict[str, asyncio.Task[None]] = {}
         self._starting = 0
         self._none_starts = threading.Condition(self._lock)
@@ -238,8 +238,8 @@ class EngineHost:
         if isinstance(ref, PoolInfo):
             key: tuple[object, ...] = (ref.model_dump_json(), seed)
         else:
-            file = Path(ref)
-            key = (ref, file.stat().st_mtime_ns if file.is_file() else None, seed)
+            file = None if ref in BUILT_IN_POOLS else pool_file(ref, self._settings)
+            key = (ref, file, file.stat().st_mtime_ns if file is not None and file.is_file() else None, seed)
         with self._opening:
             if key not in self._pools:
                 if isinstance(ref, PoolInfo):
@@ -250,13 +250,23 @@ class EngineHost:
 
     async def _conductor(self, ref: str) -> Conductor:
         """Opened once, off the loop: opening may import a great deal. Raises: UnknownConductor."""
-        if ref not in self._conductors:
-            self._conductors[ref] = asyncio.create_task(asyncio.to_thread(self._open_conductor, ref))
+        key = (ref, *await asyncio.to_thread(self._conductors_files, ref))
+        if key not in self._conductors:
+            self._conductors[key] = asyncio.create_task(asyncio.to_thread(self._open_conductor, ref))
         try:
-            return await asyncio.shield(self._conductors[ref])
+            return await asyncio.shield(self._conductors[key])
         except InspectorError:
-            self._conductors.pop(ref, None)
+            self._conductors.pop(key, None)
             raise
+
+    def _conductors_files(self, ref: str) -> list[tuple[Path, int]]:
+        """The files that may say what ``ref`` is, each with when it was changed: then it is opened anew."""
+        if ref == "tiny" or "://" in ref:
+            return []
+        files = [*self._settings.conductors_folder.glob("*.toml"), Path(ref.partition("#")[0]).expanduser()]
+        with suppress(OSError, ValueError):  # gone meanwhile, or no path at all
+            return [(file, file.stat().st_mtime_ns) for file in files if file.is_file()]
+        return []
 
     def _open_conductor(self, ref: str) -> Conductor:
         # Imported when used: a run of a given workflow needs no Conductor.

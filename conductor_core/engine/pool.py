@@ -12,6 +12,8 @@ from conductor_core.events import PoolInfo
 from conductor_core.settings import Settings
 from conductor_core.workers.pool_options import PoolFile
 
+BUILT_IN_POOLS = ("rehearsal", "paper")
+
 
 @dataclass(frozen=True, slots=True)
 class Pool:
@@ -74,18 +76,19 @@ class Pool:
 
 
 def read_specs(ref: str, settings: Settings | None = None) -> tuple[WorkerSpec, ...]:
-    """The workers of ``rehearsal``, ``paper`` or a TOML file, unopened, see ``read_pool``."""
+    """The workers of ``rehearsal``, ``paper`` or a pool file, unopened, see ``read_pool``."""
     return read_pool(ref, settings).workers
 
 
 def read_pool(ref: str, settings: Settings | None = None) -> PoolFile:
-    """What ``rehearsal``, ``paper`` or a TOML file says.
+    """What ``rehearsal``, ``paper`` or a pool file says.
 
     Args:
-        settings: by default as the environment has them.
+        ref: as ``pool_file`` finds it. settings: by default as the environment has them.
 
-    Raises: PoolInvalid, with every fault.
+    Raises: PoolInvalid, with every fault; BadInput for a name that no file has.
     """
+    settings = settings or Settings()
     # Imported when used: a pool of one kind does not load the clients of the other.
     if ref == "rehearsal":
         from conductor_core.rehearsal import rehearsal_specs
@@ -95,7 +98,24 @@ def read_pool(ref: str, settings: Settings | None = None) -> PoolFile:
 
     if ref == "paper":
         return read_pool_file(PAPER_POOL)
-    return read_pool_file(Path(ref), (settings or Settings()).key_variables)
+    return read_pool_file(pool_file(ref, settings), settings.key_variables)
+
+
+def pool_file(ref: str, settings: Settings) -> Path:
+    """The pool file that ``ref`` names: a path, or the name of a file in ``pools/`` of the data folder.
+
+    Raises: BadInput for a name that is neither, with those that there are.
+    """
+    path, folder = Path(ref).expanduser(), settings.pools_folder
+    if path.is_file() or path.name != ref:
+        return path
+    own = folder / (ref if path.suffix == ".toml" else f"{ref}.toml")
+    if own.is_file():
+        return own
+    if path.suffix or path.exists():
+        return path
+    names = ", ".join(sorted(file.stem for file in folder.glob("*.toml") if file.is_file())) or "none yet"
+    raise BadInput(f"no pool {ref[:80]!r}: name rehearsal, paper, a pool file, or one of {folder} ({names})")
 
 
 def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
@@ -106,7 +126,7 @@ def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
 
     Raises: PoolInvalid, with every fault of the file.
     """
-    name = ref if ref in ("rehearsal", "paper") else Path(ref).stem
+    name = ref if ref in BUILT_IN_POOLS else Path(ref).stem
     read = read_pool(ref, settings)
     opened = reopen_pool(PoolInfo(name=name, workers=read.workers), settings, seed=seed)
     said = {key: value for key, value in read.options if value is not None}

@@ -153,7 +153,7 @@ def _write(**changes: object) -> None:
 def offered_pools() -> list[str]:
     """The one in use, the built-in ones, and the pool files of the data folder whose names a page can hold."""
     settings = current().settings
-    found = (file for file in (settings.data_folder / "pools").glob("*.toml") if file.is_file())
+    found = (file for file in settings.pools_folder.glob("*.toml") if file.is_file())
     files = sorted(str(file) for file in found if is_text(str(file)))
     return list(dict.fromkeys([pool(), settings.pool, *BUILT_IN_POOLS, *files]))
 

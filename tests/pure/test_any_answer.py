@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from conductor_core.chat import Chunk, Finished, Message, PlanFinished, PlanRequest, PlanText, WorkerSpec
+from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.remote import RemoteConductor
 from conductor_core.errors import ConductorError, WorkerError
 from conductor_core.settings import Settings
@@ -47,7 +48,8 @@ async def _answer(dialect: Dialect, answer: Answering) -> tuple[list[Chunk], str
 
 
 async def _plan(answer: Answering) -> tuple[list[PlanText | PlanFinished], str | None]:
-    conductor, pieces = RemoteConductor("c", "http://127.0.0.1:9/v1", "m", Settings()), list[PlanText | PlanFinished]()
+    spec = ConductorSpec(name="c", model="m", base_url="http://127.0.0.1:9/v1")
+    conductor, pieces = RemoteConductor("c", spec, Settings()), list[PlanText | PlanFinished]()
     conductor._client = answered(answer)
     try:
         async for piece in conductor.write(REQUEST):
