@@ -35,6 +35,16 @@ export function copyButton(label, read) {
   return button
 }
 
+// Opens all of a text over the page; `read` gives what `Reader.open` wants.
+export function readButton(label, read) {
+  const button = el("button", { type: "button", class: "quiet read", "aria-label": label, title: label }, "Show all")
+  button.addEventListener("click", (event) => {
+    event.stopPropagation()
+    read()
+  })
+  return button
+}
+
 export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text)

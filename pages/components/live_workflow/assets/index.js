@@ -6,7 +6,7 @@ import { LiveWorkflow } from "./view.js"
 
 // The stylesheets are part of this module: what measures itself by them and paints with their colours never runs without
 // them. A link beside the component is fetched anew at each mount, and then comes after a script that is there already.
-const sheets = await Promise.all(["style.css", "timeline.css", "prose.css"].map(styles))
+const sheets = await Promise.all(["style.css", "timeline.css", "prose.css", "reader.css"].map(styles))
 
 async function styles(name) {
   const response = await fetch(new URL(name, import.meta.url))

@@ -1,16 +1,18 @@
 // The tabs about a step. Each builds its parts once and returns the function that brings them up to date.
 
-import { copyButton, el, setText } from "./dom.js"
+import { copyButton, el, readButton, setText } from "./dom.js"
 import { accessList, basis, count, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
 import { priceOf } from "./model.js"
-import { notices } from "./panes.js"
+import { beginning, cutNotice, notices } from "./panes.js"
 import { StreamedMarkdown, visible } from "./text.js"
 
 export const stepTabs = { Saw: saw, Output: output, Messages: messages, Cost: cost, Edit: edit }
 
-function output(body) {
+function output(body, { onRead }) {
   let current = null
-  const bar = el("div", { class: "bar" }, copyButton("Copy the output", () => current.output))
+  const title = () => `Step ${pathKey(current.path)} · ${visible(current.agent)}`
+  const all = readButton("Show all of the output", () => onRead({ title: title(), text: current.output, name: `step-${pathKey(current.path)}` }))
+  const bar = el("div", { class: "bar" }, all, copyButton("Copy the output", () => current.output))
   const notice = el("div", { class: "notice" })
   const prose = el("div", { class: "prose" })
   const facts = el("p", { class: "muted small facts-line" })
@@ -19,11 +21,13 @@ function output(body) {
   body.append(bar, notice, prose, partial, facts)
   return (model, step) => {
     current = step
-    const lines = notices(model, step)
+    const running = step.status === "running"
+    const lines = [...notices(model, step), ...(running ? [] : cutNotice(step.output))]
+    all.hidden = !step.output
     notice.hidden = lines.length === 0
     once(notice, lines.map((line) => line.text).join("\n"), () => lines.map((line) => el("p", { class: line.kind }, line.node ?? line.text)))
-    markdown.show(step.output || "", step.status !== "running")
-    if (!step.output && step.status !== "running") once(prose, "none", () => [el("p", { class: "muted" }, "No output.")])
+    markdown.show(running ? step.output : beginning(step.output), !running)
+    if (!step.output && !running) once(prose, "none", () => [el("p", { class: "muted" }, "No output.")])
     once(partial, step.attempts.length, () => step.attempts.filter((attempt) => attempt.partial).map(partialText))
     once(facts, step.output_sha256, () => (step.output_sha256 ? ["sha256 ", hash(step.output_sha256)] : []))
   }

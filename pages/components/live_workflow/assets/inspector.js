@@ -7,7 +7,8 @@ import { stepTabs } from "./inspect_step.js"
 import { visible } from "./text.js"
 
 export class Inspector {
-  constructor({ onEdit, onSelect, onFollow }) {
+  constructor({ onEdit, onSelect, onFollow, onRead }) {
+    this.onRead = onRead
     this.onEdit = onEdit
     this.onSelect = onSelect
     this.tabs = el("div", { class: "tabs", role: "tablist", "aria-label": "About the selected step" })
@@ -47,7 +48,7 @@ export class Inspector {
       this.shown = identity
       this.scroller.scrollTop = 0
       this.body.replaceChildren()
-      this.update = tabs[tab](this.body, { onEdit: this.onEdit, onSelect: this.onSelect })
+      this.update = tabs[tab](this.body, { onEdit: this.onEdit, onSelect: this.onSelect, onRead: this.onRead })
     }
     this.body.setAttribute("aria-label", tab)
     this.update(model, step, this)

@@ -4,7 +4,7 @@
 import { copyButton, el, setClass, setText } from "./dom.js"
 import { formulaElement } from "./draw_formulas.js"
 import { pathKey, seconds } from "./format.js"
-import { NOT_WHOLE, beginning } from "./panes.js"
+import { NOT_WHOLE } from "./panes.js"
 import { STEP_STATUS, advice, notWhole } from "./status.js"
 import { StreamedMarkdown, visible } from "./text.js"
 
@@ -15,13 +15,14 @@ const MEDIUM = 40
 const GLIMPSE = 1_500
 
 export class Outcome {
-  constructor({ onSelect, onGoOn, onWorkers }) {
+  constructor({ onSelect, onGoOn, onWorkers, onRead }) {
+    this.onRead = onRead
     this.title = el("span", { class: "outcome-title" })
     this.source = el("button", { type: "button", class: "quiet source", onclick: () => this.from && onSelect(this.from) })
     this.conclusion = el("p", { class: "conclusion", dir: "auto" })
     this.hint = el("p", { class: "muted hint" })
     this.copy = copyButton("Copy the answer", () => this.answer ?? "")
-    this.more = el("button", { type: "button", class: "more", onclick: () => this.toggle() }, "Show all")
+    this.more = el("button", { type: "button", class: "more", onclick: () => this.read() }, "Show all")
     this.goOn = el("button", { type: "button", class: "go-on", onclick: onGoOn, hidden: true })
     this.workers = el("button", { type: "button", class: "to-workers", onclick: onWorkers, hidden: true }, "Choose real workers")
     this.body = el("div", { class: "prose outcome-body", dir: "auto" })
@@ -39,32 +40,30 @@ export class Outcome {
     this.resizing.disconnect()
   }
 
-  toggle() {
-    this.all = !this.all
-    setText(this.more, this.all ? "Show less" : "Show all")
-    this.more.setAttribute("aria-expanded", this.all ? "true" : "false")
-    this.element.classList.toggle("all", this.all)
-    if (this.text !== undefined) this.write(this.text, this.done)
-    this.measure()
+  read() {
+    const { conclusion, hint } = this.shown
+    const text = this.answer ?? this.shown.text ?? [conclusion, hint].filter(Boolean).join("\n\n")
+    this.onRead({ title: this.title.textContent, text, name: `answer-${this.runId}` })
   }
 
   // Offers all of it where it does not fit.
   measure() {
     const cut = (part) => part.scrollHeight > part.clientHeight + 2 || part.scrollWidth > part.clientWidth + 2
-    this.more.hidden = !this.all && !cut(this.body) && !cut(this.conclusion) && !cut(this.hint)
+    this.more.hidden = !cut(this.body) && !cut(this.conclusion) && !cut(this.hint)
   }
 
   // ``goOn``: what the page offers for a run that has ended so, if anything.
   show(model, goOn) {
     const { run } = model
-    if (run?.run_id !== this.runId) this.another(run?.run_id)
+    this.runId = run?.run_id
     const last = run && [...model.steps.values()].filter((step) => step.path.length === 1).at(-1)
     this.from = last ? pathKey(last.path) : null
     this.answer = run?.answer ?? null
     this.goOn.hidden = !goOn || !model.editable
     setText(this.goOn, `▶ ${goOn}`)
     const shown = said(model, run, last)
-    setClass(this.element, `card outcome ${shown.kind}${this.all ? " all" : ""}`)
+    this.shown = shown
+    setClass(this.element, `card outcome ${shown.kind}`)
     setText(this.title, shown.title)
     this.source.hidden = !last || !shown.sourced
     setText(this.source, last ? `step ${this.from} · ${visible(last.agent)}` : "")
@@ -88,16 +87,8 @@ export class Outcome {
     this.conclusion.replaceChildren(formulaElement({ source: tex, tex, instead: text, display: false, drawn: true }))
   }
 
-  // A run that takes the place of another is shown as it begins: folded.
-  another(runId) {
-    this.runId = runId
-    if (this.all) this.toggle()
-  }
-
   write(text, done) {
-    this.text = text
-    this.done = done
-    const glimpse = this.all ? beginning(text) : done ? text.slice(0, GLIMPSE) : text.slice(-GLIMPSE).trimEnd().split("\n").at(-1)
+    const glimpse = done ? text.slice(0, GLIMPSE) : text.slice(-GLIMPSE).trimEnd().split("\n").at(-1)
     this.markdown.show(glimpse, done)
   }
 }

@@ -1,6 +1,6 @@
 // One pane per step in a row, filling as its answer streams. Where not all fit, those that run are brought into view.
 
-import { copyButton, el, setClass, setText } from "./dom.js"
+import { copyButton, el, readButton, setClass, setText } from "./dom.js"
 import { speed } from "./draw.js"
 import { count, pathKey, seconds, tokens } from "./format.js"
 import { STEP_STATUS, advice, notWhole, shownStatus } from "./status.js"
@@ -11,8 +11,9 @@ const SHOWN_WHEN_DONE = 40_000
 const NEAR_THE_END_PX = 40
 
 export class Panes {
-  constructor({ onSelect }) {
+  constructor({ onSelect, onRead }) {
     this.onSelect = onSelect
+    this.onRead = onRead
     this.panes = new Map()
     this.ghosts = [0, 1, 2].map(() => el("div", { class: "ghost card", "aria-hidden": "true" }))
     this.element = el("div", { class: "panes" }, this.ghosts)
@@ -29,7 +30,7 @@ export class Panes {
       }
     }
     keys.forEach((key, index) => {
-      if (!this.panes.has(key)) this.panes.set(key, new Pane(key, this.onSelect))
+      if (!this.panes.has(key)) this.panes.set(key, new Pane(key, this))
       const { element } = this.panes.get(key)
       if (this.element.children[index] !== element) this.element.insertBefore(element, this.element.children[index] ?? null)
     })
@@ -75,13 +76,16 @@ export class Panes {
 }
 
 class Pane {
-  constructor(key, onSelect) {
+  constructor(key, { onSelect, onRead }) {
     this.key = key
     this.dot = el("span", { class: "dot", "aria-hidden": "true" })
     this.name = el("button", { type: "button", class: "name", onclick: () => onSelect(key) })
     this.chip = el("span", { class: "chip" })
     this.figures = el("span", { class: "number figures" })
     this.copy = copyButton(`Copy the output of step ${key}`, () => this.text)
+    this.read = readButton(`Show all of the output of step ${key}`, () =>
+      onRead({ title: this.name.textContent, text: this.text, name: `step-${key}` }),
+    )
     this.notice = el("div", { class: "notice", hidden: true })
     this.reasoningText = el("div", { class: "raw", dir: "auto" })
     this.reasoningTitle = el("summary")
@@ -92,7 +96,7 @@ class Pane {
     this.following = true
     this.scroller.addEventListener("scroll", () => (this.following = this.atEnd()), { passive: true })
     this.markdown = new StreamedMarkdown(this.body)
-    const head = el("header", {}, this.dot, this.name, this.chip, this.figures, el("span", { class: "spring" }), this.copy)
+    const head = el("header", {}, this.dot, this.name, this.chip, this.figures, el("span", { class: "spring" }), el("div", { class: "pane-actions" }, this.read, this.copy))
     this.element = el("article", { class: "pane card", "data-step": key }, head, this.scroller)
     head.addEventListener("click", () => onSelect(key))
     this.text = ""
@@ -119,6 +123,7 @@ class Pane {
     this.head(model, step)
     this.element.dataset.status = shownStatus(step)
     this.text = step.output
+    this.read.hidden = !step.output
     this.showNotice(model, step)
     this.showReasoning(step)
     const running = step.status === "running"
@@ -156,21 +161,21 @@ class Pane {
   }
 }
 
-// While much text streams in, a pane shows the end of it, from a line's beginning; the inspector has all.
+// While much text streams in, a pane shows the end of it, from a line's beginning.
 function recent(text) {
   if (text.length <= SHOWN_WHILE_RUNNING) return text
   const from = Math.floor((text.length - SHOWN_WHILE_RUNNING) / 8_000) * 8_000
   return text.slice(text.indexOf("\n", from) + 1)
 }
 
-// The whole of a very long answer is in the inspector; a pane and the answer's place show how it begins.
+// A very long answer is read in the reader; here stands how it begins.
 export function beginning(text) {
   return text.length <= SHOWN_WHEN_DONE ? text : text.slice(0, SHOWN_WHEN_DONE)
 }
 
 export function cutNotice(text) {
   if (text.length <= SHOWN_WHEN_DONE) return []
-  return [{ kind: "muted", text: `The first ${count(SHOWN_WHEN_DONE)} of ${count(text.length)} characters; Output has all.` }]
+  return [{ kind: "muted", text: `The first ${count(SHOWN_WHEN_DONE)} of ${count(text.length)} characters; “Show all” has the rest.` }]
 }
 
 function placeholder(step, inner) {

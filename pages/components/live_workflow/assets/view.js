@@ -8,6 +8,7 @@ import { Inspector } from "./inspector.js"
 import { RunModel } from "./model.js"
 import { Outcome } from "./outcome.js"
 import { Panes } from "./panes.js"
+import { Reader } from "./reader.js"
 import { RunSocket, runUrl } from "./socket.js"
 import { STEP_STATUS, notWhole, shownStatus } from "./status.js"
 import { Strip } from "./strip.js"
@@ -27,16 +28,20 @@ const MOST_ABOVE_PX = 170
 export class LiveWorkflow {
   constructor(parent) {
     this.strip = new Strip({ onCancel: () => this.cancel(), onEdit: () => this.edit(this.selectedPath()) })
+    this.reader = new Reader()
+    const onRead = (what) => this.reader.open(what)
     this.outcome = new Outcome({
+      onRead,
       onSelect: (key) => this.select(key),
       onGoOn: () => this.intend("go-on"),
       onWorkers: () => this.intend("workers"),
     })
     this.graph = new Graph({ onSelect: (key) => this.select(key) })
     this.twin = new Twin({ onSelect: (key) => this.select(key), onOpen: (key) => this.open(key) })
-    this.panes = new Panes({ onSelect: (key) => this.select(key) })
+    this.panes = new Panes({ onSelect: (key) => this.select(key), onRead })
     this.timeline = new Timeline({ onSelect: (key) => this.select(key) })
     this.inspector = new Inspector({
+      onRead,
       onEdit: (path) => this.edit(path),
       onSelect: (key) => this.select(key),
       onFollow: () => this.followRun(),
@@ -54,7 +59,7 @@ export class LiveWorkflow {
     const map = el("section", { class: "card map", "aria-label": "Workflow graph" }, this.graph.element, this.empty, this.how, footer)
     const main = el("div", { class: "main" }, map, this.panes.element)
     const stage = el("div", { class: "stage" }, main, el("div", { class: "side" }, this.inspector.element))
-    this.root = el("div", { class: "live-workflow", "data-status": "opening" }, this.strip.element, this.notice, this.outcome.element, stage)
+    this.root = el("div", { class: "live-workflow", "data-status": "opening" }, this.strip.element, this.notice, this.outcome.element, stage, this.reader.element)
     parent.querySelector(".reserved")?.remove()
     parent.append(this.root)
     this.root.append(this.timeline.element)
@@ -74,6 +79,7 @@ export class LiveWorkflow {
     this.editorKeys.destroy()
     this.graph.destroy()
     this.outcome.destroy()
+    this.reader.destroy()
     this.root.remove()
   }
 

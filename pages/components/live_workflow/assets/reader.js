@@ -1,0 +1,113 @@
+// All of a long text over the page: as wide as can be read, from its beginning, to search, copy and keep as a file.
+//
+// It is drawn part by part, each in a moment of its own, and what is out of sight is not laid out: megabytes stay smooth.
+
+import { copyButton, el, setText } from "./dom.js"
+import { count } from "./format.js"
+import { isJson } from "./json_text.js"
+import { Search } from "./reader_search.js"
+import { asParts } from "./reader_parts.js"
+import { renderMarkdown, visible } from "./text.js"
+
+// Longer texts are shown as they are written, without markup: what they hold is data rather than prose.
+const MARKDOWN_LIMIT = 1_000_000
+const SLICE_MS = 12
+const PX_PER_CHARACTER = 0.3
+
+export class Reader {
+  constructor() {
+    this.title = el("h2", { tabindex: "-1" })
+    this.size = el("span", { class: "muted number" })
+    this.search = new Search({ scroller: () => this.body, parts: () => this.parts })
+    const save = (kind) => el("button", { type: "button", class: "quiet", title: `Save as a file, as it was written`, onclick: () => this.save(kind) }, `Save .${kind}`)
+    const close = el("button", { type: "button", class: "quiet close", "aria-label": "Close", title: "Close (Esc)", onclick: () => this.element.close() }, "✕")
+    const head = el(
+      "header", {}, this.title, this.size, el("span", { class: "spring" }), this.search.element,
+      copyButton("Copy all of it", () => this.text), save("md"), save("txt"), close,
+    )
+    this.body = el("div", { class: "reader-body", tabindex: "0", "aria-label": "Text" })
+    this.element = el("dialog", { class: "reader", "aria-label": "Reader" }, head, this.body)
+    this.element.addEventListener("keydown", (event) => this.key(event))
+    for (const kind of ["keyup", "keypress"]) this.element.addEventListener(kind, (event) => event.stopPropagation())
+    this.element.addEventListener("click", (event) => event.target === this.element && this.element.close())
+    this.element.addEventListener("close", () => this.closed())
+    this.parts = []
+  }
+
+  // `name`: of the file that it is saved as.
+  open({ title, text, name }) {
+    this.text = text
+    this.name = name
+    setText(this.title, title)
+    setText(this.size, `${count(text.length)} characters`)
+    this.search.clear()
+    this.fill()
+    this.opener = this.element.getRootNode().activeElement
+    this.element.showModal()
+    this.body.scrollTop = 0
+    this.body.focus({ preventScroll: true })
+  }
+
+  destroy() {
+    this.element.close()
+  }
+
+  closed() {
+    clearTimeout(this.filling)
+    this.body.replaceChildren()
+    this.parts = []
+    this.search.clear()
+    this.opener?.focus()
+    this.opener = null
+  }
+
+  // Keys in here are for the reader alone: the page has shortcuts of single letters.
+  key(event) {
+    event.stopPropagation()
+    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "f") {
+      event.preventDefault()
+      this.search.focus()
+    }
+  }
+
+  fill() {
+    clearTimeout(this.filling)
+    const plain = this.text.length > MARKDOWN_LIMIT || isJson(this.text)
+    this.parts = asParts(this.text, plain).map(([from, end]) => {
+      const element = el("div", { class: plain ? "reader-part raw" : "reader-part prose" })
+      element.style.containIntrinsicSize = `auto ${Math.ceil((end - from) * PX_PER_CHARACTER) + 20}px`
+      return { element, from, end, shown: false, plain }
+    })
+    this.body.replaceChildren(...this.parts.map(({ element }) => element))
+    this.draw(0)
+  }
+
+  draw(first) {
+    const began = performance.now()
+    let at = first
+    for (; at < this.parts.length && (at === first || performance.now() - began < SLICE_MS); at += 1) this.drawPart(this.parts[at])
+    if (at < this.parts.length) this.filling = setTimeout(() => this.draw(at))
+    else this.body.dataset.whole = "true"
+    if (at < this.parts.length) delete this.body.dataset.whole
+    this.search.grown(at === this.parts.length)
+  }
+
+  drawPart(part) {
+    const { element, from, end, plain } = part
+    const text = this.text.slice(from, end)
+    if (!plain) element.replaceChildren(renderMarkdown(text, { whole: this.text, from }))
+    else if (this.parts.length === 1 && isJson(text)) element.replaceChildren(renderMarkdown(text))
+    else {
+      element.dir = "auto"
+      element.textContent = visible(text)
+    }
+    part.shown = true
+  }
+
+  save(kind) {
+    const type = kind === "md" ? "text/markdown" : "text/plain"
+    const url = URL.createObjectURL(new Blob([this.text], { type: `${type};charset=utf-8` }))
+    el("a", { href: url, download: `${this.name}.${kind}` }).click()
+    setTimeout(() => URL.revokeObjectURL(url), 10_000)
+  }
+}

@@ -1,0 +1,116 @@
+"""All of a long text: found, copied and kept from a dialog over the page that stays smooth at megabytes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.conftest import App
+from tests.browser.pages.conftest import Tell, becomes
+
+OpenPage = Callable[..., Page]
+PARAGRAPH = "Paragraph {0} weighs **one more side** of it, with $x_{{{0}}}$, and goes on at some length."
+LONG = "\n\n".join(PARAGRAPH.format(number) for number in range(2500)) + "\n\nThe Needle stands here.\n"
+FOCUS = "() => { let at = document.activeElement; while (at?.shadowRoot) at = at.shadowRoot.activeElement; return at }"
+
+
+def focused(page: Page) -> str | None:
+    """What the focused element is called."""
+    name = page.evaluate(f"() => {{ const at = ({FOCUS})(); return at?.ariaLabel || at?.textContent || null }}")
+    assert name is None or isinstance(name, str)
+    return name
+
+
+def open_reader(page: Page) -> Locator:
+    page.get_by_role("button", name="Show all", exact=True).first.click()
+    reader = page.locator("dialog.reader")
+    expect(reader).to_be_visible()
+    return reader
+
+
+def test_a_long_answer_is_searched_copied_and_kept(app: App, open_page: OpenPage, tell: Tell, tmp_path: Path) -> None:
+    assert len(LONG) > 200_000
+    page = open_page("about:blank", width=1280, height=720)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(app.run_url(tell(LONG)))
+    reader = open_reader(page)
+    expect(reader.locator("p").first).to_contain_text("Paragraph 0 weighs one more side of it")
+    expect(reader.locator("strong").first).to_have_text("one more side")
+    page.keyboard.press("Control+f")
+    page.keyboard.type("rR", delay=20)  # single letters are shortcuts of the page
+    page.get_by_role("searchbox").fill("paragraph 2499")
+    expect(reader.locator(".found")).to_have_text("1 of 1")
+    last = reader.locator("p", has_text="Paragraph 2499")
+    expect(last).to_be_in_viewport()
+    page.get_by_role("searchbox").fill("one more side")
+    expect(reader.locator(".found")).to_have_text("1 of 2,500")
+    expect(reader.locator("p").first).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(reader.locator(".found")).to_have_text("2 of 2,500")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.press("Shift+Enter")
+    expect(reader.locator(".found")).to_have_text("2,500 of 2,500")
+    expect(last).to_be_in_viewport()
+    page.get_by_role("searchbox").fill("x_{1234}")
+    expect(reader.locator(".found")).to_have_text("1 of 1")
+    expect(reader.locator("p", has_text="Paragraph 1234")).to_be_in_viewport()
+    page.get_by_role("searchbox").fill("nowhere")
+    expect(reader.locator(".found")).to_have_text("none")
+    reader.get_by_role("button", name="Copy all of it").click()
+    assert becomes(page, "() => navigator.clipboard.readText()") == LONG
+    for kind in ("md", "txt"):
+        with page.expect_download() as download:
+            reader.get_by_role("button", name=f"Save .{kind}").click()
+        download.value.save_as(tmp_path / kind)
+        assert download.value.suggested_filename.endswith(f".{kind}")
+        assert (tmp_path / kind).read_bytes() == LONG.encode()
+    page.keyboard.press("Escape")
+    expect(reader).to_be_hidden()
+    assert focused(page) == "Show all"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join(f"line {number}: some output of a program, as it came" for number in range(60_000)),
+        "word " * 600_000,
+    ],
+    ids=["lines", "one line"],
+)
+def test_three_megabytes_stay_smooth(app: App, open_page: OpenPage, tell: Tell, text: str) -> None:
+    page = open_page(app.run_url(tell(text, agent="real")), width=1280, height=720)
+    reader = open_reader(page)
+    becomes(
+        page,
+        "() => { const all = document.querySelectorAll('*'); for (const each of all) { const body = "
+        "each.shadowRoot?.querySelector('.reader-body'); if (body?.dataset.whole) return true } return false }",
+    )
+    page.evaluate(
+        "() => { window.longest = 0; new PerformanceObserver((list) => { for (const task of list.getEntries()) "
+        "window.longest = Math.max(window.longest, task.duration) }).observe({ type: 'longtask' }) }"
+    )
+    box = reader.locator(".reader-body").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 100, box["y"] + 100)
+    for _ in range(20):
+        page.mouse.wheel(0, 2500)
+        page.wait_for_timeout(30)
+    scrolled = reader.locator(".reader-body").evaluate("body => body.scrollTop")
+    assert scrolled > 10_000
+    assert page.evaluate("window.longest") < 400, "scrolling never holds the page"
+    page.get_by_role("searchbox").fill("59999" if "line" in text else "word")
+    expect(reader.locator(".found")).to_have_text("1 of 1" if "line" in text else "1 of 600,000")
+
+
+def test_a_step_is_read_from_its_pane_and_from_the_inspector(app: App, open_page: OpenPage, tell: Tell) -> None:
+    page = open_page(app.run_url(tell('{"a": {"b": 1.0}}')), width=1280, height=720)
+    page.locator(".inspector").get_by_role("tab", name="Output").click()
+    page.locator(".inspector").get_by_role("button", name="Show all of the output").click()
+    expect(page.locator("dialog.reader pre")).to_have_text('{\n  "a": {\n    "b": 1.0\n  }\n}')
+    page.keyboard.press("Escape")
+    page.locator(".pane").hover()
+    page.locator(".pane").get_by_role("button", name="Show all of the output of step 0").click()
+    expect(page.locator("dialog.reader h2")).to_have_text("0 · scientist")
+    page.get_by_role("button", name="Close").click()
+    expect(page.locator("dialog.reader")).to_be_hidden()
