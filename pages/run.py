@@ -8,12 +8,12 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import preview
 from conductor_core.errors import InspectorError, RunUnreadable
 from conductor_core.trace import RunTrace
-from pages.components import places
 from pages.components.damage import damage, notes
 from pages.components.editing import Editing
 from pages.components.lineage import lineage
 from pages.components.live_workflow.component import Intent, intent_of, live_workflow
 from pages.components.plan_editor import LookedUp, look_up, plan_editor
+from pages.components.real_workers import real_workers_dialog
 from pages.components.session import current
 from pages.components.task_box import task_box
 
@@ -113,7 +113,7 @@ def _take_intent(trace: RunTrace, intent: Intent | None) -> None:
     if intent.kind == "ended" or (intent.kind == "edit" and not _editable(trace)):
         st.rerun()  # the whole page, which reads the run anew: what it draws of ended runs can appear
     elif intent.kind == "workers":
-        st.switch_page(places.WORKERS)
+        real_workers_dialog(trace.task)
     elif intent.kind == "go-on" and _go_on_label(trace) is not None:
         _begin(trace, _go_on(trace))
 

@@ -10,6 +10,7 @@ from conductor_core.engine.pool import read_specs
 from conductor_core.errors import InspectorError
 from pages.components import choices
 from pages.components.palette import agent_dot
+from pages.components.real_workers import keys_and_small_models
 from pages.components.session import current
 from pages.components.words import inert
 
@@ -46,6 +47,7 @@ def show() -> None:
             with st.container(key=f"worker-row-{number}", horizontal=True, vertical_alignment="center"):
                 _row(pool, spec, names)
     _local_servers()
+    keys_and_small_models()
 
 
 def _choose_pool() -> str:

@@ -12,7 +12,7 @@ from conductor_core.events import PoolInfo
 from conductor_core.settings import Settings
 from conductor_core.workers.pool_options import PoolFile
 
-BUILT_IN_POOLS = ("rehearsal", "paper")
+BUILT_IN_POOLS = ("rehearsal", "paper", "small")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,12 @@ class Pool:
 
 
 def read_specs(ref: str, settings: Settings | None = None) -> tuple[WorkerSpec, ...]:
-    """The workers of ``rehearsal``, ``paper`` or a pool file, unopened, see ``read_pool``."""
+    """The workers of ``rehearsal``, ``paper``, ``small`` or a pool file, unopened, see ``read_pool``."""
     return read_pool(ref, settings).workers
 
 
 def read_pool(ref: str, settings: Settings | None = None) -> PoolFile:
-    """What ``rehearsal``, ``paper`` or a pool file says.
+    """What ``rehearsal``, ``paper``, ``small`` or a pool file says.
 
     Args:
         ref: as ``pool_file`` finds it. settings: by default as the environment has them.
@@ -94,10 +94,10 @@ def read_pool(ref: str, settings: Settings | None = None) -> PoolFile:
         from conductor_core.rehearsal import rehearsal_specs
 
         return PoolFile(rehearsal_specs())
-    from conductor_core.workers.pool import PAPER_POOL, read_pool_file
+    from conductor_core.workers.pool import POOL_FILES, read_pool_file
 
-    if ref == "paper":
-        return read_pool_file(PAPER_POOL)
+    if ref in POOL_FILES:
+        return read_pool_file(POOL_FILES[ref])
     return read_pool_file(pool_file(ref, settings), settings.key_variables)
 
 
@@ -115,7 +115,7 @@ def pool_file(ref: str, settings: Settings) -> Path:
     if path.suffix or path.exists():
         return path
     names = ", ".join(sorted(file.stem for file in folder.glob("*.toml") if file.is_file())) or "none yet"
-    raise BadInput(f"no pool {ref[:80]!r}: name rehearsal, paper, a pool file, or one of {folder} ({names})")
+    raise BadInput(f"no pool {ref[:80]!r}: name rehearsal, paper, small, a pool file, or one of {folder} ({names})")
 
 
 def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:

@@ -30,6 +30,9 @@ WANTED_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "vocab.txt",
 SPARE_BYTES = 200_000_000
 """Room that a download leaves on the disk: a database that meets a full one loses more than a model."""
 
+constants.DOWNLOAD_CHUNK_SIZE = 1_000_000
+# The library's 10 MB are half a minute without progress on a slow line, and as long until a pause is heard.
+
 Told = Callable[[int, int], None]
 """Takes the bytes of the weights that are here, and those of all weights. What it raises ends the download."""
 

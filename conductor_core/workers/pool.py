@@ -16,7 +16,7 @@ from conductor_core.workers.openai import OpenAIDialect
 from conductor_core.workers.pool_file import load_pool_file, read_pool_file
 
 __all__ = [
-    "PAPER_POOL",
+    "POOL_FILES",
     "Health",
     "check_health",
     "discover_local_servers",
@@ -25,8 +25,8 @@ __all__ = [
     "read_pool_file",
 ]
 
-PAPER_POOL = Path(__file__).with_name("pools") / "paper.toml"
-"""The seven workers of the paper (arXiv 2512.04388, section 4), their keys taken from the environment."""
+POOL_FILES = {name: Path(__file__).with_name("pools") / f"{name}.toml" for name in ("paper", "small")}
+"""The built-in pools of real workers."""
 
 
 def open_worker(spec: WorkerSpec, settings: Settings) -> Worker:

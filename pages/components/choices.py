@@ -35,6 +35,7 @@ KEPT, KEPT_ERROR = "kept-choices", "kept-choices-error"
 BUILT_IN_POOLS = {
     "rehearsal": "rehearsal · simulated, no key needed",
     "paper": "paper · seven real models, keys needed",
+    "small": "small · three open models in this process, to download",
 }
 GIB = 2**30
 T = TypeVar("T")

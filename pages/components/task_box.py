@@ -87,6 +87,11 @@ def _start(plan_only: bool) -> None:
     if not task:
         st.session_state[ERROR] = "There is no task yet: type one, or take an example."
         return
+    begin(task, plan_only=plan_only)
+
+
+def begin(task: str, *, plan_only: bool = False) -> None:
+    """Starts a run of ``task`` with what is chosen, and opens it; a refusal is shown in the card."""
     session = current()
     try:
         chosen = choices.now()
@@ -102,5 +107,5 @@ def _start(plan_only: bool) -> None:
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
         return
-    st.session_state[_FROM_RUN] = _Taken(run_id, st.session_state[TASK])
+    st.session_state[_FROM_RUN] = _Taken(run_id, st.session_state.get(TASK, task))
     st.query_params["run"] = run_id

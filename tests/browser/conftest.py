@@ -69,7 +69,10 @@ def start_app() -> Callable[..., contextlib.AbstractContextManager[App]]:
                 port = probe.getsockname()[1]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("CONDUCTOR_")}
         environment |= {f"CONDUCTOR_{name.upper()}": str(value) for name, value in settings.items()}
-        environment |= {"CONDUCTOR_DATA_FOLDER": str(data_folder), "HF_HUB_OFFLINE": "1"}
+        environment |= {
+            "CONDUCTOR_DATA_FOLDER": str(data_folder),
+            "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1"),
+        }
         data_folder.mkdir(parents=True, exist_ok=True)
         log = data_folder / "app.log"
         command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]

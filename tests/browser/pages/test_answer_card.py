@@ -89,8 +89,7 @@ def test_a_simulated_worker_that_cannot_answer_is_amber_and_leads_to_real_ones(
     assert card.evaluate(amber)
     expect(status(page)).to_contain_text("Completed")
     card.get_by_role("button", name="Choose real workers").click()
-    page.wait_for_url("**/workers")
-    expect(page.get_by_role("heading", name="Workers")).to_be_visible()
+    expect(page.get_by_role("dialog")).to_contain_text("Real models for this task")
 
 
 def test_a_real_worker_that_refuses_is_amber_in_its_own_words(app: App, open_page: OpenPage, tell: Tell) -> None:

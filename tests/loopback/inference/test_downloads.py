@@ -111,8 +111,8 @@ def test_a_paused_download_goes_on_where_it_stopped(
 _KILLED = """
 import sys
 from huggingface_hub import constants
-constants.DOWNLOAD_CHUNK_SIZE = 4096
 from conductor_core.inference import hub
+constants.DOWNLOAD_CHUNK_SIZE = 4096
 hub.download(sys.argv[1], lambda here, whole: print(here, flush=True))
 """
 

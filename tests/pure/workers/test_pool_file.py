@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from conductor_core.chat import Price, WorkerSpec
 from conductor_core.errors import PoolInvalid
-from conductor_core.workers.pool import PAPER_POOL, load_pool_file
+from conductor_core.workers.pool import POOL_FILES, load_pool_file
 from conductor_core.workers.pool_file import parse_pool
 
 GOOD = """\
@@ -70,7 +70,7 @@ def test_a_good_file_is_read_in_order(tmp_path: Path) -> None:
 
 
 def test_the_papers_pool_is_ready() -> None:
-    specs = load_pool_file(PAPER_POOL)
+    specs = load_pool_file(POOL_FILES["paper"])
     assert [spec.name for spec in specs] == [
         "gemini-2.5-pro",
         "claude-sonnet-4",

@@ -1,0 +1,71 @@
+"""What a machine has to answer with besides the simulation."""
+
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from conductor_core.engine import real_workers
+from conductor_core.engine.pool import open_pool, read_specs
+from conductor_core.errors import BadInput
+from conductor_core.inference.hardware import place
+from conductor_core.settings import Settings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(data_folder=tmp_path)
+
+
+def test_only_workers_whose_key_is_set_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {str(spec.api_key_env) for spec in read_specs("paper")}
+    for variable in variables:
+        monkeypatch.delenv(variable, raising=False)
+    assert real_workers.keyed_workers() == ()
+    monkeypatch.setenv("OPENROUTER_API_KEY", "a-key-of-nobody")
+    monkeypatch.setenv("GEMINI_API_KEY", " ")
+    offered = real_workers.keyed_workers()
+    assert len(offered) == 4
+    assert {spec.api_key_env for spec in offered} == {"OPENROUTER_API_KEY"}
+
+
+def test_the_small_pool_says_what_each_model_takes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    models = real_workers.small_models()
+    assert [model.spec for model in models] == list(read_specs("small"))
+    assert [model.size_bytes for model in models] == [990_000_000, 990_000_000, 1_500_000_000]
+    for model in models:
+        assert model.needed_bytes == place(model.parameters).needed_bytes
+        assert 400_000_000 < model.parameters < 700_000_000
+        assert model.download.state == "absent"
+        assert model.answer_s is None
+
+
+@pytest.mark.parametrize(("config", "parameters"), [(real_workers._QWEN2_5, 494_032_768), (real_workers._QWEN3, None)])
+def test_the_shapes_have_the_parameters_that_are_told(config: dict[str, int], parameters: int | None) -> None:
+    """Counted by transformers, on no device."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    kind = "qwen3" if "head_dim" in config else "qwen2"
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **config))  # type: ignore[no-untyped-call]
+    counted = sum(each.numel() for each in model.parameters())
+    told = {shape.parameters for shape, _ in real_workers._SHAPES.values() if shape.kind == kind}
+    assert told == {counted}
+    assert parameters in (None, counted)
+
+
+def test_a_pool_that_is_saved_opens_with_the_same_workers(settings: Settings) -> None:
+    specs = read_specs("small")
+    file = real_workers.save_pool("mine", specs, settings)
+    assert file == settings.data_folder / "pools" / "mine.toml"
+    pool = open_pool(str(file), settings)
+    assert (pool.name, pool.specs) == ("mine", specs)
+    assert open_pool("small", settings).name == "small"
+
+
+def test_a_pool_that_cannot_be_saved_says_where(settings: Settings) -> None:
+    (settings.data_folder / "pools").write_text("a file where the folder should be")
+    with pytest.raises(BadInput, match=r"^the pool file .*mine\.toml cannot be written: "):
+        real_workers.save_pool("mine", read_specs("small"), settings)
