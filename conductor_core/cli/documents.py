@@ -1,10 +1,9 @@
 """The JSON documents that ``--json`` prints. Scripts rely on their keys: add some, never change or remove one."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from conductor_core.chat import Usage
-from conductor_core.engine.rerun import RerunPreview
 from conductor_core.errors import RunUnreadable
 from conductor_core.spending import basis, cost_of_part, cost_so_far
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
@@ -12,7 +11,10 @@ from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
-from storage import RawEvent, unreadable_status
+
+if TYPE_CHECKING:
+    from conductor_core.engine.rerun import RerunPreview
+    from storage import RawEvent
 
 Document = dict[str, Any]
 
@@ -29,7 +31,7 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "parent_run_id": trace.parent_run_id,
         "resumed": trace.resumed,
         "batch": None if trace.batch is None else trace.batch.model_dump(mode="json"),
-        "status": trace.status if fault is None else unreadable_status(fault),
+        "status": trace.status if fault is None else _unreadable(fault),
         "damage": None if fault is None else {"sequence": fault.sequence, "message": str(fault)},
         "simulated": trace.simulated,
         "created_at_utc": trace.created_at_utc.isoformat(),
@@ -86,19 +88,26 @@ def check_document(parsed: Parsed, checked: Checked, agents: Sequence[str]) -> D
     }
 
 
-def raw_event_document(event: RawEvent) -> Document:
+def raw_event_document(event: "RawEvent") -> Document:
     """An event as it lies in the database. ``payload``: bytes that are no UTF-8 are written out."""
     payload = event.payload.decode("utf-8", "backslashreplace")
     return {"sequence": event.sequence, "kind": event.kind, "at_utc": event.at_utc, "payload": payload}
 
 
-def preview_document(preview: RerunPreview) -> Document:
+def preview_document(preview: "RerunPreview") -> Document:
     return preview.model_dump(mode="json")
 
 
 def error_document(code: str, message: str) -> Document:
     """What takes the place of any other document when the input cannot be used."""
     return {"error": _error(code, message)}
+
+
+def _unreadable(fault: RunUnreadable) -> str:
+    # Imported when used: most commands that print a document need no store for it.
+    from storage import unreadable_status
+
+    return unreadable_status(fault)
 
 
 def _writing(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:

@@ -4,18 +4,20 @@ import asyncio
 import signal
 import sys
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from conductor_core import events as ev
 from conductor_core.cli import endings
 from conductor_core.cli.text import duration, label, labels, money, one_line, plain
 from conductor_core.endings import INCOMPLETE
-from conductor_core.engine.host import EngineHost
 from conductor_core.errors import InspectorError, StoreError
 from conductor_core.spending import IN_WORDS, basis, cost_so_far
 from conductor_core.trace import RunTrace, StepTrace, apply, begin
 from conductor_core.workflow.model import Workflow
-from storage import Store
+
+if TYPE_CHECKING:
+    from conductor_core.engine.host import EngineHost
+    from storage import Store
 
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
@@ -222,7 +224,7 @@ def _step_line(event: ev.Event, step: StepTrace) -> str | None:
     return None
 
 
-def watch(store: Store, host: EngineHost, run_id: str, view: LiveView) -> tuple[RunTrace, int]:
+def watch(store: "Store", host: "EngineHost", run_id: str, view: LiveView) -> tuple[RunTrace, int]:
     """Shows a run of ``host`` until it has ended. Ctrl-C or SIGTERM cancels it, a second one ends the program.
 
     Returns the trace and the exit code. Raises: RunStopped if the log failed, and could not even take the run's end.
@@ -233,7 +235,7 @@ def watch(store: Store, host: EngineHost, run_id: str, view: LiveView) -> tuple[
         raise RunStopped(error) from error
 
 
-async def _watch(store: Store, host: EngineHost, run_id: str, view: LiveView) -> tuple[RunTrace, int]:
+async def _watch(store: "Store", host: "EngineHost", run_id: str, view: LiveView) -> tuple[RunTrace, int]:
     loop = asyncio.get_running_loop()
     stopped_by: list[int] = []
 
@@ -269,7 +271,7 @@ async def _watch(store: Store, host: EngineHost, run_id: str, view: LiveView) ->
     return trace, 0 if trace.status in ("completed", "planned") else 1
 
 
-async def _show(store: Store, run_id: str, view: LiveView) -> None:
+async def _show(store: "Store", run_id: str, view: LiveView) -> None:
     async with aclosing(store.follow(run_id)) as groups:
         async for group in groups:
             for stored in group:

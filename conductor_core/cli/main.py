@@ -11,7 +11,7 @@ import typer
 from typer.main import get_command
 
 from conductor_core import masking
-from conductor_core.cli.commands import app
+from conductor_core.cli.commands import app_for
 from conductor_core.cli.documents import error_document
 from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput, InspectorError, StoreError
@@ -19,7 +19,6 @@ from conductor_core.errors import BadInput, InspectorError, StoreError
 _BAD_INPUT = 2
 
 
-@app.callback()
 def _common(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the program's log on stderr.")] = False,
 ) -> None:
@@ -51,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
+        app = app_for(arguments)
+        app.callback()(_common)
         result = get_command(app).main(args=arguments, prog_name="python -m conductor_core", standalone_mode=False)
     except typer.TyperException as error:
         return _fail(arguments, "BadInput", _usage_message(error), _BAD_INPUT)

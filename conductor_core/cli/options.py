@@ -1,5 +1,6 @@
 """The options that several commands share."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,24 @@ from conductor_core.endings import OnIncomplete
 from conductor_core.engine.request import limits_from
 from conductor_core.events import Limits
 from conductor_core.settings import Settings
+
+
+class Status(StrEnum):
+    """What ``runs --status`` takes."""
+
+    RUNNING = "running"
+    PLANNED = "planned"
+    COMPLETED = "completed"
+    REFUSED = "refused"
+    FILTERED = "filtered"
+    CUT = "cut"
+    EMPTY = "empty"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    DAMAGED = "damaged"
+    TOO_NEW = "too_new"
+
 
 Conductor = Annotated[
     str | None,

@@ -3,13 +3,15 @@
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from conductor_core.cli import documents
-from conductor_core.cli.live import LiveView
 from conductor_core.cli.text import one_line, plain
 from conductor_core.trace import RunTrace
-from storage import RunSummary, Store
+
+if TYPE_CHECKING:
+    from conductor_core.cli.live import LiveView
+    from storage import RunSummary, Store
 
 _MOST_NOTES = 5
 
@@ -19,7 +21,7 @@ def print_json(document: Any) -> None:
     print(json.dumps(document, indent=2))
 
 
-def print_notes(store: Store, runs: Sequence[RunSummary] = ()) -> None:
+def print_notes(store: "Store", runs: "Sequence[RunSummary]" = ()) -> None:
     """What is wrong with the database or with runs that were listed, on stderr."""
     notes = [] if store.refusal is None else [f"note: {store.refusal}"]
     if store.fault is not None:
@@ -32,7 +34,7 @@ def print_notes(store: Store, runs: Sequence[RunSummary] = ()) -> None:
         print(one_line(note, 2000), file=sys.stderr)
 
 
-def print_outcome(trace: RunTrace, view: LiveView, *, as_json: bool) -> None:
+def print_outcome(trace: RunTrace, view: "LiveView", *, as_json: bool) -> None:
     """What a run that has been watched leaves."""
     if as_json:
         print_json(documents.run_document(trace))

@@ -2,8 +2,8 @@
 
 import shutil
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from textwrap import indent
+from typing import TYPE_CHECKING
 
 from conductor_core.chat import Message
 from conductor_core.cli import endings
@@ -18,24 +18,9 @@ from conductor_core.workflow.model import AccessList
 from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
-from storage import RawEvent, RunSummary, unreadable_status
 
-
-class Status(StrEnum):
-    """What ``runs --status`` takes."""
-
-    RUNNING = "running"
-    PLANNED = "planned"
-    COMPLETED = "completed"
-    REFUSED = "refused"
-    FILTERED = "filtered"
-    CUT = "cut"
-    EMPTY = "empty"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    INTERRUPTED = "interrupted"
-    DAMAGED = "damaged"
-    TOO_NEW = "too_new"
+if TYPE_CHECKING:
+    from storage import RawEvent, RunSummary
 
 
 def plan_lines(trace: RunTrace) -> list[str]:
@@ -64,7 +49,7 @@ def check_lines(parsed: Parsed, checked: Checked) -> list[str]:
     return lines + [f"fault: {fault_line(fault)}" for fault in checked.faults]
 
 
-def runs_lines(runs: Sequence[RunSummary]) -> list[str]:
+def runs_lines(runs: "Sequence[RunSummary]") -> list[str]:
     """A table, newest first; the task takes what the terminal leaves."""
     if not runs:
         return ["no runs"]
@@ -96,6 +81,8 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     if fault is None:
         yield summary(trace)
     else:
+        from storage import unreadable_status  # when used: most reports need no store
+
         yield f"run {trace.run_id} · {unreadable_status(fault).replace('_', ' ')}, as far as it can be read:"
     yield f"created {trace.created_at_utc:%Y-%m-%d %H:%M:%S} UTC by {one_line(trace.by, 40)}, seed {trace.seed}"
     if trace.parent_run_id is not None:
@@ -119,7 +106,7 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
         yield from ("answer" + simulated, indented(trace.answer))
 
 
-def raw_event_line(event: RawEvent) -> str:
+def raw_event_line(event: "RawEvent") -> str:
     """An event as it lies in the database, whatever state it is in; what is no text is written out."""
     payload = plain(event.payload.decode("utf-8", "backslashreplace"))
     return f"event {event.sequence}, {one_line(event.kind, 80)}, {one_line(event.at_utc, 80)}: {payload}"

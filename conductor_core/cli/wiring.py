@@ -1,23 +1,28 @@
-"""Opens what a command needs, and closes it whatever happens."""
+"""Opens what a command needs, and closes it whatever happens. Store and engine are imported by whoever opens them."""
 
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from conductor_core.engine.host import EngineHost
-from conductor_core.engine.pool import Pool, open_pool, reopen_pool
 from conductor_core.events import PoolInfo
 from conductor_core.settings import Settings
-from storage import Store, open_store
+
+if TYPE_CHECKING:
+    from conductor_core.engine.host import EngineHost
+    from conductor_core.engine.pool import Pool
+    from storage import Store
 
 
 @contextmanager
-def opened_store(url: str | None, settings: Settings, *, read: bool = False) -> Iterator[Store]:
+def opened_store(url: str | None, settings: Settings, *, read: bool = False) -> "Iterator[Store]":
     """The database at ``url``, by default the settings'; runs of dead processes are marked. Raises: StoreError.
 
     Args:
         read: one that cannot be written will do, too.
     """
+    from storage import open_store
+
     store = open_store(url or settings.resolved_database_url)
     try:
         if store.refusal is not None and not read:
@@ -29,10 +34,12 @@ def opened_store(url: str | None, settings: Settings, *, read: bool = False) -> 
 
 
 @contextmanager
-def opened_engine(store: Store, settings: Settings) -> Iterator[EngineHost]:
+def opened_engine(store: "Store", settings: Settings) -> "Iterator[EngineHost]":
     """The engine, writing to ``store``. What still runs when it is closed is cancelled. Raises: StoreError."""
     if store.refusal is not None:
         raise store.refusal
+    from conductor_core.engine.host import EngineHost
+
     host = EngineHost(store.log, settings)
     try:
         yield host
@@ -41,8 +48,10 @@ def opened_engine(store: Store, settings: Settings) -> Iterator[EngineHost]:
 
 
 @contextmanager
-def opened_pool(ref: str | PoolInfo, settings: Settings, seed: int, excluded: tuple[str, ...]) -> Iterator[Pool]:
+def opened_pool(ref: str | PoolInfo, settings: Settings, seed: int, excluded: tuple[str, ...]) -> "Iterator[Pool]":
     """A pool to look at, connected to nothing. Raises: PoolInvalid, BadInput for an unknown worker in ``excluded``."""
+    from conductor_core.engine.pool import open_pool, reopen_pool
+
     pool = reopen_pool(ref, settings, seed=seed) if isinstance(ref, PoolInfo) else open_pool(ref, settings, seed=seed)
     try:
         yield pool.without(excluded)

@@ -94,7 +94,7 @@ def read_pool(ref: str, settings: Settings | None = None) -> PoolFile:
         from conductor_core.rehearsal import rehearsal_specs
 
         return PoolFile(rehearsal_specs())
-    from conductor_core.workers.pool import POOL_FILES, read_pool_file
+    from conductor_core.workers.pool_file import POOL_FILES, read_pool_file
 
     if ref in POOL_FILES:
         return read_pool_file(POOL_FILES[ref])

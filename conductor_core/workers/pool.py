@@ -1,7 +1,6 @@
 """The worker pool's doors: read a pool file, open a worker, find local servers, check a worker's health."""
 
 import os
-from pathlib import Path
 
 from conductor_core import masking
 from conductor_core.chat import Worker, WorkerSpec
@@ -13,7 +12,7 @@ from conductor_core.workers.discovery import discover_local_servers
 from conductor_core.workers.health import Health, check_health
 from conductor_core.workers.http import HttpWorker
 from conductor_core.workers.openai import OpenAIDialect
-from conductor_core.workers.pool_file import load_pool_file, read_pool_file
+from conductor_core.workers.pool_file import POOL_FILES, load_pool_file, read_pool_file
 
 __all__ = [
     "POOL_FILES",
@@ -24,9 +23,6 @@ __all__ = [
     "open_worker",
     "read_pool_file",
 ]
-
-POOL_FILES = {name: Path(__file__).with_name("pools") / f"{name}.toml" for name in ("paper", "small")}
-"""The built-in pools of real workers."""
 
 
 def open_worker(spec: WorkerSpec, settings: Settings) -> Worker:

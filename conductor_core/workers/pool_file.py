@@ -22,6 +22,8 @@ from conductor_core.model_tables import Form, Table, load_document, parse_tables
 from conductor_core.workers.local_params import params_fault
 from conductor_core.workers.pool_options import OPTIONS, PoolFile, PoolOptions, fallback_faults, option_faults
 
+POOL_FILES = {name: Path(__file__).with_name("pools") / f"{name}.toml" for name in ("paper", "small")}
+"""The built-in pools of real workers."""
 _PROVIDERS = get_args(Provider)
 
 

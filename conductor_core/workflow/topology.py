@@ -7,17 +7,20 @@ Language with the Conductor" (arXiv 2512.04388), where they are named but not de
 
 import math
 from collections.abc import Sequence
-from typing import Literal
-
-import networkx as nx
+from typing import TYPE_CHECKING, Literal
 
 from conductor_core.workflow.model import Workflow
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Topology = Literal["stop", "one shot", "chain", "fan-out", "tree", "debate", "best-of-n", "mixed"]
 
 
-def to_digraph(workflow: Workflow) -> nx.DiGraph:
+def to_digraph(workflow: Workflow) -> "nx.DiGraph":
     """Nodes are step indices with ``agent`` and ``instruction``; edges lead from what is read to its reader."""
+    import networkx as nx  # when used: it takes a tenth of a second
+
     graph = nx.DiGraph()
     for index, step in enumerate(workflow.steps):
         graph.add_node(index, agent=step.agent, instruction=step.instruction)
@@ -29,6 +32,8 @@ def to_digraph(workflow: Workflow) -> nx.DiGraph:
 def descendants(workflow: Workflow, index: int) -> frozenset[int]:
     """All steps that step ``index``'s output reaches, directly or through others. Raises: IndexError."""
     _require(workflow, index)
+    import networkx as nx
+
     return frozenset(nx.descendants(to_digraph(workflow), index))
 
 
@@ -160,6 +165,8 @@ def _is_fan_out(workflow: Workflow) -> bool:
 
 
 def _is_tree(workflow: Workflow) -> bool:
+    import networkx as nx
+
     reduced = nx.transitive_reduction(to_digraph(workflow))
     last = len(workflow.steps) - 1
     return all(reduced.out_degree(index) == (0 if index == last else 1) for index in reduced) and any(

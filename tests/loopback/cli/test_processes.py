@@ -6,11 +6,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 
+import pytest
+
+from conductor_core.cli.commands import COMMANDS
 from storage import open_store
 from tests.support.command_line import conductor_and_workers
 from tests.support.provider import Answer, Call, Reply, ScriptedProvider, hang_after
+from tests.support.run_events import whole_run
 
 ROOT = Path(__file__).parents[3]
 
@@ -111,6 +116,72 @@ def test_a_run_without_a_local_model_loads_no_torch(provider: ScriptedProvider, 
             [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
         )
         assert process.returncode == 0, process.stderr
+
+
+HEAVY = (
+    "aiohttp",
+    "networkx",
+    "sqlalchemy.orm",
+    "alembic",
+    "rich",
+    "numpy",
+    "scipy",
+    "pandas",
+    "torch",
+    "transformers",
+    "xgrammar",
+    "streamlit",
+    "conductor_core.engine.host",
+    "conductor_core.training",
+    "conductor_core.evaluation",
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "also"),
+    [
+        (["--help"], ["httpx2", "sqlalchemy", "conductor_core.engine", "storage"]),
+        (["runs"], ["httpx2"]),
+        (["runs", "--json"], ["httpx2"]),
+        (["show", "RUN"], ["httpx2"]),
+        (["check", "FILE"], ["sqlalchemy", "storage"]),
+        (["check", "FILE", "--json"], ["sqlalchemy", "storage"]),
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_needs_no_model_loads_nothing_heavy(
+    tmp_path: Path, where: list[str], arguments: list[str], also: list[str]
+) -> None:
+    """What these modules take to import is most of a short command's time."""
+    file, db = tmp_path / "workflow.json", f"sqlite:///{tmp_path / 'runs.sqlite3'}"
+    file.write_text('{"steps": [{"agent": "alpha", "instruction": "{question}", "access_list": []}]}')
+    store = open_store(db)
+    store.log.append_and_wait(*whole_run("some-run"))
+    store.close()
+    code = (
+        "import sys; from conductor_core.cli.main import main; code = main(sys.argv[2:]); "
+        "heavy = set(sys.argv[1].split()) & set(sys.modules); print(heavy, file=sys.stderr); "
+        "sys.exit(code or len(heavy))"
+    )
+    given = [{"FILE": str(file), "RUN": "some-run"}.get(each, each) for each in arguments]
+    options = [] if given == ["--help"] else ["--db", db, "--pool", where[1]]
+    process = subprocess.run(
+        [sys.executable, "-c", code, " ".join([*HEAVY, *also]), *given, *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    assert process.stdout
+
+
+def test_the_list_of_commands_says_what_each_of_them_says() -> None:
+    for name, (place, line) in COMMANDS.items():
+        module, function = place.split(":")
+        said = getattr(import_module(f"conductor_core.cli.{module}"), function).__doc__
+        assert said is not None
+        assert said.split("\n")[0] == line, name
 
 
 def test_output_that_is_no_utf_8_terminal(where: list[str]) -> None:

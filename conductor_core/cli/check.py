@@ -1,0 +1,45 @@
+"""``check``: what a workflow file means."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from conductor_core.cli import documents, inputs, options, report
+from conductor_core.cli.output import print_json
+from conductor_core.cli.text import one_line
+from conductor_core.engine.pool import read_specs
+from conductor_core.errors import BadInput
+
+
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A workflow file: JSON, or the three Python lists.")],
+    pool: options.Pool = None,
+    exclude: options.Exclude = None,
+    max_steps: options.MaxSteps = None,
+    max_depth: options.MaxDepth = None,
+    as_json: options.AsJson = False,
+    _conductor: options.UnusedConductor = None,
+    _db: options.UnusedDb = None,
+) -> int:
+    """Say what a workflow FILE means, and every fault and warning with its place."""
+    settings = inputs.read_settings()
+    excluded = set(exclude or ())
+    names = [spec.name for spec in read_specs(pool or settings.pool, settings)]
+    if unknown := excluded - set(names):
+        raise BadInput(f"--exclude: the pool has no worker {', '.join(sorted(unknown))}; it has {', '.join(names)}")
+    parsed = inputs.read_workflow(file)
+    budget = options.limits(settings, max_steps=max_steps, max_depth=max_depth)
+    agents = [name for name in names if name not in excluded]
+    checked = inputs.check(parsed, agents, budget)
+    if as_json:
+        print_json(documents.check_document(parsed, checked, agents))
+    else:
+        print("\n".join(report.check_lines(parsed, checked)))
+    if not checked.faults:
+        return 0
+    count = checked.fault_count
+    line = f"{one_line(str(file))} has {count:,} fault{'s' if count > 1 else ''} and cannot be run"
+    print(f"error: {line}", file=sys.stderr)
+    return 2

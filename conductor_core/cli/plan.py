@@ -1,0 +1,66 @@
+"""``plan``: the Conductor writes a workflow, and nothing is carried out."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from conductor_core.cli import documents, inputs, options, report
+from conductor_core.cli.live import LiveView, watch
+from conductor_core.cli.output import print_json
+from conductor_core.cli.task_file import read_tasks
+from conductor_core.cli.text import one_line
+from conductor_core.cli.wiring import opened_engine, opened_store
+from conductor_core.engine.request import RunRequest
+from conductor_core.errors import BadInput
+from conductor_core.trace import RunTrace
+
+
+def plan(
+    task: Annotated[str | None, typer.Argument(metavar="[TASK]", show_default=False)] = None,
+    tasks: Annotated[
+        Path | None, typer.Option("--tasks", metavar="FILE.jsonl", help="Plan the task of each line instead.")
+    ] = None,
+    conductor: options.Conductor = None,
+    pool: options.Pool = None,
+    db: options.Db = None,
+    exclude: options.Exclude = None,
+    seed: options.Seed = None,
+    max_steps: options.MaxSteps = None,
+    max_depth: options.MaxDepth = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> int:
+    """Let the Conductor write a workflow for TASK, and stop there."""
+    settings = inputs.read_settings()
+    if (task is None) == (tasks is None):
+        raise BadInput("give a TASK, or --tasks FILE.jsonl" if task is None else "give a TASK or --tasks, not both")
+    texts = [inputs.given_text(task, "task")] if task is not None else read_tasks(tasks or Path())
+    budget = options.limits(settings, max_steps=max_steps, max_depth=max_depth)
+    traces: list[RunTrace] = []
+    code = 0
+    with opened_store(db, settings) as store, opened_engine(store, settings) as host:
+        for number, text in enumerate(texts, start=1):
+            request = RunRequest(
+                task=text,
+                limits=budget,
+                seed=settings.seed if seed is None else seed,
+                plan_only=True,
+                excluded=tuple(exclude or ()),
+            )
+            run_id = host.start(request, conductor or settings.conductor, pool or settings.pool)
+            trace, this_code = watch(store, host, run_id, LiveView(quiet=quiet or len(texts) > 1, answer=False))
+            traces.append(trace)
+            code = max(code, this_code)
+            if len(texts) > 1 and not quiet:
+                shown = trace.root.topology or f"{trace.status}: {one_line(trace.error or '')}"
+                print(f"{number} of {len(texts)} · {len(trace.steps)} steps · {shown}", file=sys.stderr, flush=True)
+            if this_code > 1:
+                break
+    if as_json:
+        print_json({"plans": [documents.plan_document(trace) for trace in traces]})
+    else:
+        for trace in traces:
+            print("\n".join(report.plan_lines(trace)))
+    return code

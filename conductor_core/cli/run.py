@@ -1,0 +1,80 @@
+"""``run``: one task, or a file of them."""
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from conductor_core.cli import inputs, options
+from conductor_core.cli.batch import BatchOptions, Shown, batch_file, run_batch
+from conductor_core.cli.live import LiveView, watch
+from conductor_core.cli.output import print_outcome
+from conductor_core.cli.text import one_line
+from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
+from conductor_core.engine.request import RunRequest
+from conductor_core.errors import BadInput
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
+
+
+def run(
+    task: Annotated[str | None, typer.Argument(metavar="[TASK]", show_default=False)] = None,
+    workflow: options.WorkflowFile = None,
+    tasks: options.Tasks = None,
+    concurrency: options.Concurrency = 8,
+    resume: options.Resume = False,
+    conductor: options.Conductor = None,
+    pool: options.Pool = None,
+    db: options.Db = None,
+    exclude: options.Exclude = None,
+    seed: options.Seed = None,
+    max_steps: options.MaxSteps = None,
+    max_tokens: options.MaxTokens = None,
+    max_usd: options.MaxUsd = None,
+    max_seconds: options.MaxSeconds = None,
+    max_depth: options.MaxDepth = None,
+    on_incomplete: options.Incomplete = None,
+    give_question: options.GiveQuestion = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> int:
+    """Carry out TASK: the Conductor plans, workers answer. The answer goes to stdout, progress to stderr."""
+    settings = inputs.read_settings()
+    budget = options.limits(
+        settings,
+        max_steps=max_steps,
+        max_tokens=max_tokens,
+        max_usd=max_usd,
+        max_seconds=max_seconds,
+        max_depth=max_depth,
+    )
+    pool_ref, excluded = pool or settings.pool, tuple(exclude or ())
+    request = RunRequest(
+        task=task or "",
+        limits=budget,
+        seed=settings.seed if seed is None else seed,
+        excluded=excluded,
+        on_incomplete=on_incomplete,
+        give_question=give_question,
+    )
+    conductor_ref = conductor or settings.conductor
+    if tasks is not None or resume:
+        file, shown = batch_file(tasks, alone=task is None and workflow is None), Shown(as_json, quiet)
+        given_batch = BatchOptions(file, conductor_ref, pool_ref, request, db, concurrency, shown, resume=resume)
+        return run_batch(given_batch, settings)
+    given: Workflow | None = None
+    if workflow is not None:
+        parsed = inputs.read_workflow(workflow)
+        task = parsed.task if task is None else task
+        with opened_pool(pool_ref, settings, settings.seed, excluded) as there:
+            agents = list(there.workers)
+        given = inputs.valid_workflow(parsed, agents, budget, f"workflow file {one_line(str(workflow))}: ")
+    if task is None:
+        raise BadInput("give a TASK" + (": the workflow file holds none" if workflow is not None else ""))
+    request = replace(request, task=inputs.given_text(task, "task"), workflow=given)
+    needed = given is None or any(step.agent == CONDUCTOR_AGENT for step in given.steps)
+    with opened_store(db, settings) as store, opened_engine(store, settings) as host:
+        run_id = host.start(request, conductor_ref if needed else None, pool_ref)
+        view = LiveView(quiet=quiet, answer=not as_json)
+        trace, code = watch(store, host, run_id, view)
+    print_outcome(trace, view, as_json=as_json)
+    return code

@@ -1,0 +1,86 @@
+"""``show`` and ``runs``: what is in the store."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from conductor_core.cli import documents, inputs, options, report
+from conductor_core.cli.output import print_json, print_notes
+from conductor_core.cli.text import one_line
+from conductor_core.cli.wiring import opened_store
+from conductor_core.errors import BadInput, RunUnreadable
+from storage import Store
+
+
+def show(
+    run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, or its beginning.")],
+    event: Annotated[
+        int | None,
+        typer.Option("--event", metavar="N", help="Only the record of event N, as it lies there, damaged or not."),
+    ] = None,
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    _conductor: options.UnusedConductor = None,
+    _pool: options.UnusedPool = None,
+) -> int:
+    """Print the whole record of a run: plan, steps, what each saw and was not shown, spending, answer."""
+    settings = inputs.read_settings()
+    fault: RunUnreadable | None = None
+    with opened_store(db, settings, read=True) as store:
+        run_id = store.resolve(run_id)
+        if event is not None:
+            return _show_event(store, run_id, event, as_json=as_json)
+        try:
+            trace, _ = store.trace(run_id)
+        except RunUnreadable as error:
+            if error.trace is None:
+                raise
+            trace, fault = error.trace, error
+        if fault is None:
+            print_notes(store)
+    if as_json:
+        print_json(documents.run_document(trace, whole=True, fault=fault))
+    else:
+        for line in report.run_lines(trace, fault):
+            print(line)
+    if fault is None:
+        return 0
+    record = "" if fault.sequence is None else f"; --event {fault.sequence} prints that event as it lies there"
+    print(f"error: {one_line(f'{fault}{record}', 2000)}", file=sys.stderr)
+    return 2
+
+
+def _show_event(store: Store, run_id: str, sequence: int, *, as_json: bool) -> int:
+    found = store.raw_events(run_id, after=sequence - 1, limit=1)
+    if not found or found[0].sequence != sequence:
+        raise BadInput(f"run {run_id} has no event {sequence}")
+    if as_json:
+        print_json(documents.raw_event_document(found[0]))
+    else:
+        print(report.raw_event_line(found[0]))
+    return 0
+
+
+def runs(
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many.")] = 20,
+    search: Annotated[str | None, typer.Option("--search", metavar="TEXT", help="Only tasks that hold TEXT.")] = None,
+    status: Annotated[
+        options.Status | None, typer.Option("--status", help="Only runs of this status.", show_choices=True)
+    ] = None,
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    _conductor: options.UnusedConductor = None,
+    _pool: options.UnusedPool = None,
+) -> int:
+    """List runs, newest first."""
+    settings = inputs.read_settings()
+    with opened_store(db, settings, read=True) as store:
+        found = store.runs(limit=limit, search=search, status=None if status is None else status.value)
+        print_notes(store, found)
+    if as_json:
+        print_json({"runs": [run.model_dump(mode="json", exclude={"sequence"}) for run in found]})
+    else:
+        for line in report.runs_lines(found):
+            print(line)
+    return 0
