@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from conductor_core.characters import whole_characters
-from conductor_core.chat import Finished, ToolCall
+from conductor_core.chat import Finished, PlanFinished, ToolCall
 from conductor_core.masking import Mask
 
 _MOST_TOOLS = 64
@@ -21,11 +21,16 @@ class Aside:
     def __init__(self) -> None:
         self.size = 0
         self._refusal: list[str] = []
+        self._thoughts: list[str] = []
         self._tools: dict[int, tuple[list[str], list[str]]] = {}
 
     @property
     def refusal(self) -> str:
         return whole_characters("".join(self._refusal))
+
+    @property
+    def reasoning(self) -> str:
+        return whole_characters("".join(self._thoughts))
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
@@ -39,6 +44,12 @@ class Aside:
         if isinstance(piece, str):
             self.size += len(piece)
             self._refusal.append(piece)
+
+    def think(self, piece: Any) -> None:
+        """Takes a piece of a thought, which may turn out to be all that there is."""
+        if isinstance(piece, str):
+            self.size += len(piece)
+            self._thoughts.append(piece)
 
     def call(self, index: int, function: Any) -> None:
         """Takes a piece of the tool call ``index``: ``name`` and ``arguments``, each a part or all of it."""
@@ -61,12 +72,22 @@ def calls_of(delta: Mapping[str, Any], aside: Aside) -> None:
     aside.call(0, delta.get("function_call"))
 
 
+def hidden_plan(finished: PlanFinished, mask: Mask) -> PlanFinished:
+    """``finished`` with the keys in it hidden."""
+    if not mask:
+        return finished
+    shown = {"refusal": mask.text(finished.refusal), "reasoning": mask.text(finished.reasoning)}
+    return finished.model_copy(update={**shown, "tool_calls": _hidden_calls(finished.tool_calls, mask)})
+
+
+def _hidden_calls(calls: tuple[ToolCall, ...], mask: Mask) -> tuple[ToolCall, ...]:
+    return tuple(ToolCall(name=mask.text(each.name), arguments=mask.text(each.arguments)) for each in calls)
+
+
 def hidden(finished: Finished, mask: Mask) -> Finished:
     """``finished`` with the keys in it hidden."""
     if not mask:
         return finished
-    calls = tuple(
-        ToolCall(name=mask.text(each.name), arguments=mask.text(each.arguments)) for each in finished.tool_calls
-    )
+    calls = _hidden_calls(finished.tool_calls, mask)
     model = None if finished.model is None else mask.text(finished.model)
     return finished.model_copy(update={"model": model, "refusal": mask.text(finished.refusal), "tool_calls": calls})

@@ -197,11 +197,16 @@ class PlanFinished(Frozen):
 
     Attributes:
         cost_usd: what the provider itself says it cost, if it does.
+        refusal, tool_calls: as in ``Finished``.
+        reasoning: what came as thinking, apart from the text.
     """
 
     finish_reason: FinishReason
     usage: Usage
     cost_usd: float | None = None
+    refusal: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
 
 
 class ParentPlan(Frozen):

@@ -9,15 +9,27 @@
     │   └── UnknownRun          no run of that id in this database
     ├── ConductorError          the model that writes workflows
     │   ├── ConductorUnavailable    cannot be loaded or reached
+    │   │   ├── ConductorRateLimited    429, perhaps with Retry-After       (retried)
+    │   │   ├── ConductorFailed         5xx                                 (retried)
+    │   │   │   └── ConductorLoading        503: its model is being loaded      (waited for)
+    │   │   ├── ConductorTimedOut       nothing came for too long           (retried)
+    │   │   ├── ConductorStreamCut      broke off, or no finish_reason      (retried)
+    │   │   └── ConductorUnpaid, ConductorKeyRefused, ConductorModelUnknown, ConductorCertificate
     │   ├── PromptOverflows         the task, or what a recursion adds to it, is longer than its context
     │   └── PlanRejected            wrote no usable workflow, after all attempts
     ├── WorkerError             the model that answers a step
     │   ├── WorkerUnreachable       no connection                        (retried)
+    │   │   └── WorkerCertificate       no certificate that is trusted
     │   ├── WorkerTimedOut          the step's time limit passed         (retried)
     │   ├── WorkerRateLimited       429, perhaps with Retry-After        (retried)
     │   ├── WorkerFailed            5xx, or an error object under 200    (retried)
+    │   │   └── WorkerLoading           503: its model is being loaded       (waited for)
     │   ├── WorkerStreamCut         ended without a finish_reason        (retried)
     │   ├── WorkerRefused           asking again will not help
+    │   │   ├── WorkerKeyRefused        401, 403, or no key is set
+    │   │   ├── WorkerUnpaid            no credit or quota is left
+    │   │   ├── WorkerModelUnknown      404: no such model, or no such path
+    │   │   ├── WorkerContextOverflow   longer than the model's context
     │   │   └── WorkerFiltered          a filter of the provider's refuses what was asked
     │   └── WorkerOutputTooLarge    more bytes than this worker may send
     ├── LimitReached            a budget of the run: steps, tokens, USD, seconds, depth
@@ -52,6 +64,12 @@ class InspectorError(Exception):
     def code(self) -> str:
         """The name under which the error is recorded, e.g. ``WorkerRateLimited``."""
         return type(self).__name__
+
+
+def codes_of(*kinds: type[InspectorError]) -> frozenset[str]:
+    """The codes of ``kinds`` and of all errors that are of these kinds."""
+    below = frozenset[str]().union(*(codes_of(*kind.__subclasses__()) for kind in kinds))
+    return below | {kind.__name__ for kind in kinds}
 
 
 class BadInput(InspectorError):
@@ -109,6 +127,42 @@ class ConductorUnavailable(ConductorError):
     pass
 
 
+class ConductorRateLimited(ConductorUnavailable):
+    retryable = True
+
+
+class ConductorFailed(ConductorUnavailable):
+    retryable = True
+
+
+class ConductorLoading(ConductorFailed):
+    loading = True
+
+
+class ConductorTimedOut(ConductorUnavailable):
+    retryable = True
+
+
+class ConductorStreamCut(ConductorUnavailable):
+    retryable = True
+
+
+class ConductorUnpaid(ConductorUnavailable):
+    pass
+
+
+class ConductorKeyRefused(ConductorUnavailable):
+    pass
+
+
+class ConductorModelUnknown(ConductorUnavailable):
+    pass
+
+
+class ConductorCertificate(ConductorUnavailable):
+    pass
+
+
 class PromptOverflows(ConductorError):
     pass
 
@@ -129,6 +183,10 @@ class WorkerUnreachable(WorkerError):
     pass
 
 
+class WorkerCertificate(WorkerUnreachable):
+    retryable = False
+
+
 class WorkerTimedOut(WorkerError):
     pass
 
@@ -139,6 +197,10 @@ class WorkerRateLimited(WorkerError):
 
 class WorkerFailed(WorkerError):
     pass
+
+
+class WorkerLoading(WorkerFailed):
+    loading = True
 
 
 class WorkerStreamCut(WorkerError):
@@ -158,6 +220,23 @@ class WorkerRefused(WorkerError):
     def __init__(self, message: str, *, of_request: bool = False) -> None:
         super().__init__(message)
         self.of_request = of_request
+
+
+class WorkerKeyRefused(WorkerRefused):
+    pass
+
+
+class WorkerUnpaid(WorkerRefused):
+    pass
+
+
+class WorkerModelUnknown(WorkerRefused):
+    pass
+
+
+class WorkerContextOverflow(WorkerRefused):
+    def __init__(self, message: str) -> None:
+        super().__init__(message, of_request=True)
 
 
 class WorkerFiltered(WorkerRefused):

@@ -119,6 +119,7 @@ def _writing(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:
         **_basis(round_),
         "duration_ms": round_.duration_ms or 0.0,
         "first_token_ms": round_.first_token_ms,
+        "retries": _dump(round_.retries),
         "rejected": [{"raw": plan.raw, "faults": _faults(plan.faults)} for plan in round_.rejected],
     }
     return document | {"messages": _dump(round_.messages)} if whole else document

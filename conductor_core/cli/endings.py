@@ -3,7 +3,7 @@
 from conductor_core import events as ev
 from conductor_core.cli.text import duration, one_line
 from conductor_core.endings import IN_WORDS, Ending
-from conductor_core.trace import Attempt, RunTrace, StepTrace
+from conductor_core.trace import Attempt, PlanAttempt, RunTrace, StepTrace
 
 
 def retried(step: StepTrace, attempt: Attempt | ev.StepRetried) -> str:
@@ -14,6 +14,13 @@ def retried(step: StepTrace, attempt: Attempt | ev.StepRetried) -> str:
     failed = "" if attempt.error_code.startswith("Answer") else " failed"
     said = f" ({one_line(attempt.refusal, 400)})" if attempt.refusal else ""
     return f"{who}attempt {attempt.attempt}{failed}: {one_line(attempt.error, 400)}{said}; {_then(step, attempt)}"
+
+
+def plan_retried(attempt: PlanAttempt | ev.PlanRetried) -> str:
+    """A call of a Conductor that failed and was made again."""
+    if attempt.loading:
+        return f"the server is loading its model, asked again until it answers: {one_line(attempt.error, 400)}"
+    return f"the call failed: {one_line(attempt.error, 400)}; again in {duration(attempt.wait_ms)}"
 
 
 def _then(step: StepTrace, attempt: Attempt | ev.StepRetried) -> str:

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from conductor_core import events as ev
+from conductor_core.advice import advice
 from conductor_core.cli import endings
 from conductor_core.cli.text import duration, label, labels, money, one_line, plain
 from conductor_core.endings import INCOMPLETE
@@ -93,6 +94,8 @@ class LiveView:
                 self._print_plan(event, trace)
             case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() | ev.RunInterrupted():
                 self._say(summary(trace))
+                if trace.error_code is not None or trace.status in INCOMPLETE:
+                    self._say(f"  {advice(trace.error_code or f'Answer{trace.status.capitalize()}')}")
             case _:
                 line = _step_line(event, trace.step_at(event.path))
                 if line:
@@ -127,6 +130,8 @@ class LiveView:
                 self._say(f"plan{of_step} · rejected{again} · {_plan_spent(event)}")
                 for fault in event.faults:
                     self._say(f"  {one_line(fault.message, 400)}")
+            case ev.PlanRetried():
+                self._say(f"plan{of_step} · {endings.plan_retried(event)}")
             case ev.PlanEdited():
                 self._say(f"plan{of_step} · edited by {event.by}: {event.topology or trace.root.topology}")
                 for said in trace.round_at(event.round).edits:

@@ -120,6 +120,7 @@ def _limits(trace: RunTrace) -> str:
 
 def _round_lines(round_: RoundTrace) -> Iterator[str]:
     of_step = f" of step {label(round_.path)}" if round_.path else ""
+    yield from (f"plan{of_step}: {endings.plan_retried(retry)} ({retry.error_code})" for retry in round_.retries)
     for plan in round_.rejected:
         yield f"plan{of_step}, attempt {plan.attempt}, rejected"
         yield from (f"    {one_line(fault.message, 400)}" for fault in plan.faults)

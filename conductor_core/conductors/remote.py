@@ -7,7 +7,6 @@ RemoteConductor.write    what the server is, then one POST, simpler when a part 
 import asyncio
 import json
 import os
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -15,14 +14,22 @@ from typing import Any
 import httpx2
 
 from conductor_core import __version__, masking
+from conductor_core.aside import Aside, calls_of, hidden_plan
 from conductor_core.chat import ConductorInfo, FinishReason, Message, PlanFinished, PlanRequest, PlanText, Usage
+from conductor_core.conductors import faults
 from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.grammar import PlanShape, choices_of
 from conductor_core.conductors.prompt import full_prompt, require_room
 from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.conductors.server import Server, identify
 from conductor_core.conductors.short_prompt import short_prompt
-from conductor_core.errors import ConductorError, ConductorUnavailable, PromptOverflows
+from conductor_core.errors import (
+    ConductorCertificate,
+    ConductorError,
+    ConductorStreamCut,
+    ConductorTimedOut,
+    ConductorUnavailable,
+)
 from conductor_core.http_body import Body, async_stream
 from conductor_core.masking import MaskedText
 from conductor_core.reported import chat_tokens, usd
@@ -39,23 +46,14 @@ READ_TIMEOUT_S = 120.0
 """Between two pieces; the first may take long on a processor."""
 MAX_ANSWER_BYTES = 32_000_000
 """Of a whole stream with its events' own text; what the plan itself may take is ``plan_max_bytes``."""
-_QUOTED_CHARACTERS = 200
 _FINISH: dict[str, FinishReason] = {
     "stop": "stop",
     "length": "length",
     "content_filter": "content_filter",
     "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "refusal": "refusal",
 }
-
-
-# As vLLM, SGLang, llama.cpp, Ollama and OpenAI put it.
-_TOO_LONG = re.compile(
-    r"context[ _](length|window|size)|maximum (number of tokens|input)|too many tokens", re.IGNORECASE
-)
-
-
-class _Refused(Exception):
-    """The server does not accept the request as it is (400 or 422)."""
 
 
 class RemoteConductor:
@@ -103,7 +101,7 @@ class RemoteConductor:
                     if text:
                         yield PlanText(text=text)
                     if isinstance(piece, PlanFinished):
-                        yield piece
+                        yield hidden_plan(piece, masking.known())
         except ConductorError as error:
             if rest := masked.end():
                 yield PlanText(text=rest)
@@ -125,11 +123,11 @@ class RemoteConductor:
                         async for piece in pieces:
                             yield piece
                     return
-                except _Refused as refusal:
+                except faults.Refused as refusal:
                     # Nothing was written yet: ask again without what not every server knows, and remember that.
                     self._simplify(str(refusal), constrained, "stream_options" in body)
         except httpx2.TransportError as error:
-            raise ConductorUnavailable(self._transport_fault(error)) from error
+            raise self._transport_fault(error) from error
 
     async def aclose(self) -> None:
         if self._client is not None:
@@ -206,10 +204,13 @@ class RemoteConductor:
         headers = {"accept": "text/event-stream", "cache-control": "no-store"}
         async with client.stream("POST", url, json=dict(body), headers=headers) as response:
             if response.status_code != 200:
-                raise await self._status_fault(response)
+                variable = self._spec.api_key_env
+                key_hint = f"set {variable} to its key" if variable else "name the variable of its key in api_key_env"
+                raise await faults.from_status(self._where, self._model, response, key_hint)
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "text/event-stream":
-                raise ConductorUnavailable(f"{self._where} sent {_plain(kind) or 'no content type'}, no event stream")
+                sent = faults.plain(kind) or "no content type"
+                raise ConductorUnavailable(f"{self._where} sent {sent}, no event stream")
             if response.headers.get("content-encoding", "identity").lower() != "identity":
                 raise ConductorUnavailable(f"{self._where} compresses its stream though asked not to")
             completion = _Completion(self._where, self._answer_timeout_s)
@@ -230,7 +231,7 @@ class RemoteConductor:
             if completion.whole:
                 return None
             took = f"took longer than {self._answer_timeout_s:.0f} s: try again"
-            raise ConductorUnavailable(f"{self._where} {took}") from None
+            raise ConductorTimedOut(f"{self._where} {took}") from None
         except (ConductorUnavailable, httpx2.TransportError):
             if completion.whole:
                 return None
@@ -249,37 +250,20 @@ class RemoteConductor:
             invalid=lambda: ConductorUnavailable(f"{self._where} sent bytes that are not UTF-8: try again"),
         )
 
-    async def _status_fault(self, response: httpx2.Response) -> Exception:
-        said = _said(await _beginning(response))
-        detail = f": {said}" if said else ""
-        variable = self._spec.api_key_env
-        match response.status_code:
-            case 400 | 422 if _TOO_LONG.search(said):
-                return PromptOverflows(f"{self._where} refuses the request as too long: {said}")
-            case 400 | 422:
-                return _Refused(said or f"status {response.status_code}")
-            case 401 | 403:
-                return ConductorUnavailable(
-                    f"{self._where} refuses access ({response.status_code}): "
-                    f"{f'set {variable} to its key' if variable else 'name the variable of its key in api_key_env'}"
-                )
-            case 404:
-                return ConductorUnavailable(
-                    f"{self._where} does not know the model {self._model!r} or the address{detail}"
-                )
-            case 429:
-                return ConductorUnavailable(f"{self._where} has too many requests (429): try again later{detail}")
-            case status:
-                return ConductorUnavailable(f"{self._where} failed ({status}): try again{detail}")
-
-    def _transport_fault(self, error: httpx2.TransportError) -> str:
+    def _transport_fault(self, error: httpx2.TransportError) -> ConductorUnavailable:
+        if faults.no_certificate(error):
+            return ConductorCertificate(f"{self._where} offers no valid TLS certificate: check the address")
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
-            return f"nothing answers at {self._base_url}: start the server or correct the address"
+            return ConductorUnavailable(f"nothing answers at {self._base_url}: start the server or correct the address")
         if isinstance(error, httpx2.TimeoutException):
-            return f"{self._where} said nothing for {self._spec.timeout_s or READ_TIMEOUT_S:.0f} s"
+            return ConductorTimedOut(f"{self._where} said nothing for {self._spec.timeout_s or READ_TIMEOUT_S:.0f} s")
         if isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
-            return f"{self._base_url} is not an address that can be asked: {_plain(str(error))}"
-        return f"{self._where} broke off in the middle of the plan ({type(error).__name__}): try again"
+            return ConductorUnavailable(
+                f"{self._base_url} is not an address that can be asked: {faults.plain(str(error))}"
+            )
+        return ConductorStreamCut(
+            f"{self._where} broke off in the middle of the plan ({type(error).__name__}): try again"
+        )
 
 
 class _Completion:
@@ -291,6 +275,7 @@ class _Completion:
         self._usage: Usage | None = None
         self._cost_usd: float | None = None
         self._characters = 0
+        self._aside = Aside()
         self.until_s = asyncio.get_running_loop().time() + timeout_s
         """How long events are waited for, by the event loop's clock: shortly, once the completion is whole."""
 
@@ -316,7 +301,7 @@ class _Completion:
         if not isinstance(event, dict):
             raise ConductorUnavailable(f"{self._where} sent something that is not a JSON object: try again")
         if event.get("error"):
-            raise ConductorUnavailable(f"{self._where} reports an error: {_said(data.encode()) or 'without words'}")
+            raise faults.from_error_object(self._where, data)
         usage = event.get("usage")
         if isinstance(usage, dict):
             if (tokens := chat_tokens(usage)) is not None:
@@ -333,7 +318,12 @@ class _Completion:
                 self.until_s = min(self.until_s, asyncio.get_running_loop().time() + TAIL_S)
             self._finish = _FINISH.get(reason, "other") if isinstance(reason, str) else "other"
         delta = choice.get("delta")
-        text = delta.get("content") if isinstance(delta, dict) else None
+        if not isinstance(delta, dict):
+            return ""
+        self._aside.refuse(delta.get("refusal"))
+        calls_of(delta, self._aside)
+        self._aside.think(delta.get("reasoning_content") or delta.get("reasoning"))
+        text = delta.get("content")
         text = text if isinstance(text, str) else ""
         self._characters += len(text)
         return text
@@ -341,41 +331,17 @@ class _Completion:
     def finished(self) -> PlanFinished:
         """Raises: ConductorUnavailable if no finish_reason came: the stream was cut."""
         if self._finish is None:
-            raise ConductorUnavailable(f"{self._where} ended the plan without a finish_reason, so it is cut: try again")
+            raise ConductorStreamCut(f"{self._where} ended the plan without a finish_reason, so it is cut: try again")
         guess = Usage(input_tokens=0, output_tokens=-(-self._characters // 4), estimated=True)
-        return PlanFinished(finish_reason=self._finish, usage=self._usage or guess, cost_usd=self._cost_usd)
+        return PlanFinished(
+            finish_reason=self._finish,
+            usage=self._usage or guess,
+            cost_usd=self._cost_usd,
+            refusal=self._aside.refusal,
+            tool_calls=self._aside.tool_calls,
+            reasoning=self._aside.reasoning,
+        )
 
 
 def _key(spec: ConductorSpec) -> str:
     return "" if spec.api_key_env is None else os.environ.get(spec.api_key_env, "").strip()
-
-
-async def _beginning(response: httpx2.Response) -> bytes:
-    """The first bytes of an error's body."""
-    body = b""
-    async for part in response.aiter_raw():
-        body += part
-        if len(body) > 16_384:
-            break
-    return body
-
-
-def _said(body: bytes) -> str:
-    """The message of an error object, fit to be quoted; a page of HTML is not."""
-    text = body.decode("utf-8", "replace").strip()
-    try:
-        document: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return "" if text.startswith(("<", "{", "[")) else _plain(text)
-    for _ in range(3):
-        if isinstance(document, dict):
-            document = next((document[key] for key in ("error", "message", "detail", "msg") if document.get(key)), "")
-        elif isinstance(document, list):
-            document = document[0] if document else ""
-    return _plain(document) if isinstance(document, str) else ""
-
-
-def _plain(text: str) -> str:
-    """One line without control characters and keys, cut short."""
-    text = masking.known().text(text[:16_384])
-    return " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())[:_QUOTED_CHARACTERS]

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from conductor_core import events as ev
 from conductor_core import masking
 from conductor_core.characters import whole_characters
-from conductor_core.chat import Conductor, ParentPlan, PlanFinished, PlanRequest, Usage
+from conductor_core.chat import Conductor, Message, ParentPlan, PlanFinished, PlanRequest, Usage
 from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.engine.cost_cap import longest_plan
-from conductor_core.engine.limits import estimate_input_tokens, tokens_of
+from conductor_core.engine.limits import LiveCall, estimate_input_tokens, tokens_of
+from conductor_core.engine.plan_faults import as_written, not_a_plan
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
+from conductor_core.engine.retry import left_s, wait_before_retry_s
 from conductor_core.engine.state import RunState
 from conductor_core.errors import ConductorError, ConductorUnavailable, InspectorError, PlanRejected, WorkflowInvalid
 from conductor_core.workflow.model import Fault, Workflow
@@ -66,7 +68,7 @@ async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan
     checked = Checked(workflow=None)
     for attempt in range(1, attempts + 1):
         state.budget.check()
-        checked = await _Writing(state, conductor, request, round_path, attempt).run()
+        checked = await _written(state, conductor, request, round_path, attempt)
         if checked.workflow is not None:
             return checked.workflow
         request = request.model_copy(update={"rejected": _told(checked)})
@@ -124,6 +126,29 @@ class _Spent:
     at_list_price: bool
 
 
+async def _written(
+    state: RunState, conductor: Conductor, request: PlanRequest, round_path: ev.Path, attempt: int
+) -> Checked:
+    """One completion, read and recorded; a call that failed is made again, as a worker's. Raises: see ``_Writing``."""
+    failed, loading = 0, False
+    while True:
+        writing = _Writing(state, conductor, request, round_path, attempt)
+        try:
+            return await writing.run(again=loading)
+        except ConductorError as error:
+            failed += not error.loading
+            wait_s = None
+            if error.retryable and failed < state.settings.step_attempts:
+                wait_s = wait_before_retry_s(error, failed, state.settings, left_s(state))
+            if wait_s is None:
+                raise
+            # A server that still loads is asked every few seconds: that is said once.
+            await writing.failed(error, wait_s, said=loading and error.loading)
+            loading = error.loading
+            state.budget.check()
+            await asyncio.sleep(wait_s)
+
+
 class _Writing:
     """One attempt of the Conductor: its completion streamed into the log, read, checked and recorded."""
 
@@ -140,17 +165,20 @@ class _Writing:
         self._overlong = False
         self._started_ms = 0.0
         self._first_token_ms: float | None = None
+        self._finished: PlanFinished | None = None
+        self._call = LiveCall(conductor.info.price, 0)
         self._deltas = DeltaBuffer(state.recorder, state.settings.delta_interval_ms, self._delta_events)
 
-    async def run(self) -> Checked:
-        """Raises: ConductorError, LimitReached, StoreError."""
-        usage, said_usd = await self._stream()
-        raw = "".join(self._text)
-        if len(raw) <= _READ_AT_ONCE:
-            parsed, checked = self._read(raw)
+    async def run(self, *, again: bool = False) -> Checked:
+        """``again``: its beginning is on the record already. Raises: ConductorError, LimitReached, StoreError."""
+        usage, said_usd = await self._stream(again=again)
+        text = "".join(self._text)
+        raw = text if self._finished is None else as_written(text, self._finished)
+        if len(text) <= _READ_AT_ONCE:
+            parsed, checked = self._read(text)
         else:
             try:
-                parsed, checked = await asyncio.to_thread(self._read, raw)
+                parsed, checked = await asyncio.to_thread(self._read, text)
             except asyncio.CancelledError:
                 self._recorder.defer(self._deltas.take())
                 raise
@@ -160,8 +188,38 @@ class _Writing:
         await self._record(raw, parsed, checked, _Spent(usage, cost_usd, said_usd is None and bool(cost_usd)))
         return checked
 
-    def _read(self, raw: str) -> tuple[Parsed, Checked]:
-        parsed = self._broken_off(raw) if self._overlong else parse_completion(raw)
+    async def failed(self, error: ConductorError, wait_s: float, *, said: bool) -> None:
+        """Records a call that failed and that another follows; ``said``: that is on the record already."""
+        spent = self._call.usage if self._output_characters else Usage()
+        price = self._conductor.info.price
+        cost_usd = 0.0 if not spent.total_tokens else None if price is None else price.cost_usd(spent)
+        self._state.budget.settle(self._round, cost_usd)
+        if said:
+            return
+        now_ms = self._recorder.now_ms()
+        await self._recorder.emit(
+            ev.PlanRetried(
+                run_id=self._recorder.run_id,
+                at_ms=now_ms,
+                round=self._round,
+                attempt=self._attempt,
+                error_code=error.code,
+                error=str(error),
+                wait_ms=wait_s * 1000,
+                partial="".join(self._text),
+                usage=spent,
+                cost_usd=cost_usd,
+                at_list_price=bool(cost_usd),
+                duration_ms=now_ms - self._started_ms,
+                loading=error.loading,
+            )
+        )
+
+    def _read(self, text: str) -> tuple[Parsed, Checked]:
+        instead = None
+        if self._finished is not None:
+            instead = not_a_plan(text, self._finished, self._state.settings.plan_max_tokens)
+        parsed = instead or (self._broken_off(text) if self._overlong else parse_completion(text))
         checked = validate(
             parsed,
             self._agents,
@@ -218,17 +276,17 @@ class _Writing:
             )
         await self._recorder.emit(*streamed, event)
 
-    async def _stream(self) -> tuple[Usage, float | None]:
+    async def _stream(self, *, again: bool) -> tuple[Usage, float | None]:
         """``_write``, once there is room for it in what many runs may spend together."""
         cap = self._state.cap
         if cap is None:
-            return await self._write()
+            return await self._write(again=again)
         messages = self._conductor.messages(self._request)
         most = longest_plan(messages, self._state.settings.plan_max_tokens)
         async with cap.room(self._conductor.info.price, most) as call:
             took, cost_usd = call.most, call.most_usd  # what breaks off may have taken that
             try:
-                usage, said_usd = await self._write()
+                usage, said_usd = await self._write(again=again)
                 if not usage.estimated:
                     took, cost_usd = usage, call.cost_usd(usage, said_usd)
                 return usage, said_usd
@@ -239,29 +297,21 @@ class _Writing:
             finally:
                 cap.add(took, cost_usd)
 
-    async def _write(self) -> tuple[Usage, float | None]:
+    async def _write(self, *, again: bool) -> tuple[Usage, float | None]:
         """Streams the completion and gives what it took, and what the provider itself says that it cost, if it does."""
         budget, name = self._state.budget, self._conductor.info.name
         messages = self._conductor.messages(self._request)
         self._started_ms = self._recorder.now_ms()
-        await self._recorder.emit(
-            ev.PlanStarted(
-                run_id=self._recorder.run_id,
-                at_ms=self._started_ms,
-                round=self._round,
-                attempt=self._attempt,
-                messages=messages,
-                agents=self._agents,
-            )
-        )
+        if not again:
+            await self._recorder.emit(self._started(messages))
         # Counted under the path of the step that opened the round, which makes no other call.
-        call = budget.begin_call(self._round, estimate_input_tokens(messages), self._conductor.info.price)
+        call = self._call = budget.begin_call(self._round, estimate_input_tokens(messages), self._conductor.info.price)
         ended = False
         try:
             async with closing(self._conductor.write(self._request)) as stream:
                 async for item in stream:
                     if isinstance(item, PlanFinished):
-                        ended = True
+                        ended, self._finished = True, item
                         usage = item.usage
                         if usage.estimated and not usage.input_tokens:
                             usage = usage.model_copy(update={"input_tokens": call.input_tokens})
@@ -287,6 +337,16 @@ class _Writing:
             if not ended:
                 self._recorder.defer(self._deltas.take())
         raise ConductorError(f"the completion of conductor {name} was cut: its stream ended without being finished")
+
+    def _started(self, messages: tuple[Message, ...]) -> ev.PlanStarted:
+        return ev.PlanStarted(
+            run_id=self._recorder.run_id,
+            at_ms=self._started_ms,
+            round=self._round,
+            attempt=self._attempt,
+            messages=messages,
+            agents=self._agents,
+        )
 
     def _receive(self, text: str) -> None:
         """Takes ``text`` as far as there is room for it."""

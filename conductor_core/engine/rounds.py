@@ -16,7 +16,7 @@ from conductor_core.engine.question import Question
 from conductor_core.engine.reuse import origin
 from conductor_core.engine.state import RunState
 from conductor_core.engine.step import StepCall
-from conductor_core.errors import ConductorError, WorkerRefused
+from conductor_core.errors import ConductorError, WorkerRefused, codes_of
 from conductor_core.trace import StepTrace
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.topology import descendants
@@ -117,7 +117,7 @@ class Round:
             return
         failed = self._state.recorder.trace.step_at(path)
         others = ""
-        if failed.error_code == WorkerRefused.__name__:
+        if failed.error_code in codes_of(WorkerRefused):
             others = also_missing(failed.agent, self._state.pool.specs)
         message = f"step {_number(path)} ({failed.agent}) failed: {failed.error or ''}{others}"
         failure = self._failures[index] = Failure(path, failed.error_code or "", message)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from conductor_core.endings import INCOMPLETE
-from conductor_core.errors import WorkerError, WorkerOutputTooLarge
+from conductor_core.errors import WorkerError, WorkerOutputTooLarge, codes_of
 from conductor_core.evaluation.outcome import error_code
 from conductor_core.records.evaluation import Outcome
 from conductor_core.trace import RunTrace
@@ -12,12 +12,7 @@ from conductor_core.trace import RunTrace
 FAILURES_IN_A_ROW = 3
 """After so many different tasks, with no answer between, nothing more is asked of a worker."""
 
-
-def _all_below(kind: type[WorkerError]) -> set[type[WorkerError]]:
-    return {kind, *(each for below in kind.__subclasses__() for each in _all_below(below))}
-
-
-_AT_A_WORKER = frozenset(each.__name__ for each in _all_below(WorkerError) - {WorkerError, WorkerOutputTooLarge})
+_AT_A_WORKER = codes_of(WorkerError) - codes_of(WorkerOutputTooLarge) - {WorkerError.__name__}
 
 
 def failed_at_a_worker(done: RunTrace | Outcome) -> bool:

@@ -26,7 +26,7 @@ from conductor_core.engine.pool import Pool
 from conductor_core.engine.recorder import NoLog
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
-from conductor_core.errors import InspectorError, StoreError, WorkerRefused
+from conductor_core.errors import InspectorError, StoreError, WorkerRefused, codes_of
 from conductor_core.evaluation.graders import grade
 from conductor_core.evaluation.tasks import Graded, Task
 from conductor_core.events import EventSink, Limits
@@ -307,8 +307,8 @@ class WorkerReward:
             self._stop = self._stop or self.cap.reached
             return None
         failed = [step for step in trace.walk() if step.status == "failed" and step.round is None]
-        refused = [step for step in failed if step.error_code == WorkerRefused.__name__]
-        if code == WorkerRefused.__name__ and refused:
+        refused = [step for step in failed if step.error_code in codes_of(WorkerRefused)]
+        if code in codes_of(WorkerRefused) and refused:
             return await self._why_refused(job, refused)
         for agent in {step.agent for step in failed}:
             self._in_a_row[agent] += 1

@@ -4,36 +4,36 @@ A line names the worker, what happened and what to do. It never holds a page of 
 provider says is untrusted, and is masked, cleaned and cut short before it is quoted.
 """
 
-import email.utils
 import json
-import math
 import re
 import socket
 import ssl
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import httpx2
 
+from conductor_core import provider_words
 from conductor_core.chat import WorkerSpec
 from conductor_core.errors import (
+    WorkerCertificate,
+    WorkerContextOverflow,
     WorkerError,
     WorkerFailed,
     WorkerFiltered,
+    WorkerKeyRefused,
+    WorkerLoading,
+    WorkerModelUnknown,
     WorkerRateLimited,
     WorkerRefused,
     WorkerStreamCut,
     WorkerTimedOut,
+    WorkerUnpaid,
     WorkerUnreachable,
 )
 from conductor_core.quoted import one_line
 
 _HTML = re.compile(r"<(?:!doctype|html|head|body|script|style|title|meta|div|h1|p)\b", re.IGNORECASE)
-_NO_QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
-_NO_CREDIT = re.compile(r"\bcredit balance\b|\binsufficient (?:credit|balance|funds)", re.IGNORECASE)
-"""Of a 400: Anthropic says so of an account without credit, under its code for any invalid request."""
 _FLAGGED = frozenset({"content_policy_violation", "content_filter", "refusal", "data_inspection_failed"})
 """A filter refused what was asked: under 403 as OpenRouter says it (https://openrouter.ai/docs/errors), under 400 as
 Azure, OpenAI and Alibaba do."""
@@ -108,29 +108,6 @@ def _message_of(document: Any, levels: int = 8) -> str | None:
     return next((found for item in inside if levels and (found := _message_of(item, levels - 1))), None)
 
 
-def retry_after_s(headers: Mapping[str, str], now_s: float | None = None) -> float | None:
-    """Seconds the provider asks us to wait: ``Retry-After`` as a number or an HTTP date (RFC 9110, 10.2.3)."""
-    milliseconds = _number(headers.get("retry-after-ms"))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    value = headers.get("retry-after")
-    if value is None or (seconds := _number(value)) is not None:
-        return None if value is None else seconds
-    try:
-        at_s = email.utils.parsedate_to_datetime(value).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
-    return max(0.0, at_s - (time.time() if now_s is None else now_s))
-
-
-def _number(value: str | None) -> float | None:
-    try:
-        number = float(value) if value is not None else math.nan
-    except ValueError:
-        return None
-    return number if math.isfinite(number) and number >= 0 else None
-
-
 def _host(spec: WorkerSpec, url: httpx2.URL) -> str:
     return f"worker {spec.name}: {url.host}" + (f":{url.port}" if url.port else "")
 
@@ -147,12 +124,16 @@ def from_status(spec: WorkerSpec, url: httpx2.URL, status: int, said: Said, wait
     where = _host(spec, url)
     if status in (400, 403) and said.code in _FLAGGED:
         return WorkerFiltered(f"{where} refused what was asked with {status}{quoted}; reword the task")
+    if provider_words.unpaid(status, said.code, said.text):
+        return WorkerUnpaid(f"{where} wants to be paid first{quoted}; check the account's credit")
     if status in (401, 403):
-        return WorkerRefused(f"{where} refused the key with {status}{quoted}; {_key_hint(spec)}")
-    if status == 402 or said.code in _NO_QUOTA or (status == 400 and _NO_CREDIT.search(said.text)):
-        return WorkerRefused(f"{where} wants to be paid first{quoted}; check the account's credit")
-    if status == 404:
-        return WorkerRefused(f"{where} knows no such model or path, 404{quoted}; check model and base_url")
+        return WorkerKeyRefused(f"{where} refused the key with {status}{quoted}; {_key_hint(spec)}")
+    if provider_words.too_long(status, said.code, said.text):
+        return WorkerContextOverflow(
+            f"{where} finds the request longer than the model's context, {status}{quoted}; let the step read less"
+        )
+    if status == 404 or said.code == "model_not_found":
+        return WorkerModelUnknown(f"{where} knows no such model or path, 404{quoted}; check model and base_url")
     if status == 429:
         wait = "" if wait_s is None else f", asking to wait {wait_s:.0f} s"
         return WorkerRateLimited(
@@ -160,6 +141,8 @@ def from_status(spec: WorkerSpec, url: httpx2.URL, status: int, said: Said, wait
         )
     if status in (408, 504):
         return WorkerTimedOut(f"{where} gave up waiting, {status}{quoted}; try again", retry_after_s=wait_s)
+    if provider_words.loading(status, said.text):
+        return WorkerLoading(f"{where} is loading its model, {status}{quoted}", retry_after_s=wait_s)
     if status >= 500 or status in (409, 425):
         return WorkerFailed(f"{where} failed with {status}{quoted}; try again later", retry_after_s=wait_s)
     if 300 <= status < 400:
@@ -200,6 +183,8 @@ def from_transport(spec: WorkerSpec, url: httpx2.URL, error: Exception, *, answe
         )
     if isinstance(error, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
         return WorkerRefused(f"{where} cannot be asked: the request is not valid HTTP; check base_url and the key")
+    if isinstance(error, httpx2.ConnectError) and (no_certificate := _no_certificate(error)):
+        return WorkerCertificate(f"{where} {no_certificate}")
     if isinstance(error, httpx2.ConnectError):
         return WorkerUnreachable(f"{where} {_why_unreachable(error)}")
     if answering:
@@ -209,13 +194,21 @@ def from_transport(spec: WorkerSpec, url: httpx2.URL, error: Exception, *, answe
     return WorkerUnreachable(f"{where} closed the connection without an answer; try again")
 
 
+def _no_certificate(error: BaseException) -> str:
+    """What is wrong with the server's certificate; empty if that is not why."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, ssl.SSLError):
+            return "offers no valid TLS certificate; check base_url and the machine's certificates"
+        seen = seen.__cause__ or seen.__context__
+    return ""
+
+
 def _why_unreachable(error: BaseException) -> str:
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, socket.gaierror):
             return "cannot be found: no such host name; check base_url"
-        if isinstance(seen, ssl.SSLError):
-            return "offers no valid TLS certificate; check base_url and the machine's certificates"
         if isinstance(seen, ConnectionRefusedError):
             return "refuses connections: is the server running, and is base_url right?"
         seen = seen.__cause__ or seen.__context__

@@ -7,7 +7,7 @@ import httpx2
 
 from conductor_core import masking
 from conductor_core.chat import Worker, WorkerSpec
-from conductor_core.errors import WorkerError, WorkerRefused
+from conductor_core.errors import WorkerError, WorkerModelUnknown, WorkerRefused
 from conductor_core.keys import is_set
 from conductor_core.quoted import one_line
 from conductor_core.workers import faults
@@ -91,7 +91,7 @@ async def _ask_for_models(worker: HttpWorker) -> str:
     names = sorted({name.removeprefix("models/") for name, _ in models})
     if {spec.model, f"{spec.model}:latest"}.isdisjoint(names):
         listed = one_line(", ".join(names), limit=200) or "none"
-        raise WorkerRefused(
+        raise WorkerModelUnknown(
             f"worker {spec.name}: {spec.model} is not among the server's models ({listed}); check model"
         )
     return "reached; it lists the model"

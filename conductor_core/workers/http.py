@@ -16,12 +16,13 @@ from typing import Any, Protocol
 
 import httpx2
 
-from conductor_core import __version__, masking
+from conductor_core import __version__, masking, provider_words
 from conductor_core.aside import hidden
 from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, WorkerSpec
 from conductor_core.errors import (
     WorkerError,
     WorkerFailed,
+    WorkerKeyRefused,
     WorkerOutputTooLarge,
     WorkerRefused,
     WorkerStreamCut,
@@ -100,11 +101,11 @@ def read_key(spec: WorkerSpec) -> str | None:
         return None
     key = os.environ.get(spec.api_key_env, "").strip()
     if not key:
-        raise WorkerRefused(
+        raise WorkerKeyRefused(
             f"worker {spec.name}: the environment variable {spec.api_key_env} is not set; put the key in it"
         )
     if not (key.isascii() and key.isprintable()) or " " in key:
-        raise WorkerRefused(
+        raise WorkerKeyRefused(
             f"worker {spec.name}: the value of {spec.api_key_env} has characters that no key has; set it again"
         )
     masking.remember(key)
@@ -331,7 +332,7 @@ class HttpWorker:
         said = await sent.complaint()
         simpler = self._dialect.simpler(body, said.text) if response.status_code in (400, 422) else None
         if simpler is None:
-            wait_s = faults.retry_after_s(response.headers)
+            wait_s = provider_words.retry_after_s(response.headers)
             raise faults.from_status(self._spec, response.url, response.status_code, said, wait_s)
         # Remembered, so that a server without the option is asked in vain once and not at each call.
         self._refused_option = said.text

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 
 from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, WorkerSpec
-from conductor_core.errors import PoolInvalid, WorkerOutputTooLarge, WorkerRefused
+from conductor_core.errors import PoolInvalid, WorkerContextOverflow, WorkerOutputTooLarge, WorkerRefused
 from conductor_core.inference.errors import InferenceError, PromptTooLong
 from conductor_core.inference.generation import Done, Generation, Sampling
 from conductor_core.inference.shared import shared_model
@@ -59,7 +59,8 @@ class LocalWorker:
                         yield chunk
         except InferenceError as error:
             too_long = isinstance(error, PromptTooLong)
-            raise WorkerRefused(f"worker {self._spec.name}: {error}", of_request=too_long) from error
+            kind = WorkerContextOverflow if too_long else WorkerRefused
+            raise kind(f"worker {self._spec.name}: {error}") from error
 
     async def aclose(self) -> None:
         """Nothing to release: the model stays with the process, for all who share it."""

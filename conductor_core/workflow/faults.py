@@ -8,6 +8,13 @@ from types import MappingProxyType
 
 FAULTS: Mapping[str, str] = MappingProxyType(
     {
+        # What was written in the place of a plan.
+        "plan_refused": "The Conductor refused to write a plan.",
+        "plan_filtered": "A filter of the Conductor's server took the plan away.",
+        "plan_in_reasoning": "There is no text but what the server calls reasoning.",
+        "tool_call_for_a_plan": "The Conductor called a tool; it was offered none.",
+        "plan_cut": "The completion reached its limit of tokens before there was a plan.",
+        "empty_completion": "The Conductor wrote nothing.",
         # What could not be read.
         "no_workflow": "The text holds neither the three lists nor a workflow in JSON.",
         "missing_list": "One or two of the lists model_id, subtasks and access_list are not there.",

@@ -4,7 +4,8 @@ The page is sent one ``snapshot``, then only what changed:
 
     {"type": "snapshot", "sequence": n, "elapsed_ms": t, "run": RunTrace, "layout": ..., "shape": ..., "drafts": [...],
      "timeline": ... of a run that is over, else null,
-     "conclusion": {"kind", "text", "formula"} of the answer, null while there is none}
+     "conclusion": {"kind", "text", "formula"} of the answer, null while there is none,
+     "advice": {"by_code": what can be done about a failure of each code, "otherwise": about any other}}
     {"type": "delta", "sequence": n, "path": [..], "text": .., "reasoning": bool, "output_tokens": n}
     {"type": "plan_delta", "sequence": n, "round": [..], "text": .., "draft": {...} or null}, "layout" where it changed
     {"type": "patch", "sequence": n, "elapsed_ms": t, "run": changed scalars, "steps": [StepTrace without its round],
@@ -24,6 +25,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from conductor_core import events as ev
+from conductor_core.advice import ADVICE, OTHERWISE
 from conductor_core.answers.conclusion import conclude
 from conductor_core.errors import InspectorError, RunUnreadable
 from conductor_core.events import Event, Path
@@ -94,6 +96,7 @@ class LiveView:
             "shape": shape_in_words(self._trace),
             "timeline": timeline(self._trace),
             "conclusion": conclusion_of(self._trace),
+            "advice": {"by_code": dict(ADVICE), "otherwise": OTHERWISE},
         }
 
     def stopped(self, error: InspectorError) -> MessageJson:

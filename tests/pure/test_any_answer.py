@@ -13,11 +13,11 @@ from conductor_core.chat import Chunk, Finished, Message, PlanFinished, PlanRequ
 from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.remote import RemoteConductor
 from conductor_core.errors import ConductorError, WorkerError
+from conductor_core.provider_words import retry_after_s
 from conductor_core.settings import Settings
 from conductor_core.workers import health
 from conductor_core.workers.anthropic import AnthropicDialect
 from conductor_core.workers.discovery import read_models
-from conductor_core.workers.faults import retry_after_s
 from conductor_core.workers.http import Dialect, HttpWorker
 from conductor_core.workers.openai import OpenAIDialect
 from tests.support import any_json

@@ -74,7 +74,7 @@ def test_a_failed_run_keeps_what_was_answered(cli: CommandLine, provider: Script
     document = outcome.document
     assert (outcome.code, document["status"], document["answer"]) == (1, "failed", None)
     assert [step["status"] for step in document["steps"]] == ["completed", "failed", "skipped"]
-    assert document["steps"][1]["error"]["code"] == "WorkerRefused"
+    assert document["steps"][1]["error"]["code"] == "WorkerKeyRefused"
     assert document["steps"][2]["skipped_because"] == [[1]]
     assert "Traceback" not in outcome.err
 

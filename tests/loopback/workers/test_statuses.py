@@ -7,12 +7,17 @@ import time
 import pytest
 
 from conductor_core.errors import (
+    WorkerContextOverflow,
     WorkerError,
     WorkerFailed,
     WorkerFiltered,
+    WorkerKeyRefused,
+    WorkerLoading,
+    WorkerModelUnknown,
     WorkerRateLimited,
     WorkerRefused,
     WorkerTimedOut,
+    WorkerUnpaid,
 )
 from tests.support.asking import KEY, fails
 from tests.support.provider import Cut, Reply, ScriptedProvider, error
@@ -156,3 +161,36 @@ async def test_a_filter_refuses_what_was_asked_and_no_key(provider: ScriptedProv
     assert "refused what was asked with 403 (Your input was flagged)" in str(caught)
     assert isinstance(caught, WorkerRefused)
     assert caught.of_request
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (
+            error(400, {"error": {"message": "maximum context length is 8192", "code": "context_length_exceeded"}}),
+            WorkerContextOverflow,
+        ),
+        (error(400, {"error": {"message": "the request exceeds the available context size"}}), WorkerContextOverflow),
+        (
+            error(400, {"error": {"type": "invalid_request_error", "message": "prompt is too long"}}),
+            WorkerContextOverflow,
+        ),
+        (error(402), WorkerUnpaid),
+        (error(403, {"error": {"message": "Insufficient credits", "code": 403}}), WorkerUnpaid),
+        (error(429, {"error": {"message": "quota", "code": "insufficient_quota"}}), WorkerUnpaid),
+        (error(429, {"error": {"message": "You exceeded your current quota per minute"}}), WorkerRateLimited),
+        (error(401), WorkerKeyRefused),
+        (error(403), WorkerKeyRefused),
+        (error(404), WorkerModelUnknown),
+        (error(400, {"error": {"message": "no such model", "code": "model_not_found"}}), WorkerModelUnknown),
+        (error(503, {"error": {"message": "Loading model"}}), WorkerLoading),
+        (error(503), WorkerFailed),
+        (error(400), WorkerRefused),
+    ],
+)
+async def test_each_refusal_has_the_code_that_its_advice_stands_under(
+    provider: ScriptedProvider, reply: Reply, kind: type[WorkerError]
+) -> None:
+    provider.then(reply)
+    caught, _ = await fails(provider.spec(), kind)
+    assert type(caught) is kind

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from conductor_core import masking
 from conductor_core.chat import WorkerSpec
-from conductor_core.errors import WorkerError, WorkerFailed, WorkerRateLimited, WorkerRefused
+from conductor_core.errors import WorkerError, WorkerFailed, WorkerKeyRefused, WorkerRateLimited
 from conductor_core.quoted import one_line
 from conductor_core.workers.faults import Said, from_error_object, said
 
@@ -65,7 +65,7 @@ def test_the_error_objects_of_different_servers() -> None:
         ({"message": "slow down", "type": "rate_limit_error"}, WorkerRateLimited),
         ({"message": "slow down", "status": 429}, WorkerRateLimited),
         ({"message": "slow down", "code": None, "type": "unknown", "status": "429"}, WorkerRateLimited),
-        ({"message": "no", "code": "invalid_api_key"}, WorkerRefused),
+        ({"message": "no", "code": "invalid_api_key"}, WorkerKeyRefused),
         ({"message": "hm", "status": True}, WorkerFailed),
         ({"message": "hm", "status": 200}, WorkerFailed),
         ({"message": "hm", "status": 600}, WorkerFailed),

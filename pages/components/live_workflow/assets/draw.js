@@ -19,6 +19,7 @@ const BOXED = {
   empty: "warn",
   running: "running",
   retrying: "warn",
+  loading: "warn",
   reused: "reused",
   failed: "failed",
   cancelled: "warn",
@@ -155,6 +156,8 @@ function footer(step, status, model) {
       const count = model.stepTokens(step)
       return `${seconds(ms)}${count ? ` · ${tokens(count)}` : ""}${rate ? ` · ${rate} tok/s` : ""}`
     }
+    case "loading":
+      return `its server loads the model · ${seconds(ms)}`
     case "retrying":
       return `attempt ${step.attempts.length + 1} · ${seconds(ms)}`
     case "skipped":

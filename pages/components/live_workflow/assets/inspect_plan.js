@@ -32,7 +32,7 @@ function plan(body) {
     bar.hidden = !raw
     lists.hidden = !parts.lists
     lists.classList.toggle("streaming", writing)
-    once(state, JSON.stringify([round?.status, round?.source, round?.duration_ms, round?.rejected.length, model.run?.status, raw === ""]), () => planState(model, round))
+    once(state, JSON.stringify([round?.status, round?.source, round?.duration_ms, round?.rejected.length, round?.retries?.length, model.run?.status, raw === ""]), () => planState(model, round))
     once(rejected, round?.rejected.length ?? 0, () => (round?.rejected ?? []).map(rejectedAttempt))
   }
 }
@@ -41,6 +41,7 @@ function planState(model, round) {
   if (!round) return [el("p", { class: "muted" }, "The Conductor's writing appears here as it happens.")]
   const lines = []
   if (!model.ended && round.status === "planning") lines.push(el("p", { class: "muted" }, round.raw ? "Writing the plan; steps appear in the graph as they can be read." : "Reading the task…"))
+  for (const retry of round.retries ?? []) lines.push(el("p", { class: "warn" }, retryLine(retry)))
   if (round.source === "conductor") lines.push(el("p", {}, `✓ ${plural(round.workflow?.steps.length ?? 0, "step")} · ${round.topology} · written in ${seconds(round.duration_ms)}`))
   if (round.source === "file") lines.push(el("p", {}, "This plan was given, not written by a Conductor."))
   if (round.source === "parent") lines.push(el("p", {}, "This plan comes from an earlier run."))
@@ -51,6 +52,11 @@ function planState(model, round) {
   for (const fault of round.warnings) lines.push(el("p", { class: "warn" }, `△ ${visible(fault.message)}`))
   if (round.status === "rejected") lines.push(el("p", { class: "bad" }, "✕ This plan could not be used."))
   return lines
+}
+
+function retryLine({ loading, error, error_code: code, attempt }) {
+  if (loading) return `◔ the server is loading its model and is asked again until it answers: ${visible(error)}`
+  return `↻ a call for attempt ${attempt} failed, ${code}, and was made again: ${visible(error)}`
 }
 
 function rejectedAttempt({ attempt, raw, faults }) {

@@ -183,7 +183,7 @@ function costRows(model, step) {
     ["Started", step.started_ms === null ? "not yet" : `${seconds(step.started_ms)} into the run`],
     ["First token", seconds(step.first_token_ms)],
     ["Duration", seconds(model.stepMs(step))],
-    ["Attempts", step.started_ms === null ? "none" : String(step.attempts.length + 1)],
+    ["Attempts", step.started_ms === null ? "none" : String(step.attempts.filter((attempt) => !attempt.loading).length + (step.attempts.at(-1)?.then === "kept" ? 0 : 1))],
     ["Finish reason", step.finish_reason ?? "–"],
     ["Model", visible(step.model ?? worker?.model ?? "–")],
   ]

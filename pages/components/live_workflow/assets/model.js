@@ -1,6 +1,7 @@
 // One run as the page knows it: the messages of the live route folded into steps and rounds by path.
 
 import { estimateTokens, pathKey } from "./format.js"
+import { takeAdvice } from "./status.js"
 
 const ENDED = new Set(["planned", "completed", "refused", "filtered", "cut", "empty", "failed", "cancelled", "interrupted", "damaged", "too_new"])
 
@@ -47,6 +48,7 @@ export class RunModel {
 
   replace(message) {
     const { root, ...run } = message.run
+    takeAdvice(message.advice)
     this.sequence = message.sequence
     this.run = run
     this.steps.clear()

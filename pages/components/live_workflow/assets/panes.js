@@ -181,6 +181,7 @@ export function cutNotice(text) {
 function placeholder(step, inner) {
   switch (step.status) {
     case "running":
+      if (step.attempts.at(-1)?.loading) return "The server is loading its model. It is asked again every few seconds, until it answers or the run’s time is up."
       return inner ? "The steps of its round stand below." : "Waiting for the first token…"
     case "skipped":
       return "Not run."

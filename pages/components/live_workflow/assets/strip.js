@@ -50,7 +50,7 @@ export class Strip {
     setText(this.time, seconds(model.elapsedMs()))
     setText(this.tokens, `${count(model.totalTokens())} tokens`)
     this.showCost(model)
-    setText(this.shape, model.shape || (model.planning ? "the Conductor is writing the plan" : ""))
+    setText(this.shape, model.shape || (model.planning ? planningNow(model) : ""))
     this.shape.title = model.shape
     setText(this.link, { connecting: "connecting…", reconnecting: "connection lost, reconnecting…" }[connection] ?? "")
     this.cancel.disabled = model.ended || cancelling
@@ -79,4 +79,10 @@ export class Strip {
     })
     return ` ${done} of ${steps.length}${others.join("")}`
   }
+}
+
+function planningNow(model) {
+  const round = model.rounds.get("")
+  if (!round?.raw && round?.retries?.at(-1)?.loading) return "the Conductor’s server is loading its model, and is asked again until it answers"
+  return "the Conductor is writing the plan"
 }

@@ -1,0 +1,64 @@
+"""What a person can do about what went wrong, by the code under which it is recorded, on page and command line alike.
+
+The codes are the names of the errors (``errors``), and ``AnswerCut`` and the like for answers that are no whole ones.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+OTHERWISE = "Edit the plan or re-run: finished steps are reused."
+_REUSED = "finished steps are reused"
+_ASK_OTHERWISE = f"Ask in other words, or give the step to another worker under Edit plan: {_REUSED}."
+
+ADVICE: Mapping[str, str] = MappingProxyType(
+    {
+        "WorkerUnreachable": f"Check that the server runs and its address in the pool file, then re-run: {_REUSED}.",
+        "WorkerCertificate": "Check the https address in the pool file. For a certificate of your own, name its "
+        "authority in SSL_CERT_FILE before starting the program.",
+        "WorkerTimedOut": "Raise timeout_s of this worker in the pool file, or give the step to a faster one.",
+        "WorkerRateLimited": f"Wait a moment and re-run, or lower max_concurrency of this worker: {_REUSED}.",
+        "WorkerUnpaid": f"Add credit to the provider's account or choose another worker, then re-run: {_REUSED}.",
+        "WorkerFailed": "The provider reported a fault of its own. Re-run later, or give the step to another worker.",
+        "WorkerLoading": f"The server was still loading its model. Re-run when it has: {_REUSED}.",
+        "WorkerStreamCut": f"The answer broke off; what arrived is kept. Re-run: {_REUSED}.",
+        "WorkerKeyRefused": "Check the key in the environment variable that the pool file names: the Workers page "
+        "shows which are set.",
+        "WorkerModelUnknown": "Check the worker's model and base_url in the pool file: the server has no such model.",
+        "WorkerContextOverflow": "Let the step read fewer steps, shorten its instruction, or give it to a worker with "
+        "a longer context, under Edit plan.",
+        "WorkerFiltered": _ASK_OTHERWISE,
+        "WorkerRefused": "The server does not accept this request: check the worker's model, base_url and params in "
+        "the pool file.",
+        "WorkerOutputTooLarge": "Ask for a shorter answer in the instruction, or raise the worker's max_output_bytes.",
+        "AnswerRefused": _ASK_OTHERWISE,
+        "AnswerFiltered": _ASK_OTHERWISE,
+        "AnswerCut": "Raise max_tokens of this worker in the pool file, or ask for a shorter answer.",
+        "AnswerEmpty": "Ask again, or give the step to another worker under Edit plan. A model that thinks may need a "
+        "higher max_tokens.",
+        "ConductorError": "Choose another Conductor, or look into the program's log.",
+        "ConductorUnavailable": "Choose another Conductor, or check that its files or its server are there.",
+        "ConductorCertificate": "Check the Conductor's https address. For a certificate of your own, name its "
+        "authority in SSL_CERT_FILE before starting the program.",
+        "ConductorTimedOut": "The Conductor's server is slow: run again, or choose a smaller Conductor.",
+        "ConductorStreamCut": "The plan broke off, each time: run again, or choose another Conductor.",
+        "ConductorRateLimited": "Wait a moment and run again, or choose another Conductor.",
+        "ConductorUnpaid": "Add credit to the provider's account, or choose another Conductor.",
+        "ConductorFailed": "The Conductor's server reported a fault of its own: run again later, or choose another.",
+        "ConductorLoading": "The Conductor's server was still loading its model: run again when it has.",
+        "ConductorKeyRefused": "Check the Conductor's key in its environment variable, then run again.",
+        "ConductorModelUnknown": "Check the Conductor's model name and address: its server does not have this one.",
+        "PromptOverflows": "Shorten the task, leave out some workers, or choose a Conductor with a longer context.",
+        "PlanRejected": "Run again, choose another Conductor, or write the plan yourself under Edit plan.",
+        "NothingToReturn": "Give the step that asks the Conductor an access list, under Edit plan.",
+        "LimitReached": f"Raise the limit under Limits and re-run: {_REUSED}.",
+        "StoreError": "Look into the program's log, then start it again: the run can be resumed.",
+        "StoreFull": "Free some space on the disk that holds the database, then re-run.",
+        "StoreLocked": "Close the other program that writes to the database, then re-run.",
+        "StoreReadOnly": "Make the database's file and folder writable, then re-run.",
+    }
+)
+
+
+def advice(code: str | None) -> str:
+    """What can be done about a failure of ``code``; for a code of another time or of a bug, what always can be."""
+    return ADVICE.get(code or "", OTHERWISE)

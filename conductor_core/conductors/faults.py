@@ -1,0 +1,112 @@
+"""What went wrong on the way to a Conductor's server, as one of our errors with one clear line."""
+
+import json
+import ssl
+from typing import Any
+
+import httpx2
+
+from conductor_core import masking, provider_words
+from conductor_core.errors import (
+    ConductorError,
+    ConductorFailed,
+    ConductorKeyRefused,
+    ConductorLoading,
+    ConductorModelUnknown,
+    ConductorRateLimited,
+    ConductorUnavailable,
+    ConductorUnpaid,
+    PromptOverflows,
+)
+
+_QUOTED_CHARACTERS = 200
+
+
+class Refused(Exception):
+    """The server does not accept the request as it is (400 or 422)."""
+
+
+async def from_status(where: str, model: str, response: httpx2.Response, key_hint: str) -> Exception:
+    """The error for a reply that is no completion.
+
+    Args:
+        where: the server, as a message names it.
+        key_hint: what to do about a key that is refused.
+    """
+    status = response.status_code
+    text, code = said(await _beginning(response))
+    detail = f": {text}" if text else ""
+    wait_s = provider_words.retry_after_s(response.headers)
+    if provider_words.unpaid(status, code, text):
+        return ConductorUnpaid(f"{where} wants to be paid first ({status}){detail}")
+    if provider_words.too_long(status, code, text):
+        return PromptOverflows(f"{where} refuses the request as too long: {text}")
+    if status in (400, 422):
+        return Refused(text or f"status {status}")
+    if status in (401, 403):
+        return ConductorKeyRefused(f"{where} refuses access ({status}): {key_hint}{detail}")
+    if status == 404:
+        return ConductorModelUnknown(f"{where} does not know the model {model!r} or the address{detail}")
+    if status == 429:
+        asked = "" if wait_s is None else f", asking to wait {wait_s:.0f} s"
+        said_so = f"{where} has too many requests (429{asked}): try again later{detail}"
+        return ConductorRateLimited(said_so, retry_after_s=wait_s)
+    if provider_words.loading(status, text):
+        return ConductorLoading(f"{where} is loading its model ({status}){detail}", retry_after_s=wait_s)
+    if status >= 500 or status in (408, 409, 425):
+        return ConductorFailed(f"{where} failed ({status}): try again{detail}", retry_after_s=wait_s)
+    return ConductorUnavailable(f"{where} failed ({status}): try again{detail}")
+
+
+def from_error_object(where: str, data: str) -> ConductorError:
+    """The error for an error object in the place of a plan, or in the middle of one."""
+    text, code = said(data.encode())
+    if provider_words.too_long(400, code, text):
+        return PromptOverflows(f"{where} refuses the request as too long: {text}")
+    kind = ConductorUnpaid if provider_words.unpaid(400, code, text) else ConductorFailed
+    return kind(f"{where} reports an error: {text or 'without words'}")
+
+
+def no_certificate(error: BaseException | None) -> bool:
+    """Whether a connection failed because the server has no certificate that is trusted."""
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+async def _beginning(response: httpx2.Response) -> bytes:
+    """The first bytes of an error's body."""
+    body = b""
+    async for part in response.aiter_raw():
+        body += part
+        if len(body) > 16_384:
+            break
+    return body
+
+
+def said(body: bytes) -> tuple[str, str]:
+    """The message of an error object, fit to be quoted (a page of HTML is not), and the server's own code for it."""
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        document: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return ("" if text.startswith(("<", "{", "[")) else plain(text)), ""
+    code = _code(document)
+    for _ in range(3):
+        if isinstance(document, dict):
+            document = next((document[key] for key in ("error", "message", "detail", "msg") if document.get(key)), "")
+        elif isinstance(document, list):
+            document = document[0] if document else ""
+    return (plain(document) if isinstance(document, str) else ""), code
+
+
+def _code(document: Any) -> str:
+    found = document.get("error", document) if isinstance(document, dict) else None
+    words = [found.get(key) for key in ("code", "type")] if isinstance(found, dict) else []
+    return next((word for word in words if isinstance(word, str)), "")
+
+
+def plain(text: str) -> str:
+    """One line without control characters and keys, cut short."""
+    text = masking.known().text(text[:16_384])
+    return " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())[:_QUOTED_CHARACTERS]

@@ -1,0 +1,64 @@
+"""What servers say in their error replies, and what they mean by it: read alike for workers and Conductors."""
+
+import email.utils
+import math
+import re
+import time
+from collections.abc import Mapping
+
+_NO_QUOTA = frozenset(
+    {"insufficient_quota", "insufficient_credits", "billing_hard_limit_reached", "billing_not_active"}
+)
+_NO_CREDIT = re.compile(r"\bcredit balance\b|\binsufficient (?:credits?|balance|funds|quota)", re.IGNORECASE)
+"""Anthropic says so of an account without credit under 400, others under 403 or 429."""
+_LOADING = re.compile(
+    r"\bloading\b.{0,40}\bmodel|\bmodel\b.{0,120}\b(?:loading|being loaded|not (?:yet )?(?:loaded|ready))\b"
+    r"|\bwarming up\b|\bstarting up\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""As llama.cpp ("Loading model"), Ollama ("llm server loading model"), TGI and the hub ("Model X is currently loading")
+and vLLM's front ends say it under 503."""
+_TOO_LONG = re.compile(
+    r"context[ _-]?(?:length|window|size)|maximum (?:number of tokens|input|context)|too many (?:input )?tokens"
+    r"|prompt is too long|input is too long|exceeds? the (?:model's )?(?:maximum|available) (?:context|length|tokens)",
+    re.IGNORECASE,
+)
+"""As vLLM, SGLang, llama.cpp, Ollama, OpenAI and Anthropic put it."""
+
+
+def unpaid(status: int, code: str, text: str) -> bool:
+    """Whether the account has no credit or quota left, whatever the status it is put under."""
+    return status == 402 or code in _NO_QUOTA or (status in (400, 403, 429) and bool(_NO_CREDIT.search(text)))
+
+
+def loading(status: int, text: str) -> bool:
+    """Whether the server is up and loads its model: it will answer."""
+    return status == 503 and bool(_LOADING.search(text))
+
+
+def too_long(status: int, code: str, text: str) -> bool:
+    """Whether the request is longer than the model's context."""
+    return status in (400, 413, 422) and (code == "context_length_exceeded" or bool(_TOO_LONG.search(text)))
+
+
+def retry_after_s(headers: Mapping[str, str], now_s: float | None = None) -> float | None:
+    """Seconds the provider asks us to wait: ``Retry-After`` as a number or an HTTP date (RFC 9110, 10.2.3)."""
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    if value is None or (seconds := _number(value)) is not None:
+        return None if value is None else seconds
+    try:
+        at_s = email.utils.parsedate_to_datetime(value).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+    return max(0.0, at_s - (time.time() if now_s is None else now_s))
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        number = float(value) if value is not None else math.nan
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None

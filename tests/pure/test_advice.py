@@ -1,0 +1,38 @@
+"""Advice fits the fault: every error that can end a run or a step has its own."""
+
+import pytest
+
+from conductor_core import errors
+from conductor_core.advice import ADVICE, OTHERWISE, advice
+from conductor_core.endings import INCOMPLETE
+from conductor_core.errors import ConductorError, WorkerError, codes_of
+
+
+def test_every_failure_of_a_call_and_every_ending_has_its_advice() -> None:
+    codes = codes_of(WorkerError, ConductorError) - {"WorkerError"}
+    codes |= {f"Answer{ending.capitalize()}" for ending in INCOMPLETE} | {"LimitReached"}
+    assert codes - set(ADVICE) == set()
+
+
+def test_no_advice_is_of_a_code_that_is_none() -> None:
+    known = codes_of(errors.InspectorError) | {f"Answer{ending.capitalize()}" for ending in INCOMPLETE}
+    assert set(ADVICE) - known == {"NothingToReturn"}
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "without"),
+    [
+        ("WorkerContextOverflow", "longer context", "environment"),
+        ("WorkerUnpaid", "credit", "environment"),
+        ("WorkerModelUnknown", "no such model", "environment"),
+        ("WorkerKeyRefused", "environment variable", "credit"),
+        ("WorkerRateLimited", "max_concurrency", "key"),
+        ("WorkerTimedOut", "timeout_s", "key"),
+        ("WorkerCertificate", "SSL_CERT_FILE", "key"),
+        ("WorkerLoading", "loading", "key"),
+        ("Unheard", OTHERWISE, "key"),
+    ],
+)
+def test_what_to_do_is_about_what_went_wrong(code: str, words: str, without: str) -> None:
+    assert words in advice(code)
+    assert without not in advice(code)
