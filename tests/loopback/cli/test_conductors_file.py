@@ -140,7 +140,7 @@ def test_an_unset_key_is_named(cli: CommandLine, folder: Path, fast: str, monkey
 def test_a_pool_that_no_file_has_is_said_with_those_there_are(cli: CommandLine, fast: str) -> None:
     error = cli("run", "x", "--pool", "slow").error
     assert error.endswith(
-        f"no pool 'slow': name rehearsal, paper, a pool file, or one of {Settings().pools_folder} (fast)"
+        f"no pool 'slow': name rehearsal, paper, small, a pool file, or one of {Settings().pools_folder} (fast)"
     )
     assert cli("check", "gone.json", "--pool", "slow").code == 2
 
