@@ -40,7 +40,8 @@ class Settings(BaseSettings):
         description="Conductor used when none is named: tiny, one of a conductors file, folder, hub id or URL#MODEL.",
     )
     pool: str = Field(
-        "rehearsal", description="Pool used when none is named: rehearsal, paper, small, a name in `pools/` or a TOML file."
+        "rehearsal",
+        description="Pool used when none is named: rehearsal, paper, small, a name in `pools/` or a TOML file.",
     )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
