@@ -1,145 +1,161 @@
-"""The tables. ``events`` is the truth; ``runs``, ``batches`` and ``snapshots`` are folded from it, and could be again.
+"""The tables. ``events`` is the truth; ``runs`` and ``snapshots`` are folded from it and could be built again.
 
 Times are ISO 8601 text in UTC, and JSON is text: both read the same in every database.
 """
 
-from sqlalchemy import Boolean, Column, Float, Index, Integer, MetaData, Table, Text
-
-METADATA = MetaData()
-
-
-def _text(name: str, *, null: bool = False, default: str | None = None) -> "Column[str]":
-    return Column(name, Text, nullable=null, server_default=default)
+from sqlalchemy import Column, Index, Integer, Text
+from sqlmodel import Field, SQLModel
 
 
-def _number(name: str, *, default: str | None = None) -> "Column[int]":
-    return Column(name, Integer, nullable=False, server_default=default)
+class EventRow(SQLModel, table=True):
+    """One event, never changed or deleted (triggers hold it).
+
+    Attributes:
+        sequence: counts over all runs, in the order of commits, and is never given twice.
+        payload: the event as JSON, in the very bytes (UTF-8) that a digest of it is taken over.
+    """
+
+    __tablename__ = "events"
+    __table_args__ = (Index("ix_events_run_id_sequence", "run_id", "sequence"), {"sqlite_autoincrement": True})
+
+    sequence: int | None = Field(default=None, sa_column=Column(Integer, primary_key=True, autoincrement=True))
+    run_id: str = Field(sa_column=Column(Text, nullable=False))
+    kind: str = Field(sa_column=Column(Text, nullable=False))
+    at_utc: str = Field(sa_column=Column(Text, nullable=False))
+    payload: str = Field(sa_column=Column(Text, nullable=False))
 
 
-def _counted(name: str) -> "Column[int]":
-    """A key that counts and is never given twice."""
-    return Column(name, Integer, primary_key=True, autoincrement=True)
+class RunRow(SQLModel, table=True):
+    """A run at a glance, for lists; changed in the transaction of the event that changes it.
+
+    Attributes:
+        sequence: of its ``run.created``; the order of the list.
+        agents: JSON list of the agents of its steps, each once, in order of appearance.
+        cost_usd: None: some price is unknown, of a call that is on too.
+        vocabulary: the version of the events' vocabulary (``conductor_core.events.VOCABULARY``) of the program that
+            began the run.
+        batch_id, batch_row: its place in a batch, None for a run that came alone.
+        owner_id: names the lock file of the process that writes it; the rest of ``owner_*`` tells people which
+            process that was and when it opened the database.
+    """
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        Index("ix_runs_sequence", "sequence", unique=True),
+        Index("ix_runs_status_sequence", "status", "sequence"),
+        Index("ix_runs_parent_run_id", "parent_run_id"),
+        Index("ix_runs_batch_id_sequence", "batch_id", "sequence"),
+        Index("ix_runs_created_at_utc", "created_at_utc"),
+    )
+
+    run_id: str = Field(sa_column=Column(Text, primary_key=True))
+    sequence: int
+    created_at_utc: str = Field(sa_column=Column(Text, nullable=False))
+    status: str = Field(sa_column=Column(Text, nullable=False))
+    task: str = Field(sa_column=Column(Text, nullable=False))
+    by: str = Field(sa_column=Column(Text, nullable=False))
+    conductor: str | None = Field(default=None, sa_column=Column(Text))
+    pool: str = Field(sa_column=Column(Text, nullable=False))
+    parent_run_id: str | None = Field(default=None, sa_column=Column(Text))
+    simulated: bool
+    plan_only: bool
+    topology: str | None = Field(default=None, sa_column=Column(Text))
+    agents: str = Field(sa_column=Column(Text, nullable=False))
+    steps: int
+    steps_completed: int
+    steps_reused: int
+    steps_failed: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None = None
+    duration_ms: float | None = None
+    error: str | None = Field(default=None, sa_column=Column(Text))
+    owner_id: str = Field(sa_column=Column(Text, nullable=False))
+    owner_host: str = Field(sa_column=Column(Text, nullable=False))
+    owner_pid: int
+    owner_opened_at_utc: str = Field(sa_column=Column(Text, nullable=False))
+    vocabulary: int = Field(sa_column=Column(Integer, nullable=False, server_default="1"))
+    batch_id: str | None = Field(default=None, sa_column=Column(Text))
+    batch_row: str | None = Field(default=None, sa_column=Column(Text))
 
 
-# One event, never changed; its triggers let it go only with its whole run, whose deletion is on record.
-#   sequence   counts over all runs, in the order of commits, and is never given twice
-#   payload    the event as JSON, in the very bytes (UTF-8) that a digest of it is taken over
-EVENTS = Table(
-    "events",
-    METADATA,
-    _counted("sequence"),
-    _text("run_id"),
-    _text("kind"),
-    _text("at_utc"),
-    _text("payload"),
-    Index("ix_events_run_id_sequence", "run_id", "sequence"),
-    sqlite_autoincrement=True,
-)
+class SnapshotRow(SQLModel, table=True):
+    """The latest stored fold of a run: its trace after the event ``sequence``.
 
-# A run at a glance, for lists; changed in the transaction of the event that changes it.
-#   sequence   of its run.created; the order of the list
-#   agents     JSON list of the agents of its steps, each once, in order of appearance
-#   cost_usd   NULL: some price is unknown
-#   vocabulary the version of the events' vocabulary (conductor_core.events.VOCABULARY) that the run was begun with
-#   batch_*    its place in a batch, NULL for a run that came alone
-#   owner_id   names the lock file of the process that writes it; the rest of owner_* tells people which process that
-#              was and when it opened the database
-RUNS = Table(
-    "runs",
-    METADATA,
-    Column("run_id", Text, primary_key=True),
-    _number("sequence"),
-    _text("created_at_utc"),
-    _text("status"),
-    _text("task"),
-    _text("by"),
-    _text("conductor", null=True),
-    _text("pool"),
-    _text("parent_run_id", null=True),
-    Column("simulated", Boolean, nullable=False),
-    Column("plan_only", Boolean, nullable=False),
-    _text("topology", null=True),
-    _text("agents"),
-    _number("steps"),
-    _number("steps_completed"),
-    _number("steps_reused"),
-    _number("steps_failed"),
-    _number("input_tokens"),
-    _number("output_tokens"),
-    Column("cost_usd", Float),
-    Column("duration_ms", Float),
-    _text("error", null=True),
-    _text("owner_id"),
-    _text("owner_host"),
-    _number("owner_pid"),
-    _text("owner_opened_at_utc"),
-    _number("vocabulary", default="1"),
-    _text("batch_id", null=True),
-    _text("batch_row", null=True),
-    Index("ix_runs_sequence", "sequence", unique=True),
-    Index("ix_runs_status_sequence", "status", "sequence"),
-    Index("ix_runs_parent_run_id", "parent_run_id"),
-    Index("ix_runs_batch_id_sequence", "batch_id", "sequence"),
-    Index("ix_runs_created_at_utc", "created_at_utc"),
-)
+    Attributes:
+        fold_digest: of the code that folded it; a snapshot of other code is passed over, not believed.
+        events_sha256: of the run's events up to ``sequence`` as they were written: if they differ now, one was changed.
+        sha256: of all other columns: a snapshot that was changed itself is passed over.
+    """
 
-# The latest stored fold of a run: its trace after the event ``sequence``.
-#   fold_digest    of the code that folded it; a snapshot of other code is passed over, not believed
-#   events_sha256  of the run's events up to ``sequence`` as they were written: if they differ now, one was changed
-#   sha256         of all other columns: a snapshot that was changed itself is passed over
-SNAPSHOTS = Table(
-    "snapshots",
-    METADATA,
-    Column("run_id", Text, primary_key=True),
-    _number("sequence"),
-    _text("fold_digest"),
-    _text("trace"),
-    _text("events_sha256", default=""),
-    _text("sha256", default=""),
-)
+    __tablename__ = "snapshots"
 
-# A batch, as its first run told of it.
-#   sequence   of that run's run.created: its place in the list
-#   name       of the file of tasks; size: how many it held
-BATCHES = Table(
-    "batches",
-    METADATA,
-    Column("batch_id", Text, primary_key=True),
-    _number("sequence"),
-    _text("created_at_utc"),
-    _text("name"),
-    _number("size"),
-    Index("ix_batches_sequence", "sequence", unique=True),
-)
+    run_id: str = Field(sa_column=Column(Text, primary_key=True))
+    sequence: int
+    fold_digest: str = Field(sa_column=Column(Text, nullable=False))
+    trace: str = Field(sa_column=Column(Text, nullable=False))
+    events_sha256: str = Field(sa_column=Column(Text, nullable=False, server_default=""))
+    sha256: str = Field(sa_column=Column(Text, nullable=False, server_default=""))
 
-# A run that somebody deleted. Written before its events may go, never changed or deleted (triggers hold it).
-#   created_at_utc, status   of the run
-#   events, events_sha256    how many it had, and the digest of them all, as of a snapshot's
-DELETIONS = Table(
-    "deletions",
-    METADATA,
-    _counted("id"),
-    _text("run_id"),
-    _text("deleted_at_utc"),
-    _text("by"),
-    _text("created_at_utc"),
-    _text("status"),
-    _number("events"),
-    _text("events_sha256"),
-    Index("ix_deletions_run_id", "run_id", unique=True),
-    sqlite_autoincrement=True,
-)
 
-# A hold placed on a run (held: it may not be deleted) or taken off; the last one of a run counts. Never changed or
-# deleted (triggers hold it).
-HOLDS = Table(
-    "holds",
-    METADATA,
-    _counted("id"),
-    _text("run_id"),
-    Column("held", Boolean, nullable=False),
-    _text("at_utc"),
-    _text("by"),
-    Index("ix_holds_run_id_id", "run_id", "id"),
-    sqlite_autoincrement=True,
-)
+class BatchTableRow(SQLModel, table=True):
+    """A batch, as its first run told of it.
+
+    Attributes:
+        sequence: of that run's ``run.created``: its place in the list.
+        name: of the file of tasks. size: how many tasks it held.
+    """
+
+    __tablename__ = "batches"
+    __table_args__ = (Index("ix_batches_sequence", "sequence", unique=True),)
+
+    batch_id: str = Field(sa_column=Column(Text, primary_key=True))
+    sequence: int
+    created_at_utc: str = Field(sa_column=Column(Text, nullable=False))
+    name: str = Field(sa_column=Column(Text, nullable=False))
+    size: int
+
+
+class DeletionRow(SQLModel, table=True):
+    """A run that somebody deleted. Written before its events may go, never changed or deleted (triggers hold it).
+
+    Attributes:
+        created_at_utc, status: of the run. events: how many it had. events_sha256: of them all, as of a snapshot's.
+    """
+
+    __tablename__ = "deletions"
+    __table_args__ = (Index("ix_deletions_run_id", "run_id", unique=True), {"sqlite_autoincrement": True})
+
+    id: int | None = Field(default=None, sa_column=Column(Integer, primary_key=True, autoincrement=True))
+    run_id: str = Field(sa_column=Column(Text, nullable=False))
+    deleted_at_utc: str = Field(sa_column=Column(Text, nullable=False))
+    by: str = Field(sa_column=Column(Text, nullable=False))
+    created_at_utc: str = Field(sa_column=Column(Text, nullable=False))
+    status: str = Field(sa_column=Column(Text, nullable=False))
+    events: int
+    events_sha256: str = Field(sa_column=Column(Text, nullable=False))
+
+
+class HoldRow(SQLModel, table=True):
+    """A hold placed on a run, or taken off; the last one of a run counts. Never changed or deleted (triggers hold it).
+
+    Attributes:
+        held: whether the run may not be deleted from then on.
+    """
+
+    __tablename__ = "holds"
+    __table_args__ = (Index("ix_holds_run_id_id", "run_id", "id"), {"sqlite_autoincrement": True})
+
+    id: int | None = Field(default=None, sa_column=Column(Integer, primary_key=True, autoincrement=True))
+    run_id: str = Field(sa_column=Column(Text, nullable=False))
+    held: bool
+    at_utc: str = Field(sa_column=Column(Text, nullable=False))
+    by: str = Field(sa_column=Column(Text, nullable=False))
+
+
+EVENTS = SQLModel.metadata.tables["events"]
+RUNS = SQLModel.metadata.tables["runs"]
+SNAPSHOTS = SQLModel.metadata.tables["snapshots"]
+BATCHES = SQLModel.metadata.tables["batches"]
+DELETIONS = SQLModel.metadata.tables["deletions"]
+HOLDS = SQLModel.metadata.tables["holds"]

@@ -1,12 +1,15 @@
 """Run by alembic for each upgrade. The caller (``storage.database``) hands over its open connection."""
 
 from alembic import context
+from sqlmodel import SQLModel
 
-from storage.tables import METADATA
+from storage import tables
+
+assert tables  # noqa: S101  importing it fills the metadata
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=METADATA,
+    target_metadata=SQLModel.metadata,
     transactional_ddl=True,
     render_as_batch=True,
 )

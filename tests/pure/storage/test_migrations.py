@@ -7,12 +7,12 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
+from sqlmodel import SQLModel
 
 import storage
 from conductor_core.trace import fold
 from storage import open_store
 from storage.schema import HEAD, migrate
-from storage.tables import METADATA
 from tests.support.run_events import whole_run
 
 OLDEST = Path(__file__).with_name("schema_0001.sql")
@@ -42,7 +42,7 @@ def test_a_blank_database_gets_the_tables_of_the_program(path: Path, url: str) -
     open_store(url).close()
     engine = create_engine(url)
     with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+        assert compare_metadata(MigrationContext.configure(connection), SQLModel.metadata) == []
     engine.dispose()
     assert {"events_no_update", "events_no_delete"} < schema(path).keys()
 
