@@ -10,7 +10,7 @@ URL#MODEL                       an OpenAI-compatible server
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from conductor_core.chat import Conductor
+from conductor_core.chat import Conductor, Price
 from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.local import LocalConductor, read_config
 from conductor_core.conductors.named import find, listed
@@ -25,7 +25,7 @@ from conductor_core.inference.source import (
     inspect_folder,
     local_folder,
 )
-from conductor_core.keys import environment_keys, holds_a_key
+from conductor_core.keys import environment_keys, holds_a_key, is_set
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 
@@ -43,13 +43,14 @@ _PUBLISHED = {
 
 
 class ConductorOption(Frozen):
-    """One line of the page's list.
+    """One line of the page's list. Of one on a server ``server`` says where, and it has no size here.
 
     Attributes:
         ref: what to give to ``open_conductor``.
         size_bytes: of the weights on disk, or to be downloaded (bfloat16).
         memory_needed_bytes, memory_there_bytes: to run it here; ``memory`` says of which kind.
         reason: one sentence: why it cannot run, or what using it will do.
+        server: its address; None for one that runs here.
     """
 
     ref: str
@@ -62,6 +63,9 @@ class ConductorOption(Frozen):
     downloaded: bool
     runnable: bool
     reason: str
+    server: str | None = None
+    usd_per_mtok: Price | None = None
+    api_key_env: str | None = None
 
 
 def open_conductor(ref: str, settings: Settings) -> Conductor:
@@ -72,13 +76,23 @@ def open_conductor(ref: str, settings: Settings) -> Conductor:
     ref = ref.strip()
     if ref == TINY:
         return LocalConductor(TINY, str(TINY_FOLDER), settings, read_config(TINY_FOLDER))
+    if (spec := on_a_server(ref, settings)) is not None:
+        return RemoteConductor(ref, spec, settings)
+    named = find(ref, settings)
+    return _local(ref, ref if named is None else named.model, settings, named)
+
+
+def on_a_server(ref: str, settings: Settings) -> ConductorSpec | None:
+    """How the Conductor of that name is asked, None for one that runs here.
+
+    Raises: UnknownConductor, ConductorsInvalid.
+    """
     if "://" in ref:
         base_url, model = _server_and_model(ref)
-        spec = ConductorSpec(name=ref, model=model, base_url=base_url, api_key_env=API_KEY_VARIABLE)
-        return RemoteConductor(ref, spec, settings, needs_key=False)
-    if (named := find(ref, settings)) is not None:
-        return RemoteConductor(ref, named, settings) if named.base_url else _local(ref, named.model, settings, named)
-    return _local(ref, ref, settings, None)
+        variable = API_KEY_VARIABLE if is_set(API_KEY_VARIABLE) else None
+        return ConductorSpec(name=ref, model=model, base_url=base_url, api_key_env=variable)
+    named = None if ref == TINY else find(ref, settings)
+    return None if named is None or named.base_url is None else named
 
 
 def _local(name: str, model: str, settings: Settings, spec: ConductorSpec | None) -> Conductor:
@@ -95,7 +109,12 @@ def _local(name: str, model: str, settings: Settings, spec: ConductorSpec | None
         return LocalConductor(name, model, settings, read_config(downloaded or folder), spec)
     if spec is not None:
         raise UnknownConductor(f"Conductor {name}: {model} is no model folder, no hub id, and it has no base_url")
-    raise UnknownConductor(
+    raise unknown(name, settings)
+
+
+def unknown(name: str, settings: Settings) -> UnknownConductor:
+    """The error for a Conductor that nothing is known of."""
+    return UnknownConductor(
         f"no Conductor {name!r}: name {TINY}, one of {_names(settings)}, a model folder, a hub id (owner/name) or "
         "URL#MODEL of a server"
     )
@@ -131,9 +150,11 @@ def _server_and_model(ref: str) -> tuple[str, str]:
 def list_conductors(settings: Settings) -> list[ConductorOption]:
     """What this machine has and could have: the shipped one, the published ones, all that were downloaded.
 
-    Reads folders only; asks no server. ``settings.conductor`` is listed too if it is a folder.
+    Reads folders only; asks no server. ``settings.conductor`` is listed too if it is a folder, and all Conductors of
+    the data folder's files (``conductor_faults`` tells what of those cannot be read).
     """
     options = [_downloaded(TINY, TINY_FOLDER)]
+    options += [_named(name, spec) for name, spec in listed(settings)[0].items()]
     folder = Path(settings.conductor).expanduser()
     if settings.conductor != TINY and folder.is_dir():
         options.append(_downloaded(settings.conductor, folder))
@@ -145,6 +166,57 @@ def list_conductors(settings: Settings) -> list[ConductorOption]:
         if hub_id not in _PUBLISHED and there is not None and _writes_text(there):
             options.append(_downloaded(hub_id, there))
     return options
+
+
+def listed_option(ref: str, settings: Settings) -> ConductorOption:
+    """The line of one Conductor. Raises: UnknownConductor, ConductorsInvalid."""
+    if ref == TINY:
+        return _downloaded(TINY, TINY_FOLDER)
+    if (spec := on_a_server(ref, settings) or find(ref, settings)) is not None:
+        return _named(ref, spec)
+    folder = Path(ref).expanduser()
+    if not folder.is_dir() and not HUB_ID.fullmatch(ref):
+        raise unknown(ref, settings)
+    return _here(ref, ref)
+
+
+def conductor_faults(settings: Settings) -> list[str]:
+    """What is wrong with files of the data folder whose Conductors are therefore not listed, a line a file."""
+    return listed(settings)[1]
+
+
+def _named(name: str, spec: ConductorSpec) -> ConductorOption:
+    if spec.base_url is None:
+        return _here(name, spec.model).model_copy(update={"usd_per_mtok": spec.usd_per_mtok, "name": name})
+    missing = spec.api_key_env is not None and not is_set(spec.api_key_env)
+    key = f" Its key, {spec.api_key_env}, is not set." if missing else ""
+    return ConductorOption(
+        ref=name,
+        name=name,
+        parameters=0,
+        size_bytes=0,
+        memory_needed_bytes=0,
+        memory_there_bytes=0,
+        memory="",
+        downloaded=True,
+        runnable=not missing,
+        reason=f"{spec.model} at {spec.base_url}.{key}",
+        server=spec.base_url,
+        usd_per_mtok=spec.usd_per_mtok,
+        api_key_env=spec.api_key_env,
+    )
+
+
+def _here(ref: str, model: str) -> ConductorOption:
+    """``model``: a folder or a hub id, downloaded or not."""
+    folder = Path(model).expanduser()
+    there = folder if folder.is_dir() else local_folder(model)
+    if there is not None:
+        return _downloaded(ref, there)
+    parameters = _PUBLISHED.get(model, 0)
+    option = _to_download(ref, parameters)
+    size = "" if parameters else "Will be downloaded from the hub when first used."
+    return option.model_copy(update={"reason": size}) if size else option
 
 
 def _writes_text(folder: Path) -> bool:

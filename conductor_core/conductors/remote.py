@@ -59,11 +59,10 @@ _FINISH: dict[str, FinishReason] = {
 class RemoteConductor:
     """Writes plans with a model of a server. Opens connections at the first ``write``."""
 
-    def __init__(self, name: str, spec: ConductorSpec, settings: Settings, *, needs_key: bool = True) -> None:
-        """``spec`` has a ``base_url``. ``needs_key``: whether the variable that it names must be set."""
+    def __init__(self, name: str, spec: ConductorSpec, settings: Settings) -> None:
+        """``spec`` has a ``base_url``."""
         self._name = name
         self._spec = spec
-        self._needs_key = needs_key
         self._base_url = spec.base_url or ""
         self._model = spec.model
         self._max_tokens = min(settings.plan_max_tokens, spec.max_tokens or settings.plan_max_tokens)
@@ -143,7 +142,7 @@ class RemoteConductor:
                     f"the value of {self._spec.api_key_env} has characters that no key has: set it again"
                 )
             headers["authorization"] = f"Bearer {key}"
-        elif self._needs_key and self._spec.api_key_env is not None:
+        elif self._spec.api_key_env is not None:
             raise ConductorUnavailable(
                 f"Conductor {self._name}: the environment variable {self._spec.api_key_env} is not set; put the key "
                 "into it"
@@ -204,7 +203,7 @@ class RemoteConductor:
         headers = {"accept": "text/event-stream", "cache-control": "no-store"}
         async with client.stream("POST", url, json=dict(body), headers=headers) as response:
             if response.status_code != 200:
-                variable = self._spec.api_key_env
+                variable = self._spec.api_key_env or (API_KEY_VARIABLE if "://" in self._name else None)
                 key_hint = f"set {variable} to its key" if variable else "name the variable of its key in api_key_env"
                 raise await faults.from_status(self._where, self._model, response, key_hint)
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()

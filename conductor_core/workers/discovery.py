@@ -11,6 +11,7 @@ import httpx2
 from conductor_core import masking
 from conductor_core.chat import WorkerSpec
 from conductor_core.quoted import plain
+from conductor_core.reported import is_count
 
 USUAL_PORTS: Mapping[int, str] = {
     11434: "Ollama",
@@ -101,6 +102,14 @@ def read_models(body: bytes) -> list[tuple[str, str]] | None:
         for item in models
         if isinstance(item.get("id"), str) and _is_name(item["id"])
     ]
+
+
+def read_context(body: bytes, model: str) -> int | None:
+    """The tokens that ``model`` takes by a model list, as vLLM, SGLang, OpenRouter, Groq and LM Studio tell them."""
+    listed = json.loads(body)["data"]
+    entry = next((item for item in listed if isinstance(item, dict) and item.get("id") == model), {})
+    told = (entry.get(key) for key in ("max_model_len", "context_length", "context_window", "max_context_length"))
+    return next((tokens for tokens in told if is_count(tokens) and tokens > 0), None)
 
 
 def _is_name(text: str) -> bool:

@@ -11,7 +11,7 @@ from conductor_core.errors import WorkerError, WorkerModelUnknown, WorkerRefused
 from conductor_core.keys import is_set
 from conductor_core.quoted import one_line
 from conductor_core.workers import faults
-from conductor_core.workers.discovery import read_models
+from conductor_core.workers.discovery import read_context, read_models
 from conductor_core.workers.http import HttpWorker, open_client, read_key
 from conductor_core.workflow.model import Frozen
 
@@ -26,12 +26,14 @@ class Health(Frozen):
         latency_ms: of the check itself; None if nothing was asked.
         detail: one line: what was proven, or what is wrong and what to do.
         key: the key's variable and whether it is set, e.g. ``OPENAI_API_KEY: present``; None if no key is needed.
+        context: tokens that the model takes, if the server tells.
     """
 
     ok: bool
     latency_ms: float | None
     detail: str
     key: str | None = None
+    context: int | None = None
 
 
 def key_state(spec: WorkerSpec) -> str | None:
@@ -41,8 +43,8 @@ def key_state(spec: WorkerSpec) -> str | None:
     return f"{spec.api_key_env}: {'present' if is_set(spec.api_key_env) else 'missing'}"
 
 
-async def check_health(worker: Worker) -> Health:
-    """Asks the provider for its models.
+async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
+    """Asks the provider for its models; one that says nothing for ``within_s`` seconds is taken to be away.
 
     Uses connections of its own, so that it can be called from any event loop. A worker without a provider (local,
     rehearsal) is asked nothing.
@@ -51,21 +53,24 @@ async def check_health(worker: Worker) -> Health:
     if not isinstance(worker, HttpWorker):
         where = "simulated: it is always there" if spec.simulated else "runs on this machine, loaded when first asked"
         return Health(ok=True, latency_ms=None, detail=where)
-    started_s = time.perf_counter()
+    started_s, within_s, context = time.perf_counter(), min(within_s, spec.timeout_s), None
     try:
-        async with asyncio.timeout(min(_CHECK_S, spec.timeout_s)):
-            detail = await _ask_for_models(worker)
+        async with asyncio.timeout(within_s):
+            detail, context = await _ask_for_models(worker)
         ok = True
     except WorkerError as error:
         ok, detail = False, masking.known().text(str(error))
     except TimeoutError:
-        ok, detail = False, f"worker {spec.name}: no answer within {min(_CHECK_S, spec.timeout_s):g} s"
+        ok, detail = False, f"worker {spec.name}: no answer within {within_s:g} s"
     latency_ms = (time.perf_counter() - started_s) * 1000
-    return Health(ok=ok, latency_ms=latency_ms, detail=detail, key=key_state(spec))
+    return Health(ok=ok, latency_ms=latency_ms, detail=detail, key=key_state(spec), context=context)
 
 
-async def _ask_for_models(worker: HttpWorker) -> str:
-    """What was proven. Raises: WorkerError, if the server is away, refuses the key or does not have the model."""
+async def _ask_for_models(worker: HttpWorker) -> tuple[str, int | None]:
+    """What was proven, and the model's context where that is told.
+
+    Raises: WorkerError, if the server is away, refuses the key or does not have the model.
+    """
     spec, dialect = worker.spec, worker.dialect
     key = read_key(spec)
     url = httpx2.URL(dialect.models_url(spec))
@@ -79,12 +84,12 @@ async def _ask_for_models(worker: HttpWorker) -> str:
     except httpx2.TransportError as error:
         raise faults.from_transport(spec, url, error, answering=False) from error
     if response.status_code in (404, 405, 501) and url.path.endswith("/models"):
-        return "reached; it does not list its models, so the first step will show whether it has this one"
+        return "reached; it does not list its models, so the first step will show whether it has this one", None
     if response.status_code != 200:
         said = faults.said(bytes(body), response.headers.get("content-type", ""))
         raise faults.from_status(spec, url, response.status_code, said)
     if not url.path.endswith("/models"):
-        return "reached; it knows the model"
+        return "reached; it knows the model", None
     models = read_models(bytes(body))
     if models is None:
         raise WorkerRefused(f"worker {spec.name}: what answers at {url.host} is no model server; check base_url")
@@ -94,4 +99,4 @@ async def _ask_for_models(worker: HttpWorker) -> str:
         raise WorkerModelUnknown(
             f"worker {spec.name}: {spec.model} is not among the server's models ({listed}); check model"
         )
-    return "reached; it lists the model"
+    return "reached; it lists the model", read_context(bytes(body), spec.model)

@@ -1,0 +1,172 @@
+"""Before a run: what of it can work, found out at once and for nothing.
+
+Every Conductor and worker is asked for its models, all at the same time and for a few seconds only: whether its key is
+set, its server answers, the model is there, and its context takes the task. What has no price is named where a budget
+in USD is set, which cannot see it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Literal
+
+from conductor_core.chat import Worker, WorkerSpec
+from conductor_core.conductors.catalogue import listed_option, on_a_server
+from conductor_core.engine.limits import estimate_tokens
+from conductor_core.engine.pool import open_worker
+from conductor_core.errors import InspectorError
+from conductor_core.events import Limits
+from conductor_core.keys import is_set
+from conductor_core.settings import Settings
+from conductor_core.workers.health import Health, check_health
+from conductor_core.workflow.model import Frozen
+
+WITHIN_S = 4.0
+"""How long anyone is waited for: all are asked at once, so the whole takes no longer."""
+
+
+class Part(Frozen):
+    """One model of a run.
+
+    Attributes:
+        ok: whether it would answer, as far as that can be known without paying.
+        hopeless: it cannot, whatever happens: its key is not set.
+        detail: one line: what was proven, or what is wrong and what to do.
+        priced: whether the price of its tokens is known.
+    """
+
+    role: Literal["conductor", "worker"]
+    name: str
+    ok: bool
+    hopeless: bool = False
+    detail: str
+    latency_ms: float | None = None
+    priced: bool = True
+
+
+class Preflight(Frozen):
+    """Attributes: parts: the Conductor first, if one is needed, then the workers in the pool's order."""
+
+    parts: tuple[Part, ...]
+    max_usd: float | None = None
+
+    @property
+    def answering(self) -> int:
+        return sum(part.ok for part in self.parts)
+
+    @property
+    def failing(self) -> tuple[Part, ...]:
+        return tuple(part for part in self.parts if not part.ok)
+
+    @property
+    def failing_workers(self) -> tuple[str, ...]:
+        return tuple(part.name for part in self.failing if part.role == "worker")
+
+    @property
+    def some_worker(self) -> bool:
+        """Whether a worker is left if only what answers is used."""
+        return any(part.ok for part in self.parts if part.role == "worker")
+
+    @property
+    def budget_warning(self) -> str | None:
+        """What the budget in USD cannot see; None: nothing, or there is none."""
+        unpriced = [part for part in self.parts if not part.priced]
+        if self.max_usd is None or not unpriced:
+            return None
+        names = ", ".join(f"{'Conductor ' if part.role == 'conductor' else ''}{part.name}" for part in unpriced)
+        return (
+            f"the budget of {self.max_usd:g} USD cannot see what {names} will cost: no price is known; give "
+            "usd_per_mtok in its file, or limit tokens"
+        )
+
+    @property
+    def impossible(self) -> str | None:
+        """Why the run certainly cannot work; None: it may."""
+        hopeless = [part for part in self.parts if part.hopeless]
+        workers = [part for part in self.parts if part.role == "worker"]
+        for part in hopeless:
+            if part.role == "conductor":
+                return part.detail
+        if workers and all(part.hopeless for part in workers):
+            return f"no worker can answer: {workers[0].detail}"
+        return None
+
+
+def preflight(
+    conductor_ref: str | None, specs: Sequence[WorkerSpec], limits: Limits, settings: Settings, task: str = ""
+) -> Preflight:
+    """For callers without an event loop.
+
+    Args:
+        conductor_ref: None: none is needed. specs: the workers that may be used.
+
+    Raises: BadInput for a Conductor that nothing is known of.
+    """
+    return asyncio.run(look(conductor_ref, specs, limits, settings, task))
+
+
+async def look(
+    conductor_ref: str | None, specs: Sequence[WorkerSpec], limits: Limits, settings: Settings, task: str = ""
+) -> Preflight:
+    """See ``preflight``."""
+    asked = [_worker(spec, settings, task) for spec in specs]
+    if conductor_ref is not None:
+        asked.insert(0, _conductor(conductor_ref, settings, task))
+    return Preflight(parts=tuple(await asyncio.gather(*asked)), max_usd=limits.max_usd)
+
+
+async def _worker(spec: WorkerSpec, settings: Settings, task: str) -> Part:
+    priced = spec.price is not None
+    try:
+        health = await _health(open_worker(spec, settings, settings.seed))
+    except InspectorError as error:
+        return Part(role="worker", name=spec.name, ok=False, hopeless=True, detail=str(error), priced=priced)
+    return _part("worker", spec, health, task, priced=priced, context=None)
+
+
+async def _conductor(ref: str, settings: Settings, task: str) -> Part:
+    spec = await asyncio.to_thread(on_a_server, ref, settings)
+    if spec is None:
+        option = await asyncio.to_thread(listed_option, ref, settings)
+        return Part(role="conductor", name=ref, ok=option.runnable, detail=option.reason)
+    # A Conductor's server is asked like a worker's: it is one.
+    worker = WorkerSpec(
+        name=ref[:80], provider="openai", model=spec.model, base_url=spec.base_url, api_key_env=spec.api_key_env
+    )
+    health = await _health(open_worker(worker, settings, settings.seed))
+    detail = health.detail.replace(f"worker {worker.name}", f"Conductor {worker.name}")
+    health = health.model_copy(update={"detail": detail})
+    return _part("conductor", worker, health, task, priced=spec.usd_per_mtok is not None, context=spec.context)
+
+
+async def _health(worker: Worker) -> Health:
+    try:
+        return await check_health(worker, WITHIN_S)
+    finally:
+        await worker.aclose()
+
+
+def _part(
+    role: Literal["conductor", "worker"],
+    spec: WorkerSpec,
+    health: Health,
+    task: str,
+    *,
+    priced: bool,
+    context: int | None,
+) -> Part:
+    ok, detail = health.ok, health.detail
+    told = min((size for size in (context, health.context) if size is not None), default=None)
+    tokens = estimate_tokens(task)
+    if ok and told is not None and tokens >= told:
+        ok = False
+        detail = f"{role} {spec.name}: the task is about {tokens:,} tokens, and its context is {told:,}"
+        detail = detail.replace("conductor ", "Conductor ", 1) if role == "conductor" else detail
+    return Part(
+        role=role,
+        name=spec.name,
+        ok=ok,
+        hopeless=spec.api_key_env is not None and not is_set(spec.api_key_env),
+        detail=detail,
+        latency_ms=health.latency_ms,
+        priced=priced,
+    )

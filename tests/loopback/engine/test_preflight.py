@@ -1,0 +1,160 @@
+"""What is found out before a run: of Conductor and workers at once, at no cost, within a few seconds."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_core.chat import Price, WorkerSpec
+from conductor_core.engine import preflight as module
+from conductor_core.engine.pool import read_specs
+from conductor_core.engine.preflight import Preflight, preflight
+from conductor_core.errors import BadInput
+from conductor_core.events import Limits
+from conductor_core.settings import Settings
+from tests.support.provider import Call, Hang, Reply, ScriptedProvider, error
+
+PRICE = Price(input=1, output=2)
+
+
+class Listing(ScriptedProvider):
+    """Lists ``there`` with a context of 1,000 tokens, or gives another reply in the list's place."""
+
+    listing: Reply | None = None
+
+    def _script(self, call: Call) -> Any:
+        if not call.path.endswith("/models"):
+            return super()._script(call)
+        if self.listing is not None:
+            return self.listing
+        models = [{"id": name, "max_model_len": 1000} for name in ("there", "planner")]
+        return Reply([json.dumps({"data": models}).encode()], content_type="application/json")
+
+
+@pytest.fixture
+def server() -> Iterator[Listing]:
+    with Listing() as running:
+        yield running
+
+
+def worker(server: ScriptedProvider, name: str = "w", model: str = "there", **fields: Any) -> WorkerSpec:
+    known = {"provider": "openai", "base_url": server.url, "usd_per_mtok": PRICE}
+    return WorkerSpec(name=name, model=model, **(known | fields))
+
+
+def look(ref: str | None, *specs: WorkerSpec, limits: Limits | None = None, task: str = "") -> Preflight:
+    return preflight(ref, specs, limits or Limits(), Settings(), task)
+
+
+def test_what_answers_is_told_with_what_was_proven_and_nothing_is_paid(server: Listing) -> None:
+    found = look(f"{server.url}#planner", worker(server))
+    assert [(part.role, part.name, part.ok) for part in found.parts] == [
+        ("conductor", f"{server.url}#planner", True),
+        ("worker", "w", True),
+    ]
+    assert (found.answering, found.failing, found.impossible) == (2, (), None)
+    assert server.completions == []
+
+
+def test_each_fault_is_named(server: Listing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UNSET_API_KEY", raising=False)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        away = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
+        found = look(
+            f"{away}#planner",
+            worker(server, "keyless", api_key_env="UNSET_API_KEY"),
+            worker(server, "away", base_url=away),
+            worker(server, "unknown", model="elsewhere"),
+            worker(server, "fine"),
+        )
+    assert found.answering == 1
+    told = {part.name: part.detail for part in found.failing}
+    assert "refuses connections" in told[f"{away}#planner"]
+    assert told[f"{away}#planner"].startswith("Conductor ")
+    assert "UNSET_API_KEY" in told["keyless"]
+    assert "refuses connections" in told["away"]
+    assert "elsewhere is not among the server's models" in told["unknown"]
+    assert found.failing_workers == ("keyless", "away", "unknown")
+    assert [part.name for part in found.parts if part.hopeless] == ["keyless"], "a server may yet come up"
+    assert (found.some_worker, found.impossible) == (True, None)
+
+
+def test_all_are_asked_at_once_and_nobody_is_waited_for_long(server: Listing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WITHIN_S", 0.5)
+    with Listing() as silent:
+        silent.listing = Reply([Hang()])
+        specs = [worker(silent, f"silent {number}") for number in range(6)]
+        begun = time.monotonic()
+        found = look(None, *specs, worker(server))
+        took_s = time.monotonic() - begun
+    assert found.answering == 1
+    assert all("no answer within 0.5 s" in part.detail for part in found.failing)
+    assert took_s < 6 * 0.5, "together, not one after the other"
+
+
+def test_a_conductor_without_its_key_makes_a_run_impossible(
+    server: Listing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("UNSET_API_KEY", raising=False)
+    folder = Settings().conductors_folder
+    folder.mkdir(parents=True)
+    (folder / "c.toml").write_text(
+        f'[[conductor]]\nname = "mine"\nmodel = "planner"\nbase_url = "{server.url}"\napi_key_env = "UNSET_API_KEY"\n'
+    )
+    found = look("mine", worker(server))
+    assert found.impossible is not None
+    assert "UNSET_API_KEY" in found.impossible
+
+
+def test_a_pool_without_any_key_makes_a_run_impossible(server: Listing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UNSET_API_KEY", raising=False)
+    found = look("tiny", *(worker(server, name, api_key_env="UNSET_API_KEY") for name in ("a", "b")))
+    assert found.impossible is not None
+    assert found.impossible.startswith("no worker can answer: ")
+
+
+def test_a_context_that_is_shorter_than_the_task_is_told(server: Listing) -> None:
+    found = look(f"{server.url}#planner", worker(server), task="word " * 1000)
+    assert found.answering == 0
+    assert found.parts[1].detail == "worker w: the task is about 1,250 tokens, and its context is 1,000"
+    assert "Conductor" in found.parts[0].detail
+
+
+def test_a_budget_that_cannot_see_a_part_is_told_once(server: Listing) -> None:
+    unpriced = worker(server, "b", usd_per_mtok=None)
+    found = look(f"{server.url}#planner", worker(server), unpriced, limits=Limits(max_usd=0.5))
+    assert found.budget_warning is not None
+    assert found.budget_warning.startswith(
+        f"the budget of 0.5 USD cannot see what Conductor {server.url}#planner, b will cost: no price is known"
+    )
+    assert look("tiny", worker(server), limits=Limits(max_usd=0.5)).budget_warning is None
+    assert look(None, unpriced).budget_warning is None, "without a budget nothing is blind"
+
+
+def test_what_runs_here_is_not_asked_over_a_network() -> None:
+    found = look("tiny", read_specs("rehearsal")[0])
+    assert (found.answering, [part.latency_ms for part in found.parts]) == (2, [None, None])
+
+
+def test_a_model_folder_that_cannot_be_used_fails(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    found = look(str(tmp_path))
+    assert not found.parts[0].ok
+
+
+def test_a_conductor_that_nothing_is_known_of_is_bad_input() -> None:
+    with pytest.raises(BadInput, match="no Conductor 'nobody'"):
+        look("nobody")
+
+
+def test_a_server_without_a_list_is_given_the_benefit_of_the_doubt() -> None:
+    with Listing() as server:
+        server.listing = error(404)
+        found = look(None, worker(server))
+    assert found.parts[0].ok
+    assert "the first step will show" in found.parts[0].detail
