@@ -77,6 +77,9 @@ MaxSeconds = Annotated[
     float | None,
     typer.Option("--max-seconds", min=0.001, max=1e9, help="Wall time budget of the run."),
 ]
+OnlyWhatAnswers = Annotated[
+    bool, typer.Option("--only-what-answers", help="Leave out the workers that would not answer, found out before.")
+]
 MaxDepth = Annotated[
     int | None, typer.Option("--max-depth", min=0, max=8, help="Rounds below the first that a recursion may open.")
 ]

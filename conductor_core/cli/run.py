@@ -9,6 +9,7 @@ from conductor_core.cli import inputs, options
 from conductor_core.cli.batch import BatchOptions, Shown, batch_file, run_batch
 from conductor_core.cli.live import LiveView, watch
 from conductor_core.cli.output import print_outcome
+from conductor_core.cli.ready import ready
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
 from conductor_core.engine.request import RunRequest
@@ -34,6 +35,7 @@ def run(
     max_depth: options.MaxDepth = None,
     on_incomplete: options.Incomplete = None,
     give_question: options.GiveQuestion = None,
+    only_what_answers: options.OnlyWhatAnswers = False,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
@@ -59,6 +61,7 @@ def run(
     conductor_ref = conductor or settings.conductor
     if tasks is not None or resume:
         file, shown = batch_file(tasks, alone=task is None and workflow is None), Shown(as_json, quiet)
+        request = ready(request, conductor_ref, pool_ref, settings, only_answering=only_what_answers, quiet=quiet)
         given_batch = BatchOptions(file, conductor_ref, pool_ref, request, db, concurrency, shown, resume=resume)
         return run_batch(given_batch, settings)
     given: Workflow | None = None
@@ -72,6 +75,7 @@ def run(
         raise BadInput("give a TASK" + (": the workflow file holds none" if workflow is not None else ""))
     request = replace(request, task=inputs.given_text(task, "task"), workflow=given)
     needed = given is None or any(step.agent == CONDUCTOR_AGENT for step in given.steps)
+    request = ready(request, conductor_ref, pool_ref, settings, only_answering=only_what_answers, quiet=quiet)
     with opened_store(db, settings) as store, opened_engine(store, settings) as host:
         run_id = host.start(request, conductor_ref if needed else None, pool_ref)
         view = LiveView(quiet=quiet, answer=not as_json)

@@ -80,14 +80,15 @@ class Preflight(Frozen):
 
     @property
     def impossible(self) -> str | None:
-        """Why the run certainly cannot work; None: it may."""
-        hopeless = [part for part in self.parts if part.hopeless]
+        """Why a run certainly cannot work: no plan, or one that nobody can carry out. None: it may."""
+        first = next((part for part in self.parts if part.role == "conductor"), None)
         workers = [part for part in self.parts if part.role == "worker"]
-        for part in hopeless:
-            if part.role == "conductor":
-                return part.detail
+        if first is None:
+            return None  # Of a given plan finished steps may be reused.
+        if first.hopeless:
+            return first.detail
         if workers and all(part.hopeless for part in workers):
-            return f"no worker can answer: {workers[0].detail}"
+            return f"no worker of the pool has its key: {'; '.join(part.detail for part in workers[:8])}"
         return None
 
 
