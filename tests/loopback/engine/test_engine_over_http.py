@@ -139,7 +139,7 @@ async def test_a_refused_key_fails_the_step_and_is_not_asked_again(provider: Scr
     provider.always(lambda call: error(401) if call.model == "b" else Answer("fine"))
     trace, _ = await carry_out(provider, CHAIN)
     assert [step.status for step in trace.steps] == ["completed", "failed", "skipped"]
-    assert (trace.status, trace.error_code) == ("failed", "WorkerRefused")
+    assert (trace.status, trace.error_code) == ("failed", "WorkerKeyRefused")
     assert len(provider.completions) == 2
 
 

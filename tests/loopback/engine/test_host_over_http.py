@@ -86,5 +86,5 @@ def test_a_conductor_whose_server_refuses_fails_the_run_in_one_line(
 ) -> None:
     provider.always(error(401))
     trace = host.wait(host.start(RunRequest(task="the task"), f"{provider.url}#planner", pool_file), 20)
-    assert (trace.status, trace.error_code) == ("failed", "ConductorUnavailable")
+    assert (trace.status, trace.error_code) == ("failed", "ConductorKeyRefused")
     assert "\n" not in (trace.error or "\n")
