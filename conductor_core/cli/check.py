@@ -9,7 +9,7 @@ import typer
 from conductor_core.cli import documents, inputs, options, report
 from conductor_core.cli.output import print_json
 from conductor_core.cli.text import one_line
-from conductor_core.engine.pool import read_specs
+from conductor_core.engine.pool import read_pool
 from conductor_core.errors import BadInput
 
 
@@ -26,13 +26,15 @@ def check(
     """Say what a workflow FILE means, and every fault and warning with its place."""
     settings = inputs.read_settings()
     excluded = set(exclude or ())
-    names = [spec.name for spec in read_specs(pool or settings.pool, settings)]
+    read = read_pool(pool or settings.pool, settings)
+    names = [spec.name for spec in read.workers]
+    told = settings.give_question if read.options.give_question is None else read.options.give_question
     if unknown := excluded - set(names):
         raise BadInput(f"--exclude: the pool has no worker {', '.join(sorted(unknown))}; it has {', '.join(names)}")
     parsed = inputs.read_workflow(file)
     budget = options.limits(settings, max_steps=max_steps, max_depth=max_depth)
     agents = [name for name in names if name not in excluded]
-    checked = inputs.check(parsed, agents, budget)
+    checked = inputs.check(parsed, agents, budget, give_question=told)
     if as_json:
         print_json(documents.check_document(parsed, checked, agents))
     else:

@@ -89,8 +89,17 @@ def valid_workflow(subject: Parsed | Workflow, agents: Sequence[str], limits: Li
     return checked.workflow
 
 
-def check(subject: Parsed | Workflow, agents: Sequence[str], limits: Limits) -> Checked:
-    return validate(subject, agents, max_steps=limits.max_steps, allow_recursion=limits.max_depth > 0, allow_stop=False)
+def check(subject: Parsed | Workflow, agents: Sequence[str], limits: Limits, *, give_question: bool = False) -> Checked:
+    """``give_question``: whether every step is told the task anyway."""
+    task = (subject.task or "") if isinstance(subject, Parsed) else ""
+    return validate(
+        subject,
+        agents,
+        max_steps=limits.max_steps,
+        allow_recursion=limits.max_depth > 0,
+        allow_stop=False,
+        task=None if give_question else task,
+    )
 
 
 def fault_line(fault: Fault) -> str:

@@ -32,15 +32,20 @@ _MOST_TOLD = 10
 log = logging.getLogger(__name__)
 
 
-def check_given(workflow: Workflow, agents: tuple[str, ...], *, max_steps: int, allow_recursion: bool) -> Checked:
+def check_given(
+    workflow: Workflow, agents: tuple[str, ...], *, max_steps: int, allow_recursion: bool, task: str | None = None
+) -> Checked:
     """Checks a workflow that a person gave, before any run is created.
 
     Args:
         agents: names in the pool's order.
+        task: None: every step is told it anyway.
 
     Raises: WorkflowInvalid, with every fault.
     """
-    checked = validate(workflow, agents, max_steps=max_steps, allow_recursion=allow_recursion, allow_stop=False)
+    checked = validate(
+        workflow, agents, max_steps=max_steps, allow_recursion=allow_recursion, allow_stop=False, task=task
+    )
     if checked.faults:
         raise WorkflowInvalid(_sentence("the workflow cannot be run", checked), checked.faults)
     return checked
@@ -226,6 +231,7 @@ class _Writing:
             max_steps=self._request.max_steps,
             allow_recursion=self._request.allow_recursion,
             allow_stop=self._request.parent is not None,
+            task=None if self._state.asker.give_question else self._request.task,
         )
         return parsed, checked
 

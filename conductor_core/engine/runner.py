@@ -112,7 +112,8 @@ class Checked:
 def check(request: RunRequest, conductor: Conductor | None, pool: Pool, cap: CostCap | None = None) -> Checked:
     """Whether the request can be carried out, found out in any thread. Raises: BadInput, WorkflowInvalid."""
     pool = pool.without(request.excluded)
-    plan = _given_plan(request, conductor, pool)
+    give_question = pool.give_question if request.give_question is None else request.give_question
+    plan = _given_plan(request, conductor, pool, give_question=give_question)
     created = ev.RunCreated(
         run_id=request.run_id,
         task=request.task,
@@ -128,12 +129,12 @@ def check(request: RunRequest, conductor: Conductor | None, pool: Pool, cap: Cos
         batch=request.batch,
         app_version=__version__,
         on_incomplete=request.on_incomplete or pool.on_incomplete,
-        give_question=pool.give_question if request.give_question is None else request.give_question,
+        give_question=give_question,
     )
     return Checked(request, conductor, pool, plan, created, time.monotonic(), cap)
 
 
-def _given_plan(request: RunRequest, conductor: Conductor | None, pool: Pool) -> _Plan:
+def _given_plan(request: RunRequest, conductor: Conductor | None, pool: Pool, *, give_question: bool) -> _Plan:
     """The workflow that the request brings, its warnings, and what it was before an edit; None: to be written.
 
     Raises: BadInput, WorkflowInvalid.
@@ -154,6 +155,7 @@ def _given_plan(request: RunRequest, conductor: Conductor | None, pool: Pool) ->
         tuple(pool.workers),
         max_steps=request.limits.max_steps,
         allow_recursion=conductor is not None and request.limits.max_depth > 0,
+        task=None if give_question else request.task,
     )
     before = None if request.reuse_from is None else request.reuse_from.root.workflow
     if before is not None and request.origins is not None:

@@ -50,6 +50,7 @@ FAULTS: Mapping[str, str] = MappingProxyType(
 WARNINGS: Mapping[str, str] = MappingProxyType(
     {
         "unread_output": "No later step reads this step's output, and it is not the answer.",
+        "task_untold": "No step that the answer comes from is told the task.",
         "answer_reads_nothing": "The last step, whose output is the answer, reads none of the others.",
         "duplicate_step": "A step has the same agent, instruction and inputs as an earlier one, and none reads both.",
     }

@@ -6,10 +6,12 @@ The codes are in ``faults``.
 import difflib
 from collections.abc import Sequence
 
-from conductor_core.workflow.model import CONDUCTOR_AGENT, Fault, Frozen, Place, Step, Workflow
+from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Fault, Frozen, Place, Step, Workflow
 from conductor_core.workflow.parsed import Parsed, Position, RawStep
 from conductor_core.workflow.source import MOST_NOTES, shorten
 
+UNTOLD = "task_untold"
+"""The warning that one click can mend."""
 _MOST_NAMES = 12
 _MOST_STEPS_WARNED = 40
 """More than any limit allows: a longer plan has a fault anyway, and who reads whom is quadratic."""
@@ -36,6 +38,7 @@ def validate(
     max_steps: int,
     allow_recursion: bool = False,
     allow_stop: bool | None = None,
+    task: str | None = None,
 ) -> Checked:
     """Checks ``subject`` and resolves its agents to names.
 
@@ -45,6 +48,8 @@ def validate(
         max_steps: the most steps allowed.
         allow_recursion: whether the Conductor itself, ordinal ``len(agents)``, may be an agent.
         allow_stop: whether no steps at all is the end of a recursion, not a fault; as ``allow_recursion`` if None.
+        task: what the steps are to do, to be warned where none of those that matter is told it; None: they are told it
+            anyway, or nobody asks.
     """
     stop_allowed = allow_recursion if allow_stop is None else allow_stop
     parsed = subject if isinstance(subject, Parsed) else Parsed(steps=tuple(_raw(step) for step in subject.steps))
@@ -64,7 +69,7 @@ def validate(
         faults = (*faults[:MOST_NOTES], _more(fault_count - MOST_NOTES))
     if parsed.steps is None and not faults:
         raise ValueError("nothing was read, and no fault says why")
-    warnings = tuple(_warnings(steps, names))
+    warnings = (*_warnings(steps, names), *(() if task is None else _untold(steps, names, task)))
     if faults:
         return Checked(workflow=None, faults=faults, fault_count=fault_count, warnings=warnings)
     return Checked(workflow=_workflow(steps, names), warnings=warnings)
@@ -195,6 +200,38 @@ def _warnings(steps: Sequence[RawStep], names: Sequence[str | None]) -> list[Fau
             message = f"Step {index} repeats step {earlier}: same agent, instruction and inputs."
             found.append(_fault("duplicate_step", message, index, "workflow", raw.position("workflow")))
     return found
+
+
+def _untold(steps: Sequence[RawStep], names: Sequence[str | None], task: str) -> list[Fault]:
+    """Where nothing that the answer comes from is told the task: the steps that begin, each of which could be."""
+    if not 1 <= len(steps) <= _MOST_STEPS_WARNED or any(raw.access_list is None for raw in steps):
+        return []
+    reads = [_reads(raw, index) for index, raw in enumerate(steps)]
+    counts = {len(steps) - 1}
+    for index in range(len(steps) - 1, -1, -1):
+        if index in counts:
+            counts.update(reads[index])
+    named = " ".join(task.split())
+    for index in counts:
+        instruction = steps[index].instruction
+        # The Conductor itself is always told; an instruction that cannot be read may say it.
+        if instruction is None or names[index] == CONDUCTOR_AGENT or QUESTION in instruction:
+            return []
+        if named and named in " ".join(instruction.split()):
+            return []
+    elsewhere = any(QUESTION in (raw.instruction or "") for raw in steps)
+    where = "only steps whose output does not reach the answer say" if elsewhere else "no instruction says"
+    return [
+        _fault(
+            UNTOLD,
+            f"Step {index} is not told the task, nor is any step that the answer comes from: {where} {QUESTION}.",
+            index,
+            "instruction",
+            steps[index].instruction_at,
+        )
+        for index in sorted(counts)
+        if not reads[index]
+    ]
 
 
 def _reads(raw: RawStep, index: int) -> tuple[int, ...]:

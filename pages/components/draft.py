@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.edit import Reference, add_step, move_step, remove_step, replace_step
-from conductor_core.workflow.model import Fault, Step, Workflow
+from conductor_core.workflow.model import QUESTION, Fault, Step, Workflow
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,14 @@ def _step_on(draft: Draft, now: Version, note: str = "", next_id: int | None = N
 def change(draft: Draft, index: int, step: Step) -> Draft:
     """Puts ``step`` in the place of step ``index``."""
     return _step_on(draft, Version(replace_step(draft.workflow, index, step), draft.now.ids))
+
+
+def tell_task(draft: Draft, index: int) -> Draft:
+    """Has step ``index`` told the task: its field then shows more than a person typed."""
+    step = draft.workflow.steps[index]
+    instruction = step.instruction.rstrip()
+    told = step.model_copy(update={"instruction": f"{instruction}\n\n{QUESTION}" if instruction else QUESTION})
+    return replace(change(draft, index, told), generation=draft.generation + 1)
 
 
 def insert(draft: Draft, index: int, step: Step) -> Draft:

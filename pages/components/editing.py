@@ -59,7 +59,13 @@ class Editing:
 
     def check(self, workflow: Workflow) -> Checked:
         recursive = CONDUCTOR_AGENT in self.offered_agents
-        return validate(workflow, self.agents, max_steps=self.trace.limits.max_steps, allow_recursion=recursive)
+        return validate(
+            workflow,
+            self.agents,
+            max_steps=self.trace.limits.max_steps,
+            allow_recursion=recursive,
+            task=None if self.trace.give_question else self.trace.task,
+        )
 
     def field_key(self, step_id: int, field: str) -> str:
         return f"{self.key}:{self.draft.generation}:{step_id}:{field}"

@@ -17,7 +17,7 @@ from pages.components.draft import Draft
 from pages.components.edited_plan import edited_plan
 from pages.components.editing import Editing
 from pages.components.palette import agent_dot
-from pages.components.step_fields import say, step_fields
+from pages.components.step_fields import say, step_fields, tell_task_button
 from pages.components.words import inert
 
 Preview = Callable[[Workflow, Origins], RerunPreview]
@@ -183,6 +183,7 @@ def _step(editing: Editing, index: int, checked: Checked, forecast: RerunPreview
         for warning in checked.warnings:
             if warning.step == index:
                 say(warning, "orange", "warning")
+        tell_task_button(editing, checked, index, step_id)
         return
     with st.container(key=f"edit-fields-{index}"):
         step_fields(editing, index, step_id, checked)

@@ -6,13 +6,33 @@ from typing import Literal
 
 import streamlit as st
 
-from conductor_core.workflow.model import AccessList, Fault, Step
-from conductor_core.workflow.validation import Checked
+from conductor_core.workflow.model import QUESTION, AccessList, Fault, Step
+from conductor_core.workflow.validation import UNTOLD, Checked
 from pages.components import draft as drafts
 from pages.components.editing import Editing
 from pages.components.words import inert
 
 ALL, CHOSEN = "All earlier steps", "Only these"
+
+
+def tell_task_button(editing: Editing, checked: Checked, index: int, step_id: int) -> None:
+    """One click tells step ``index`` the task, where no step that matters is told it."""
+    if not any(warning.code == UNTOLD and warning.step == index for warning in checked.warnings):
+        return
+    st.button(
+        "Tell it the task",
+        icon=":material/add:",
+        key=editing.field_key(step_id, "tell"),
+        help=f"Adds {QUESTION}, which stands for the task, to the instruction",
+        type="tertiary",
+        on_click=_tell,
+        args=(editing, step_id),
+    )
+
+
+def _tell(editing: Editing, step_id: int) -> None:
+    if step_id in editing.draft.now.ids:
+        editing.keep(drafts.tell_task(editing.draft, editing.draft.now.ids.index(step_id)))
 
 
 def step_fields(editing: Editing, index: int, step_id: int, checked: Checked) -> None:
@@ -31,6 +51,7 @@ def step_fields(editing: Editing, index: int, step_id: int, checked: Checked) ->
             args=(editing, step_id, "instruction", key),
         )
         _faults_at(checked, index, "instruction")
+        tell_task_button(editing, checked, index, step_id)
     with who:
         _agent_field(editing, index, step_id)
         _faults_at(checked, index, "agent")

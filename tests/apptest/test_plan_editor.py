@@ -246,3 +246,15 @@ def test_undo_and_typing_in_one_click_lose_nothing(edit: Edit) -> None:
     assert {"first change", "typed, then undo at once"} & {
         step.instruction for version in (editor.draft.now, *editor.draft.future) for step in version.workflow.steps
     }
+
+
+def test_one_click_tells_a_step_the_task(edit: Edit, finished_run: RunTrace) -> None:
+    editor = edit(0)
+    for step_id in editor.draft.now.ids:
+        editor.app.session_state[f"draft:{editor.run_id}:open"] = frozenset([step_id])
+        editor.app.run()
+        editor.tell(step_id, "Do your part.")
+    assert editor.says("is not told the task")
+    editor.press(0, "tell")
+    assert editor.draft.workflow.steps[0].instruction == "Do your part.\n\n{question}"
+    assert not editor.says("is not told the task")

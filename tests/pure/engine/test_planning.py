@@ -131,7 +131,7 @@ async def test_an_edited_workflow_says_what_it_was() -> None:
     assert (event.by, event.before, event.after, event.topology) == ("page", PLAN, edited, "mixed")
     assert (trace.root.edited_by, trace.root.before_edit, trace.root.workflow) == ("page", PLAN, edited)
     assert trace.root.topology == "mixed"
-    assert [fault.code for fault in trace.root.warnings] == ["unread_output", "answer_reads_nothing"]
+    assert [fault.code for fault in trace.root.warnings] == ["unread_output", "answer_reads_nothing", "task_untold"]
 
 
 async def test_an_edit_keeps_which_step_is_which() -> None:

@@ -204,6 +204,10 @@ function placeholder(step, inner) {
 
 export function notices(model, step) {
   const lines = step.attempts.map((attempt) => ({ kind: "warn", text: attemptLine(step, attempt) }))
+  const round = model.rounds.get(pathKey(step.path.slice(0, -1)))
+  for (const warning of round?.warnings ?? []) {
+    if (warning.step === step.path.at(-1)) lines.push({ kind: "warn", text: `△ ${visible(warning.message)}` })
+  }
   if (step.status === "failed") {
     lines.push({ kind: "bad", text: `✕ ${step.error_code}: ${visible(step.error ?? "")}` })
     lines.push({ kind: "muted", text: advice(step.error_code) })
