@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from benchmarks.random_checkpoint import write_checkpoint
-from conductor_core.chat import PlanRequest, PlanText, WorkerSpec
+from conductor_core.chat import PlanFinished, PlanRequest, WorkerSpec
 from conductor_core.conductors import open_conductor
 from conductor_core.conductors.prompt import STATIC_MESSAGES, full_prompt
 from conductor_core.inference.generation import Done, Generation
@@ -82,7 +82,7 @@ async def constrained_plan(folder: Path, request: PlanRequest) -> tuple[float, f
     first, tokens = 0.0, 0
     async for piece in open_conductor(str(folder), Settings(plan_max_tokens=200)).write(request):
         first = first or time.perf_counter()
-        if not isinstance(piece, PlanText):
+        if isinstance(piece, PlanFinished):
             tokens = piece.usage.output_tokens
     return (first - start) * 1e3, (time.perf_counter() - start) * 1e3, tokens
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.random_checkpoint import write_checkpoint
-from conductor_core.chat import PlanRequest, PlanText, WorkerSpec
+from conductor_core.chat import PlanFinished, PlanRequest, PlanText, WorkerSpec
 from conductor_core.conductors import open_conductor
 from conductor_core.inference.shared import shared_model
 from conductor_core.settings import Settings
@@ -79,7 +79,7 @@ async def write_plan(folder: Path, *, again: bool) -> dict[str, Any]:
         if isinstance(piece, PlanText):
             first = first or time.perf_counter()
             text += piece.text
-        else:
+        elif isinstance(piece, PlanFinished):
             usage = piece.usage
     end = time.perf_counter()
     checked = validate(parse_completion(text), [worker.name for worker in POOL], max_steps=MAX_STEPS)

@@ -63,6 +63,7 @@ class WorkerSpec(Frozen):
         description: what it is good at; the Conductor reads it, beside the ordinal.
         usd_per_mtok: None: none was given; see ``price``.
         max_output_bytes: a stream longer than this is refused.
+        pass_reasoning: its reasoning stays in its answer, between ``<think>`` and ``</think>``, for later steps to see.
         fallback: name of the worker of the pool that is asked in its place when it fails for good, and, where a run is
             set so, when its answer is no whole one.
     """
@@ -78,6 +79,7 @@ class WorkerSpec(Frozen):
     timeout_s: PositiveFloat = 120
     max_concurrency: PositiveInt = 8
     max_output_bytes: PositiveInt = 4_000_000
+    pass_reasoning: bool = False
     fallback: str | None = None
 
     @property
@@ -192,6 +194,12 @@ class PlanText(Frozen):
     text: str
 
 
+class PlanThought(Frozen):
+    """A piece of the reasoning that a Conductor's server sends apart: shown and logged, no part of the completion."""
+
+    text: str
+
+
 class PlanFinished(Frozen):
     """The Conductor's completion is whole. ``finish_reason`` ``length`` means it was cut off by its token limit.
 
@@ -244,7 +252,7 @@ class Conductor(Protocol):
         """The exact prompt for ``request``, for the record."""
         ...
 
-    def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanFinished]:
+    def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
         """Streams the completion; the last item is ``PlanFinished``. Cancelling stops it. Raises: ConductorError."""
         ...
 

@@ -72,9 +72,12 @@ class PlanStarted(_Event):
 
 
 class PlanDelta(_Event):
+    """Coalesced streamed text. ``reasoning``: the Conductor's, which is no part of its completion."""
+
     kind: Literal["plan.delta"] = "plan.delta"
     round: Path = ()
     text: str
+    reasoning: bool = False
 
 
 class PlanCompleted(_Event):
@@ -290,6 +293,7 @@ class StepReused(_Event):
         source_run_id, source_path: where it *ran* (not merely where it was reused last).
         ending, refusal, tool_calls, answered_by, passed_on: as in ``StepCompleted``; another ending than ``completed``
             only where an interrupted run is taken up.
+        reasoning: what the model thought where it ran; empty in records from before this was recorded.
     """
 
     kind: Literal["step.reused"] = "step.reused"
@@ -315,6 +319,7 @@ class StepReused(_Event):
     tool_calls: tuple[ToolCall, ...] = ()
     answered_by: str | None = None
     passed_on: bool = True
+    reasoning: str = ""
 
 
 class RecursionEntered(_Event):

@@ -127,12 +127,14 @@ class RejectedPlan(Mutable):
     raw: str
     faults: tuple[Fault, ...]
     repairs: tuple[str, ...] = ()
+    reasoning: str = ""
 
 
 class RoundTrace(Mutable):
     """One plan and the steps that carry it out.
 
     Attributes:
+        reasoning: of the Conductor, while it wrote ``raw``, of which it is no part.
         usage, cost_usd, at_list_price: of the Conductor's writing in this round, rejected attempts included.
     """
 
@@ -142,6 +144,7 @@ class RoundTrace(Mutable):
     messages: tuple[Message, ...] = ()
     agents: tuple[str | None, ...] = ()
     raw: str = ""
+    reasoning: str = ""
     workflow: Workflow | None = None
     topology: str | None = None
     repairs: tuple[str, ...] = ()

@@ -113,22 +113,32 @@ def _apply_plan(
     round_ = trace.round_at(event.round)
     match event:
         case ev.PlanStarted():
-            round_.status, round_.raw, round_.messages = "planning", "", event.messages
+            round_.status, round_.messages = "planning", event.messages
+            round_.raw, round_.reasoning = "", ""
             round_.agents = event.agents
             if round_.started_ms is None:
                 round_.started_ms = event.at_ms
         case ev.PlanDelta():
+            if event.reasoning:
+                round_.reasoning += event.text
+                return
             if not round_.raw and not round_.rejected and round_.started_ms is not None:
                 round_.first_token_ms = event.at_ms - round_.started_ms
             round_.raw += event.text
         case ev.PlanRetried():
             round_.retries.append(PlanAttempt(**_fields_of(event, PlanAttempt)))
-            round_.raw = ""
+            round_.raw, round_.reasoning = "", ""
             _spend_on_plan(trace, round_, event)
         case ev.PlanRejected():
             round_.status = "rejected"
             round_.rejected.append(
-                RejectedPlan(attempt=event.attempt, raw=event.raw, faults=event.faults, repairs=event.repairs)
+                RejectedPlan(
+                    attempt=event.attempt,
+                    raw=event.raw,
+                    faults=event.faults,
+                    repairs=event.repairs,
+                    reasoning=round_.reasoning,
+                )
             )
             _spend_on_plan(trace, round_, event)
         case ev.PlanCompleted():
@@ -242,6 +252,7 @@ def _apply_step(
             step.granted, step.withheld = event.granted, event.withheld
             step.usage, step.cost_usd, step.at_list_price = event.usage, event.cost_usd, event.cost_estimated
             step.started_ms, step.duration_ms = event.at_ms, event.duration_ms
+            step.reasoning = event.reasoning
             step.reused_from = ReusedFrom(run_id=event.source_run_id, path=event.source_path)
         case ev.RecursionEntered() | ev.RecursionLeft():
             if step.round is None:

@@ -114,13 +114,16 @@ def _writing(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:
     """What the Conductor wrote in a round, and what that took."""
     document: Document = {
         "raw": round_.raw or (round_.rejected[-1].raw if round_.rejected else ""),
+        "reasoning": round_.reasoning,
         "usage": _usage(round_.usage),
         "cost_usd": cost_of_part(trace, round_),
         **_basis(round_),
         "duration_ms": round_.duration_ms or 0.0,
         "first_token_ms": round_.first_token_ms,
         "retries": _dump(round_.retries),
-        "rejected": [{"raw": plan.raw, "faults": _faults(plan.faults)} for plan in round_.rejected],
+        "rejected": [
+            {"raw": plan.raw, "reasoning": plan.reasoning, "faults": _faults(plan.faults)} for plan in round_.rejected
+        ],
     }
     return document | {"messages": _dump(round_.messages)} if whole else document
 

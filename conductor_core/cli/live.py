@@ -112,7 +112,9 @@ class LiveView:
                 again = f", attempt {event.attempt}" if event.attempt > 1 else ""
                 self._say(f"plan{of_step} · the Conductor writes{again}")
             case ev.PlanDelta():
-                if not event.round:  # the plans of inner rounds may be written at once, and are shown when whole
+                if (
+                    not event.round and not event.reasoning
+                ):  # the plans of inner rounds may be written at once, and are shown when whole
                     self._writing_plan = True
                     print(plain(event.text), end="", file=sys.stderr, flush=True)
             case ev.PlanCompleted():

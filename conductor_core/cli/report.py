@@ -130,6 +130,8 @@ def _round_lines(round_: RoundTrace) -> Iterator[str]:
     yield f"plan{of_step}: {round_.status}, {round_.topology or 'no topology'}, by {source}{took}"
     yield from (f"    repaired: {one_line(repair, 400)}" for repair in round_.repairs)
     yield from (f"    warning: {one_line(warning.message, 400)}" for warning in round_.warnings)
+    if round_.reasoning:
+        yield from ("    reasoning", indented(round_.reasoning, "    | "))
     if round_.raw:
         yield indented(round_.raw, "    | ")
     if round_.before_edit is not None:

@@ -15,7 +15,16 @@ import httpx2
 
 from conductor_core import __version__, masking
 from conductor_core.aside import Aside, calls_of, hidden_plan
-from conductor_core.chat import ConductorInfo, FinishReason, Message, PlanFinished, PlanRequest, PlanText, Usage
+from conductor_core.chat import (
+    ConductorInfo,
+    FinishReason,
+    Message,
+    PlanFinished,
+    PlanRequest,
+    PlanText,
+    PlanThought,
+    Usage,
+)
 from conductor_core.conductors import faults
 from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.grammar import PlanShape, choices_of
@@ -90,24 +99,31 @@ class RemoteConductor:
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
         return (Message(role="user", content=short_prompt(request)),) if self._seated else full_prompt(request)
 
-    async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanFinished]:
+    async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
         """See ``Conductor.write``. Whatever it gives or raises has the keys hidden that this process knows."""
-        masked = MaskedText(masking.known())
+        masked, thoughts = MaskedText(masking.known()), MaskedText(masking.known())
         try:
             async with aclosing(self._written(request)) as pieces:
                 async for piece in pieces:
-                    text = masked.end() if isinstance(piece, PlanFinished) else masked.feed(piece.text)
-                    if text:
-                        yield PlanText(text=text)
+                    if isinstance(piece, PlanText):
+                        if text := masked.feed(piece.text):
+                            yield PlanText(text=text)
+                        continue
+                    if thought := thoughts.feed(piece.text) if isinstance(piece, PlanThought) else thoughts.end():
+                        yield PlanThought(text=thought)
                     if isinstance(piece, PlanFinished):
+                        if rest := masked.end():
+                            yield PlanText(text=rest)
                         yield hidden_plan(piece, masking.known())
         except ConductorError as error:
+            if thought := thoughts.end():
+                yield PlanThought(text=thought)
             if rest := masked.end():
                 yield PlanText(text=rest)
             error.args = (masking.known().text(str(error)),)
             raise
 
-    async def _written(self, request: PlanRequest) -> AsyncGenerator[PlanText | PlanFinished]:
+    async def _written(self, request: PlanRequest) -> AsyncGenerator[PlanText | PlanThought | PlanFinished]:
         require_room(self._name, self.messages(request), self._spec.context)
         if self._client is None:
             self._client = self._open_client()
@@ -198,7 +214,7 @@ class RemoteConductor:
 
     async def _complete(
         self, client: httpx2.AsyncClient, body: Mapping[str, Any]
-    ) -> AsyncGenerator[PlanText | PlanFinished, None]:
+    ) -> AsyncGenerator[PlanText | PlanThought | PlanFinished, None]:
         url = f"{self._base_url}/chat/completions"
         headers = {"accept": "text/event-stream", "cache-control": "no-store"}
         async with client.stream("POST", url, json=dict(body), headers=headers) as response:
@@ -215,7 +231,10 @@ class RemoteConductor:
             completion = _Completion(self._where, self._answer_timeout_s)
             async with aclosing(self._body_of(response).data()) as events:
                 while (data := await self._next(events, completion)) is not None:
-                    if text := completion.feed(data):
+                    text = completion.feed(data)
+                    if completion.thought:
+                        yield PlanThought(text=completion.thought)
+                    if text:
                         yield PlanText(text=text)
             yield completion.finished()
 
@@ -275,6 +294,8 @@ class _Completion:
         self._cost_usd: float | None = None
         self._characters = 0
         self._aside = Aside()
+        self.thought = ""
+        """The reasoning in the event that was read last: some servers send it apart from the text."""
         self.until_s = asyncio.get_running_loop().time() + timeout_s
         """How long events are waited for, by the event loop's clock: shortly, once the completion is whole."""
 
@@ -293,6 +314,7 @@ class _Completion:
             raise
 
     def _read(self, data: str) -> str:
+        self.thought = ""
         try:
             event = json.loads(data)
         except (ValueError, RecursionError):
@@ -317,14 +339,13 @@ class _Completion:
                 self.until_s = min(self.until_s, asyncio.get_running_loop().time() + TAIL_S)
             self._finish = _FINISH.get(reason, "other") if isinstance(reason, str) else "other"
         delta = choice.get("delta")
-        if not isinstance(delta, dict):
-            return ""
+        delta = delta if isinstance(delta, dict) else {}
         self._aside.refuse(delta.get("refusal"))
         calls_of(delta, self._aside)
-        self._aside.think(delta.get("reasoning_content") or delta.get("reasoning"))
-        text = delta.get("content")
-        text = text if isinstance(text, str) else ""
-        self._characters += len(text)
+        text, thought = delta.get("content"), delta.get("reasoning_content") or delta.get("reasoning")
+        self._aside.think(thought)
+        text, self.thought = (each if isinstance(each, str) else "" for each in (text, thought))
+        self._characters += len(text) + len(self.thought)
         return text
 
     def finished(self) -> PlanFinished:

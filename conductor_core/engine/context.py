@@ -52,9 +52,13 @@ class Answer:
         *,
         ending: Ending = "completed",
         by: str | None = None,
+        reasoned: bool = False,
     ) -> "Answer":
-        """The answer of ``step``, whose call (or recorded call) took ``usage``; ``by``: another worker, the writer."""
-        counted = usage.output_tokens and not usage.estimated
+        """The answer of ``step``, whose call (or recorded call) took ``usage``; ``by``: another worker, the writer.
+
+        ``reasoned``: the usage counts reasoning, too, which is not handed on.
+        """
+        counted = usage.output_tokens and not usage.estimated and not reasoned
         return cls(
             path=path,
             agent=by or step.agent,

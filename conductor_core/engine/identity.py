@@ -56,7 +56,8 @@ def recursion_identity(
 
 
 def _agent(spec: WorkerSpec) -> list[Any]:
-    return [spec.name, spec.provider, spec.model, spec.base_url, dict(spec.params)]
+    asked = [spec.name, spec.provider, spec.model, spec.base_url, dict(spec.params)]
+    return [*asked, "with reasoning"] if spec.pass_reasoning else asked
 
 
 def _digest(content: Mapping[str, Any]) -> str:

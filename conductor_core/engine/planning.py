@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from conductor_core import events as ev
 from conductor_core import masking
 from conductor_core.characters import whole_characters
-from conductor_core.chat import Conductor, Message, ParentPlan, PlanFinished, PlanRequest, Usage
+from conductor_core.chat import Conductor, Message, ParentPlan, PlanFinished, PlanRequest, PlanThought, Usage
 from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.engine.cost_cap import longest_plan
 from conductor_core.engine.limits import LiveCall, estimate_input_tokens, tokens_of
@@ -323,7 +323,7 @@ class _Writing:
                             usage = usage.model_copy(update={"input_tokens": call.input_tokens})
                         call.input_tokens, call.output_tokens = usage.input_tokens, usage.output_tokens
                         return usage, item.cost_usd
-                    self._receive(whole_characters(item.text))
+                    self._receive(whole_characters(item.text), reasoning=isinstance(item, PlanThought))
                     call.output_tokens = tokens_of(self._output_characters)
                     if self._overlong:
                         ended = True
@@ -354,8 +354,12 @@ class _Writing:
             agents=self._agents,
         )
 
-    def _receive(self, text: str) -> None:
-        """Takes ``text`` as far as there is room for it."""
+    def _receive(self, text: str, *, reasoning: bool) -> None:
+        """Takes ``text``, the completion's as far as there is room for it."""
+        if reasoning:
+            self._output_characters += len(text)
+            self._deltas.add(text, reasoning=True)
+            return
         encoded = text.encode()
         if len(encoded) > self._room:
             self._overlong = True
@@ -370,7 +374,8 @@ class _Writing:
     def _delta_events(self, pieces: Sequence[Piece]) -> list[ev.Event]:
         now_ms = self._recorder.now_ms()
         return [
-            ev.PlanDelta(run_id=self._recorder.run_id, at_ms=now_ms, round=self._round, text=text) for _, text in pieces
+            ev.PlanDelta(run_id=self._recorder.run_id, at_ms=now_ms, round=self._round, text=text, reasoning=reasoning)
+            for reasoning, text in pieces
         ]
 
 

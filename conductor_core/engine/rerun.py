@@ -106,7 +106,9 @@ def preview(
             will_run.append(_forecast(looked_up, index, looked_up.why_run(index, rerun), pool))
             continue
         digest = found.output_sha256 or ""
-        answers[index] = Answer.of((index,), step, source.task, found.output, digest, found.usage)
+        answers[index] = Answer.of(
+            (index,), step, source.task, found.output, digest, found.usage, reasoned=bool(found.reasoning)
+        )
         will_reuse.append(looked_up.reuse(index, found))
     costs = [forecast.estimated_usd for forecast in will_run]
     return RerunPreview(

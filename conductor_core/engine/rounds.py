@@ -187,10 +187,12 @@ async def _reuse(state: RunState, path: ev.Path, step: Step, question: Question,
             tool_calls=recorded.tool_calls,
             answered_by=recorded.answered_by,
             passed_on=recorded.ending == "completed" or state.on_incomplete == "allow",
+            reasoning=recorded.reasoning,
         )
     )
     task, ending, by = state.request.task, recorded.ending, recorded.answered_by
-    return Answer.of(path, step, task, recorded.output, digest, recorded.usage, ending=ending, by=by)
+    reasoned = bool(recorded.reasoning)
+    return Answer.of(path, step, task, recorded.output, digest, recorded.usage, ending=ending, by=by, reasoned=reasoned)
 
 
 class _Recursion:

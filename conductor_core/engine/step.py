@@ -40,6 +40,7 @@ class _Brought:
     finished: Finished
     output: str
     agent: str | None
+    reasoned: bool
     paid: bool = False
 
 
@@ -83,7 +84,7 @@ class StepCall:
                     message = f"worker {self._spec.name} broke unexpectedly, see the log: {name}: {error}"
                     await self._fail(name, masking.known().text(message), self._spent(None))
                     return None
-                brought = _Brought(finished, "".join(self._text), self._other)
+                brought = _Brought(finished, "".join(self._text), self._other, self._reasoned)
                 if not await self._better_than(brought):
                     return await self._complete(brought)
         finally:
@@ -106,6 +107,7 @@ class StepCall:
 
     def _begin_attempt(self) -> None:
         self._text: list[str] = []
+        self._reasoned = False
         self._output_characters = 0
         self._first_token_ms: float | None = None
 
@@ -225,7 +227,9 @@ class StepCall:
             return
         if self._first_token_ms is None:
             self._first_token_ms = self._recorder.now_ms() - self._started_ms
-        if not reasoning:
+        if reasoning:
+            self._reasoned = True
+        else:
             self._text.append(text)
         self._output_characters += len(text)
         self._deltas.add(text, reasoning=reasoning)
@@ -350,7 +354,8 @@ class StepCall:
             ),
         )
         task = self._state.request.task
-        return Answer.of(self._path, self._step, task, output, digest, usage, ending=ending, by=brought.agent)
+        by, reasoned = brought.agent, brought.reasoned
+        return Answer.of(self._path, self._step, task, output, digest, usage, ending=ending, by=by, reasoned=reasoned)
 
 
 def _asked_to_stop() -> bool:

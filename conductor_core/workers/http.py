@@ -10,7 +10,7 @@ import asyncio
 import functools
 import json
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Protocol
 
@@ -32,6 +32,7 @@ from conductor_core.quoted import one_line
 from conductor_core.transport import AiohttpTransport, tls
 from conductor_core.workers import faults
 from conductor_core.workers.masked import MaskedChunks
+from conductor_core.workers.thoughts import Thoughts
 
 CONNECT_TIMEOUT_S = 10.0
 TAIL_S = 2.0
@@ -235,6 +236,13 @@ class Exchange:
         return parsed
 
 
+def _rest(masked: MaskedChunks, thoughts: Thoughts) -> Iterator[TextDelta | ReasoningDelta]:
+    """What was held back: nothing follows any more."""
+    for rest in masked.end():
+        yield from thoughts.feed(rest)
+    yield from thoughts.rest()
+
+
 def event_bytes(spec: WorkerSpec) -> int:
     """The largest event worth holding in memory: a whole answer in one, its characters escaped."""
     return 2 * spec.max_output_bytes + 64 * 1024
@@ -341,6 +349,7 @@ class HttpWorker:
     async def _read(self, sent: Exchange) -> AsyncGenerator[Chunk]:
         reader, mask = self._dialect.reader(), masking.known()
         masked, allowed = MaskedChunks(mask), self._spec.max_output_bytes
+        thoughts = Thoughts(passed=self._spec.pass_reasoning)
         try:
             async with aclosing(sent.events()) as events:
                 async for event in events:
@@ -352,19 +361,20 @@ class HttpWorker:
                             if shown is None:
                                 await asyncio.sleep(0)
                             else:
-                                yield shown
+                                for part in thoughts.feed(shown):
+                                    yield part
                     if reader.aside_size > allowed:
                         raise _too_large(self._spec)
                     if reader.complete:
                         sent.is_whole()
         except (httpx2.TransportError, WorkerError):
-            for rest in masked.end():
-                yield rest
+            for part in _rest(masked, thoughts):
+                yield part
             # After the finish reason the answer is whole: only usage figures can be missing.
             if not reader.complete:
                 raise
-        for rest in masked.end():
-            yield rest
+        for part in _rest(masked, thoughts):
+            yield part
         if not reader.complete:
             raise WorkerStreamCut(
                 f"worker {self._spec.name}: the stream ended without a finish reason, so the answer is not whole; "

@@ -3,17 +3,16 @@
 Imports no torch: that happens when the model is loaded for the first answer.
 """
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, WorkerSpec
+from conductor_core.chat import Chunk, Finished, Message, TextDelta, WorkerSpec
 from conductor_core.errors import PoolInvalid, WorkerContextOverflow, WorkerOutputTooLarge, WorkerRefused
 from conductor_core.inference.errors import InferenceError, PromptTooLong
 from conductor_core.inference.generation import Done, Generation, Sampling
 from conductor_core.inference.shared import shared_model
 from conductor_core.workers.local_params import LocalParams, params_fault
-
-_OPEN, _CLOSE = "<think>", "</think>"
+from conductor_core.workers.thoughts import Thoughts
 
 
 class LocalWorker:
@@ -41,7 +40,7 @@ class LocalWorker:
             thinking=params.thinking,
         )
         allowed = self._spec.max_output_bytes
-        thoughts = ThoughtSplitter()
+        thoughts = Thoughts(passed=self._spec.pass_reasoning)
         try:
             async with aclosing(self._model.stream(generation)) as pieces:
                 async for piece in pieces:
@@ -55,7 +54,7 @@ class LocalWorker:
                         raise WorkerOutputTooLarge(
                             f"worker {self._spec.name}: wrote over the {self._spec.max_output_bytes:,} bytes it may"
                         )
-                    for chunk in thoughts.feed(piece):
+                    for chunk in thoughts.feed(TextDelta(text=piece)):
                         yield chunk
         except InferenceError as error:
             too_long = isinstance(error, PromptTooLong)
@@ -64,46 +63,3 @@ class LocalWorker:
 
     async def aclose(self) -> None:
         """Nothing to release: the model stays with the process, for all who share it."""
-
-
-class ThoughtSplitter:
-    """Tells an answer from the thoughts that some models write first, between ``<think>`` and ``</think>``."""
-
-    def __init__(self) -> None:
-        self._held = ""  # characters that may yet turn out to be a tag
-        self._tag: str | None = _OPEN  # the tag that would change what the text is; None: the answer has begun
-
-    def feed(self, text: str) -> Iterator[TextDelta | ReasoningDelta]:
-        self._held += text
-        if self._tag == _OPEN:
-            start = self._held.lstrip()
-            if start.startswith(_OPEN):
-                self._held, self._tag = start.removeprefix(_OPEN), _CLOSE
-            elif _OPEN.startswith(start):
-                return
-            else:
-                self._tag = None
-        if self._tag == _CLOSE:
-            before, close, after = self._held.partition(_CLOSE)
-            if not close:
-                kept = _possible_tag(self._held)
-                before, after = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
-            else:
-                after, self._tag = after.lstrip(), None
-            self._held = after
-            if before:
-                yield ReasoningDelta(text=before)
-        if self._tag is None and self._held:
-            yield TextDelta(text=self._held)
-            self._held = ""
-
-    def rest(self) -> Iterator[TextDelta | ReasoningDelta]:
-        """What was held back when the answer ended."""
-        if self._held:
-            yield ReasoningDelta(text=self._held) if self._tag == _CLOSE else TextDelta(text=self._held)
-            self._held = ""
-
-
-def _possible_tag(text: str) -> int:
-    """How many characters at the end of ``text`` could be the beginning of the closing tag."""
-    return next((size for size in range(len(_CLOSE) - 1, 0, -1) if text.endswith(_CLOSE[:size])), 0)

@@ -82,6 +82,10 @@ def _check_description(value: Any) -> str | None:
     return None if value == "" else check_line(value, most=400)
 
 
+def _check_flag(value: Any) -> str | None:
+    return None if isinstance(value, bool) else f"must be true or false, not {kind_of(value)}"
+
+
 _FORM = Form(
     file="pool file",
     table="worker",
@@ -98,6 +102,7 @@ _FORM = Form(
         "timeout_s": check_seconds,
         "max_concurrency": check_count,
         "max_output_bytes": check_count,
+        "pass_reasoning": _check_flag,
         "fallback": check_line,
     },
     required=("name", "provider", "model"),

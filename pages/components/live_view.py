@@ -7,7 +7,8 @@ The page is sent one ``snapshot``, then only what changed:
      "conclusion": {"kind", "text", "formula"} of the answer, null while there is none,
      "advice": {"by_code": what can be done about a failure of each code, "otherwise": about any other}}
     {"type": "delta", "sequence": n, "path": [..], "text": .., "reasoning": bool, "output_tokens": n}
-    {"type": "plan_delta", "sequence": n, "round": [..], "text": .., "draft": {...} or null}, "layout" where it changed
+    {"type": "plan_delta", "sequence": n, "round": [..], "text": .., "reasoning": bool, "draft": {...} or null},
+     "layout" where it changed
     {"type": "patch", "sequence": n, "elapsed_ms": t, "run": changed scalars, "steps": [StepTrace without its round],
      "rounds": [RoundTrace without its steps]}, "layout", "shape" and "conclusion" where they changed, "timeline" at the
      run's end
@@ -148,7 +149,7 @@ class LiveView:
                 return {"type": "delta", "sequence": self._sequence, "path": list(event.path), **text, **tokens}
             case ev.PlanDelta():
                 apply(self._trace, event)
-                text = {"text": event.text, "round": list(event.round)}
+                text = {"text": event.text, "round": list(event.round), "reasoning": event.reasoning}
                 return {"type": "plan_delta", "sequence": self._sequence, **text}
             case _:
                 return self._patch(event)
@@ -297,7 +298,9 @@ def _open(round_: RoundTrace) -> bool:
 def _continues(earlier: MessageJson, later: MessageJson) -> bool:
     if later["type"] == "delta":
         return all(earlier.get(name) == later[name] for name in ("type", "path", "reasoning"))
-    return later["type"] == "plan_delta" and all(earlier.get(name) == later[name] for name in ("type", "round"))
+    return later["type"] == "plan_delta" and all(
+        earlier.get(name) == later[name] for name in ("type", "round", "reasoning")
+    )
 
 
 def _scalars(trace: RunTrace) -> MessageJson:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from conductor_core.chat import Chunk, Finished, Message, PlanFinished, PlanRequest, PlanText, WorkerSpec
+from conductor_core.chat import Chunk, Finished, Message, PlanFinished, PlanRequest, PlanText, PlanThought, WorkerSpec
 from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.remote import RemoteConductor
 from conductor_core.errors import ConductorError, WorkerError
@@ -47,9 +47,9 @@ async def _answer(dialect: Dialect, answer: Answering) -> tuple[list[Chunk], str
     return chunks, None
 
 
-async def _plan(answer: Answering) -> tuple[list[PlanText | PlanFinished], str | None]:
+async def _plan(answer: Answering) -> tuple[list[PlanText | PlanThought | PlanFinished], str | None]:
     spec = ConductorSpec(name="c", model="m", base_url="http://127.0.0.1:9/v1")
-    conductor, pieces = RemoteConductor("c", spec, Settings()), list[PlanText | PlanFinished]()
+    conductor, pieces = RemoteConductor("c", spec, Settings()), list[PlanText | PlanThought | PlanFinished]()
     conductor._client = answered(answer)
     try:
         async for piece in conductor.write(REQUEST):

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from types import MappingProxyType
 
-from conductor_core.chat import Conductor, ConductorInfo, Message, PlanFinished, PlanRequest, PlanText
+from conductor_core.chat import Conductor, ConductorInfo, Message, PlanFinished, PlanRequest, PlanText, PlanThought
 from conductor_core.engine.recorder import closing
 from conductor_core.evaluation.orchestrators.protocol import Asked, Attempt, CarryOut
 from conductor_core.trace import RunTrace
@@ -35,7 +35,7 @@ class Remembered:
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
         return self._conductor.messages(request)
 
-    async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanFinished]:
+    async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
         """The completion as it was written first; one that broke off is written again. Raises: ConductorError."""
         key = request.model_dump_json()
         async with self._writing[key]:

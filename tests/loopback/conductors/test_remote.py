@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import Conductor, PlanFinished, PlanRequest, PlanText, WorkerSpec
+from conductor_core.chat import Conductor, PlanFinished, PlanRequest, PlanText, PlanThought, WorkerSpec
 from conductor_core.conductors import open_conductor, remote
+from conductor_core.engine.pool import Pool
+from conductor_core.engine.request import RunRequest
+from conductor_core.engine.runner import Engine
 from conductor_core.errors import ConductorUnavailable, PromptOverflows
 from conductor_core.settings import Settings
+from conductor_core.trace import fold
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.validation import validate
+from tests.support.fakes import MemorySink, ScriptedWorker, quick_settings
 from tests.support.provider import (
     Answer,
     Call,
@@ -306,3 +311,29 @@ async def test_cancelling_closes_the_connection(server: KnownServer) -> None:
             break
     assert await asyncio.to_thread(server.wait_until, lambda seen: seen.disconnects == 1)
     await writer.aclose()
+
+
+async def test_reasoning_that_a_server_sends_apart_is_told_apart(server: KnownServer) -> None:
+    server.always(Answer(PLAN, reasoning="Two steps will do, I think: one solves, one checks.", usage=(1200, 400)))
+    writer = conductor(server)
+    pieces = [piece async for piece in writer.write(REQUEST)]
+    await writer.aclose()
+    assert "".join(piece.text for piece in pieces if isinstance(piece, PlanText)) == PLAN
+    thoughts = "".join(piece.text for piece in pieces if isinstance(piece, PlanThought))
+    assert thoughts == "Two steps will do, I think: one solves, one checks."
+    assert isinstance(pieces[0], PlanThought)
+
+
+async def test_the_conductors_reasoning_is_on_record_and_no_part_of_its_plan(server: KnownServer) -> None:
+    thought = "I might say model_id = [1], subtasks = ['no'], access_list = [[]]."
+    server.always(Answer(PLAN, reasoning=thought, usage=(1200, 400)))
+    sink, writer = MemorySink(), conductor(server)
+    pool = Pool(name="p", workers={spec.name: ScriptedWorker(spec.name) for spec in REQUEST.agents})
+    asked = RunRequest(task=REQUEST.task, plan_only=True)
+    trace = await Engine(sink, quick_settings()).run(asked, writer, pool)
+    await writer.aclose()
+    assert trace.status == "planned"
+    assert (trace.root.raw, trace.root.reasoning) == (PLAN, thought)
+    assert trace.root.workflow is not None
+    assert "no" not in [step.instruction for step in trace.root.workflow.steps]
+    assert fold(sink.events).root.reasoning == thought

@@ -185,3 +185,43 @@ async def test_a_workers_own_limit_holds_across_runs(provider: ScriptedProvider)
     assert {trace.status for trace in traces} == {"completed"}
     assert provider.most_at_once == 2
     await pool.aclose()
+
+
+@pytest.mark.parametrize(
+    ("answer", "thought"),
+    [
+        (Answer("<think>\nsay 2 + 2\n</think>\n\nIt is 4.", usage=(10, 400), pieces=17), "\nsay 2 + 2\n"),
+        (Answer("It is 4.", reasoning="say 2 + 2", usage=(10, 400)), "say 2 + 2"),
+    ],
+)
+async def test_reasoning_is_kept_apart_and_passed_on_only_where_the_pool_file_says_so(
+    provider: ScriptedProvider, answer: Answer, thought: str
+) -> None:
+    workflow = workflow_of((AGENTS[0], "solve", ()), (AGENTS[1], "check", (0,)))
+    provider.always(answer)
+    trace, _ = await carry_out(provider, workflow)
+    first, second = trace.root.steps
+    assert (first.output, first.reasoning) == ("It is 4.", thought)
+    assert [message.content for message in second.messages] == ["solve", "It is 4.", "check"]
+    assert second.granted[0].tokens < 10, "reasoning was paid and not granted"
+    specs = [provider.spec(name, pass_reasoning=True) for name in AGENTS]
+    pool = Pool(name="p", workers={spec.name: open_worker(spec, Settings()) for spec in specs})
+    try:
+        asked = RunRequest(task=TASK, workflow=workflow)
+        passing = await Engine(MemorySink(), quick_settings()).run(asked, None, pool)
+    finally:
+        await pool.aclose()
+    first, second = passing.root.steps
+    assert first.reasoning == ""
+    assert first.output == second.messages[1].content
+    assert first.output.startswith("<think>\nsay 2 + 2\n</think>\n\n")
+    assert first.output.endswith("It is 4.")
+    assert first.identity != trace.root.steps[0].identity
+
+
+async def test_reasoning_that_never_ends_is_kept_and_is_no_answer(provider: ScriptedProvider) -> None:
+    provider.always(Answer("<think>first I", finish_reason="length", usage=(10, 400), pieces=5))
+    trace, _ = await carry_out(provider, workflow_of((AGENTS[0], "solve", ())))
+    (step,) = trace.root.steps
+    assert (step.output, step.reasoning) == ("", "first I")
+    assert step.status != "completed"

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, WorkerSpec
+from conductor_core.chat import Chunk, Finished, Message, TextDelta, WorkerSpec
 from conductor_core.errors import PoolInvalid, WorkerOutputTooLarge, WorkerRefused
-from conductor_core.workers.local import LocalWorker, ThoughtSplitter
+from conductor_core.workers.local import LocalWorker
 from tests.support.tiny_models import random_model
 
 MESSAGES = (Message(role="user", content="What is 17 * 24?"),)
@@ -53,22 +53,3 @@ async def test_output_is_bounded(tmp_path: Path) -> None:
 def test_an_unknown_parameter_is_named(tmp_path: Path) -> None:
     with pytest.raises(PoolInvalid, match=r"params: beams: a local model knows only temperature, top_p"):
         LocalWorker(spec(tmp_path, params={"beams": 4}))
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 100])
-@pytest.mark.parametrize(
-    ("written", "thought", "answered"),
-    [
-        ("plain", "", "plain"),
-        ("<think>hm <b> </thin</think>\n\nIt is 4.", "hm <b> </thin", "It is 4."),
-        ("\n<think>cut off </th", "cut off </th", ""),
-        ("<thin", "", "<thin"),
-        ("a <think> later is text", "", "a <think> later is text"),
-    ],
-)
-def test_thoughts_are_told_from_the_answer(written: str, thought: str, answered: str, size: int) -> None:
-    splitter = ThoughtSplitter()
-    chunks = [c for at in range(0, len(written), size) for c in splitter.feed(written[at : at + size])]
-    chunks += splitter.rest()
-    assert "".join(chunk.text for chunk in chunks if isinstance(chunk, ReasoningDelta)) == thought
-    assert "".join(chunk.text for chunk in chunks if isinstance(chunk, TextDelta)).lstrip() == answered

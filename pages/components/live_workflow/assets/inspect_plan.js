@@ -16,7 +16,8 @@ function plan(body) {
   let raw = ""
   const state = el("div", { class: "notice" })
   const reasoningText = el("div", { class: "raw", dir: "auto" })
-  const reasoning = el("details", { class: "reasoning" }, el("summary", {}, "Reasoning"), reasoningText)
+  const reasoningTitle = el("summary", {}, "Reasoning")
+  const reasoning = el("details", { class: "reasoning" }, reasoningTitle, reasoningText)
   const lists = el("pre", { class: "raw plan-text" })
   const bar = el("div", { class: "bar" }, el("b", {}, "As written"), el("span", { class: "spring" }), copyButton("Copy what the Conductor wrote", () => raw))
   const rejected = el("div", {})
@@ -26,13 +27,16 @@ function plan(body) {
     raw = round?.raw ?? ""
     const writing = !model.ended && round?.status === "planning"
     const parts = splitReasoning(raw, writing)
-    reasoning.hidden = !parts.reasoning
-    setText(reasoningText, visible(parts.reasoning))
+    // What its server sent apart, and what it wrote before its lists.
+    const thoughts = [round?.reasoning, parts.reasoning].filter(Boolean).join("\n\n")
+    reasoning.hidden = !thoughts
+    setText(reasoningTitle, thoughts && writing && !parts.lists ? "Reasoning…" : "Reasoning")
+    setText(reasoningText, visible(thoughts))
     setText(lists, visible(parts.lists))
     bar.hidden = !raw
     lists.hidden = !parts.lists
     lists.classList.toggle("streaming", writing)
-    once(state, JSON.stringify([round?.status, round?.source, round?.duration_ms, round?.rejected.length, round?.retries?.length, model.run?.status, raw === ""]), () => planState(model, round))
+    once(state, JSON.stringify([round?.status, round?.source, round?.duration_ms, round?.rejected.length, round?.retries?.length, model.run?.status, raw === "", !round?.reasoning]), () => planState(model, round))
     once(rejected, round?.rejected.length ?? 0, () => (round?.rejected ?? []).map(rejectedAttempt))
   }
 }
@@ -40,7 +44,7 @@ function plan(body) {
 function planState(model, round) {
   if (!round) return [el("p", { class: "muted" }, "The Conductor's writing appears here as it happens.")]
   const lines = []
-  if (!model.ended && round.status === "planning") lines.push(el("p", { class: "muted" }, round.raw ? "Writing the plan; steps appear in the graph as they can be read." : "Reading the task…"))
+  if (!model.ended && round.status === "planning") lines.push(el("p", { class: "muted" }, !round.raw && round.reasoning ? "Reasoning before it writes the plan…" : round.raw ? "Writing the plan; steps appear in the graph as they can be read." : "Reading the task…"))
   for (const retry of round.retries ?? []) lines.push(el("p", { class: "warn" }, retryLine(retry)))
   if (round.source === "conductor") lines.push(el("p", {}, `✓ ${plural(round.workflow?.steps.length ?? 0, "step")} · ${round.topology} · written in ${seconds(round.duration_ms)}`))
   if (round.source === "file") lines.push(el("p", {}, "This plan was given, not written by a Conductor."))
@@ -59,12 +63,13 @@ function retryLine({ loading, error, error_code: code, attempt }) {
   return `↻ a call for attempt ${attempt} failed, ${code}, and was made again: ${visible(error)}`
 }
 
-function rejectedAttempt({ attempt, raw, faults }) {
+function rejectedAttempt({ attempt, raw, reasoning, faults }) {
   return el(
     "details",
     { class: "rejected", open: true },
     el("summary", {}, `Attempt ${attempt} rejected: ${plural(faults.length, "fault")}`),
     ...faults.map((fault) => el("p", { class: "bad" }, `✕ ${visible(fault.message)}${fault.line ? ` (line ${fault.line})` : ""}`)),
+    reasoning && reasoning !== raw && el("details", { class: "reasoning" }, el("summary", {}, "Reasoning"), el("div", { class: "raw", dir: "auto" }, visible(reasoning))),
     el("pre", { class: "raw", dir: "auto" }, visible(raw)),
   )
 }

@@ -92,10 +92,11 @@ export class RunModel {
     touched.steps.add(key)
   }
 
-  applyPlanDelta({ round, text, draft, layout }, touched) {
+  applyPlanDelta({ round, text, reasoning, draft, layout }, touched) {
     const known = this.rounds.get(pathKey(round))
     if (!known) return
-    known.raw += text
+    if (reasoning) known.reasoning += text
+    else known.raw += text
     touched.plan = true
     if (draft) {
       this.setDraft(draft)
