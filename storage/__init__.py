@@ -1,6 +1,19 @@
 """The store: an append-only event log in a database, and what is read from it."""
 
+from storage.deleting import Deleted, Deletion
 from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent, unreadable_status
 from storage.store import Store, open_store
+from storage.totals import Totals
 
-__all__ = ["BatchSummary", "RawEvent", "RunSummary", "Store", "StoredEvent", "open_store", "unreadable_status"]
+__all__ = [
+    "BatchSummary",
+    "Deleted",
+    "Deletion",
+    "RawEvent",
+    "RunSummary",
+    "Store",
+    "StoredEvent",
+    "Totals",
+    "open_store",
+    "unreadable_status",
+]

@@ -38,7 +38,7 @@ class Database:
 
     def __init__(self, url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         """Creates the file and its folder if missing, and upgrades an older one. Raises: StoreError."""
-        self.path = _path_of(url)
+        self.path = path_of(url)
         self.busy_timeout_s = busy_timeout_s
         self.refusal: StoreError | None = None
         self._closed = False
@@ -177,11 +177,19 @@ class Database:
                 connection.rollback()
                 raise
 
-    def checkpoint(self) -> None:
-        """Moves what it can from the WAL into the database file. Call it inside ``writing``."""
+    def checkpoint(self) -> bool:
+        """Moves what it can from the WAL into the database file: whether that was all. Call it inside ``writing``."""
         with failures.translated(self.path):
             # Past SQLAlchemy, which would open a transaction first; there is no checkpoint inside one.
-            self.writer.connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
+            cursor = self.writer.connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
+            _, in_log, moved = cursor.fetchone()
+            return bool(in_log == moved)
+
+    @property
+    def log_bytes(self) -> int:
+        """How long the WAL is; what of it has been moved already nobody can tell from that."""
+        wal = self._beside("-wal")
+        return wal.stat().st_size if wal.exists() else 0
 
     def close(self) -> None:
         """Closes all connections; the last one of all processes also folds the WAL into the database file.
@@ -252,7 +260,8 @@ def _begin_immediate(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _path_of(url: str) -> Path:
+def path_of(url: str) -> Path:
+    """The file that a database's URL names. Raises: StoreError."""
     try:
         parsed = make_url(url)
     except ArgumentError as error:

@@ -40,13 +40,15 @@ _MOST_REQUESTS = 512
 _CHECKPOINT_BYTES = 4 << 20
 _PAGE_BYTES = 4096
 _FEED_EVENTS = 2000
+_IDLE_S = 2.0
+"""After so long without an append what is still in the WAL is moved, so that the main file is never far behind."""
 
 
 @dataclass(slots=True)
 class _Request:
     """Some events and the one who waits for them; ``loop`` is None for a waiting thread.
 
-    ``snapshot``: to be stored instead, and nobody waits.
+    ``snapshot``: to be stored instead, and nobody waits. ``work``: to be done instead, in the writer's transaction.
     """
 
     events: Sequence[Event]
@@ -54,6 +56,7 @@ class _Request:
     future: "asyncio.Future[None] | concurrent.futures.Future[None]"
     error: StoreError | None = None
     snapshot: SnapshotRow | None = None
+    work: Callable[[sqlite3.Cursor], None] | None = None
 
 
 @dataclass(slots=True)
@@ -97,7 +100,7 @@ class EventLog:
         self._door = threading.Lock()
         self._closed = False
         self._orphans: set[str] = set()
-        self._unmoved_bytes = 0
+        self._unmoved_bytes = database.log_bytes  # of a process that was killed
         self._thread = threading.Thread(target=self._write_all, name="event-log", daemon=True)
         self._thread.start()
 
@@ -118,6 +121,12 @@ class EventLog:
         """``append`` for a thread without an event loop."""
         future: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._submit(_Request(events, None, future))
+        future.result()
+
+    def change_and_wait(self, work: Callable[[sqlite3.Cursor], None]) -> None:
+        """Has ``work`` done by the one that writes, in its transaction. It may be begun anew. Raises: StoreError."""
+        future: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._submit(_Request((), None, future, work=work))
         future.result()
 
     def keep_snapshot(self, snapshot: SnapshotRow) -> None:
@@ -161,7 +170,7 @@ class EventLog:
             self._requests.put(request)
 
     def _write_all(self) -> None:
-        while (first := self._requests.get()) is not None:
+        while (first := self._next()) is not None:
             batch = [first]
             last = False
             while len(batch) < _MOST_REQUESTS and not last:
@@ -180,6 +189,13 @@ class EventLog:
             self._checkpoint_if_due()
             if last:
                 return
+
+    def _next(self) -> _Request | None:
+        while True:
+            try:
+                return self._requests.get(timeout=_IDLE_S if self._unmoved_bytes else None)
+            except queue.Empty:
+                self._checkpoint()
 
     def _refuse_orphans(self, batch: Sequence[_Request]) -> None:
         """Tells each run of this process, once, that others can take it for that of a dead process.
@@ -246,6 +262,10 @@ class EventLog:
         if rows:
             _insert(cursor, rows)
             live.save(cursor)
+        for request in batch:
+            if request.work is not None:
+                request.work(cursor)
+                self._unmoved_bytes += _PAGE_BYTES
         if snapshots := [request.snapshot for request in batch if request.snapshot is not None]:
             store_snapshots(cursor, snapshots)
         return stored
@@ -260,16 +280,19 @@ class EventLog:
 
     def _checkpoint_if_due(self) -> None:
         """Between groups, so that nobody waits for it; SQLite's own checkpoint steps in should there be no pause."""
-        if self._unmoved_bytes < _CHECKPOINT_BYTES or not self._requests.empty():
-            return
+        if self._unmoved_bytes >= _CHECKPOINT_BYTES and self._requests.empty():
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        unmoved_bytes, self._unmoved_bytes = self._unmoved_bytes, 0
         try:
             with self._database.writing():
-                self._database.checkpoint()
+                if not self._database.checkpoint():
+                    # A reader is in the way: at the next pause again, and not at each group until then.
+                    self._unmoved_bytes = min(unmoved_bytes, _CHECKPOINT_BYTES // 2)
         except StoreError:
             # The events are safe in the WAL; the next group reports a lasting fault to those who wait for it.
             return
-        finally:
-            self._unmoved_bytes = 0
 
 
 def _insert(cursor: sqlite3.Cursor, rows: Sequence[tuple[object, ...]]) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, Select, or_, select
 
 from conductor_core.chat import Usage
 from conductor_core.trace import ENDED_STATUSES
@@ -36,6 +36,7 @@ class Search:
     status: str | None = None
     parent: str | None = None
     batch: str | None = None
+    alone: bool = False
 
     def finds(self, run: RunSummary) -> bool:
         """Whether ``run`` is one of them, whatever the limit."""
@@ -45,23 +46,38 @@ class Search:
             and self.status in (None, run.status)
             and self.parent in (None, run.parent_run_id)
             and self.batch in (None, run.batch_id)
+            and not (self.alone and run.batch_id is not None)
         )
 
 
 def read_rows(connection: Connection, search: Search) -> list[dict[str, Any]]:
     """Rows of runs, newest first."""
-    query = select(*SUMMARY).order_by(RUNS.c.sequence.desc()).limit(search.limit)
+    query = filtered(select(*SUMMARY), search).order_by(RUNS.c.sequence.desc()).limit(search.limit)
     if search.before is not None:
         query = query.where(RUNS.c.sequence < search.before)
-    if search.text:
-        query = query.where(RUNS.c.task.icontains(search.text, autoescape=True))
     if search.status is not None:
         query = query.where(RUNS.c.status == search.status)
+    return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def filtered(query: Select[Any], search: Search) -> Select[Any]:
+    """``query`` of runs, narrowed by all of ``search`` but its page and its status."""
+    if search.text:
+        query = query.where(RUNS.c.task.icontains(search.text, autoescape=True))
     if search.parent is not None:
         query = query.where(RUNS.c.parent_run_id == search.parent)
     if search.batch is not None:
         query = query.where(RUNS.c.batch_id == search.batch)
-    return [dict(row) for row in connection.execute(query).mappings()]
+    if search.alone:
+        query = query.where(RUNS.c.batch_id.is_(None))
+    return query
+
+
+def read_cursor(connection: Connection, moment_utc: datetime) -> int:
+    """The cursor of the page that begins with the last run before ``moment_utc``; 0: there is none."""
+    query = select(RUNS.c.sequence).where(RUNS.c.created_at_utc < moment_utc.isoformat())
+    found: int | None = connection.scalar(query.order_by(RUNS.c.created_at_utc.desc()).limit(1))
+    return 0 if found is None else found + 1
 
 
 def read_run_ids(connection: Connection, prefix: str, limit: int) -> list[str]:

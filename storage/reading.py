@@ -19,6 +19,7 @@ from conductor_core import trace as folding
 from conductor_core.errors import RunDamaged, RunTooNew, RunUnreadable, UnknownRun
 from conductor_core.events import EVENT, KINDS, VOCABULARY, Event
 from conductor_core.trace import RunTrace
+from storage.deleting import read_deletion
 from storage.encoding import SnapshotRow, fold_digest, stored_line
 from storage.records import RawEvent, StoredEvent
 from storage.tables import RUNS, SNAPSHOTS
@@ -166,6 +167,9 @@ def unknown_run(run_id: str) -> UnknownRun:
 
 def _without_events(connection: Connection, run_id: str) -> UnknownRun | RunDamaged:
     if connection.scalar(select(RUNS.c.run_id).where(RUNS.c.run_id == run_id)) is None:
+        deletion = read_deletion(connection, run_id)
+        if deletion is not None:
+            return UnknownRun(f"run {run_id} was deleted on {deletion.deleted_at_utc:%Y-%m-%d} (by {deletion.by})")
         return unknown_run(run_id)
     return RunDamaged(_advice(run_id, "none of its events is there", False), run_id=run_id, sequence=None, trace=None)
 

@@ -1,6 +1,8 @@
 """The event log of a database that cannot be written."""
 
 import asyncio
+import sqlite3
+from collections.abc import Callable
 
 from conductor_core.errors import StoreError
 from conductor_core.events import Event
@@ -20,6 +22,9 @@ class RefusingLog:
         return future
 
     def append_and_wait(self, *events: Event) -> None:
+        raise self._again()
+
+    def change_and_wait(self, work: Callable[[sqlite3.Cursor], None]) -> None:
         raise self._again()
 
     def keep_snapshot(self, snapshot: SnapshotRow) -> None:

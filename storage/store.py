@@ -2,14 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+import sqlite3
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
 
 from conductor_core.errors import BadInput, EventOutOfOrder, RunUnreadable, StoreDamaged, StoreError
 from conductor_core.events import FINAL_KINDS, RunInterrupted
 from conductor_core.trace import ENDED_STATUSES, RunTrace
-from storage import batches, failures, queries
+from storage import batches, deleting, failures, queries, totals
 from storage import reading as run_reading
 from storage.database import BUSY_TIMEOUT_S, Database
+from storage.deleting import Deleted, Deletion
 from storage.encoding import snapshot_row
 from storage.event_log import EventLog
 from storage.listing import Listing, interrupt
@@ -17,6 +20,7 @@ from storage.owner import gone, left
 from storage.queries import Search
 from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.refusing_log import RefusingLog
+from storage.totals import Totals
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +95,7 @@ class Store:
         status: str | None = None,
         parent: str | None = None,
         batch: str | None = None,
+        alone: bool = False,
     ) -> list[RunSummary]:
         """Runs, newest first.
 
@@ -101,9 +106,53 @@ class Store:
                 a run that has such a fault where it stood, marked.
             parent: only the re-runs of this run, and those that take it up.
             batch: only the runs of this batch.
+            alone: only runs of no batch.
         """
         with self._database.reading() as connection:
-            return self._listing.read(connection, Search(limit, before, search, status, parent, batch))
+            return self._listing.read(connection, Search(limit, before, search, status, parent, batch, alone))
+
+    def totals(self, search: str | None = None, batch: str | None = None) -> Totals:
+        """What ``runs`` finds on all its pages, by status."""
+        with self._database.reading() as connection, failures.translated(self._database.path):
+            return totals.read_totals(connection, Search(0, text=search, batch=batch))
+
+    def cursor_at(self, moment_utc: datetime) -> int:
+        """The ``before`` with which ``runs`` begins at the last run before ``moment_utc``."""
+        with self._database.reading() as connection, failures.translated(self._database.path):
+            return queries.read_cursor(connection, moment_utc)
+
+    def delete(self, run_ids: Sequence[str], by: str) -> Deleted:
+        """Deletes runs for good, but for those that are running or held; that they were is on record.
+
+        Args:
+            by: through which door, for the record.
+
+        Raises: StoreError; then none is deleted.
+        """
+        outcome = Deleted()
+
+        def work(cursor: sqlite3.Cursor) -> None:
+            nonlocal outcome
+            outcome = deleting.delete(cursor, run_ids, by)
+
+        self.log.change_and_wait(work)
+        for run_id in outcome.run_ids:
+            self._listing.doubt(run_id)
+        return outcome
+
+    def hold(self, run_ids: Sequence[str], by: str, *, held: bool = True) -> None:
+        """Forbids that these runs are deleted, or allows it again (``held`` False); both are on record."""
+        self.log.change_and_wait(lambda cursor: deleting.hold(cursor, run_ids, by, held=held))
+
+    def held(self, run_ids: Sequence[str]) -> set[str]:
+        """Those of the runs that are held."""
+        with self._database.reading() as connection, failures.translated(self._database.path):
+            return deleting.read_held(connection, run_ids)
+
+    def deletions(self, limit: int = 50) -> tuple[list[Deletion], int]:
+        """The newest deletions, and how many there were."""
+        with self._database.reading() as connection, failures.translated(self._database.path):
+            return deleting.read_deletions(connection, limit)
 
     def batches(self, limit: int = 50, before: int | None = None, name: str | None = None) -> list[BatchSummary]:
         """Batches, newest first; ``name``: only those of files of this name."""

@@ -1,0 +1,43 @@
+"""``python -m storage backup PATH``: a checked copy of the database, in one file."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from conductor_core.errors import BadInput, InspectorError
+from conductor_core.settings import Settings, setting_fault, sqlite_url
+from storage.backup import backup
+from storage.database import path_of
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 done, 2 what was asked for cannot be done, with one line on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m storage", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    copying = commands.add_parser("backup", help="Copy the database to a new file, while it is in use, and check it.")
+    copying.add_argument("path", metavar="PATH", type=Path, help="The new file; nothing is overwritten.")
+    copying.add_argument("--db", metavar="FILE|URL", help="Else DATABASE_URL, else your data folder's.")
+    given = parser.parse_args(arguments)
+    try:
+        done = backup(_source(given.db), given.path.expanduser().absolute())
+    except InspectorError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    print(f"{done.path}: {done.runs:,} runs, {done.events:,} events, {done.size:,} bytes; checked")
+    return 0
+
+
+def _source(given: str | None) -> Path:
+    if given is not None:
+        return path_of(given if "://" in given else sqlite_url(Path(given).expanduser().absolute()))
+    try:
+        return path_of(Settings().resolved_database_url)
+    except ValidationError as error:
+        raise BadInput(setting_fault(error)) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

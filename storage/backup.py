@@ -1,0 +1,83 @@
+"""A copy of a database as it stands, in one file, while programs go on writing to it.
+
+The main file alone is no copy: what was written last is in the log beside it (``-wal``).
+"""
+
+import os
+import sqlite3
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from conductor_core.errors import BadInput, StoreDamaged
+from storage import failures
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A copy that was checked. ``size``: in bytes."""
+
+    path: Path
+    runs: int
+    events: int
+    size: int
+
+
+def backup(source: Path, target: Path) -> Backup:
+    """Copies the database at ``source`` into a new file, checks the copy, and only then gives it its name.
+
+    Raises: BadInput if there is no such database, or something at ``target`` already; StoreError.
+    """
+    if not source.is_file():
+        raise BadInput(f"there is no database {source}")
+    if target.exists() or target.is_symlink():
+        raise BadInput(f"{target} is there already: a backup overwrites nothing, name another file")
+    if not target.parent.is_dir():
+        raise BadInput(f"{target.parent} is no folder")
+    with failures.translated(target):
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
+        os.close(handle)
+        copy = Path(name)
+        try:
+            with failures.translated(source):
+                _copy(source, copy)
+            runs, events = _checked(source, copy)
+            # Fails if somebody else has made the file meanwhile, where a rename would replace it.
+            os.link(copy, target)
+        finally:
+            copy.unlink(missing_ok=True)
+        _flush(target)
+        _flush(target.parent)
+    return Backup(target, runs, events, target.stat().st_size)
+
+
+def _copy(source: Path, copy: Path) -> None:
+    with (
+        closing(sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)) as here,
+        closing(sqlite3.connect(copy)) as there,
+    ):
+        here.execute("SELECT version_num FROM alembic_version")
+        here.backup(there)  # all pages in one step: one moment, and no writer waits
+        # One file is one file: without this the copy, too, would write a log beside it when it is read.
+        there.execute("PRAGMA journal_mode=DELETE")
+
+
+def _checked(source: Path, copy: Path) -> tuple[int, int]:
+    """Runs and events of the copy. Raises: StoreDamaged."""
+    with closing(sqlite3.connect(f"file:{quote(str(copy))}?mode=ro", uri=True)) as connection:
+        faults = [row[0] for row in connection.execute("PRAGMA integrity_check(3)") if row[0] != "ok"]
+        if faults:
+            raise StoreDamaged(f"no backup is made: the database {source} is damaged: {'; '.join(faults)}")
+        (runs,) = connection.execute("SELECT count(*) FROM runs").fetchone()
+        (events,) = connection.execute("SELECT count(*) FROM events").fetchone()
+    return runs, events
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,106 @@
+"""Deleting runs, and the holds that forbid it. Both are on record for good: who, which run, when.
+
+The database itself holds it (triggers): no event goes whose run is not in ``deletions``, or is held.
+"""
+
+import hashlib
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, func, select
+
+from conductor_core.trace import ENDED_STATUSES
+from storage.encoding import stored_line
+from storage.tables import DELETIONS, HOLDS
+
+_RUN = "SELECT status, created_at_utc FROM runs WHERE run_id = ?"
+_HELD = "SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1"
+_EVENTS = (
+    "SELECT sequence, CAST(ifnull(kind, '') AS BLOB), CAST(ifnull(at_utc, '') AS BLOB), "
+    "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? ORDER BY sequence"
+)
+_RECORD = (
+    'INSERT INTO deletions (run_id, deleted_at_utc, "by", created_at_utc, status, events, events_sha256) '
+    "VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+_HOLD = 'INSERT INTO holds (run_id, held, at_utc, "by") VALUES (?, ?, ?, ?)'
+_EMPTY_BATCHES = "DELETE FROM batches WHERE batch_id NOT IN (SELECT batch_id FROM runs WHERE batch_id IS NOT NULL)"
+
+
+@dataclass
+class Deleted:
+    """What came of a deletion. ``refused``: by run, why it was left as it is."""
+
+    run_ids: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """A run that was deleted."""
+
+    run_id: str
+    deleted_at_utc: datetime
+    by: str
+
+
+def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], by: str) -> Deleted:
+    """Deletes each run that has ended and is not held. Call it in a transaction of the writer."""
+    done = Deleted()
+    # What goes is overwritten, not only unlinked.
+    cursor.execute("PRAGMA secure_delete=ON")
+    try:
+        for run_id in dict.fromkeys(run_ids):
+            run = cursor.execute(_RUN, (run_id,)).fetchone()
+            held = cursor.execute(_HELD, (run_id,)).fetchone()
+            if run is None:
+                done.refused[run_id] = "there is no such run any more"
+            elif run[0] not in ENDED_STATUSES:
+                done.refused[run_id] = "it is running: cancel it first"
+            elif held is not None and held[0]:
+                done.refused[run_id] = "it is held: release it first"
+            else:
+                _delete_one(cursor, run_id, run, by)
+                done.run_ids.append(run_id)
+        cursor.execute(_EMPTY_BATCHES)
+    finally:
+        cursor.execute("PRAGMA secure_delete=OFF")
+    return done
+
+
+def _delete_one(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], by: str) -> None:
+    digest, count = hashlib.sha256(), 0
+    for row in cursor.execute(_EVENTS, (run_id,)):
+        digest.update(stored_line(*row))
+        count += 1
+    now = datetime.now(UTC).isoformat()
+    cursor.execute(_RECORD, (run_id, now, by, run[1], run[0], count, digest.hexdigest()))
+    for table in ("events", "snapshots", "runs"):
+        cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  own names
+
+
+def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], by: str, *, held: bool) -> None:
+    """Places a hold on each run, or takes it off. Call it in a transaction of the writer."""
+    now = datetime.now(UTC).isoformat()
+    cursor.executemany(_HOLD, [(run_id, held, now, by) for run_id in dict.fromkeys(run_ids)])
+
+
+def read_held(connection: Connection, run_ids: Sequence[str]) -> set[str]:
+    """Those of the runs that are held."""
+    last = select(func.max(HOLDS.c.id)).where(HOLDS.c.run_id.in_(run_ids)).group_by(HOLDS.c.run_id)
+    return set(connection.scalars(select(HOLDS.c.run_id).where(HOLDS.c.id.in_(last), HOLDS.c.held)))
+
+
+def read_deletions(connection: Connection, limit: int) -> tuple[list[Deletion], int]:
+    """The newest deletions, and how many there are."""
+    rows = connection.execute(select(DELETIONS).order_by(DELETIONS.c.id.desc()).limit(limit)).mappings()
+    found = [Deletion(row["run_id"], datetime.fromisoformat(row["deleted_at_utc"]), row["by"]) for row in rows]
+    return found, connection.scalar(select(func.count()).select_from(DELETIONS)) or 0
+
+
+def read_deletion(connection: Connection, run_id: str) -> Deletion | None:
+    """When and by whom the run was deleted; None: it was not."""
+    row = connection.execute(select(DELETIONS).where(DELETIONS.c.run_id == run_id)).mappings().first()
+    return None if row is None else Deletion(run_id, datetime.fromisoformat(row["deleted_at_utc"]), row["by"])
