@@ -1,24 +1,41 @@
-"""History: every run in the database, newest first; open one."""
+"""History: every run in the database, newest first, a batch as one row; open one, export or delete several."""
 
-from html import escape
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
 
 import streamlit as st
 
 from conductor_core.errors import StoreError
-from pages.components import places
+from pages.components import history_rows, history_selection, places
 from pages.components.damage import notes
+from pages.components.history_rows import Entry
 from pages.components.session import current
-from pages.components.words import STATUS_WORDS, ago, inert, right_to_left, seconds, usd
-from storage import RunSummary
+from pages.components.words import STATUS_WORDS, inert, plural, usd
+from storage import RunSummary, Totals
 
 PAGE_ROWS = 30
 CURSORS = "history-cursors"
-_HEAD = ("Status", "Shape", "Steps", "Agents", "Tokens", "Cost", "Time", "When")
-_NUMBERS = ("Steps", "Tokens", "Cost", "Time", "When")
+DAY = "history-day"
+_UNREADABLE = ("damaged", "too_new")
+"""Found only by reading each run, so not counted beforehand."""
 
 
-def _filters() -> tuple[str | None, str | None]:
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+@dataclass(frozen=True)
+class _Wanted:
+    """What is listed. ``batch``: only its runs."""
+
+    search: str | None
+    status: str | None
+    batch: str | None
+
+    @property
+    def flat(self) -> bool:
+        """Whether runs of batches stand for themselves."""
+        return bool(self.search or self.status or self.batch)
+
+
+def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
+    with st.container(horizontal=True, vertical_alignment="bottom", key="history-filters"):
         search = st.text_input(
             "Search tasks",
             placeholder="Words in the task",
@@ -30,92 +47,65 @@ def _filters() -> tuple[str | None, str | None]:
         status = st.selectbox(
             "Status",
             [None, *STATUS_WORDS],
-            format_func=lambda each: "any status" if each is None else STATUS_WORDS[each],
+            format_func=lambda each: _status_label(each, totals),
             key="history-status",
             width=220,
             label_visibility="collapsed",
             on_change=_first_page,
         )
+        st.date_input(
+            "Runs up to",
+            value=None,
+            key=DAY,
+            format="YYYY-MM-DD",
+            width=150,
+            label_visibility="collapsed",
+            help="Jump to a day (UTC): its runs and those before it.",
+            on_change=_jump,
+        )
+        st.toggle("Select", key="history-select")
     return (search or "").strip() or None, status
+
+
+def _status_label(status: str | None, totals: Totals | None) -> str:
+    name = "any status" if status is None else STATUS_WORDS[status]
+    if totals is None or status in _UNREADABLE:
+        return name
+    count = totals.runs if status is None else totals.statuses.get(status, 0)
+    return f"{name} · {count:,}{'+' if totals.more else ''}"
 
 
 def _first_page() -> None:
     st.session_state[CURSORS] = []
+    st.session_state[DAY] = None
 
 
-def _table(runs: list[RunSummary]) -> None:
-    """A row per run: its task is the link that opens it, the rest stands in columns."""
-    with st.container(key="runs"):
-        with st.container(key="run-row-head", horizontal=True):
-            st.html('<div class="cells head">Task</div>')
-            heads = "".join(f'<span class="{_kind(name)}">{name}</span>' for name in _HEAD)
-            st.html(f'<div class="cells head runs">{heads}</div>', width="content")
-        for run in runs:
-            # A page link takes no direction: its row is named after the task's.
-            way = "-rtl" if right_to_left(run.task) else ""
-            with st.container(key=f"run-row-{run.run_id}{way}", horizontal=True):
-                st.page_link(
-                    places.RUN, label=_task(run), query_params={"run": run.run_id}, width="stretch", help=_more(run)
-                )
-                st.html(_cells(run), width="content")
+def _jump() -> None:
+    day: date | None = st.session_state[DAY]
+    if day is None:
+        return _first_page()
+    end = datetime.combine(day, time(), UTC) + timedelta(days=1)
+    try:
+        st.session_state[CURSORS] = [current().store.cursor_at(end)]
+    except StoreError as error:
+        st.error(str(error), icon=":material/error:")
 
 
-def _kind(column: str) -> str:
-    return "number" if column in _NUMBERS else "ellipsis"
+def _totals(wanted: _Wanted) -> Totals | None:
+    try:
+        return current().store.totals(wanted.search, wanted.batch)
+    except StoreError:
+        return None  # the list itself says what is wrong
 
 
-def _task(run: RunSummary) -> str:
-    task = inert(run.task[:300]) or "no task"
-    return f"↻ {task}" if run.parent_run_id else task
-
-
-def _more(run: RunSummary) -> str:
-    """What the row has no room for."""
-    if run.damage:
-        return inert(f"Run {run.run_id}") + "  \n" + inert(run.damage)
-    lines = [f"Run {run.run_id}, {run.created_at_utc:%Y-%m-%d %H:%M} UTC, started by {run.by}"]
-    if run.parent_run_id:
-        lines.append(f"Re-run of {run.parent_run_id}")
-    lines.append(f"Conductor: {run.conductor or 'none'}; pool: {run.pool}")
-    if run.error:
-        lines.append(run.error)
-    return "  \n".join(inert(line) for line in lines)
-
-
-def _cells(run: RunSummary) -> str:
-    """The columns after the task, as HTML; every text is escaped."""
-    agents = ", ".join(run.agents)
-    cells = {
-        "Status": f'<span class="pill {run.status}">{STATUS_WORDS[run.status]}</span>',
-        "Shape": escape(run.topology or "—"),
-        "Steps": _steps(run),
-        "Agents": f'<span title="{escape(agents)}">{escape(agents) or "—"}</span>',
-        "Tokens": f"{run.usage.total_tokens:,}",
-        "Cost": _cost(run),
-        "Time": seconds(run.duration_ms),
-        "When": ago(run.created_at_utc),
-    }
-    # The names stand in the head; where there is no room for columns, each before its cell.
-    inner = "".join(f'<span class="{_kind(name)}" data-name="{name}">{cells[name]}</span>' for name in _HEAD)
-    return f'<div class="cells runs">{inner}</div>'
-
-
-def _steps(run: RunSummary) -> str:
-    """How many, and how many of them were reused or failed."""
-    called = f"{run.steps_completed} called, {run.steps_reused} reused"
-    said = f"{called}, {run.steps_failed} failed or without a whole answer, of {run.steps}"
-    parts = [str(run.steps)]
-    if run.steps_reused:
-        parts.append(f"↺{run.steps_reused}")
-    if run.steps_failed:
-        parts.append(f"✕{run.steps_failed}")
-    return f'<span title="{said}">{" ".join(parts)}</span>'
-
-
-def _cost(run: RunSummary) -> str:
-    if run.simulated and run.cost_usd == 0:
-        return f'<span class="pill simulated" title="{usd(run.cost_usd)}: no real worker answered">simulated</span>'
-    return usd(run.cost_usd)
+def _summary(totals: Totals, status: str | None) -> str:
+    count = totals.runs if status is None else totals.statuses.get(status, 0)
+    parts = [f"{plural(count, 'run')}{' or more' if totals.more else ''}"]
+    if status is None:
+        parts.append(f"{totals.tokens:,} tokens")
+        unknown = f", and {totals.unpriced:,} of unknown cost" if totals.unpriced else ""
+        parts.append(f"{usd(totals.cost_usd)}{unknown}")
+    return " · ".join(parts)
 
 
 def _paging(more: bool) -> None:
@@ -124,43 +114,85 @@ def _paging(more: bool) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button("Newer", key="newer", icon=":material/chevron_left:", disabled=not cursors, on_click=_newer)
-        st.caption(f"page {len(cursors) + 1}", width="content")
+        day: date | None = st.session_state.get(DAY)
+        st.caption(f"page {len(cursors) + 1}" if day is None else f"up to {day:%Y-%m-%d}", width="content")
         st.button("Older", key="older", icon=":material/chevron_right:", disabled=not more, on_click=_older)
 
 
 def _newer() -> None:
     st.session_state[CURSORS].pop()
+    if not st.session_state[CURSORS]:
+        st.session_state[DAY] = None
 
 
 def _older() -> None:
     st.session_state[CURSORS].append(st.session_state["history-last"])
 
 
+def _rows(wanted: _Wanted) -> list[Entry]:
+    cursors: list[int] = st.session_state[CURSORS]
+    before = cursors[-1] if cursors else None
+    if not wanted.flat:
+        return history_rows.entries(PAGE_ROWS + 1, before)
+    found = current().store.runs(
+        limit=PAGE_ROWS + 1, before=before, search=wanted.search, status=wanted.status, batch=wanted.batch
+    )
+    return [*found]
+
+
+def _batch_head(batch_id: str) -> None:
+    """Which batch's runs these are, and the way back."""
+    found = current().store.batches(limit=1, batch=batch_id)
+    with st.container(horizontal=True, vertical_alignment="center", key="batch-head"):
+        back = history_rows.go_to_batch
+        st.button("All runs", key="all-runs", icon=":material/arrow_back:", on_click=back, args=(None,))
+        if found:
+            batch = found[0]
+            st.markdown(f"**▤ {inert(batch.name)}** · {inert(history_rows.counts(batch))}")
+        else:
+            st.markdown(f"There is no batch {inert(batch_id)}.")
+
+
 def show() -> None:
     st.title("History", anchor=False)
-    cursors: list[int] = st.session_state.setdefault(CURSORS, [])
-    search, status = _filters()
+    st.session_state.setdefault(CURSORS, [])
+    batch = st.query_params.get("batch")
+    # The filters show counts of what is searched for, which the session knows before they are drawn.
+    typed = str(st.session_state.get("history-search") or "").strip() or None
+    totals = _totals(_Wanted(typed, None, batch))
+    search, status = _filters(totals)
+    wanted = _Wanted(search, status, batch)
     try:
-        runs = current().store.runs(
-            limit=PAGE_ROWS + 1, before=cursors[-1] if cursors else None, search=search, status=status
-        )
+        if batch is not None:
+            _batch_head(batch)
+        rows = _rows(wanted)
+        shown = rows[:PAGE_ROWS]
+        runs = [row for row in shown if isinstance(row, RunSummary)]
+        notes(runs)
+        history_selection.told()
+        if not rows:
+            _empty(filtered=bool(search or status or batch or st.session_state[CURSORS]))
+        else:
+            if totals is not None:
+                st.caption(_summary(totals, status))
+            picking = bool(st.session_state.get("history-select"))
+            if picking:
+                history_selection.bar(shown)
+            st.session_state["history-last"] = shown[-1].sequence
+            whole = current().store.fault is None
+            held = current().store.held([run.run_id for run in runs]) if whole else set()
+            history_rows.table(shown, held, picking=picking)
+            _paging(more=len(rows) > PAGE_ROWS)
+        if current().store.fault is None:
+            history_selection.record()
     except StoreError as error:
         st.error(str(error), icon=":material/error:")
-        return
-    shown = runs[:PAGE_ROWS]
-    notes(shown)
-    if not runs:
-        _empty(filtered=bool(search or status))
-        return
-    st.session_state["history-last"] = shown[-1].sequence
-    _table(shown)
-    _paging(more=len(runs) > PAGE_ROWS)
 
 
 def _empty(filtered: bool) -> None:
     with st.container(border=True, horizontal_alignment="center"):
         if filtered:
-            st.markdown("**No run matches.** Take a word out of the search, or choose another status.")
+            st.markdown("**No run matches.** Take a word out of the search, or choose another status or day.")
         else:
             st.markdown("**No runs yet.** Every run is kept here, with all that its steps were told and answered.")
             st.page_link(places.RUN, label="Start one", icon=":material/play_circle:")

@@ -11,13 +11,15 @@ from storage.tables import BATCHES, RUNS
 
 
 def read_batches(
-    connection: Connection, limit: int, before: int | None = None, name: str | None = None
+    connection: Connection, limit: int, before: int | None = None, name: str | None = None, batch: str | None = None
 ) -> list[BatchSummary]:
     """Newest first; those of which all runs were deleted are left out."""
     query = select(BATCHES).order_by(BATCHES.c.sequence.desc()).limit(limit)
     query = query.where(BATCHES.c.batch_id.in_(select(RUNS.c.batch_id).where(RUNS.c.batch_id.is_not(None))))
     if before is not None:
         query = query.where(BATCHES.c.sequence < before)
+    if batch is not None:
+        query = query.where(BATCHES.c.batch_id == batch)
     if name is not None:
         query = query.where(BATCHES.c.name == name)
     found = [dict(row) for row in connection.execute(query).mappings()]

@@ -154,10 +154,12 @@ class Store:
         with self._database.reading() as connection, failures.translated(self._database.path):
             return deleting.read_deletions(connection, limit)
 
-    def batches(self, limit: int = 50, before: int | None = None, name: str | None = None) -> list[BatchSummary]:
-        """Batches, newest first; ``name``: only those of files of this name."""
-        with self._database.reading() as connection:
-            return batches.read_batches(connection, limit, before, name)
+    def batches(
+        self, limit: int = 50, before: int | None = None, name: str | None = None, batch: str | None = None
+    ) -> list[BatchSummary]:
+        """Batches, newest first; ``name``: only those of files of this name; ``batch``: only this one."""
+        with self._database.reading() as connection, failures.translated(self._database.path):
+            return batches.read_batches(connection, limit, before, name, batch)
 
     def resolve(self, prefix: str) -> str:
         """The id of the one run whose id begins with ``prefix``. Raises: UnknownRun, BadInput if there are several."""

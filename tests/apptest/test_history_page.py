@@ -1,14 +1,20 @@
+import json
 from collections.abc import Callable
+from datetime import UTC, date, datetime
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from conductor_core.cli.documents import run_document
 from conductor_core.engine.request import RunRequest
 from conductor_core.errors import StoreLocked, StoreReadOnly
+from conductor_core.events import BatchRow, Limits
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Step, Workflow
+from pages.components import history_selection
 from pages.components.session import Session
 from tests.support.damaging import doctor
+from tests.support.run_events import whole_run
 
 Visit = Callable[..., AppTest]
 ONE_SHOT = Workflow(steps=(Step(instruction="{question}", agent="writer"),))
@@ -121,3 +127,83 @@ def test_a_database_that_can_only_be_read_says_so(
     app = visit("history")
     assert len(cells(app)) == 1
     assert [note.value for note in app.info] == ["it cannot be written"]
+
+
+def batch_of(session: Session, rows: int, *, failing: int = 0) -> None:
+    """A batch of one task more than ``rows``, which are begun; the first ``failing`` lack the tokens they need."""
+    for number in range(rows):
+        request = RunRequest(
+            task=f"batch task {number}",
+            workflow=ONE_SHOT,
+            limits=Limits(max_tokens=1) if number < failing else Limits(),
+            batch=BatchRow(id="some-batch", row=str(number), name="tasks.jsonl", size=rows + 1),
+        )
+        session.host.wait(session.host.start(request, None, "rehearsal"), 30)
+
+
+def test_a_batch_is_one_row_that_opens_to_its_runs(visit: Visit, session: Session, finished_run: RunTrace) -> None:
+    batch_of(session, 3, failing=1)
+    app = visit("history")
+    assert len(links(app)) == 1, "runs of the batch do not stand for themselves"
+    opener = app.button("open-batch-some-batch")
+    assert opener.label == "▤ tasks\\.jsonl · 4 tasks"
+    assert any("2 of 4 completed, 1 failed, 1 not begun" in row for row in cells(app))
+    opener.click().run()
+    assert links(app) == ["batch task 2", "batch task 1", "batch task 0"]
+    assert any("2 of 4 completed" in each.value for each in app.markdown)
+    app.selectbox("history-status").set_value("failed").run()
+    assert links(app) == ["batch task 0"]
+    app.selectbox("history-status").set_value(None).run()
+    app.button("all-runs").click().run()
+    assert len(links(app)) == 1
+
+
+def test_the_filters_and_the_summary_count(visit: Visit, session: Session, finished_run: RunTrace) -> None:
+    batch_of(session, 3, failing=1)
+    app = visit("history")
+    options = app.selectbox("history-status").options
+    assert {"any status · 4", "✓ completed · 3", "✕ failed · 1", "■ cancelled · 0"} <= set(options)
+    assert any(each.value.startswith("4 runs · ") for each in app.caption)
+    app.text_input("history-search").set_value("batch task").run()
+    assert "any status · 3" in app.selectbox("history-status").options
+
+
+def test_a_day_can_be_jumped_to(visit: Visit, session: Session) -> None:
+    for day in (1, 2, 3):
+        moment = datetime(2026, 1, day, 12, tzinfo=UTC)
+        first, *rest = whole_run(f"run-{day}")
+        told = first.model_copy(update={"at_utc": moment, "task": f"of January {day}"})
+        session.store.log.append_and_wait(told, *rest)
+    app = visit("history")
+    assert links(app)[0] == "of January 3"
+    app.date_input("history-day").set_value(date(2026, 1, 2)).run()
+    assert links(app) == ["of January 2", "of January 1"]
+    app.button("newer").click().run()
+    assert links(app)[0] == "of January 3"
+
+
+def test_several_runs_are_exported_as_show_prints_them(session: Session, finished_run: RunTrace) -> None:
+    (line,) = history_selection.exported([finished_run.run_id]).decode().splitlines()
+    assert json.loads(line) == json.loads(json.dumps(run_document(finished_run, whole=True)))
+
+
+def test_several_runs_are_deleted_after_a_question_and_held_ones_stay(
+    visit: Visit, session: Session, finished_run: RunTrace
+) -> None:
+    batch_of(session, 2)
+    app = visit("history")
+    app.toggle("history-select").set_value(True).run()
+    assert app.button("delete-picked").disabled
+    app.checkbox(f"pick-run-{finished_run.run_id}").set_value(True).run()
+    app.button("hold-picked").click().run()
+    assert any("⚑" in label for label in links(app))
+    app.checkbox("pick-batch-some-batch").set_value(True).run()
+    assert any("3 runs selected" in each.value for each in app.markdown)
+    app.button("delete-picked").click().run()
+    assert len(session.store.runs()) == 3, "nothing goes before the question is answered"
+    app.button("delete-yes").click().run()
+    assert [run.run_id for run in session.store.runs()] == [finished_run.run_id]
+    said = app.warning[0].value.replace("\\", "")
+    assert "2 runs deleted." in said
+    assert "it is held: release it first" in said
+    assert any("2 runs deleted" in each.label for each in app.expander)
