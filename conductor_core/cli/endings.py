@@ -40,7 +40,6 @@ def ended(step: StepTrace) -> str:
     parts = [f"by {one_line(step.answered_by, 40)}"] if step.answered_by else []
     if step.ending != "completed":
         parts.append(in_words(step.ending, step))
-        parts += [] if step.passed_on else ["its output is not passed on"]
     return " · ".join(parts)
 
 

@@ -18,7 +18,7 @@ from conductor_core.engine.pool import read_specs
 from conductor_core.engine.request import limits_from
 from conductor_core.errors import InspectorError
 from conductor_core.events import Limits, PoolInfo
-from pages.components import kept
+from pages.components import kept, policies
 from pages.components.kept import Choice, Kept
 from pages.components.session import current
 from pages.components.words import inert, is_text, listed, plural
@@ -197,6 +197,7 @@ def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
             _choose_pool(names, fault)
         with right:
             _choose_limits()
+            policies.choose()
         st.html(_models(tuple(conductor_options().values()), conductor()))
     return specs
 

@@ -8,7 +8,7 @@ from conductor_core.engine.catalogue import EXAMPLES
 from conductor_core.engine.request import RunRequest
 from conductor_core.errors import InspectorError
 from conductor_core.trace import RunTrace
-from pages.components import choices
+from pages.components import choices, policies
 from pages.components.key_notice import key_notice
 from pages.components.session import current
 from pages.components.words import inert
@@ -102,6 +102,8 @@ def begin(task: str, *, plan_only: bool = False) -> None:
             by="page",
             plan_only=plan_only,
             excluded=chosen.excluded,
+            on_incomplete=policies.on_incomplete(),
+            give_question=policies.give_question(),
         )
         run_id = session.host.start(request, chosen.conductor, chosen.pool)
     except InspectorError as error:

@@ -416,3 +416,13 @@ def test_one_click_leaves_out_the_workers_without_a_key(visit: Visit, monkeypatc
 
 def test_the_simulated_pool_says_nothing_of_keys(visit: Visit) -> None:
     assert _said_of_keys(visit()) == ""
+
+
+def test_how_a_run_goes_is_chosen_for_it(visit: Visit, session: Session) -> None:
+    app = visit()
+    app.selectbox("on-incomplete").set_value("stop").run()
+    app.selectbox("give-question").set_value(True).run()
+    app.text_area("task").set_value("Which?").run()
+    app.button("run").click().run()
+    trace = session.host.wait(app.query_params["run"], 30)
+    assert (trace.on_incomplete, trace.give_question) == ("stop", True)

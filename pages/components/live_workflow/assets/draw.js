@@ -165,7 +165,7 @@ function footer(step, status, model) {
     case "reused":
       return `reused · ${tokens(step.usage.output_tokens)} · nothing paid`
     default:
-      return `${seconds(ms)} · ${tokens(model.stepTokens(step))}${status === "completed" ? "" : ` · ${STEP_STATUS[status].word}`}`
+      return `${seconds(ms)} · ${tokens(model.stepTokens(step))}${status === "completed" ? "" : ` · ${STEP_STATUS[status].word}`}${step.answered_by ? ` · by ${visible(step.answered_by)}` : ""}`
   }
 }
 

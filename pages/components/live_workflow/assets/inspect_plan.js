@@ -59,7 +59,7 @@ function planState(model, round) {
 }
 
 function retryLine({ loading, error, error_code: code, attempt }) {
-  if (loading) return `◔ the server is loading its model and is asked again until it answers: ${visible(error)}`
+  if (loading) return `◷ the server is loading its model and is asked again until it answers: ${visible(error)}`
   return `↻ a call for attempt ${attempt} failed, ${code}, and was made again: ${visible(error)}`
 }
 

@@ -119,7 +119,7 @@ function said(model, run, last) {
 
 function answered(model, run, last) {
   const { kind, text, formula } = model.conclusion
-  if (notWhole(run.status)) return endedShort(run, last)
+  if (notWhole(run.status)) return endedShort(model, run, last)
   const answer = { title: "Answer", kind: "answered", sourced: true, conclusion: text, text: run.answer, done: true, formula, code: kind === "code" }
   const amber = { ...answer, title: "No answer", kind: "declined" }
   if (kind === "empty") return { ...amber, text: undefined, conclusion: "The last step wrote nothing.", hint: EMPTY }
@@ -132,16 +132,19 @@ function answered(model, run, last) {
 }
 
 // A run whose last step has no whole answer: how it ended, in whose words, and what there is of it.
-function endedShort(run, last) {
+function endedShort(model, run, last) {
   const written = run.answer.trim() !== ""
   const [tool] = last?.tool_calls ?? []
   const called = tool ? `It called the tool ${visible(tool.name)} instead of answering.` : ""
+  const said = visible(last?.refusal ?? "") || called
+  const whole = `${NOT_WHOLE[run.status]}.`
+  const what = advice(`Answer${run.status[0].toUpperCase()}${run.status.slice(1)}`)
   return {
     title: written && run.status === "cut" ? "Answer, cut off" : `No answer: ${STEP_STATUS[run.status].word}`,
     kind: "declined",
     sourced: true,
-    conclusion: visible(last?.refusal ?? "") || called || `${NOT_WHOLE[run.status]}.`,
-    hint: advice(`Answer${run.status[0].toUpperCase()}${run.status.slice(1)}`),
+    conclusion: said || (written ? model.conclusion.text : whole),
+    hint: !said && written ? `${whole} ${what}` : what,
     text: written ? run.answer : undefined,
     done: true,
   }

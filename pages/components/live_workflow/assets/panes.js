@@ -181,7 +181,6 @@ export function cutNotice(text) {
 function placeholder(step, inner) {
   switch (step.status) {
     case "running":
-      if (step.attempts.at(-1)?.loading) return "The server is loading its model. It is asked again every few seconds, until it answers or the run’s time is up."
       return inner ? "The steps of its round stand below." : "Waiting for the first token…"
     case "skipped":
       return "Not run."
@@ -190,13 +189,13 @@ function placeholder(step, inner) {
     case "cancelled":
       return "Cancelled before any text had arrived."
     case "completed":
-    case "empty":
       return "The answer is empty."
     case "cut":
       return "It was cut off before any text had arrived."
     case "refused":
     case "filtered":
-      return "No text but the above."
+    case "empty":
+      return "There is no text."
     default:
       return visible(step.instruction)
   }
@@ -232,7 +231,7 @@ export function notices(model, step) {
 // One call of a step that another followed: what was wrong, and what was done about it.
 function attemptLine(step, attempt) {
   const who = attempt.agent ? `${visible(attempt.agent)}: ` : ""
-  if (attempt.loading) return `◔ ${who}the server is loading its model and is asked again until it answers: ${visible(attempt.error)}`
+  if (attempt.loading) return `◷ ${who}the server is loading its model and is asked again until it answers: ${visible(attempt.error)}`
   const asked = attempt.then_agent ? visible(attempt.then_agent) : visible(step.agent)
   const then = {
     again: "",
@@ -251,7 +250,8 @@ function notWholeLines(model, step) {
   for (const { name, arguments: given } of step.tool_calls) {
     lines.push({ kind: "warn", text: `⚒ it called the tool ${visible(name)} with ${visible(given) || "nothing"}; it has no tools here, and nothing was called` })
   }
-  if (!step.passed_on) lines.push({ kind: "muted", text: "⊘ its output is not passed on" })
+  const readers = [...model.steps.values()].filter((each) => each.path.length === step.path.length && each.reads.includes(step.path.at(-1)))
+  if (!step.passed_on && readers.length) lines.push({ kind: "muted", text: "⊘ its output is not passed on" })
   lines.push({ kind: "muted", text: advice(`Answer${step.status[0].toUpperCase()}${step.status.slice(1)}`) })
   return lines
 }

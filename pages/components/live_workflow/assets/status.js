@@ -5,7 +5,7 @@ export const STEP_STATUS = {
   waiting: { glyph: "○", word: "waiting" },
   running: { glyph: "◔", word: "running" },
   retrying: { glyph: "↻", word: "retrying" },
-  loading: { glyph: "◔", word: "loading its model" },
+  loading: { glyph: "◷", word: "loading its model" },
   completed: { glyph: "✓", word: "done" },
   incomplete: { glyph: "◐", word: "cut off" },
   refused: { glyph: "⊗", word: "refused" },

@@ -73,9 +73,10 @@ export class Strip {
     if (!steps.length) return ""
     if (status === "planned") return ` · ${plural(steps.length, "step")}`
     const done = steps.filter((step) => step.status === "completed" || step.status === "reused").length
+    // What the run itself is called need not be counted for one step.
     const others = ["refused", "filtered", "cut", "empty", "failed"].map((name) => {
       const count = steps.filter((step) => step.status === name).length
-      return count ? ` · ${count} ${STEP_STATUS[name].word}` : ""
+      return count > (name === status && name !== "failed" ? 1 : 0) ? ` · ${count} ${STEP_STATUS[name].word}` : ""
     })
     return ` ${done} of ${steps.length}${others.join("")}`
   }
