@@ -31,6 +31,7 @@ MAX_STEPS, MAX_SECONDS, MAX_TOKENS, MAX_USD, MAX_DEPTH = (
     "max-usd",
     "max-depth",
 )
+SHIPPED = "tiny"
 KEPT, KEPT_ERROR = "kept-choices", "kept-choices-error"
 BUILT_IN_POOLS = {
     "rehearsal": "rehearsal · simulated, no key needed",
@@ -66,6 +67,21 @@ def conductor() -> str:
 
 def pool() -> str:
     return str(st.session_state.get(POOL) or _before("pool", current().settings.pool))
+
+
+def use_conductor(ref: str) -> None:
+    st.session_state[CONDUCTOR] = ref
+    _keep("conductor", CONDUCTOR, current().settings.conductor)
+
+
+def was_proposed() -> bool:
+    """Whether a larger Conductor was proposed before, and taken or sent away."""
+    return _kept().proposed
+
+
+def put_proposal_away() -> None:
+    st.session_state[KEPT] = _kept().model_copy(update={"proposed": True})
+    _write(proposed=True)
 
 
 def use_pool(ref: str) -> None:
@@ -249,7 +265,8 @@ def _choose_conductor() -> None:
 def _what_running_does(ref: str, option: ConductorOption | None) -> str:
     if option is not None:
         glyph = ":material/check_circle:" if option.downloaded else ":material/download:"
-        return f"{glyph if option.runnable else ':orange[:material/warning:]'} {inert(option.reason)}"
+        can = " It chooses among kinds of plan, by the kind of task, and reads no details." if ref == SHIPPED else ""
+        return f"{glyph if option.runnable else ':orange[:material/warning:]'} {inert(option.reason)}{can}"
     if "#" in ref:
         return ":material/dns: A model on a server."
     return ":material/download: A folder, or a hub id: running it downloads it unless it is on this machine."

@@ -31,6 +31,7 @@ class Kept(Frozen):
 
     Attributes:
         excluded: by pool, the names of the workers that are left out.
+        proposed: whether a larger Conductor was proposed, and taken or sent away.
     """
 
     conductor: Choice[str] | None = None
@@ -40,6 +41,7 @@ class Kept(Frozen):
     max_depth: Choice[Annotated[int, Field(ge=0, le=MOST_DEPTH)]] | None = None
     max_tokens: Choice[Annotated[int, Field(ge=1)] | None] | None = None
     max_usd: Choice[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None] | None = None
+    proposed: bool = False
     max_seconds: Choice[Annotated[float, Field(ge=1, allow_inf_nan=False)] | None] | None = None
 
 

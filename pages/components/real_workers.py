@@ -15,6 +15,7 @@ from conductor_core.engine.catalogue import discover_local_servers
 from conductor_core.engine.real_workers import SmallModel
 from conductor_core.errors import InspectorError
 from pages.components import choices, task_box
+from pages.components.dialogs import dialog_scheme
 from pages.components.session import current
 from pages.components.words import inert, listed, plural
 
@@ -30,6 +31,7 @@ Use = Callable[[str], None]
 @st.dialog("Real models for this task", width="medium")
 def real_workers_dialog(task: str) -> None:
     """Offers what there is; whatever is taken, ``task`` runs again there."""
+    dialog_scheme()
     st.caption(inert(task if len(task) <= 200 else f"{task[:200]} …"))
 
     def run_there(pool: str) -> None:

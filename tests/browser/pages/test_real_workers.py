@@ -85,3 +85,15 @@ def test_servers_and_keys_that_are_there_come_first(
         page.get_by_role("button", name="Use this worker").click()
         expect(page.locator(".cells.workers")).to_have_count(1)
         expect(page.locator(".cells.workers")).to_contain_text("gemini-2.5-pro")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_main_button_of_a_dialog_can_be_read_in_both_schemes(app: App, open_page: OpenPage, scheme: str) -> None:
+    page = open_page(app.url, width=1280, height=720)
+    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    page.reload()
+    ask(page)
+    button = page.get_by_role("dialog").locator('[data-testid^="stBaseButton-primary"]').first
+    expect(button).to_have_css("color", {"light": "rgb(255, 255, 255)", "dark": "rgb(13, 17, 23)"}[scheme])
+    muted = page.get_by_role("dialog").locator(".muted").first
+    expect(muted).to_have_css("color", {"light": "rgb(89, 97, 111)", "dark": "rgb(163, 172, 186)"}[scheme])

@@ -1,0 +1,45 @@
+"""Models of this machine that could plan in place of the shipped Conductor, which only chooses among kinds of plan."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from conductor_core.chat import WorkerSpec
+from conductor_core.conductors import ConductorOption
+from conductor_core.conductors.catalogue import TINY
+
+LEAST_PARAMETERS = 1_000_000_000
+"""Of a model that is proposed: those of the small pool are workers, and nobody has measured them as Conductors."""
+_SIZE = re.compile(r"(?<![\d.])(\d{1,4}(?:\.\d{1,3})?)\s?b(?![a-z0-9])", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class LargerConductor:
+    """Attributes: ref: as ``open_conductor`` takes it. parameters: those that its name says, of one on a server."""
+
+    ref: str
+    name: str
+    where: str
+    parameters: int
+
+
+def larger_conductors(options: Iterable[ConductorOption], served: Iterable[WorkerSpec]) -> tuple[LargerConductor, ...]:
+    """What is there and runs: on servers first, and the largest first; nothing that would have to be downloaded."""
+    found = [
+        LargerConductor(f"{spec.base_url}#{spec.model}", spec.model, spec.description.rpartition("served by ")[2], size)
+        for spec in served
+        if (size := parameters_by_name(spec.model)) >= LEAST_PARAMETERS
+    ]
+    found.sort(key=lambda each: -each.parameters)
+    here = [
+        LargerConductor(option.ref, option.name, "this machine's disk", option.parameters)
+        for option in options
+        if option.ref != TINY and option.downloaded and option.runnable and option.parameters >= LEAST_PARAMETERS
+    ]
+    return (*found, *sorted(here, key=lambda each: -each.parameters))
+
+
+def parameters_by_name(model: str) -> int:
+    """7,000,000,000 of ``qwen2.5:7b-instruct``; 0 where the name does not say."""
+    sizes = _SIZE.findall(model)
+    return int(float(sizes[-1]) * 1e9) if sizes else 0
