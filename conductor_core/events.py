@@ -14,6 +14,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, TypeAdapter, model
 
 from conductor_core.chat import ConductorInfo, FinishReason, Message, ToolCall, Usage
 from conductor_core.endings import Ending, OnIncomplete
+from conductor_core.progress import Progress
 from conductor_core.run_facts import BatchRow as BatchRow
 from conductor_core.run_facts import Limits as Limits
 from conductor_core.run_facts import Path as Path
@@ -196,6 +197,22 @@ class StepDelta(_Event):
     text: str
     reasoning: bool = False
     output_tokens: NonNegativeInt = 0
+
+
+class PlanProgress(_Event):
+    """How far a Conductor in this process is. Told a few times a second at most; a record does without it."""
+
+    kind: Literal["plan.progress"] = "plan.progress"
+    round: Path = ()
+    progress: Progress
+
+
+class StepProgress(_Event):
+    """As ``PlanProgress``, of a worker in this process."""
+
+    kind: Literal["step.progress"] = "step.progress"
+    path: Path
+    progress: Progress
 
 
 class StepRetried(_Event):
@@ -383,6 +400,8 @@ Event = (
     | PlanEdited
     | StepStarted
     | StepDelta
+    | PlanProgress
+    | StepProgress
     | StepRetried
     | StepCompleted
     | StepFailed

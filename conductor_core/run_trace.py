@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from conductor_core.chat import ConductorInfo, FinishReason, Message, ToolCall, Usage
 from conductor_core.endings import Ending, OnIncomplete
 from conductor_core.events import BatchRow, Limits, Path, PoolInfo, Shared
+from conductor_core.progress import Progress
 from conductor_core.workflow.changes import Origins, compare
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 
@@ -91,6 +92,7 @@ class StepTrace(Mutable):
     output: str = ""
     output_sha256: str | None = None
     reasoning: str = ""
+    progress: Progress | None = None
     incomplete: bool = False
     finish_reason: FinishReason | None = None
     ending: Ending = "completed"
@@ -145,6 +147,7 @@ class RoundTrace(Mutable):
     agents: tuple[str | None, ...] = ()
     raw: str = ""
     reasoning: str = ""
+    progress: Progress | None = None
     workflow: Workflow | None = None
     topology: str | None = None
     repairs: tuple[str, ...] = ()

@@ -108,6 +108,13 @@ class Settings(BaseSettings):
     delta_interval_ms: float = Field(
         100.0, ge=0, le=60_000, description="Streamed text is coalesced this long before it is logged."
     )
+    model_idle_s: float = Field(
+        900.0,
+        gt=0,
+        le=1e9,
+        description="A model in this process that nobody has asked for so many seconds leaves memory; those below a "
+        "hundred million parameters stay.",
+    )
     rehearsal_tokens_per_s: float = Field(40.0, ge=0, le=1e6, description="Pace of the simulated workers; 0: at once.")
 
     @field_validator("allowed_hosts", mode="before")

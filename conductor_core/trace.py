@@ -6,6 +6,7 @@ from typing import Any
 from conductor_core import events as ev
 from conductor_core.chat import Usage
 from conductor_core.events import Event
+from conductor_core.progress import Progress
 from conductor_core.run_trace import (
     ENDED_STATUSES,
     Attempt,
@@ -89,6 +90,7 @@ def apply(trace: RunTrace, event: Event) -> None:
         case (
             ev.PlanStarted()
             | ev.PlanDelta()
+            | ev.PlanProgress()
             | ev.PlanCompleted()
             | ev.PlanRetried()
             | ev.PlanRejected()
@@ -104,14 +106,23 @@ def apply(trace: RunTrace, event: Event) -> None:
 
 def _apply_plan(
     trace: RunTrace,
-    event: ev.PlanStarted | ev.PlanDelta | ev.PlanCompleted | ev.PlanRetried | ev.PlanRejected | ev.PlanEdited,
+    event: ev.PlanStarted
+    | ev.PlanDelta
+    | ev.PlanProgress
+    | ev.PlanCompleted
+    | ev.PlanRetried
+    | ev.PlanRejected
+    | ev.PlanEdited,
 ) -> None:
     if isinstance(event, ev.PlanStarted) and event.round:
         opener = trace.step_at(event.round)
         if opener.round is None:
             opener.round = RoundTrace(path=event.round)
     round_ = trace.round_at(event.round)
+    round_.progress = _still(round_.progress, event)
     match event:
+        case ev.PlanProgress():
+            round_.progress = event.progress
         case ev.PlanStarted():
             round_.status, round_.messages = "planning", event.messages
             round_.raw, round_.reasoning = "", ""
@@ -205,9 +216,16 @@ def _spend(trace: RunTrace, usage: Usage, cost_usd: float | None, *, at_list_pri
     trace.at_list_price |= at_list_price
 
 
+def _still(known: Progress | None, event: Event) -> Progress | None:
+    """What is known of a model's progress after ``event``: it has stopped reading once it writes."""
+    kept = isinstance(event, ev.StepDelta | ev.PlanDelta) and known is not None and known.phase == "writing"
+    return known if kept else None
+
+
 def _apply_delta(step: StepTrace, event: ev.StepDelta) -> None:
     if step.first_token_ms is None and step.started_ms is not None:
         step.first_token_ms = event.at_ms - step.started_ms
+    step.progress = _still(step.progress, event)
     if event.reasoning:
         step.reasoning += event.text
     else:
@@ -217,6 +235,7 @@ def _apply_delta(step: StepTrace, event: ev.StepDelta) -> None:
 def _apply_step(
     trace: RunTrace,
     event: ev.StepStarted
+    | ev.StepProgress
     | ev.StepRetried
     | ev.StepCompleted
     | ev.StepFailed
@@ -226,7 +245,10 @@ def _apply_step(
     | ev.RecursionLeft,
 ) -> None:
     step = trace.step_at(event.path)
+    step.progress = _still(step.progress, event)
     match event:
+        case ev.StepProgress():
+            step.progress = event.progress
         case ev.StepStarted():
             step.status, step.started_ms, step.identity = "running", event.at_ms, event.identity
             step.messages, step.granted, step.withheld = event.messages, event.granted, event.withheld

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from conductor_core import trace as folding
 from conductor_core.endings import INCOMPLETE
 from conductor_core.errors import EventOutOfOrder, UnknownRun
-from conductor_core.events import VOCABULARY, Event, PlanDelta, RunCreated, StepDelta
+from conductor_core.events import VOCABULARY, Event, PlanDelta, PlanProgress, RunCreated, StepDelta, StepProgress
 from conductor_core.spending import cost_so_far
 from conductor_core.trace import RunTrace
 from storage.database import Database
@@ -143,7 +143,7 @@ class LiveRuns:
         live.sequence = sequence
         live.digest.update(line)
         live.tail_size += len(line)
-        live.row_due |= not isinstance(event, StepDelta | PlanDelta)
+        live.row_due |= not isinstance(event, StepDelta | PlanDelta | StepProgress | PlanProgress)
 
     def save(self, cursor: sqlite3.Cursor) -> None:
         """Stores the rows and snapshots that the folded events changed."""

@@ -12,6 +12,7 @@ from conductor_core.cli import endings
 from conductor_core.cli.text import duration, label, labels, money, one_line, plain
 from conductor_core.endings import INCOMPLETE
 from conductor_core.errors import InspectorError, StoreError
+from conductor_core.progress import Progress
 from conductor_core.spending import IN_WORDS, basis, cost_so_far
 from conductor_core.trace import RunTrace, StepTrace, apply, begin
 from conductor_core.workflow.model import Workflow
@@ -35,6 +36,9 @@ class RunStopped(InspectorError):
         return self._code
 
 
+_TOLD_EVERY_MS = 5_000
+
+
 class LiveView:
     """Prints the events of one run.
 
@@ -49,6 +53,7 @@ class LiveView:
         self._stream = answer and sys.stdout.isatty()
         self._trace: RunTrace | None = None
         self._writing_plan = False
+        self._told: dict[tuple[bool, ev.Path], tuple[str, float]] = {}
         self._answer_shown = ""
 
     def show(self, event: ev.Event) -> None:
@@ -92,6 +97,8 @@ class LiveView:
                 | ev.PlanEdited()
             ):
                 self._print_plan(event, trace)
+            case ev.StepProgress() | ev.PlanProgress():
+                self._print_progress(event)
             case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() | ev.RunInterrupted():
                 self._say(summary(trace))
                 if trace.error_code is not None or trace.status in INCOMPLETE:
@@ -100,6 +107,19 @@ class LiveView:
                 line = _step_line(event, trace.step_at(event.path))
                 if line:
                     self._say(line)
+
+    def _print_progress(self, event: ev.StepProgress | ev.PlanProgress) -> None:
+        """A line as a phase begins, and one every few seconds of it; a plan that is being written is seen itself."""
+        of_plan = isinstance(event, ev.PlanProgress)
+        place = event.round if isinstance(event, ev.PlanProgress) else event.path
+        phase, at_ms = event.progress.phase, event.at_ms
+        told = self._told.get((of_plan, place))
+        again = told is not None and told[0] == phase and at_ms - told[1] < _TOLD_EVERY_MS
+        if again or (of_plan and phase == "writing") or (phase == "writing" and told is None):
+            return
+        self._told[of_plan, place] = (phase, at_ms)
+        head = "the Conductor" if of_plan else f"step {label(place)}"
+        self._say(f"{head} · {doing(event.progress)}")
 
     def _print_plan(
         self,
@@ -198,6 +218,18 @@ def _created(event: ev.RunCreated) -> str:
         "" if event.parent_run_id is None else f" · {'resumes' if event.resumed else 're-run of'} {event.parent_run_id}"
     )
     return f"run {event.run_id}{conductor} · pool {one_line(event.pool.name)}{simulated}{parent}"
+
+
+def doing(progress: Progress) -> str:
+    """What a model in this process is doing."""
+    match progress.phase:
+        case "loading":
+            share = f"{100 * progress.done // progress.total} %" if progress.total else "the first bytes"
+            return f"loading the model, {share} of {progress.total / 1e6:,.0f} MB"
+        case "reading":
+            return f"reading the prompt, {progress.done:,} of {progress.total:,} tokens"
+    rate = f", {progress.per_s:.1f} tokens/s" if progress.per_s else ""
+    return f"writing, {progress.done:,} tokens{rate}"
 
 
 def _step_line(event: ev.Event, step: StepTrace) -> str | None:

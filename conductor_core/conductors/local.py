@@ -100,6 +100,7 @@ class LocalConductor:
         self._constrained = settings.constrained if spec is None or spec.constrained is None else spec.constrained
         self._max_tokens = min(settings.plan_max_tokens, config.max_tokens or settings.plan_max_tokens)
         self._model = shared_model(ref)
+        self._model.idle_s = settings.model_idle_s
 
     @property
     def info(self) -> ConductorInfo:

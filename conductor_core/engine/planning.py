@@ -17,6 +17,7 @@ from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
 from conductor_core.engine.retry import left_s, wait_before_retry_s
 from conductor_core.engine.state import RunState
 from conductor_core.errors import ConductorError, ConductorUnavailable, InspectorError, PlanRejected, WorkflowInvalid
+from conductor_core.progress import Progress, watching
 from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.parser import parse_completion
@@ -315,20 +316,21 @@ class _Writing:
         ended = False
         try:
             async with closing(self._conductor.write(self._request)) as stream:
-                async for item in stream:
-                    if isinstance(item, PlanFinished):
-                        ended, self._finished = True, item
-                        usage = item.usage
-                        if usage.estimated and not usage.input_tokens:
-                            usage = usage.model_copy(update={"input_tokens": call.input_tokens})
-                        call.input_tokens, call.output_tokens = usage.input_tokens, usage.output_tokens
-                        return usage, item.cost_usd
-                    self._receive(whole_characters(item.text), reasoning=isinstance(item, PlanThought))
-                    call.output_tokens = tokens_of(self._output_characters)
-                    if self._overlong:
-                        ended = True
-                        return call.usage, None
-                    budget.check()
+                with watching(self._recorder.progress(self._progress_event)):
+                    async for item in stream:
+                        if isinstance(item, PlanFinished):
+                            ended, self._finished = True, item
+                            usage = item.usage
+                            if usage.estimated and not usage.input_tokens:
+                                usage = usage.model_copy(update={"input_tokens": call.input_tokens})
+                            call.input_tokens, call.output_tokens = usage.input_tokens, usage.output_tokens
+                            return usage, item.cost_usd
+                        self._receive(whole_characters(item.text), reasoning=isinstance(item, PlanThought))
+                        call.output_tokens = tokens_of(self._output_characters)
+                        if self._overlong:
+                            ended = True
+                            return call.usage, None
+                        budget.check()
         except ConductorError:
             if not self._output_characters:
                 budget.settle(self._round)  # as with a step: what said nothing is not taken to have cost anything
@@ -370,6 +372,10 @@ class _Writing:
         self._text.append(text)
         self._output_characters += len(text)
         self._deltas.add(text)
+
+    def _progress_event(self, progress: Progress) -> ev.Event:
+        now_ms = self._recorder.now_ms()
+        return ev.PlanProgress(run_id=self._recorder.run_id, at_ms=now_ms, round=self._round, progress=progress)
 
     def _delta_events(self, pieces: Sequence[Piece]) -> list[ev.Event]:
         now_ms = self._recorder.now_ms()

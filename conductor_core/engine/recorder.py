@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from conductor_core import trace as tr
 from conductor_core.events import Event, EventSink, RunCreated
+from conductor_core.progress import Progress, Tell
 from conductor_core.trace import RunTrace
 
 T = TypeVar("T")
@@ -77,6 +78,15 @@ class Recorder:
     async def emit(self, *events: Event) -> None:
         """Returns when ``events`` are durable. Raises: StoreError."""
         await self.send(*events)
+
+    def progress(self, to_event: Callable[[Progress], Event]) -> Tell:
+        """Where a model tells how far it is. What comes when the run is over is dropped."""
+
+        def tell(progress: Progress) -> None:
+            with suppress(asyncio.CancelledError):
+                self.send(to_event(progress))
+
+        return tell
 
     def defer(self, events: Sequence[Event]) -> None:
         """Keeps ``events`` for the batch of the final event: what a cancelled step had still to say."""

@@ -18,6 +18,7 @@ from conductor_core.engine.question import Question
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
 from conductor_core.engine.state import RunState
 from conductor_core.errors import InspectorError, WorkerError, WorkerFiltered, WorkerStreamCut, WorkerTimedOut
+from conductor_core.progress import Progress, watching
 from conductor_core.workflow.model import Step
 
 log = logging.getLogger(__name__)
@@ -147,10 +148,11 @@ class StepCall:
         answer = self._course.worker.answer(self._question.context.messages)
         try:
             async with asyncio.timeout(self._spec.timeout_s) as limit, closing(answer) as stream:
-                async for chunk in stream:
-                    if isinstance(chunk, Finished):
-                        return chunk
-                    self._receive(whole_characters(chunk.text), reasoning=isinstance(chunk, ReasoningDelta))
+                with watching(self._recorder.progress(self._progress_event)):
+                    async for chunk in stream:
+                        if isinstance(chunk, Finished):
+                            return chunk
+                        self._receive(whole_characters(chunk.text), reasoning=isinstance(chunk, ReasoningDelta))
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -235,6 +237,10 @@ class StepCall:
         self._deltas.add(text, reasoning=reasoning)
         self._live.output_tokens = tokens_of(self._output_characters)
         self._budget.check()
+
+    def _progress_event(self, progress: Progress) -> ev.Event:
+        now_ms = self._recorder.now_ms()
+        return ev.StepProgress(run_id=self._run_id, at_ms=now_ms, path=self._path, progress=progress)
 
     def _delta_events(self, pieces: Sequence[Piece]) -> list[ev.Event]:
         output_tokens, at_ms = self._live.output_tokens, self._recorder.now_ms()

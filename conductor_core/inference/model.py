@@ -20,8 +20,10 @@ from conductor_core.chat import FinishReason, Message
 from conductor_core.inference.errors import InferenceError, ModelUnavailable, PromptTooLong
 from conductor_core.inference.generation import Generation
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, place
+from conductor_core.inference.loading import told
 from conductor_core.inference.source import ModelFiles
 from conductor_core.inference.writing import Writer, picker
+from conductor_core.progress import Progress, Tell
 
 PREFILL_CHUNK = 512
 """Tokens read in one pass: between two passes a cancellation is seen."""
@@ -31,10 +33,15 @@ KEPT_PREFIXES = 4
 KEPT_GRAMMARS = 128
 
 
+def _nobody(_: Progress) -> None:
+    """Nobody wants to know."""
+
+
 class LoadedModel:
     """See the module. Raises on construction: ModelUnavailable."""
 
-    def __init__(self, files: ModelFiles) -> None:
+    def __init__(self, files: ModelFiles, tell: Tell = _nobody) -> None:
+        """``tell``: learns how far the loading is."""
         self.files = files
         self.placement = _available(place(files.parameters))
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -44,17 +51,18 @@ class LoadedModel:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(
                 files.folder, trust_remote_code=False, local_files_only=True
             )
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                files.folder,
-                dtype=getattr(torch, self.placement.dtype),
-                use_safetensors=True,
-                trust_remote_code=False,
-                local_files_only=True,
-                output_loading_info=True,
-                # Mapped files make large models load at once and share the page cache; but a small one may be trained
-                # anew in place, and a mapped file that shrinks ends the process.
-                disable_mmap=files.parameters < SMALL_PARAMETERS,
-            )
+            with told(files.folder, tell):
+                loaded: Any = AutoModelForCausalLM.from_pretrained(
+                    files.folder,
+                    dtype=getattr(torch, self.placement.dtype),
+                    use_safetensors=True,
+                    trust_remote_code=False,
+                    local_files_only=True,
+                    output_loading_info=True,
+                    # Mapped files make large models load at once and share the page cache; but a small one may be
+                    # trained anew in place, and a mapped file that shrinks ends the process.
+                    disable_mmap=files.parameters < SMALL_PARAMETERS,
+                )
             model, report = loaded
             self.model: Any = model.to(self.placement.device).eval()
         except Exception as error:  # files from elsewhere make the libraries' parsers raise anything
@@ -139,9 +147,13 @@ class LoadedModel:
 
     @torch.inference_mode()
     def generate(
-        self, generation: Generation, emit: Callable[[str], None], cancelled: Callable[[], bool]
+        self,
+        generation: Generation,
+        emit: Callable[[str], None],
+        cancelled: Callable[[], bool],
+        tell: Tell = _nobody,
     ) -> tuple[FinishReason, int, int] | None:
-        """Writes a completion, piece by piece, to ``emit``.
+        """Writes a completion, piece by piece, to ``emit``; ``tell`` learns how far it is.
 
         Returns finish reason, prompt tokens and completion tokens; None if it was cancelled, which is looked at
         before each pass. Raises: PromptTooLong, InferenceError.
@@ -154,15 +166,18 @@ class LoadedModel:
                 f"the prompt has {len(ids)} tokens, but {self.files.folder.name} reads {self.context_tokens} at most"
             )
         matcher = self.matcher(generation.grammar)
-        cache = self._cache_after(static, cancelled)
+        reading = _Reading(len(ids), tell)
+        cache = self._cache_after(static, cancelled, reading)
         if cache is None:
             return None
         writer = Writer(self, matcher, generation.forcing, emit)
         pick = picker(generation.sampling)
         pending = ids[len(static) :]
         limit = min(generation.max_tokens, room)
+        reading.done = len(static)
+        logits = self._read(pending, cache, cancelled, reading)
+        began_s = time.monotonic()
         while True:
-            logits = self._read(pending, cache, cancelled)
             if logits is None or cancelled():
                 return None
             token = pick(writer.masked(logits))
@@ -170,20 +185,26 @@ class LoadedModel:
                 writer.flush()
                 return "stop", len(ids), len(writer.ids) + 1
             pending = writer.accept(token, limit)
+            took_s = time.monotonic() - began_s
+            rate = len(writer.ids) / took_s if took_s > 0 else None
+            tell(Progress(phase="writing", done=len(writer.ids), total=limit, per_s=rate))
             if writer.complete:
                 writer.flush()
                 return "stop", len(ids), len(writer.ids)
             if len(writer.ids) >= limit:
                 writer.flush()
                 return "length", len(ids), len(writer.ids)
+            logits = self._read(pending, cache, cancelled)
 
-    def _cache_after(self, static: tuple[int, ...], cancelled: Callable[[], bool]) -> DynamicCache | None:
+    def _cache_after(
+        self, static: tuple[int, ...], cancelled: Callable[[], bool], reading: "_Reading"
+    ) -> DynamicCache | None:
         """A cache that has read ``static``, the caller's own copy. None if cancelled meanwhile."""
         if not static:
             return DynamicCache(config=self.model.config)
         if static not in self._prefixes:
             cache = DynamicCache(config=self.model.config)
-            if self._read(list(static), cache, cancelled) is None:
+            if self._read(list(static), cache, cancelled, reading) is None:
                 return None
             self._prefixes[static] = cache
             if len(self._prefixes) > KEPT_PREFIXES:
@@ -191,7 +212,13 @@ class LoadedModel:
         self._prefixes.move_to_end(static)
         return copy.deepcopy(self._prefixes[static])
 
-    def _read(self, ids: Sequence[int], cache: DynamicCache, cancelled: Callable[[], bool]) -> torch.Tensor | None:
+    def _read(
+        self,
+        ids: Sequence[int],
+        cache: DynamicCache,
+        cancelled: Callable[[], bool],
+        reading: "_Reading | None" = None,
+    ) -> torch.Tensor | None:
         """Reads ``ids`` into ``cache``; float32 logits (vocabulary) after the last one, None if cancelled."""
         options = {"logits_to_keep": 1} if self._last_logits_only else {}
         output = None
@@ -199,7 +226,12 @@ class LoadedModel:
             if cancelled():
                 return None
             chunk = torch.tensor([ids[start : start + PREFILL_CHUNK]], device=self.placement.device)
+            if reading is not None:
+                reading.tell()
             output = self.model(input_ids=chunk, past_key_values=cache, use_cache=True, **options)
+            if reading is not None:
+                reading.done += chunk.shape[1]
+                reading.tell()
         if output is None:
             raise InferenceError(f"{self.files.folder.name} was given an empty prompt")
         logits: torch.Tensor = output.logits[0, -1].to("cpu", torch.float32)
@@ -219,6 +251,17 @@ class LoadedModel:
                 self._grammars.popitem(last=False)
         self._grammars.move_to_end(grammar)
         return xgrammar.GrammarMatcher(self._grammars[grammar], terminate_without_stop_token=True)
+
+
+class _Reading:
+    """How much of a prompt is read: ``done`` of ``total`` tokens."""
+
+    def __init__(self, total: int, tell: Tell) -> None:
+        self.done = 0
+        self._total, self._tell = total, tell
+
+    def tell(self) -> None:
+        self._tell(Progress(phase="reading", done=min(self.done, self._total), total=self._total))
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:

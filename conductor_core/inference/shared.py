@@ -7,11 +7,14 @@ shared_model(ref) -> SharedModel.stream(generation) -> its own thread: load, the
 
 import asyncio
 import functools
+import gc
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,12 +24,21 @@ from conductor_core.inference.errors import InferenceError
 from conductor_core.inference.generation import Done, Generation
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, free_ram_bytes, place
 from conductor_core.inference.source import fetch, inspect_folder, local_folder
+from conductor_core.progress import Progress, Tell, watcher
 
 if TYPE_CHECKING:
     from conductor_core.inference.model import LoadedModel
 
 MOST_TOGETHER = 16
 """Calls that are answered in one batch: more make no pass of a small model cheaper for each."""
+
+KEPT_PARAMETERS = SMALL_PARAMETERS
+"""Smaller models stay in memory: they take next to none, and the first plan after a pause should not wait."""
+OF_LATE_S = 60.0
+"""A model that was not used for so long leaves when another is loaded: a run's own models follow each other sooner."""
+TOLD_EVERY_S = 0.25
+
+log = logging.getLogger(__name__)
 
 _models: dict[str, "SharedModel"] = {}
 _models_lock = threading.Lock()
@@ -54,11 +66,13 @@ def _key(ref: str) -> str:
 
 @dataclass(frozen=True)
 class _Call:
-    """A completion that somebody waits for. ``tell`` takes its pieces, and at last ``Done`` or what went wrong."""
+    """A completion that somebody waits for. ``tell`` takes its pieces, and at last ``Done`` or what went wrong;
+    ``progress`` how far it is."""
 
     generation: Generation
     tell: Callable[[str | Done | Exception], None]
     cancelled: threading.Event
+    progress: Tell
 
 
 class SharedModel:
@@ -67,7 +81,8 @@ class SharedModel:
     Calls that wait for a small model are answered together.
 
     Attributes:
-        loaded: None until the first call, and after it has made room for another model.
+        loaded: None until the first call, and after it has left memory.
+        idle_s: it leaves when nobody has asked for it for so many seconds; None: never.
         load_s: seconds that loading took.
     """
 
@@ -75,9 +90,17 @@ class SharedModel:
         self.ref = ref
         self.loaded: LoadedModel | None = None
         self.load_s: float | None = None
+        self.idle_s: float | None = None
         self._waiting = 0
+        self._used_s = time.monotonic()
+        self._timer: threading.Timer | None = None
         self._calls: deque[_Call] = deque()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="model")
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody waits for it."""
+        return self._waiting > 0
 
     @property
     def placement(self) -> Placement | None:
@@ -99,6 +122,20 @@ class SharedModel:
         queue: asyncio.Queue[str | Done | Exception] = asyncio.Queue()
         cancelled = threading.Event()
 
+        watched = watcher()
+        last: list[tuple[str, float]] = []
+
+        def progress(made: Progress) -> None:
+            """At most so often; the beginning and the end of a phase always."""
+            now_s = time.monotonic()
+            ends = made.phase != "writing" and made.done >= made.total
+            lately = bool(last) and last[0][0] == made.phase and now_s - last[0][1] < TOLD_EVERY_S
+            if watched is None or (lately and not ends):
+                return
+            last[:] = [(made.phase, now_s)]
+            with suppress(RuntimeError):  # the loop was closed: nobody listens any more
+                loop.call_soon_threadsafe(watched, made)
+
         def tell(item: str | Done | Exception) -> None:
             try:
                 loop.call_soon_threadsafe(queue.put_nowait, item)
@@ -107,7 +144,7 @@ class SharedModel:
 
         with _models_lock:
             self._waiting += 1
-            self._calls.append(_Call(generation, tell, cancelled))
+            self._calls.append(_Call(generation, tell, cancelled, progress))
         self._thread.submit(self._serve)
         try:
             while True:
@@ -126,13 +163,15 @@ class SharedModel:
         try:
             calls = [call for call in taken if not call.cancelled.is_set()]
             if calls:
-                self._answer(self.loaded or self._load(), calls)
+                self._answer(self.loaded or self._load(calls[0].progress), calls)
         except Exception as error:  # noqa: BLE001 it must cross to the callers, who would else wait for ever
             for call in taken:
                 call.tell(self._failure(error))
         finally:
             with _models_lock:
                 self._waiting -= len(taken)
+                self._used_s = time.monotonic()
+            self._leave_later()
 
     def _take(self) -> list[_Call]:
         """None if an earlier turn has answered them all."""
@@ -155,7 +194,7 @@ class SharedModel:
                 ],
             )
         (call,) = calls
-        result = model.generate(call.generation, call.tell, call.cancelled.is_set)
+        result = model.generate(call.generation, call.tell, call.cancelled.is_set, call.progress)
         if result is not None:
             self._ended(call, result)
         return None
@@ -174,24 +213,57 @@ class SharedModel:
         failure.__cause__ = error
         return failure
 
-    def _load(self) -> "LoadedModel":
-        """Loads the model, one at a time in this process. Models nobody waits for make room where memory is short."""
+    def _load(self, progress: Tell) -> "LoadedModel":
+        """Loads the model, one at a time in this process.
+
+        Others leave: those that were not used of late, and where memory is short all that nobody waits for.
+        """
         with _loading_lock:
             files = fetch(self.ref)
             placement = place(files.parameters)
             free = free_ram_bytes()
-            if placement.device != "cpu" or (free is not None and free < placement.needed_bytes):
-                self._unload_idle_others()
+            short = placement.device != "cpu" or (free is not None and free < placement.needed_bytes)
+            self._unload_idle_others(0.0 if short else OF_LATE_S)
             # The one import that brings in torch: an inspector with remote models never pays for it.
             from conductor_core.inference.model import LoadedModel
 
             start = time.perf_counter()
-            self.loaded = LoadedModel(files)
+            self.loaded = LoadedModel(files, progress)
             self.load_s = time.perf_counter() - start
             return self.loaded
 
-    def _unload_idle_others(self) -> None:
+    def _unload_idle_others(self, unused_s: float) -> None:
         with _models_lock:
             for other in _models.values():
-                if other is not self and other._waiting == 0:
-                    other.loaded = None
+                if other is not self:
+                    other._leave(unused_s)
+
+    def _leave(self, unused_s: float) -> bool:
+        """Leaves memory if it has not been used for so long; small models stay. The caller has the lock."""
+        small = self.loaded is None or self.loaded.files.parameters < KEPT_PARAMETERS
+        if self._waiting or small or time.monotonic() - self._used_s < unused_s:
+            return False
+        log.info("%s leaves memory", self.ref)
+        self.loaded = None
+        return True
+
+    def _leave_later(self) -> None:
+        """Once nobody has asked for it for ``idle_s``, it leaves: one timer looks again until then."""
+        with _models_lock:
+            if self.idle_s is None or self._timer is not None or self.loaded is None:
+                return
+            if self.loaded.files.parameters < KEPT_PARAMETERS:
+                return
+            wait_s = max(0.0, self.idle_s - (time.monotonic() - self._used_s)) + 0.01
+            self._timer = threading.Timer(wait_s, self._look)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _look(self) -> None:
+        with _models_lock:
+            self._timer = None
+            left = self.idle_s is not None and self._leave(self.idle_s)
+        if left:
+            gc.collect()  # a model's parts hold each other
+        else:
+            self._leave_later()

@@ -18,12 +18,16 @@ from conductor_core.workers.thoughts import Thoughts
 class LocalWorker:
     """Answers steps with ``spec.model``, a folder or hub id. Nothing is loaded before the first answer."""
 
-    def __init__(self, spec: WorkerSpec) -> None:
-        """Raises: PoolInvalid if ``spec.params`` holds something that a local model does not know."""
+    def __init__(self, spec: WorkerSpec, idle_s: float | None = None) -> None:
+        """``idle_s``: seconds after which a model that nobody asks leaves memory; None: what it was before.
+
+        Raises: PoolInvalid if ``spec.params`` holds something that a local model does not know."""
         if fault := params_fault(spec.params):
             raise PoolInvalid(f"worker {spec.name}: params: {fault}", [fault])
         self._spec = spec
         self._model = shared_model(spec.model)
+        if idle_s is not None:
+            self._model.idle_s = idle_s
         self._params = LocalParams.model_validate(dict(spec.params))
 
     @property

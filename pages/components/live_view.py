@@ -9,6 +9,7 @@ The page is sent one ``snapshot``, then only what changed:
     {"type": "delta", "sequence": n, "path": [..], "text": .., "reasoning": bool, "output_tokens": n}
     {"type": "plan_delta", "sequence": n, "round": [..], "text": .., "reasoning": bool, "draft": {...} or null},
      "layout" where it changed
+    {"type": "progress", "sequence": n, "path": [..] of a step or "round": [..] of a plan, "progress": Progress}
     {"type": "patch", "sequence": n, "elapsed_ms": t, "run": changed scalars, "steps": [StepTrace without its round],
      "rounds": [RoundTrace without its steps]}, "layout", "shape" and "conclusion" where they changed, "timeline" at the
      run's end
@@ -151,6 +152,13 @@ class LiveView:
                 apply(self._trace, event)
                 text = {"text": event.text, "round": list(event.round), "reasoning": event.reasoning}
                 return {"type": "plan_delta", "sequence": self._sequence, **text}
+            case ev.StepProgress() | ev.PlanProgress():
+                apply(self._trace, event)
+                where = (
+                    {"path": list(event.path)} if isinstance(event, ev.StepProgress) else {"round": list(event.round)}
+                )
+                progress = event.progress.model_dump(mode="json")
+                return {"type": "progress", "sequence": self._sequence, "progress": progress, **where}
             case _:
                 return self._patch(event)
 
@@ -296,6 +304,8 @@ def _open(round_: RoundTrace) -> bool:
 
 
 def _continues(earlier: MessageJson, later: MessageJson) -> bool:
+    if later["type"] == "progress":
+        return False
     if later["type"] == "delta":
         return all(earlier.get(name) == later[name] for name in ("type", "path", "reasoning"))
     return later["type"] == "plan_delta" and all(

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from conductor_core import events as ev
 from conductor_core.chat import Usage
 from conductor_core.events import EVENT, FINAL_KINDS, KINDS, VOCABULARY, Event, Shared
+from conductor_core.progress import Progress
 from conductor_core.workflow.model import Fault
 from tests.support.run_events import TWO_STEPS, created, planned, run_completed, step_completed, step_started
 
@@ -22,6 +23,8 @@ EXAMPLES: list[Event] = [
     ev.PlanRejected(run_id="r", raw="[", faults=(FAULT,), will_retry=True),
     ev.PlanEdited(run_id="r", by="page", before=TWO_STEPS, after=TWO_STEPS, origins=(0, 1)),
     step_started("r", 0, 1).model_copy(update={"granted": (SHARED,), "withheld": (SHARED,)}),
+    ev.PlanProgress(run_id="r", progress=Progress(phase="loading", done=1, total=2)),
+    ev.StepProgress(run_id="r", path=(0,), progress=Progress(phase="writing", done=1, total=2, per_s=3.5)),
     ev.StepDelta(run_id="r", path=(0, 1), text="x\x00</script>\u2028", reasoning=True),
     ev.StepRetried(run_id="r", path=(0,), attempt=1, error_code="WorkerFailed", error="500", wait_ms=5, partial="x"),
     step_completed("r", 0, "42", 40),

@@ -13,7 +13,8 @@ from conductor_core import events as ev
 from conductor_core.cli.live import LiveView
 from conductor_core.errors import StoreFull
 from conductor_core.events import Event
-from conductor_core.workflow.model import Fault
+from conductor_core.progress import Progress
+from conductor_core.workflow.model import Fault, Step, Workflow
 from storage.database import Database
 from storage.event_log import EventLog
 from tests.support.command_line import CommandLine
@@ -216,3 +217,24 @@ def test_a_log_that_takes_nothing_any_more_is_one_line_and_the_run_is_found_inte
     )
     assert outcome.error == "the run stopped: no space left"
     assert cli("runs", "--json").document["runs"][0]["status"] == "interrupted"
+
+
+def test_what_a_model_in_this_process_does_is_said_as_it_begins_and_now_and_then(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view = LiveView(quiet=False, answer=False)
+    run_id = "r"
+    workflow = Workflow(steps=(Step(instruction="x", agent="solver"),))
+    for event in (created(run_id), *planned(run_id, workflow), step_started(run_id, 0, 30)):
+        view.show(event)
+    capsys.readouterr()
+    said = [("loading", 0, 400), ("loading", 100, 500), ("loading", 250, 9000), ("reading", 512, 9100)]
+    for phase, done, at_ms in said:
+        progress = Progress.model_validate({"phase": phase, "done": done * 10**6, "total": 500 * 10**6})
+        view.show(ev.StepProgress(run_id=run_id, at_ms=at_ms, path=(0,), progress=progress))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "step 0 · loading the model, 0 % of 500 MB",
+        "step 0 · loading the model, 50 % of 500 MB",
+        "step 0 · reading the prompt, 512,000,000 of 500,000,000 tokens",
+    ]

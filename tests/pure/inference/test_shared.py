@@ -1,16 +1,20 @@
 import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import aclosing
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from conductor_core.inference import model as model_module
+from conductor_core.inference import shared as shared_module
 from conductor_core.inference.errors import InferenceError, ModelUnavailable
 from conductor_core.inference.generation import Done, Generation
 from conductor_core.inference.shared import shared_model
-from conductor_core.inference.source import ModelFiles
+from conductor_core.inference.source import ModelFiles, inspect_folder
+from conductor_core.progress import Progress, Tell, watching
 from tests.support.tiny_models import random_model
 
 
@@ -26,9 +30,9 @@ async def test_one_model_for_all_who_name_it(tmp_path: Path, monkeypatch: pytest
     loads: list[Path] = []
     original = model_module.LoadedModel.__init__
 
-    def counting(self: model_module.LoadedModel, files: ModelFiles) -> None:
+    def counting(self: model_module.LoadedModel, files: ModelFiles, tell: Tell) -> None:
         loads.append(files.folder)
-        original(self, files)
+        original(self, files, tell)
 
     monkeypatch.setattr(model_module.LoadedModel, "__init__", counting)
     generation = Generation("model_id", max_tokens=8)
@@ -86,3 +90,68 @@ def test_naming_a_model_loads_no_torch(tmp_path: Path) -> None:
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - another thread brings it about
+            await asyncio.sleep(0.02)
+
+
+async def watched(ref: str, generation: Generation) -> list[Progress]:
+    told: list[Progress] = []
+    with watching(told.append):
+        await collect(ref, generation)
+    return told
+
+
+async def test_it_says_how_far_it_is_with_loading_reading_and_writing(tmp_path: Path) -> None:
+    ref = str(random_model(tmp_path))
+    weights = inspect_folder(tmp_path).size_bytes
+    told = await watched(ref, Generation("model_id " * 700, max_tokens=8))
+    assert [phase for phase, _ in groupby(each.phase for each in told)] == ["loading", "reading", "writing"]
+    loading = [each for each in told if each.phase == "loading"]
+    assert (loading[0].done, loading[-1].done) == (0, loading[-1].total)
+    assert 0.5 * weights < loading[-1].total <= weights
+    reading = [each for each in told if each.phase == "reading"]
+    assert reading[0].done == 0
+    assert reading[-1].done == reading[-1].total > 512
+    assert told[-1].total == 8
+    assert told[-1].per_s
+    again = await watched(ref, Generation("model_id", max_tokens=8))
+    assert "loading" not in {each.phase for each in again}, "it is there"
+
+
+async def test_nobody_has_to_watch_and_what_is_told_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ref = str(random_model(tmp_path))
+    await collect(ref, Generation("model_id", max_tokens=2))
+    monkeypatch.setattr(shared_module, "TOLD_EVERY_S", 3600.0)
+    told = await watched(ref, Generation("model_id", max_tokens=300))
+    assert len([each for each in told if each.phase == "writing"]) == 1
+
+
+async def test_a_model_that_nobody_asks_leaves_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ref = str(random_model(tmp_path))
+    model = shared_model(ref)
+    model.idle_s = 0.05
+    await collect(ref, Generation("model_id", max_tokens=2))
+    await asyncio.sleep(0.2)
+    assert model.loaded is not None, "a small one stays"
+    monkeypatch.setattr(shared_module, "KEPT_PARAMETERS", 0)
+    await collect(ref, Generation("model_id", max_tokens=2))
+    await until(lambda: model.loaded is None)
+    assert "loading" in {each.phase for each in await watched(ref, Generation("model_id", max_tokens=2))}
+
+
+async def test_another_model_makes_one_leave_that_was_not_used_of_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_module, "KEPT_PARAMETERS", 0)
+    refs = [str(random_model(tmp_path / name, seed=seed)) for seed, name in enumerate(("one", "two", "three"))]
+    for ref in refs[:2]:
+        await collect(ref, Generation("model_id", max_tokens=2))
+    assert shared_model(refs[0]).loaded is not None, "a run's models follow each other"
+    monkeypatch.setattr(shared_module, "OF_LATE_S", 0.0)
+    await until(lambda: not any(shared_model(ref).busy for ref in refs))
+    await collect(refs[2], Generation("model_id", max_tokens=2))
+    assert [shared_model(ref).loaded is not None for ref in refs] == [False, False, True]

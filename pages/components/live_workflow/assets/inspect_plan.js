@@ -1,7 +1,7 @@
 // The tabs about the Conductor's work: what it wrote, what it was asked, what that took.
 
 import { copyButton, el, setText } from "./dom.js"
-import { basis, pathKey, perMillion, plural, seconds, tokens, usd } from "./format.js"
+import { basis, doing, pathKey, perMillion, plural, seconds, tokens, usd } from "./format.js"
 import { messageList, once } from "./inspect_step.js"
 import { priceOf } from "./model.js"
 import { visible } from "./text.js"
@@ -36,7 +36,7 @@ function plan(body) {
     bar.hidden = !raw
     lists.hidden = !parts.lists
     lists.classList.toggle("streaming", writing)
-    once(state, JSON.stringify([round?.status, round?.source, round?.duration_ms, round?.rejected.length, round?.retries?.length, model.run?.status, raw === "", !round?.reasoning]), () => planState(model, round))
+    once(state, JSON.stringify([round?.status, round?.source, round?.duration_ms, round?.rejected.length, round?.retries?.length, model.run?.status, raw === "", !round?.reasoning, round?.progress]), () => planState(model, round))
     once(rejected, round?.rejected.length ?? 0, () => (round?.rejected ?? []).map(rejectedAttempt))
   }
 }
@@ -44,7 +44,7 @@ function plan(body) {
 function planState(model, round) {
   if (!round) return [el("p", { class: "muted" }, "The Conductor's writing appears here as it happens.")]
   const lines = []
-  if (!model.ended && round.status === "planning") lines.push(el("p", { class: "muted" }, !round.raw && round.reasoning ? "Reasoning before it writes the plan…" : round.raw ? "Writing the plan; steps appear in the graph as they can be read." : "Reading the task…"))
+  if (!model.ended && round.status === "planning") lines.push(el("p", { class: "muted" }, round.progress ? `${doing(round.progress)}…` : !round.raw && round.reasoning ? "Reasoning before it writes the plan…" : round.raw ? "Writing the plan; steps appear in the graph as they can be read." : "Reading the task…"))
   for (const retry of round.retries ?? []) lines.push(el("p", { class: "warn" }, retryLine(retry)))
   if (round.source === "conductor") lines.push(el("p", {}, `✓ ${plural(round.workflow?.steps.length ?? 0, "step")} · ${round.topology} · written in ${seconds(round.duration_ms)}`))
   if (round.source === "file") lines.push(el("p", {}, "This plan was given, not written by a Conductor."))

@@ -42,6 +42,7 @@ export class RunModel {
     this.sequence = message.sequence
     if (message.type === "delta") this.applyDelta(message, touched)
     else if (message.type === "plan_delta") this.applyPlanDelta(message, touched)
+    else if (message.type === "progress") this.applyProgress(message, touched)
     else if (message.type === "patch") this.applyPatch(message, touched)
     return touched
   }
@@ -86,15 +87,25 @@ export class RunModel {
     const key = pathKey(path)
     const step = this.steps.get(key)
     if (!step) return
+    if (step.progress && step.progress.phase !== "writing") step.progress = null
     if (reasoning) step.reasoning += text
     else step.output += text
     step.liveTokens = output_tokens
     touched.steps.add(key)
   }
 
+  applyProgress({ path, round, progress }, touched) {
+    const known = path ? this.steps.get(pathKey(path)) : this.rounds.get(pathKey(round))
+    if (!known) return
+    known.progress = progress
+    if (path) touched.steps.add(pathKey(path))
+    else touched.run = true
+  }
+
   applyPlanDelta({ round, text, reasoning, draft, layout }, touched) {
     const known = this.rounds.get(pathKey(round))
     if (!known) return
+    if (known.progress && known.progress.phase !== "writing") known.progress = null
     if (reasoning) known.reasoning += text
     else known.raw += text
     touched.plan = true

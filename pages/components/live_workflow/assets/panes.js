@@ -2,7 +2,7 @@
 
 import { copyButton, el, readButton, setClass, setText } from "./dom.js"
 import { speed } from "./draw.js"
-import { count, pathKey, seconds, tokens } from "./format.js"
+import { count, doing, pathKey, seconds, tokens } from "./format.js"
 import { STEP_STATUS, advice, notWhole, shownStatus } from "./status.js"
 import { StreamedMarkdown, visible } from "./text.js"
 
@@ -112,7 +112,7 @@ class Pane {
     this.chip.title = word
     const index = model.agentIndex(step.agent)
     this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
-    const rate = status === "running" ? speed(step, model) : 0
+    const rate = status === "running" ? (step.progress?.per_s?.toFixed(1) ?? speed(step, model)) : 0
     const written = model.stepTokens(step)
     setText(this.figures, written ? `${tokens(written)}${rate ? ` · ${rate}/s` : ""}` : "")
   }
@@ -181,6 +181,7 @@ export function cutNotice(text) {
 function placeholder(step, inner) {
   switch (step.status) {
     case "running":
+      if (step.progress) return `${doing(step.progress)}…`
       return inner ? "The steps of its round stand below." : "Waiting for the first token…"
     case "skipped":
       return "Not run."

@@ -2,7 +2,7 @@
 
 import { el, setText } from "./dom.js"
 import { EDITOR, EditorKeys } from "./editor_keys.js"
-import { pathKey } from "./format.js"
+import { doing, pathKey } from "./format.js"
 import { Graph } from "./graph.js"
 import { Inspector } from "./inspector.js"
 import { RunModel } from "./model.js"
@@ -235,7 +235,7 @@ export class LiveWorkflow {
     this.showFigures()
     this.how.hidden = model.run !== null
     this.empty.hidden = model.run === null || model.ordered().length > 0
-    setText(this.empty, model.ended ? "No workflow came out of this run." : "The Conductor is reading the task…")
+    setText(this.empty, model.ended ? "No workflow came out of this run." : conductorDoing(model))
     setText(this.planButton, planText(model))
     this.planButton.hidden = model.run === null
     this.planButton.setAttribute("aria-pressed", selected === null ? "true" : "false")
@@ -335,10 +335,15 @@ function planText(model) {
   if (model.edited) return "✎ edited, not run"
   const round = model.rounds.get("")
   const name = model.run.conductor?.name
-  if (model.planning) return `${name ?? "plan"} · writing…`
+  if (model.planning) return `${name ?? "plan"} · ${round?.progress?.phase ?? "writing"}…`
   if (round?.status === "rejected") return `${name} wrote no usable plan · view`
   if (!name || round?.source !== "conductor") return round?.source === "parent" ? "plan of an earlier run · view" : "given plan · view"
   return `plan by ${name} · view`
+}
+
+function conductorDoing(model) {
+  const progress = model.rounds.get("")?.progress
+  return progress ? `The Conductor: ${doing(progress)}…` : "The Conductor is reading the task…"
 }
 
 // The usual glyphs, and whatever else this run has come to.

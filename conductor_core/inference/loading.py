@@ -1,0 +1,57 @@
+"""Tells how far the loading of a model's weights is. Imports transformers."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from transformers.utils import logging as transformers_logging
+
+from conductor_core.progress import Progress
+
+_BAR = "Loading weights"
+"""What transformers calls the bar of its one pass over all weights."""
+
+
+@contextmanager
+def told(folder: Path, tell: Callable[[Progress], None]) -> Iterator[None]:
+    """While transformers loads the model in ``folder``, ``tell`` learns the bytes loaded. One model at a time."""
+    sizes = _tensor_bytes(folder)
+
+    def hook(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs.get("desc") == _BAR and args:
+            return _counted(args[0], sizes, tell)
+        return factory(*args, **kwargs)
+
+    before = transformers_logging.set_tqdm_hook(hook)
+    try:
+        yield
+    finally:
+        transformers_logging.set_tqdm_hook(before)
+
+
+def _counted(weights: Any, sizes: dict[str, int], tell: Callable[[Progress], None]) -> Iterator[Any]:
+    """Each of ``weights``, pairs that begin with a name. What the files call otherwise has the mean size."""
+    items = list(weights)
+    total = sum(sizes.values())
+    mean = total / max(1, len(items))
+    done = 0.0
+    for item in items:
+        tell(Progress(phase="loading", done=min(total, round(done)), total=total))
+        yield item
+        done += sizes.get(item[0], mean) if isinstance(item, tuple) else mean
+    tell(Progress(phase="loading", done=total, total=total))
+
+
+def _tensor_bytes(folder: Path) -> dict[str, int]:
+    """Bytes of each tensor, by the headers of its files, which ``source`` has checked."""
+    sizes: dict[str, int] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        for name, entry in header.items():
+            if name != "__metadata__":
+                first, end = entry["data_offsets"]
+                sizes[name] = end - first
+    return sizes
