@@ -5,10 +5,18 @@ from html import escape
 import streamlit as st
 
 from conductor_core.chat import WorkerSpec
-from conductor_core.engine.catalogue import Health, check_worker, discover_local_servers, key_state, pool_file_text
+from conductor_core.engine.catalogue import (
+    Health,
+    check_all,
+    check_worker,
+    discover_local_servers,
+    key_state,
+    pool_file_text,
+)
 from conductor_core.engine.pool import read_specs
 from conductor_core.errors import InspectorError
 from pages.components import choices
+from pages.components.conductors import conductors, keep_health, price_words, shown
 from pages.components.palette import agent_dot
 from pages.components.real_workers import keys_and_small_models
 from pages.components.session import current
@@ -32,6 +40,7 @@ def show() -> None:
         specs = read_specs(pool, current().settings)
     except InspectorError as error:
         st.error(str(error), icon=":material/error:")
+        conductors()
         _local_servers()
         return
     if any(spec.simulated for spec in specs):
@@ -46,6 +55,7 @@ def show() -> None:
         for number, spec in enumerate(specs):
             with st.container(key=f"worker-row-{number}", horizontal=True, vertical_alignment="center"):
                 _row(pool, spec, names)
+    conductors()
     _local_servers()
     keys_and_small_models()
 
@@ -71,11 +81,12 @@ def _take_pool() -> None:
 
 
 def _check_all(pool: str, specs: tuple[WorkerSpec, ...]) -> None:
-    bar = st.progress(0.0, "Asking each worker's provider")
-    for number, spec in enumerate(specs):
-        bar.progress(number / len(specs), f"Asking {inert(spec.name)}")
-        _check(pool, spec)
-    bar.empty()
+    with st.spinner("Asking everyone at once"):
+        written, told = check_all([option.ref for option in shown()], specs, current().settings)
+    for ref, health in written.items():
+        keep_health(ref, health)
+    for name, health in told.items():
+        st.session_state.setdefault(HEALTH, {})[pool, name] = health
 
 
 def _check(pool: str, spec: WorkerSpec) -> None:
@@ -112,7 +123,7 @@ def _who(spec: WorkerSpec, names: list[str]) -> str:
     cells = (
         (f"{dot}<b>{escape(spec.name)}</b>", escape(spec.description) or "no description"),
         (escape(spec.model), mark),
-        (_price(spec), "per million tokens" if spec.usd_per_mtok and not spec.simulated else ""),
+        (price_words(spec.price), "per million tokens" if spec.usd_per_mtok and not spec.simulated else ""),
     )
     inner = "".join(
         f'<div class="ellipsis">{first}<div class="ellipsis second muted">{second}</div></div>'
@@ -120,15 +131,6 @@ def _who(spec: WorkerSpec, names: list[str]) -> str:
     )
     more = f"{spec.description} ({where}; {spec.max_concurrency} at once, {spec.timeout_s:g} s each)"
     return f'<div class="cells workers" title="{escape(more)}">{inner}</div>'
-
-
-def _price(spec: WorkerSpec) -> str:
-    price = spec.usd_per_mtok
-    if price is None:
-        return "price unknown"
-    if not price.input and not price.output:
-        return "free"
-    return f"${price.input:g} in · ${price.output:g} out"
 
 
 def _state(pool: str, spec: WorkerSpec) -> None:

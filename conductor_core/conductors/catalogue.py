@@ -10,7 +10,7 @@ URL#MODEL                       an OpenAI-compatible server
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from conductor_core.chat import Conductor, Price
+from conductor_core.chat import FREE, Conductor, Price
 from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.local import LocalConductor, read_config
 from conductor_core.conductors.named import find, listed
@@ -50,7 +50,8 @@ class ConductorOption(Frozen):
         size_bytes: of the weights on disk, or to be downloaded (bfloat16).
         memory_needed_bytes, memory_there_bytes: to run it here; ``memory`` says of which kind.
         reason: one sentence: why it cannot run, or what using it will do.
-        server: its address; None for one that runs here.
+        server: its address; None for one that runs here. model: what it is called there, or is here.
+        named: whether a conductors file gives it its name.
     """
 
     ref: str
@@ -64,8 +65,22 @@ class ConductorOption(Frozen):
     runnable: bool
     reason: str
     server: str | None = None
+    model: str = ""
     usd_per_mtok: Price | None = None
     api_key_env: str | None = None
+    named: bool = False
+
+    @property
+    def price(self) -> Price | None:
+        """None: unknown."""
+        return FREE if self.usd_per_mtok is None and self.server is None else self.usd_per_mtok
+
+    @property
+    def key_state(self) -> str | None:
+        """``NAME: present`` or ``NAME: missing``; None for one that needs no key."""
+        if self.api_key_env is None:
+            return None
+        return f"{self.api_key_env}: {'present' if is_set(self.api_key_env) else 'missing'}"
 
 
 def open_conductor(ref: str, settings: Settings) -> Conductor:
@@ -187,7 +202,9 @@ def conductor_faults(settings: Settings) -> list[str]:
 
 def _named(name: str, spec: ConductorSpec) -> ConductorOption:
     if spec.base_url is None:
-        return _here(name, spec.model).model_copy(update={"usd_per_mtok": spec.usd_per_mtok, "name": name})
+        return _here(name, spec.model).model_copy(
+            update={"usd_per_mtok": spec.usd_per_mtok, "name": name, "model": spec.model, "named": True}
+        )
     missing = spec.api_key_env is not None and not is_set(spec.api_key_env)
     key = f" Its key, {spec.api_key_env}, is not set." if missing else ""
     return ConductorOption(
@@ -202,6 +219,8 @@ def _named(name: str, spec: ConductorSpec) -> ConductorOption:
         runnable=not missing,
         reason=f"{spec.model} at {spec.base_url}.{key}",
         server=spec.base_url,
+        model=spec.model,
+        named="://" not in name,
         usd_per_mtok=spec.usd_per_mtok,
         api_key_env=spec.api_key_env,
     )

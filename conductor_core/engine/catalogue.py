@@ -5,11 +5,15 @@ The functions that ask servers block; they are for callers without an event loop
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from conductor_core.chat import WorkerSpec
 from conductor_core.conductors import ConductorOption, list_conductors
+from conductor_core.conductors.catalogue import conductor_faults
 from conductor_core.engine.pool import open_worker
+from conductor_core.engine.preflight import look, preflight
+from conductor_core.errors import InspectorError
+from conductor_core.events import Limits
 from conductor_core.rehearsal import EXAMPLES, Example
 from conductor_core.settings import Settings
 from conductor_core.workers import pool as workers
@@ -20,7 +24,10 @@ __all__ = [
     "ConductorOption",
     "Example",
     "Health",
+    "check_all",
+    "check_conductor",
     "check_worker",
+    "conductor_faults",
     "discover_local_servers",
     "key_state",
     "list_conductors",
@@ -39,6 +46,34 @@ def check_worker(spec: WorkerSpec, settings: Settings) -> Health:
             await worker.aclose()
 
     return asyncio.run(check())
+
+
+def check_conductor(ref: str, settings: Settings) -> Health:
+    """Whether the Conductor of that name would write: its server is asked for its models. Raises: BadInput."""
+    [part] = preflight(ref, (), Limits(), settings).parts
+    return Health(ok=part.ok, latency_ms=part.latency_ms, detail=part.detail)
+
+
+def check_all(
+    refs: Sequence[str], specs: Sequence[WorkerSpec], settings: Settings
+) -> tuple[dict[str, Health], dict[str, Health]]:
+    """The health of Conductors and of workers by name, all asked at once. A Conductor that is unknown has its fault."""
+
+    async def conductor(ref: str) -> Health:
+        try:
+            [part] = (await look(ref, (), Limits(), settings)).parts
+        except InspectorError as error:
+            return Health(ok=False, latency_ms=None, detail=str(error))
+        return Health(ok=part.ok, latency_ms=part.latency_ms, detail=part.detail)
+
+    async def ask() -> tuple[dict[str, Health], dict[str, Health]]:
+        written, workers = await asyncio.gather(
+            asyncio.gather(*map(conductor, refs)), look(None, specs, Limits(), settings)
+        )
+        told = {part.name: Health(ok=part.ok, latency_ms=part.latency_ms, detail=part.detail) for part in workers.parts}
+        return dict(zip(refs, written, strict=True)), told
+
+    return asyncio.run(ask())
 
 
 def discover_local_servers() -> tuple[WorkerSpec, ...]:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from conductor_core.chat import WorkerSpec
-from conductor_core.engine.catalogue import ConductorOption, list_conductors
+from conductor_core.engine.catalogue import ConductorOption, conductor_faults, list_conductors
 from conductor_core.engine.missing_keys import missing_keys
 from conductor_core.engine.pool import read_specs
 from conductor_core.engine.request import limits_from
@@ -255,16 +255,20 @@ def _choose_conductor() -> None:
         accept_new_options=True,
         on_change=_keep,
         args=("conductor", CONDUCTOR, current().settings.conductor),
-        help="What this machine has and could have. You may also type a folder, a hub id, or URL#MODEL of an "
-        "OpenAI-compatible server.",
+        help="Your conductors files, and what this machine has and could have. You may also type a folder, a hub id, "
+        "or URL#MODEL of an OpenAI-compatible server.",
         persist_state="session",
     )
     st.caption(_what_running_does(chosen or "", options.get(chosen or "")))
+    for fault in conductor_faults(current().settings):
+        st.warning(inert(fault), icon=":material/warning:")
 
 
 def _what_running_does(ref: str, option: ConductorOption | None) -> str:
     if option is not None:
         glyph = ":material/check_circle:" if option.downloaded else ":material/download:"
+        if option.server is not None:
+            glyph = ":material/dns:"
         can = " It chooses among kinds of plan, by the kind of task, and reads no details." if ref == SHIPPED else ""
         return f"{glyph if option.runnable else ':orange[:material/warning:]'} {inert(option.reason)}{can}"
     if "#" in ref:
@@ -278,6 +282,8 @@ def _models(options: Sequence[ConductorOption], chosen: str) -> str:
     rows = ['<span class="muted">Model</span>']
     rows += [f'<span class="number muted">{head}</span>' for head in ("Size", f"Needs, of {there}", "Here")]
     for option in options:
+        if option.server is not None:
+            continue
         state = "✕ too large" if not option.runnable else "✓ yes" if option.downloaded else "↓ download"
         name_class = "ellipsis chosen" if option.ref == chosen else "ellipsis"
         rows.append(f'<span class="{name_class}" title="{escape(option.reason)}">{escape(option.name)}</span>')

@@ -9,8 +9,8 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.errors import InspectorError
 from conductor_core.trace import RunTrace
 from pages.components import choices, policies
-from pages.components.key_notice import key_notice
 from pages.components.larger_conductor import propose_larger_conductor
+from pages.components.preflight import preflight_notice
 from pages.components.session import current
 from pages.components.words import inert
 
@@ -52,7 +52,7 @@ def task_box(trace: RunTrace | None) -> None:
             specs = choices.expander(trace.pool if trace is not None else None)
             with st.container(key="examples", horizontal=True, gap="xsmall", wrap=False):
                 _examples()
-        key_notice(specs)
+        preflight_notice(specs, st.session_state.get(TASK, ""))
         propose_larger_conductor()
     if trace is not None and st.session_state.get(TASK, "").strip() != trace.task.strip():
         st.caption(f"The task of the run below: {inert(trace.task[:400])}")

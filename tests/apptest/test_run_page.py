@@ -1,5 +1,6 @@
 import os
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import edit_step
 from conductor_core.errors import StoreFull, StoreLocked
 from conductor_core.trace import RunTrace
-from pages.components import choices
+from pages.components import choices, preflight
 from pages.components import session as sessions
 from pages.components.session import Session, current
 from tests.support.damaging import doctor
@@ -383,11 +384,19 @@ def test_a_run_of_which_nothing_can_be_read_is_one_message(
 PAPER_KEYS = ("GEMINI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY")
 
 
+@pytest.fixture
+def _nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pre-flight that never ends: what is said at once is said without it."""
+    monkeypatch.setattr(preflight, "_looks", {})
+    monkeypatch.setattr(preflight._asking, "submit", lambda *_: Future())
+
+
 def _said_of_keys(app: AppTest) -> str:
     found = [each.value for each in app.markdown if "key_off" in each.value]
     return "".join(found).replace("\\", "")
 
 
+@pytest.mark.usefixtures("_nobody_is_asked")
 def test_a_pool_without_keys_says_so_before_a_run(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in PAPER_KEYS:
         monkeypatch.delenv(name, raising=False)
@@ -401,6 +410,7 @@ def test_a_pool_without_keys_says_so_before_a_run(visit: Visit, monkeypatch: pyt
     assert app.selectbox("pool-choice").value == "rehearsal"
 
 
+@pytest.mark.usefixtures("_nobody_is_asked")
 def test_one_click_leaves_out_the_workers_without_a_key(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in PAPER_KEYS:
         monkeypatch.delenv(name, raising=False)
@@ -408,7 +418,7 @@ def test_one_click_leaves_out_the_workers_without_a_key(visit: Visit, monkeypatc
     app = visit(state={"pool-choice": "paper"})
     assert "paper: 4 of 7 keys" in _said_of_keys(app)
     assert "OPENROUTER_API_KEY" not in _said_of_keys(app)
-    app.button("use-keyed").click().run()
+    app.button("use-answering").click().run()
     assert _said_of_keys(app) == ""
     assert len(app.multiselect("excluded:paper").value) == 3
     assert "4 of 7 workers" in app.expander[0].label.replace("\\", "")

@@ -7,6 +7,7 @@ from streamlit.testing.v1 import AppTest
 from conductor_core.chat import WorkerSpec
 from conductor_core.engine import catalogue
 from conductor_core.engine.pool import read_specs
+from conductor_core.settings import Settings
 from pages.components import choices
 
 Visit = Callable[..., AppTest]
@@ -57,7 +58,7 @@ def test_a_check_tells_what_it_found(visit: Visit) -> None:
     assert not app.exception
     assert sum(":green[" in each.value for each in app.markdown) == 1
     app.button("check-all").click().run()
-    assert sum(":green[" in each.value for each in app.markdown) == 7
+    assert sum(":green[" in each.value for each in app.markdown) == 8, "the seven workers and the Conductor"
 
 
 def test_servers_that_were_found_become_the_pool_with_one_click(
@@ -83,7 +84,39 @@ def test_hostile_text_of_a_pool_file_is_shown_and_does_nothing(visit: Visit, tmp
         'base_url = "http://127.0.0.1:9/v1"\ndescription = "<b>bold</b>"\n'
     )
     app = visit("workers", state={choices.POOL: str(file)})
-    (row,) = (each.proto.body for each in app.get("html") if '"cells workers"' in each.proto.body)
+    row, _conductor = (each.proto.body for each in app.get("html") if '"cells workers"' in each.proto.body)
     assert "<img" not in row
     assert "<script" not in row
     assert "&lt;b&gt;bold" in row
+
+
+def test_conductors_of_files_are_listed_with_price_key_and_health_and_one_is_taken(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UNSET_API_KEY", raising=False)
+    folder = Settings().conductors_folder
+    folder.mkdir(parents=True)
+    (folder / "mine.toml").write_text(
+        '[[conductor]]\nname = "sharp"\nmodel = "<b>m</b>"\nbase_url = "http://127.0.0.1:9/v1"\n'
+        "usd_per_mtok = { input = 2, output = 8 }\n"
+        '[[conductor]]\nname = "locked"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\n'
+        'api_key_env = "UNSET_API_KEY"\n'
+    )
+    (folder / "odd.toml").write_text('[[conductor]]\nname = "tiny"\nmodel = "m"\n')
+    choices.conductor_options.clear()
+    app = visit("workers")
+    rows = [each.proto.body for each in app.get("html") if '"cells workers"' in each.proto.body][-3:]
+    assert ["tiny" in rows[0], "sharp" in rows[1], "locked" in rows[2]] == [True, True, True]
+    assert "$2 in · $8 out" in rows[1]
+    assert "<b>m" not in rows[1]
+    assert "price unknown" in rows[2]
+    assert any("UNSET_API_KEY: missing" in each.value.replace("\\", "") for each in app.markdown)
+    [fault] = [each.value for each in app.warning]
+    assert "is the name of the shipped Conductor" in fault.replace("\\", "")
+    app.button("check-conductor-1").click().run()
+    said = "".join(each.value for each in app.markdown).replace("\\", "")
+    assert "Conductor sharp" in said
+    assert "refuses connections" in said
+    app.button("use-conductor-1").click().run()
+    assert app.session_state[choices.CONDUCTOR] == "sharp"
+    choices.conductor_options.clear()

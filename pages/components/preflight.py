@@ -1,0 +1,152 @@
+"""What the Run page says before Run is pressed: who would answer, what is wrong with the rest, a click that helps."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import streamlit as st
+
+from conductor_core.chat import WorkerSpec
+from conductor_core.engine.limits import estimate_tokens
+from conductor_core.engine.missing_keys import missing_keys
+from conductor_core.engine.preflight import Part, Preflight, preflight
+from conductor_core.errors import InspectorError
+from conductor_core.events import Limits
+from pages.components import choices
+from pages.components.session import current
+from pages.components.words import inert, plural
+
+SIMULATED = "rehearsal"
+KEPT_S = 60.0
+"""How long an answer stands: a page is drawn at every click, and a server comes or goes seldom."""
+POLL_S = 0.3
+Missing = Mapping[str, tuple[str, ...]]
+"""Variables of keys that are not set, each with the workers that need it."""
+_LONG_TASK = 2000
+"""Tokens from which on a task's length is asked about anew as it grows."""
+
+
+@dataclass(frozen=True)
+class _Look:
+    found: "Future[Preflight]"
+    begun_s: float
+
+
+_looks: dict[object, _Look] = {}
+_lock = threading.Lock()
+_asking = ThreadPoolExecutor(4, thread_name_prefix="pre-flight")
+
+
+def preflight_notice(specs: Sequence[WorkerSpec], task: str) -> None:
+    """One line; nothing where all workers are simulated and the Conductor is the shipped one.
+
+    Args:
+        specs: the pool's workers, those left out included; none where the pool cannot be read, which is said elsewhere.
+    """
+    used = [spec for spec in specs if spec.name not in choices.excluded()]
+    if not used or (all(spec.simulated for spec in used) and choices.conductor() == "tiny"):
+        return
+    size = estimate_tokens(task)
+    asked = (choices.conductor(), tuple(used), choices.limits(), size // 1000 if size > _LONG_TASK else 0)
+    looked = _look(*asked, task).found
+    waiting = not looked.done()
+    _line(used, looked)
+    if waiting:
+
+        @st.fragment(run_every=POLL_S)
+        def wait() -> None:
+            if looked.done():
+                st.rerun()
+
+        wait()
+
+
+def forget() -> None:
+    """Has everyone asked anew."""
+    with _lock:
+        _looks.clear()
+
+
+def _look(conductor: str, specs: tuple[WorkerSpec, ...], limits: Limits, _size: int, task: str) -> _Look:
+    """Asked aside, so that no page waits for a server; one answer for all pages of this process."""
+    key = (conductor, tuple(spec.model_dump_json() for spec in specs), limits.max_usd, _size)
+    with _lock:
+        now = time.monotonic()
+        for old in [each for each, look in _looks.items() if now - look.begun_s > KEPT_S and look.found.done()]:
+            del _looks[old]
+        if key not in _looks:
+            _looks[key] = _Look(_asking.submit(preflight, conductor, specs, limits, current().settings, task), now)
+        return _looks[key]
+
+
+def _line(used: Sequence[WorkerSpec], looked: "Future[Preflight]") -> None:
+    found, fault = None, ""
+    if looked.done():
+        try:
+            found = looked.result()
+        except InspectorError as error:
+            fault = str(error)
+    missing = missing_keys(used)
+    with st.container(key="key-notice", horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(_words(used, missing, found, fault), width="stretch")
+        if found is not None:
+            with st.popover(f"{found.answering} of {len(found.parts)} answer", width="content", key="preflight-all"):
+                _list(found)
+        _help(used, missing, found)
+
+
+def _words(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None, fault: str) -> str:
+    if fault:
+        return f":orange[:material/warning:] {inert(fault)}"
+    if missing:
+        variables = ", ".join(f"**{inert(variable)}**" for variable in missing)
+        return (
+            f":orange[:material/key_off:] {inert(choices.pool_name())}: {choices.keys_there(used)}. "
+            f"Not set: {variables}."
+        )
+    if found is None:
+        return f":gray[:material/network_check: Asking {plural(len(used), 'worker')} and the Conductor…]"
+    if found.failing:
+        first = found.failing[0]
+        more = f" And {len(found.failing) - 1} more." if len(found.failing) > 1 else ""
+        return f":orange[:material/warning:] {inert(_capital(first.detail))}.{more}"
+    if found.budget_warning:
+        return f":orange[:material/money_off:] {inert(_capital(found.budget_warning))}."
+    return f":green[:material/check_circle:] :gray[Conductor and {plural(len(used), 'worker')} answer.]"
+
+
+def _capital(text: str) -> str:
+    return (text[:1].upper() + text[1:]).rstrip(".")
+
+
+def _list(found: Preflight) -> None:
+    for part in found.parts:
+        st.markdown(_row(part))
+    if found.budget_warning:
+        st.markdown(f":orange[:material/money_off:] {inert(_capital(found.budget_warning))}.")
+
+
+def _row(part: Part) -> str:
+    colour, glyph = ("green", "check_circle") if part.ok else ("red", "error")
+    who = "Conductor " if part.role == "conductor" else ""
+    took = "" if part.latency_ms is None else f" · {part.latency_ms:.0f} ms"
+    price = "" if part.priced else " · price unknown"
+    return f":{colour}[:material/{glyph}:] **{who}{inert(part.name)}** {inert(part.detail)}{took}{price}"
+
+
+def _help(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None) -> None:
+    """The click that makes the pool usable."""
+    out = [name for names in missing.values() for name in names] if found is None else found.failing_workers
+    if out and len(out) < len(used):
+        st.button("Use only what answers", key="use-answering", on_click=_leave_out, args=(out,))
+    elif out:
+        st.button("Use the simulated pool", key="use-simulated", on_click=choices.use_pool, args=(SIMULATED,))
+    elif found is not None and found.failing:
+        st.button("Ask again", key="ask-again", on_click=forget)
+
+
+def _leave_out(names: Sequence[str]) -> None:
+    for name in names:
+        choices.exclude(name, out=True)
