@@ -57,7 +57,9 @@ class Course:
         self._failed += not error.loading
         if error.retryable and self._failed < attempts:
             wait_s = wait_before_retry_s(error, self._failed, self._state.settings, left_s(self._state))
-            if wait_s is not None:
+            # A long wait that the provider asks for is only waited out where nobody else can be asked.
+            longest_s = self._state.settings.retry_max_s
+            if wait_s is not None and (error.loading or wait_s <= longest_s or self._next() is None):
                 return Then("again", wait_s)
         return self._fallback()
 
@@ -74,11 +76,16 @@ class Course:
             return self._with_more_tokens(written_tokens)
         return None
 
-    def _fallback(self) -> Then | None:
+    def _next(self) -> Worker | None:
+        """Who can be asked in the place of this worker."""
         name = self.worker.spec.fallback
-        if name is None or name in self._asked or name not in self._state.pool.workers:
+        return None if name is None or name in self._asked else self._state.pool.workers.get(name)
+
+    def _fallback(self) -> Then | None:
+        worker = self._next()
+        if worker is None:
             return None
-        self._set(self._state.pool.workers[name])
+        self._set(worker)
         return Then("fallback")
 
     def _with_more_tokens(self, written_tokens: int) -> Then:

@@ -14,7 +14,7 @@ from typing import Any
 from conductor_core.chat import Conductor, ConductorInfo
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.request import RunRequest
-from conductor_core.errors import BadInput, ConductorUnavailable
+from conductor_core.errors import BadInput, ConductorUnavailable, codes_of
 from conductor_core.evaluation.graders import grade
 from conductor_core.evaluation.orchestrators.protocol import Asked, Attempt, CarryOut, Orchestrator
 from conductor_core.evaluation.outages import Outages, failed_at_a_worker
@@ -298,7 +298,7 @@ class Evaluation:
     async def _ended(self, orchestrator: Orchestrator, asked: Asked, attempt: Attempt) -> Outcome:
         """The outcome of an attempt, graded."""
         trace, score, fault = attempt.trace, 0.0, None
-        if trace.error_code == ConductorUnavailable.__name__:
+        if trace.error_code in codes_of(ConductorUnavailable):
             # No measure of its plans: it is not there. What is done is kept, and can be gone on with.
             raise ConductorUnavailable(f"{orchestrator.name}: {trace.error}")
         if trace.answer is not None:

@@ -271,6 +271,7 @@ class WorkerReward:
             limits=Limits(max_steps=job.rollout.max_steps, max_depth=self._settings.max_depth if job.recursive else 0),
             seed=self.pool.seed,
             by="training",
+            on_incomplete="allow",  # what is graded is the worker's own answer, as it came
         )
         conductor = self._conductor if job.recursive else None
         trace = await self._engine.run(request, conductor, self._calls.for_run(job.rollout.agents))

@@ -254,6 +254,42 @@ and counts against the budgets.
 `fallback` serves a second purpose, whatever the setting: a worker that fails for good (its key, its model, or its
 attempts used up) is replaced by it. The record says who answered (`answered_by`).
 
+## In the place of a plan
+
+What a Conductor's server sends instead of a plan is a fault of its own, with all that came kept as `raw`; the Conductor
+is told and asked again, as `CONDUCTOR_PLAN_ATTEMPTS` allows.
+
+| what comes | fault |
+|---|---|
+| a refusal | `plan_refused` |
+| `content_filter` | `plan_filtered` |
+| reasoning alone | `plan_in_reasoning` |
+| a tool call alone | `tool_call_for_a_plan` |
+| nothing, or reasoning alone, then `length` | `plan_cut` |
+| nothing | `empty_completion` |
+
+## Calls that fail
+
+The same for workers (`Worker...`) and Conductors (`Conductor...`); the code is what the advice stands under.
+
+| what comes | code | then |
+|---|---|---|
+| 429 | `...RateLimited` | again, after `Retry-After` if that is sent and the run has the time |
+| 500, 502, 503 and the like | `...Failed` | again, after a wait that doubles |
+| 503 that says the model is being loaded | `...Loading` | asked every two seconds while the run has time |
+| the stream breaks off, or has no end | `...StreamCut` | again |
+| nothing for too long | `...TimedOut` | again |
+| 401, 403, or no key is set | `...KeyRefused` | the step, or the run, fails |
+| no credit or quota, under any status | `...Unpaid` | it fails |
+| 404, or a model that is not there | `...ModelUnknown` | it fails |
+| longer than the model's context | `WorkerContextOverflow`, `PromptOverflows` | it fails |
+| no certificate that is trusted | `...Certificate` | it fails |
+
+"Again" is at most `CONDUCTOR_STEP_ATTEMPTS` calls in all. Where a worker has a fallback, a wait longer than
+`CONDUCTOR_RETRY_MAX_S` is not waited out, and what would fail asks the fallback first.
+
+## Re-runs
+
 A re-run asks again for an answer that is no whole one. Only a run that was interrupted is taken up with what it had.
 
 ```toml

@@ -3,7 +3,7 @@
 import pytest
 
 from conductor_core.engine.rerun import preview
-from conductor_core.errors import WorkerFailed, WorkerRefused
+from conductor_core.errors import WorkerFailed, WorkerRateLimited, WorkerRefused
 from conductor_core.events import FINAL_KINDS, Limits, RunInterrupted
 from conductor_core.trace import fold
 from tests.support.fakes import Reply, ScriptedWorker, pool_of, run, workflow_of
@@ -104,6 +104,13 @@ async def test_a_fallback_serves_a_worker_that_failed_for_good_whatever_the_sett
         ("fallback", "spare"),
     ]
     assert trace.cost_usd is None, "the spare one's price is unknown"
+
+
+async def test_a_long_wait_is_not_waited_out_where_a_fallback_can_be_asked() -> None:
+    a = ScriptedWorker("a", fallback="spare").then(WorkerRateLimited("429", retry_after_s=200))
+    spare = ScriptedWorker("spare")
+    trace, _ = await run(a, spare, workflow=workflow_of(("a", "x", ())), limits=Limits(max_seconds=400))
+    assert (trace.steps[0].answered_by, len(a.calls)) == ("spare", 1)
 
 
 async def test_fallbacks_that_name_each_other_end() -> None:
