@@ -16,8 +16,8 @@ from storage import RunSummary, Totals
 PAGE_ROWS = 30
 CURSORS = "history-cursors"
 DAY = "history-day"
+# Found only by reading each run, so not counted beforehand. (Streamlit would draw a string that stands alone here.)
 _UNREADABLE = ("damaged", "too_new")
-"""Found only by reading each run, so not counted beforehand."""
 
 
 @dataclass(frozen=True)
