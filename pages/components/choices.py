@@ -3,6 +3,7 @@
 The page's state goes first, then what was kept from before (``kept``), then the settings.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -14,11 +15,12 @@ import streamlit as st
 from conductor_core.chat import WorkerSpec
 from conductor_core.engine.catalogue import ConductorOption, conductor_faults, list_conductors
 from conductor_core.engine.missing_keys import missing_keys
-from conductor_core.engine.pool import read_specs
+from conductor_core.engine.pool import pool_file, read_specs
 from conductor_core.engine.request import limits_from
 from conductor_core.errors import InspectorError
 from conductor_core.events import Limits, PoolInfo
 from pages.components import kept, policies
+from pages.components.browser_id import browser_id
 from pages.components.kept import Choice, Kept
 from pages.components.session import current
 from pages.components.words import inert, is_text, listed, plural
@@ -39,6 +41,7 @@ BUILT_IN_POOLS = {
     "small": "small · three open models in this process, to download",
 }
 GIB = 2**30
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 T = TypeVar("T")
 
 
@@ -130,11 +133,61 @@ def _kept() -> Kept:
     state = st.session_state
     if KEPT not in state:
         try:
-            state[KEPT] = kept.read(current().settings.data_folder)
+            state[KEPT] = _without_gone(kept.read(current().settings.data_folder, browser_id()))
         except InspectorError as error:
             state[KEPT], state[KEPT_ERROR] = Kept(), str(error)
     found: Kept = state[KEPT]
     return found
+
+
+def _without_gone(found: Kept) -> Kept:
+    """``found`` without a Conductor or a pool that is not there any more, which is said once."""
+    gone: dict[str, None] = {}
+    said = []
+    settings = current().settings
+    if found.conductor is not None and not conductor_there(found.conductor.chosen):
+        gone["conductor"] = None
+        said.append(f"The Conductor {found.conductor.chosen} is not there any more: {settings.conductor} is set.")
+    if found.pool is not None and not pool_there(found.pool.chosen):
+        gone["pool"] = None
+        said.append(f"The pool {found.pool.chosen} is not there any more: {settings.pool} is set.")
+    if said:
+        st.session_state[KEPT_ERROR] = " ".join(said)
+    return found.model_copy(update=gone)
+
+
+def conductor_there(ref: str) -> bool:
+    """Whether a Conductor of that name can be asked: of this machine, a file, a server, a folder or the hub."""
+    if "#" in ref or ref in conductor_options() or _HUB_ID.fullmatch(ref):
+        return True
+    return Path(ref).expanduser().is_dir()
+
+
+def pool_there(ref: str) -> bool:
+    """Whether there is a pool of that name, whole or not."""
+    try:
+        return ref in BUILT_IN_POOLS or pool_file(ref, current().settings).is_file()
+    except InspectorError:
+        return False
+
+
+def pool_called(name: str) -> str | None:
+    """What to choose for a pool that a run's record calls ``name``; None: there is none."""
+    if pool_name() == name:
+        return pool()
+    called = (ref for ref in offered_pools() if ref == name or (ref not in BUILT_IN_POOLS and Path(ref).stem == name))
+    return next((ref for ref in called if pool_there(ref)), None)
+
+
+def put(conductor_ref: str, pool_ref: str) -> None:
+    """Sets both for this session, without keeping them: nobody chose them."""
+    st.session_state[CONDUCTOR], st.session_state[POOL] = conductor_ref, pool_ref
+
+
+def also_exclude(names: Sequence[str]) -> None:
+    """Leaves these workers of the pool out as well, for this session."""
+    if more := [name for name in names if name not in excluded()]:
+        st.session_state[excluded_key()] = [*excluded(), *more]
 
 
 def _keep(name: str, key: str, setting: object) -> None:
@@ -154,7 +207,7 @@ def _keep_excluded() -> None:
 def _latest() -> Kept:
     """What is kept by now: another tab may have chosen too."""
     try:
-        return kept.read(current().settings.data_folder)
+        return kept.read(current().settings.data_folder, browser_id())
     except InspectorError:
         return Kept()
 
@@ -162,7 +215,7 @@ def _latest() -> Kept:
 def _write(**changes: object) -> None:
     st.session_state.pop(KEPT_ERROR, None)
     try:
-        kept.write(current().settings.data_folder, _latest().model_copy(update=changes))
+        kept.write(current().settings.data_folder, _latest().model_copy(update=changes), browser_id())
     except InspectorError as error:
         st.session_state[KEPT_ERROR] = str(error)
 

@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
 from pages.components import places
+from pages.components.browser_id import give_id
 
 HERE = Path(__file__).parent
 SHEETS = (HERE / "frame.css", HERE / "look.css", HERE / "records.css")
@@ -32,8 +33,10 @@ def _html() -> bytes:
 HTML = _html()
 
 
-async def _page(_request: Request) -> HTMLResponse:
-    return HTMLResponse(HTML, headers={"cache-control": "no-cache"})
+async def _page(request: Request) -> HTMLResponse:
+    response = HTMLResponse(HTML, headers={"cache-control": "no-cache"})
+    give_id(request.cookies, response)
+    return response
 
 
 ROUTES = [Route("/", _page), *(Route(f"/{page.stem}", _page) for page in places.ALL)]

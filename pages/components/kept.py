@@ -1,4 +1,5 @@
-"""What was chosen for the next run, as it is kept in the data folder: a reload, another tab and the next start find it.
+"""What was chosen for the next run, kept in the data folder for each browser: a reload, another tab and the next start
+find it. A browser that has chosen nothing yet begins with what was chosen last in any.
 
 A choice is kept beside the setting that it replaced. Once that setting is another, it was changed on purpose and wins.
 """
@@ -13,7 +14,8 @@ from pydantic import Field, ValidationError
 from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
 
-FILE = "choices.json"
+FILE, FOLDER = "choices.json", "choices"
+MOST_BROWSERS = 500
 MOST_STEPS, MOST_DEPTH = 32, 8
 """As in the settings, which have the same bounds."""
 T = TypeVar("T")
@@ -45,9 +47,20 @@ class Kept(Frozen):
     max_seconds: Choice[Annotated[float, Field(ge=1, allow_inf_nan=False)] | None] | None = None
 
 
-def read(folder: Path) -> Kept:
-    """What is kept in ``folder``. Raises: BadInput if the file is damaged or cannot be read."""
-    file = folder / FILE
+def read(folder: Path, browser: str | None = None) -> Kept:
+    """What is kept in ``folder``, for ``browser`` if it has chosen before.
+
+    Raises: BadInput if the file is damaged or cannot be read.
+    """
+    own = _own(folder, browser)
+    return _read(folder / FILE if own is None or not own.exists() else own)
+
+
+def _own(folder: Path, browser: str | None) -> Path | None:
+    return None if browser is None else folder / FOLDER / f"{browser}.json"
+
+
+def _read(file: Path) -> Kept:
     try:
         return Kept.model_validate_json(file.read_bytes())
     except FileNotFoundError:
@@ -64,21 +77,38 @@ def read(folder: Path) -> Kept:
         ) from error
 
 
-def write(folder: Path, kept: Kept) -> None:
-    """Replaces the file whole; one that cannot be read is put aside. Raises: BadInput if it cannot be written."""
-    file = folder / FILE
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _put_aside_if_damaged(folder)
-        with tempfile.NamedTemporaryFile("w", dir=folder, prefix=FILE, delete=False, encoding="utf-8") as new:
-            new.write(kept.model_dump_json(indent=1))
-        os.replace(new.name, file)
-    except OSError as error:
-        raise BadInput(f"the choice holds until the page is loaded again: {file} cannot be written: {error}") from error
+def write(folder: Path, kept: Kept, browser: str | None = None) -> None:
+    """Replaces the files whole: the browser's own, and that of what was chosen last.
+
+    One that cannot be read is put aside. Raises: BadInput if one cannot be written.
+    """
+    own = _own(folder, browser)
+    for file in (folder / FILE, own):
+        if file is None:
+            continue
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _put_aside_if_damaged(file)
+            with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=FILE, delete=False, encoding="utf-8") as new:
+                new.write(kept.model_dump_json(indent=1))
+            os.replace(new.name, file)
+        except OSError as error:
+            raise BadInput(
+                f"the choice holds until the page is loaded again: {file} cannot be written: {error}"
+            ) from error
+    if own is not None:
+        _forget_oldest(own.parent)
 
 
-def _put_aside_if_damaged(folder: Path) -> None:
+def _put_aside_if_damaged(file: Path) -> None:
     try:
-        read(folder)
+        _read(file)
     except BadInput:
-        (folder / FILE).replace(folder / f"{FILE}.unreadable")
+        file.replace(file.with_name(f"{file.name}.unreadable"))
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Browsers come and go; those that chose longest ago are forgotten."""
+    files = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
+    for file in files[:-MOST_BROWSERS]:
+        file.unlink(missing_ok=True)

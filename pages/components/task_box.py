@@ -11,6 +11,7 @@ from conductor_core.trace import RunTrace
 from pages.components import choices, policies
 from pages.components.larger_conductor import propose_larger_conductor
 from pages.components.preflight import preflight_notice
+from pages.components.run_choices import missing_note, take_choices_of
 from pages.components.session import current
 from pages.components.words import inert
 
@@ -33,6 +34,7 @@ def task_box(trace: RunTrace | None) -> None:
     The box takes over the task of the run on the page unless someone has typed another, which is kept.
     """
     _take_task_of(trace)
+    take_choices_of(trace)
     with st.container(border=True, key="task-box"):
         with st.container(horizontal=True, vertical_alignment="top", key="task-row", wrap=False):
             st.text_area(
@@ -52,6 +54,8 @@ def task_box(trace: RunTrace | None) -> None:
             specs = choices.expander(trace.pool if trace is not None else None)
             with st.container(key="examples", horizontal=True, gap="xsmall", wrap=False):
                 _examples()
+        if note := missing_note():
+            st.warning(note, icon=":material/warning:")
         preflight_notice(specs, st.session_state.get(TASK, ""))
         propose_larger_conductor()
     if trace is not None and st.session_state.get(TASK, "").strip() != trace.task.strip():

@@ -53,3 +53,24 @@ def test_bounds_are_those_of_the_settings() -> None:
     of_settings = Settings.model_json_schema()["properties"]
     for name, most in (("max_steps", kept.MOST_STEPS), ("max_depth", kept.MOST_DEPTH)):
         assert of_settings[name]["maximum"] == most
+
+
+A, B = "a" * 32, "b" * 32
+
+
+def test_each_browser_has_its_own_and_a_new_one_begins_with_the_last(tmp_path: Path) -> None:
+    first = Kept(pool=Choice(chosen="paper", instead_of="rehearsal"))
+    second = Kept(pool=Choice(chosen="small", instead_of="rehearsal"))
+    kept.write(tmp_path, first, A)
+    assert kept.read(tmp_path, B) == first
+    kept.write(tmp_path, second, B)
+    assert kept.read(tmp_path, A) == first
+    assert kept.read(tmp_path, B) == second
+    assert kept.read(tmp_path) == second
+
+
+def test_browsers_that_chose_long_ago_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "MOST_BROWSERS", 2)
+    for number in range(4):
+        kept.write(tmp_path, Kept(), f"{number:032x}")
+    assert len(list((tmp_path / kept.FOLDER).iterdir())) == 2

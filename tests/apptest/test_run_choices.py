@@ -1,0 +1,83 @@
+"""An opened run brings its own Conductor and pool; what is gone is said."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from streamlit.testing.v1 import AppTest
+
+from conductor_core.chat import ConductorInfo
+from conductor_core.engine.pool import read_specs
+from conductor_core.events import PoolInfo
+from conductor_core.trace import RunTrace
+from pages.components import choices
+from pages.components.session import Session
+
+Visit = Callable[..., AppTest]
+
+
+def chip(app: AppTest) -> str:
+    return app.expander[0].label.replace("\\", "")
+
+
+def own_pool(session: Session, name: str = "fast") -> Path:
+    """A pool file in the data folder."""
+    file = session.settings.pools_folder / f"{name}.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(
+        '[[worker]]\nname = "quick"\nprovider = "openai"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\n'
+    )
+    return file
+
+
+def test_an_opened_run_brings_its_own_conductor_and_pool_until_it_is_left(
+    visit: Visit, session: Session, retell: Callable[..., RunTrace]
+) -> None:
+    file = own_pool(session)
+    specs = read_specs(str(file), session.settings)
+    conductor = ConductorInfo(name="http://127.0.0.1:9/v1#planner", kind="remote", model="planner")
+    run = retell(100, pool=PoolInfo(name="fast", workers=specs), conductor=conductor)
+    chosen = {choices.CONDUCTOR: "tiny", choices.POOL: "paper"}
+    app = visit(run=run.run_id, state=dict(chosen))
+    assert "Pool: fast" in chip(app)
+    assert "planner" in chip(app).replace("\\", "")
+    assert not chip(app).startswith("Next run")
+    assert app.selectbox(choices.POOL).value == str(file)
+    app.query_params.pop("run")
+    app.run()
+    assert "Pool: paper" in chip(app)
+    assert app.selectbox(choices.CONDUCTOR).value == "tiny"
+
+
+def test_what_is_chosen_beside_an_opened_run_stays(
+    visit: Visit, session: Session, retell: Callable[..., RunTrace]
+) -> None:
+    run = retell(100, pool=PoolInfo(name="fast", workers=read_specs(str(own_pool(session)), session.settings)))
+    app = visit(run=run.run_id)
+    app.selectbox(choices.POOL).set_value("paper").run()
+    assert chip(app).startswith("Next run ")
+    app.query_params.pop("run")
+    app.run()
+    assert "Pool: paper" in chip(app)
+
+
+def test_an_opened_run_whose_pool_is_gone_says_so(
+    visit: Visit, session: Session, retell: Callable[..., RunTrace]
+) -> None:
+    specs = read_specs("rehearsal", session.settings)
+    run = retell(100, pool=PoolInfo(name="long-gone", workers=specs))
+    (note,) = [each.value.replace("\\", "") for each in visit(run=run.run_id).warning]
+    assert note == (
+        "The pool long-gone of this run is not here any more. "
+        "Conductor tiny and pool rehearsal are set for the next run."
+    )
+
+
+def test_a_kept_choice_that_is_gone_falls_back_and_says_so(visit: Visit, session: Session) -> None:
+    file = own_pool(session)
+    visit().selectbox(choices.POOL).set_value(str(file)).run()
+    assert "Pool: fast" in chip(visit())
+    file.unlink()
+    app = visit()
+    assert "Pool: rehearsal" in chip(app)
+    (note,) = [each.value.replace("\\", "") for each in app.warning]
+    assert note == f"The pool {file} is not there any more: rehearsal is set."
