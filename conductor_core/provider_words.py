@@ -11,6 +11,9 @@ _NO_QUOTA = frozenset(
 )
 _NO_CREDIT = re.compile(r"\bcredit balance\b|\binsufficient (?:credits?|balance|funds|quota)", re.IGNORECASE)
 """Anthropic says so of an account without credit under 400, others under 403 or 429."""
+_FLAGGED = frozenset({"content_policy_violation", "content_filter", "refusal", "data_inspection_failed"})
+"""A filter refused what was asked: under 403 as OpenRouter says it (https://openrouter.ai/docs/errors), under 400 as
+Azure, OpenAI and Alibaba do."""
 _LOADING = re.compile(
     r"\bloading\b.{0,40}\bmodel|\bmodel\b.{0,120}\b(?:loading|being loaded|not (?:yet )?(?:loaded|ready))\b"
     r"|\bwarming up\b|\bstarting up\b",
@@ -24,6 +27,11 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 """As vLLM, SGLang, llama.cpp, Ollama, OpenAI and Anthropic put it."""
+
+
+def filtered(status: int, code: str) -> bool:
+    """Whether a filter refused what was asked."""
+    return status in (400, 403) and code in _FLAGGED
 
 
 def unpaid(status: int, code: str, text: str) -> bool:

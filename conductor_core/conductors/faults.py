@@ -26,6 +26,10 @@ class Refused(Exception):
     """The server does not accept the request as it is (400 or 422)."""
 
 
+class Filtered(Exception):
+    """A filter of the server's refused what was asked; the message is what it said."""
+
+
 async def from_status(where: str, model: str, response: httpx2.Response, key_hint: str) -> Exception:
     """The error for a reply that is no completion.
 
@@ -37,6 +41,8 @@ async def from_status(where: str, model: str, response: httpx2.Response, key_hin
     text, code = said(await _beginning(response))
     detail = f": {text}" if text else ""
     wait_s = provider_words.retry_after_s(response.headers)
+    if provider_words.filtered(status, code):
+        return Filtered(text or f"status {status}")
     if provider_words.unpaid(status, code, text):
         return ConductorUnpaid(f"{where} wants to be paid first ({status}){detail}")
     if provider_words.too_long(status, code, text):

@@ -221,7 +221,11 @@ class RemoteConductor:
             if response.status_code != 200:
                 variable = self._spec.api_key_env or (API_KEY_VARIABLE if "://" in self._name else None)
                 key_hint = f"set {variable} to its key" if variable else "name the variable of its key in api_key_env"
-                raise await faults.from_status(self._where, self._model, response, key_hint)
+                fault = await faults.from_status(self._where, self._model, response, key_hint)
+                if isinstance(fault, faults.Filtered):
+                    yield PlanFinished(finish_reason="content_filter", usage=Usage(), refusal=str(fault))
+                    return
+                raise fault
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "text/event-stream":
                 sent = faults.plain(kind) or "no content type"

@@ -29,11 +29,11 @@ def not_a_plan(text: str, finished: PlanFinished, most_tokens: int) -> Parsed | 
 
 
 def _why(text: str, finished: PlanFinished, most_tokens: int) -> tuple[str, str] | None:
-    if finished.refusal or finished.finish_reason == "refusal":
-        said = f": {shorten(finished.refusal, 200)}" if finished.refusal else "."
-        return "plan_refused", f"The Conductor refused to write a plan{said}"
+    said = f": {shorten(finished.refusal, 200)}" if finished.refusal else "."
     if finished.finish_reason == "content_filter":
-        return "plan_filtered", "A filter of the Conductor's server took the plan away (content_filter)."
+        return "plan_filtered", f"A filter of the Conductor's server took the plan away{said}"
+    if finished.refusal or finished.finish_reason == "refusal":
+        return "plan_refused", f"The Conductor refused to write a plan{said}"
     if text.strip():
         return None
     if finished.tool_calls:

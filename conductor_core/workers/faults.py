@@ -34,9 +34,6 @@ from conductor_core.errors import (
 from conductor_core.quoted import one_line
 
 _HTML = re.compile(r"<(?:!doctype|html|head|body|script|style|title|meta|div|h1|p)\b", re.IGNORECASE)
-_FLAGGED = frozenset({"content_policy_violation", "content_filter", "refusal", "data_inspection_failed"})
-"""A filter refused what was asked: under 403 as OpenRouter says it (https://openrouter.ai/docs/errors), under 400 as
-Azure, OpenAI and Alibaba do."""
 _OF_REQUEST = frozenset({400, 413, 422})
 
 # Statuses that providers put into words in an error object: OpenAI's ``code`` and ``type``, Anthropic's ``type``
@@ -122,7 +119,7 @@ def from_status(spec: WorkerSpec, url: httpx2.URL, status: int, said: Said, wait
     """The error for an HTTP status, or for the status that an error object under 200 stands for."""
     quoted = f" ({said.text})" if said.text else ""
     where = _host(spec, url)
-    if status in (400, 403) and said.code in _FLAGGED:
+    if provider_words.filtered(status, said.code):
         return WorkerFiltered(f"{where} refused what was asked with {status}{quoted}; reword the task")
     if provider_words.unpaid(status, said.code, said.text):
         return WorkerUnpaid(f"{where} wants to be paid first{quoted}; check the account's credit")

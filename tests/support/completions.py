@@ -262,7 +262,7 @@ is told and asked again, as `CONDUCTOR_PLAN_ATTEMPTS` allows.
 | what comes | fault |
 |---|---|
 | a refusal | `plan_refused` |
-| `content_filter` | `plan_filtered` |
+| `content_filter`, as the end or as an error's code | `plan_filtered` |
 | reasoning alone | `plan_in_reasoning` |
 | a tool call alone | `tool_call_for_a_plan` |
 | nothing, or reasoning alone, then `length` | `plan_cut` |

@@ -121,6 +121,11 @@ async def test_a_worker_that_loads_its_model_is_waited_for(provider: ScriptedPro
     [
         (chat(delta(refusal="I will not plan that."), delta(finish="stop")), "plan_refused", "I will not plan that."),
         (chat(delta("model_id"), delta(finish="content_filter")), "plan_filtered", "model_id"),
+        (
+            error(400, {"error": {"code": "content_filter", "message": "The prompt was filtered."}}),
+            "plan_filtered",
+            "The prompt was filtered.",
+        ),
         (chat(delta(reasoning_content=PLAN), delta(finish="stop")), "plan_in_reasoning", PLAN),
         (
             chat(
