@@ -321,7 +321,9 @@ def _what_running_does(ref: str, option: ConductorOption | None) -> str:
     if option is not None:
         glyph = ":material/check_circle:" if option.downloaded else ":material/download:"
         if option.server is not None:
-            glyph = ":material/dns:"
+            # As code: an address alone would become a link.
+            key = "" if option.runnable else f" {inert(option.key_state or '')}"
+            return f":material/dns: {inert(option.model)} at `{option.server.replace('`', '')}`{key}"
         can = " It chooses among kinds of plan, by the kind of task, and reads no details." if ref == SHIPPED else ""
         return f"{glyph if option.runnable else ':orange[:material/warning:]'} {inert(option.reason)}{can}"
     if "#" in ref:

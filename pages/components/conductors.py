@@ -60,9 +60,9 @@ def _row(number: int, option: ConductorOption) -> None:
             _check(option.ref)
         st.rerun()
     if option.ref == choices.conductor():
-        st.html('<span class="muted">in use</span>', width=60)
+        st.html('<span class="muted">in use</span>', width=103)
     else:
-        st.button("Use", key=f"use-conductor-{number}", on_click=choices.use_conductor, args=(option.ref,), width=60)
+        st.button("Use", key=f"use-conductor-{number}", on_click=choices.use_conductor, args=(option.ref,), width=103)
 
 
 def _check(ref: str) -> None:
@@ -91,8 +91,9 @@ def _state(option: ConductorOption) -> None:
     health: Health | None = st.session_state.get(HEALTH, {}).get(option.ref)
     if health is not None:
         colour, glyph = ("green", "check_circle") if health.ok else ("red", "error")
-        took = f" · {health.latency_ms:.0f} ms" if health.latency_ms is not None else ""
-        st.markdown(f":{colour}[:material/{glyph}: {inert(health.detail)}]{took}")
+        took = f" · {health.latency_ms:.0f} ms" if health.ok and health.latency_ms is not None else ""
+        said = health.detail.removeprefix(f"Conductor {option.name}").lstrip(": ")
+        st.markdown(f":{colour}[:material/{glyph}: {inert(said)}]{took}")
     elif option.server is None:
         st.markdown(
             ":material/check_circle: on this machine" if option.runnable else f":orange[{inert(option.reason)}]"

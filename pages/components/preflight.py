@@ -102,9 +102,12 @@ def _words(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None
         return f":orange[:material/warning:] {inert(fault)}"
     if missing:
         variables = ", ".join(f"**{inert(variable)}**" for variable in missing)
+        keyless = sum(map(len, missing.values()))
+        others = 0 if found is None else len(found.failing) - keyless
+        more = f" And {plural(others, 'other')} {'does' if others == 1 else 'do'} not answer." if others > 0 else ""
         return (
             f":orange[:material/key_off:] {inert(choices.pool_name())}: {choices.keys_there(used)}. "
-            f"Not set: {variables}."
+            f"Not set: {variables}.{more}"
         )
     if found is None:
         return f":gray[:material/network_check: Asking {plural(len(used), 'worker')} and the Conductor…]"
@@ -114,7 +117,7 @@ def _words(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None
         return f":orange[:material/warning:] {inert(_capital(first.detail))}.{more}"
     if found.budget_warning:
         return f":orange[:material/money_off:] {inert(_capital(found.budget_warning))}."
-    return f":green[:material/check_circle:] :gray[Conductor and {plural(len(used), 'worker')} answer.]"
+    return ":green[:material/check_circle:] :gray[Ready to run.]"
 
 
 def _capital(text: str) -> str:
@@ -131,9 +134,11 @@ def _list(found: Preflight) -> None:
 def _row(part: Part) -> str:
     colour, glyph = ("green", "check_circle") if part.ok else ("red", "error")
     who = "Conductor " if part.role == "conductor" else ""
-    took = "" if part.latency_ms is None else f" · {part.latency_ms:.0f} ms"
+    took = "" if part.latency_ms is None or not part.ok else f" · {part.latency_ms:.0f} ms"
     price = "" if part.priced else " · price unknown"
-    return f":{colour}[:material/{glyph}:] **{who}{inert(part.name)}** {inert(part.detail)}{took}{price}"
+    # A fault names whom it is of, as it must elsewhere.
+    said = part.detail.removeprefix(f"{who or 'worker '}{part.name}").lstrip(": ")
+    return f":{colour}[:material/{glyph}:] **{who}{inert(part.name)}** · {inert(said)}{took}{price}"
 
 
 def _help(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None) -> None:
