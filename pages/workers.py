@@ -9,24 +9,19 @@ from conductor_core.engine.catalogue import (
     Health,
     check_all,
     check_worker,
-    discover_local_servers,
     key_state,
-    pool_file_text,
 )
 from conductor_core.engine.pool import read_specs
 from conductor_core.errors import InspectorError
 from pages.components import choices
 from pages.components.conductors import conductors, keep_health, price_words, shown
+from pages.components.found_servers import CHOSEN_POOL, found_servers
 from pages.components.palette import agent_dot
 from pages.components.real_workers import keys_and_small_models
 from pages.components.session import current
 from pages.components.words import inert
 
 HEALTH = "worker-health"
-FOUND = "found-servers"
-SAVE_ERROR = "pool-save-error"
-CHOSEN_POOL = "workers-pool"
-LOCAL_POOL = "local-servers.toml"
 
 
 def show() -> None:
@@ -41,7 +36,7 @@ def show() -> None:
     except InspectorError as error:
         st.error(str(error), icon=":material/error:")
         conductors()
-        _local_servers()
+        found_servers()
         return
     if any(spec.simulated for spec in specs):
         st.html(
@@ -56,7 +51,7 @@ def show() -> None:
             with st.container(key=f"worker-row-{number}", horizontal=True, vertical_alignment="center"):
                 _row(pool, spec, names)
     conductors()
-    _local_servers()
+    found_servers()
     keys_and_small_models()
 
 
@@ -146,57 +141,6 @@ def _state(pool: str, spec: WorkerSpec) -> None:
     if key := key_state(spec):
         missing = key.endswith("missing")
         st.markdown(f":{'orange' if missing else 'green'}[:material/key: {inert(key)}]")
-
-
-def _local_servers() -> None:
-    st.subheader("Model servers on this machine", anchor=False)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        look = st.button("Look for servers", key="look", icon=":material/radar:")
-        st.caption("Asks 127.0.0.1 on the usual ports of Ollama, LM Studio, vLLM, llama.cpp, SGLang and LiteLLM.")
-    if look:
-        with st.spinner("Asking the usual ports"):
-            st.session_state[FOUND] = discover_local_servers()
-    found: tuple[WorkerSpec, ...] | None = st.session_state.get(FOUND)
-    if message := st.session_state.pop(SAVE_ERROR, None):
-        st.error(message, icon=":material/error:")
-    if found is None:
-        return
-    if not found:
-        st.info(
-            "No model server answered. Start one, for instance `ollama serve`, and look again.", icon=":material/info:"
-        )
-        return
-    st.dataframe(
-        {
-            "Worker": [spec.name for spec in found],
-            "Model": [spec.model for spec in found],
-            "Server": [spec.base_url for spec in found],
-        },
-        hide_index=True,
-    )
-    st.button(
-        f"Use {'these' if len(found) > 1 else 'this'} as the pool",
-        key="use-found",
-        type="primary",
-        icon=":material/groups:",
-        on_click=_use_found,
-        args=(found,),
-    )
-    with st.expander("The same as a pool file, to save and edit"):
-        st.code(pool_file_text(found), language="toml")
-
-
-def _use_found(found: tuple[WorkerSpec, ...]) -> None:
-    """Writes the pool file into the data folder and chooses it."""
-    file = current().settings.pools_folder / LOCAL_POOL
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(pool_file_text(found))
-    except OSError as error:
-        st.session_state[SAVE_ERROR] = f"the pool file {file} cannot be written: {error.strerror or error}"
-        return
-    choices.use_pool(str(file))
-    st.session_state[CHOSEN_POOL] = str(file)
 
 
 show()

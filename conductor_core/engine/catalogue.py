@@ -5,33 +5,42 @@ The functions that ask servers block; they are for callers without an event loop
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 
+from conductor_core import masking
 from conductor_core.chat import WorkerSpec
 from conductor_core.conductors import ConductorOption, list_conductors
 from conductor_core.conductors.catalogue import conductor_faults
 from conductor_core.engine.pool import open_worker
 from conductor_core.engine.preflight import look, preflight
-from conductor_core.errors import InspectorError
+from conductor_core.errors import BadInput, InspectorError
 from conductor_core.events import Limits
+from conductor_core.keys import is_set
+from conductor_core.pasted_keys import variable_fault
 from conductor_core.rehearsal import EXAMPLES, Example
 from conductor_core.settings import Settings
 from conductor_core.workers import pool as workers
 from conductor_core.workers.health import Health, key_state
+from conductor_core.workers.pool import FoundServer
 
 __all__ = [
     "EXAMPLES",
     "ConductorOption",
     "Example",
+    "FoundServer",
     "Health",
     "check_all",
     "check_conductor",
     "check_worker",
     "conductor_faults",
+    "conductors_file_text",
     "discover_local_servers",
+    "find_servers",
     "key_state",
     "list_conductors",
     "pool_file_text",
+    "ready_workers",
 ]
 
 
@@ -79,6 +88,38 @@ def check_all(
 def discover_local_servers() -> tuple[WorkerSpec, ...]:
     """The models served on this machine's usual ports, as ready workers."""
     return asyncio.run(workers.discover_local_servers())
+
+
+def find_servers(key_variables: Mapping[str, str], settings: Settings) -> tuple[FoundServer, ...]:
+    """The model servers on this machine's usual ports, those that want a key included.
+
+    Args:
+        key_variables: by base URL, the variable whose value that server is sent as its key.
+
+    Raises: BadInput for a variable that does not look like a key's, or is not set; then nobody is asked.
+    """
+    for variable in key_variables.values():
+        if fault := variable_fault(variable, settings.key_variables):
+            raise BadInput(fault)
+        if not is_set(variable):
+            raise BadInput(f"{variable} is not set where the inspector was started")
+        masking.remember(os.environ[variable].strip())
+    return asyncio.run(workers.find_servers(key_variables=key_variables))
+
+
+def ready_workers(servers: Sequence[FoundServer]) -> tuple[WorkerSpec, ...]:
+    """One worker per model of these servers."""
+    return workers.ready_workers(servers)
+
+
+def conductors_file_text(specs: Iterable[WorkerSpec]) -> str:
+    """A conductors file (TOML) with the models of ``specs`` as Conductors."""
+    keys = ("name", "model", "base_url", "api_key_env")
+    tables = [{key: getattr(spec, key) for key in keys} for spec in specs]
+    return "\n".join(
+        "\n".join(["[[conductor]]", *(f"{key} = {_toml(value)}" for key, value in table.items() if value), ""])
+        for table in tables
+    )
 
 
 def pool_file_text(specs: Iterable[WorkerSpec]) -> str:

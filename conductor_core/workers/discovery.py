@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import httpx2
@@ -30,31 +33,70 @@ _OWNERS = {"library": "Ollama", "vllm": "vLLM", "llamacpp": "llama.cpp", "sglang
 _NOT_CHAT = re.compile(r"embed|rerank|whisper|tts", re.IGNORECASE)
 
 
+@dataclass(frozen=True)
+class FoundServer:
+    """A model server that answered.
+
+    Attributes:
+        title: what it is called, by its own word or by its port.
+        models: those for chat; none of one that wants a key first.
+        needs_key: it refused to say more without one.
+        api_key_env: the variable of the key that it was asked with.
+    """
+
+    base_url: str
+    title: str
+    models: tuple[str, ...] = ()
+    needs_key: bool = False
+    api_key_env: str | None = None
+
+
 async def discover_local_servers(
     ports: Mapping[int, str] = USUAL_PORTS, *, host: str = "127.0.0.1", timeout_s: float = _PROBE_S
 ) -> tuple[WorkerSpec, ...]:
+    """One worker per chat model of ``find_servers``; those of servers that want a key are not known."""
+    return ready_workers(await find_servers(ports, host=host, timeout_s=timeout_s))
+
+
+async def find_servers(
+    ports: Mapping[int, str] = USUAL_PORTS,
+    *,
+    host: str = "127.0.0.1",
+    timeout_s: float = _PROBE_S,
+    key_variables: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[FoundServer, ...]:
     """Asks every port at once for its models; what does not answer as a model server within ``timeout_s`` is not there.
 
-    Returns: one worker per chat model, in the order of the ports; names are unique, the description names the server.
+    Args:
+        key_variables: by base URL, the variable whose value that server is sent as its key.
+
+    Returns: in the order of the ports.
     """
     # No proxy: these are this machine's own ports.
     async with httpx2.AsyncClient(timeout=timeout_s, trust_env=False, follow_redirects=False) as client:
+        urls = {f"http://{host}:{port}/v1": title for port, title in ports.items()}
         found = await asyncio.gather(
-            *[_models(client, f"http://{host}:{port}/v1", title, timeout_s) for port, title in ports.items()]
+            *[_ask(client, url, title, timeout_s, key_variables.get(url)) for url, title in urls.items()]
         )
+    return tuple(server for server in found if server is not None)
+
+
+def ready_workers(servers: Sequence[FoundServer]) -> tuple[WorkerSpec, ...]:
+    """One worker per model, in the order of the servers; names are unique, the description names the server."""
     specs: list[WorkerSpec] = []
     taken: set[str] = set()
-    for base_url, title, models in (server for server in found if server is not None):
-        for model in models:
-            name = _unique(model, title, taken)
+    for server in servers:
+        for model in server.models:
+            name = _unique(model, server.title, taken)
             taken.add(name.casefold())
             specs.append(
                 WorkerSpec(
                     name=name,
                     provider="openai",
                     model=model,
-                    description=f"{model} on this machine, served by {title}"[:400],
-                    base_url=base_url,
+                    description=f"{model} on this machine, served by {server.title}"[:400],
+                    base_url=server.base_url,
+                    api_key_env=server.api_key_env,
                     # A local model answers one request at a time well and has no price.
                     max_concurrency=2,
                     timeout_s=300,
@@ -63,25 +105,30 @@ async def discover_local_servers(
     return tuple(specs)
 
 
-async def _models(
-    client: httpx2.AsyncClient, base_url: str, title: str, timeout_s: float
-) -> tuple[str, str, list[str]] | None:
+async def _ask(
+    client: httpx2.AsyncClient, base_url: str, title: str, timeout_s: float, variable: str | None
+) -> FoundServer | None:
+    key = "" if variable is None else os.environ.get(variable, "").strip()
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    body = bytearray()
     try:
-        async with asyncio.timeout(timeout_s), client.stream("GET", f"{base_url}/models") as response:
+        async with asyncio.timeout(timeout_s), client.stream("GET", f"{base_url}/models", headers=headers) as response:
+            if response.status_code in (401, 403):
+                return FoundServer(base_url, title, needs_key=True)
             if response.status_code != 200:
                 return None
-            body = bytearray()
             async for part in response.aiter_bytes():
                 body += part
                 if len(body) > _MOST_BYTES:
                     return None
-    except (httpx2.HTTPError, TimeoutError):
+    except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeEncodeError, TimeoutError):
         return None
     listed = read_models(bytes(body))
     if listed is None:
         return None
     owner = next((_OWNERS[owned] for _, owned in listed if owned in _OWNERS), title)
-    return base_url, owner, [model for model, _ in listed if not _NOT_CHAT.search(model)][:_MOST_MODELS]
+    models = [model for model, _ in listed if not _NOT_CHAT.search(model)][:_MOST_MODELS]
+    return FoundServer(base_url, owner, tuple(models), api_key_env=variable if key else None)
 
 
 def read_models(body: bytes) -> list[tuple[str, str]] | None:

@@ -8,7 +8,7 @@ from conductor_core.errors import BadInput
 from conductor_core.pasted_keys import check_spec
 from conductor_core.settings import Settings
 from conductor_core.workers.anthropic import AnthropicDialect
-from conductor_core.workers.discovery import discover_local_servers
+from conductor_core.workers.discovery import FoundServer, discover_local_servers, find_servers, ready_workers
 from conductor_core.workers.health import Health, check_health
 from conductor_core.workers.http import HttpWorker
 from conductor_core.workers.openai import OpenAIDialect
@@ -16,12 +16,15 @@ from conductor_core.workers.pool_file import POOL_FILES, load_pool_file, read_po
 
 __all__ = [
     "POOL_FILES",
+    "FoundServer",
     "Health",
     "check_health",
     "discover_local_servers",
+    "find_servers",
     "load_pool_file",
     "open_worker",
     "read_pool_file",
+    "ready_workers",
 ]
 
 

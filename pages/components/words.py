@@ -1,5 +1,6 @@
 """Figures and statuses as every page writes them."""
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,6 +19,9 @@ STATUS_WORDS = {
     "damaged": "⚠ damaged",
     "too_new": "⇡ too new",
 }
+
+
+_ADDRESS = re.compile(r"https?(?=://)|www(?=\.)|@", re.IGNORECASE)
 
 
 def usd(cost_usd: float | None) -> str:
@@ -62,7 +66,12 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 
 
 def inert(text: str) -> str:
-    """``text`` so that Streamlit's markdown shows it letter by letter: no markup, no link, no image, no directive."""
+    """``text`` so that Streamlit's markdown shows it letter by letter: no markup, no link, no image, no directive.
+
+    Escapes do not keep addresses from becoming links: those are looked for in what is left of the text. An invisible
+    character in them does.
+    """
+    text = _ADDRESS.sub(lambda found: f"{found[0]}\u2060" if found[0] != "@" else "\u2060@", text)
     shown = "".join(
         f"\\{character}" if character in "\\`*_{}[]<>#+-.!|:$~()\"'&=@/" else character for character in text
     )

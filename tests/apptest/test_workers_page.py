@@ -4,14 +4,19 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.chat import WorkerSpec
+from conductor_core.conductors.conductors_file import load_conductors_file
 from conductor_core.engine import catalogue
+from conductor_core.engine.catalogue import FoundServer
 from conductor_core.engine.pool import read_specs
+from conductor_core.errors import BadInput
 from conductor_core.settings import Settings
-from pages.components import choices
+from conductor_core.workers import pool as workers_pool
+from pages.components import choices, found_servers
 
 Visit = Callable[..., AppTest]
-FOUND = WorkerSpec(name="llama", provider="openai", model="llama-3", base_url="http://127.0.0.1:11434/v1")
+OLLAMA, LITELLM = "http://127.0.0.1:11434/v1", "http://127.0.0.1:4000/v1"
+SERVERS = (FoundServer(OLLAMA, "Ollama", ("llama-3",)), FoundServer(LITELLM, "LiteLLM", needs_key=True))
+(FOUND,) = catalogue.ready_workers(SERVERS)
 
 
 def test_the_rehearsal_pool_says_that_it_is_simulated(visit: Visit) -> None:
@@ -64,14 +69,14 @@ def test_a_check_tells_what_it_found(visit: Visit) -> None:
 def test_servers_that_were_found_become_the_pool_with_one_click(
     visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue, "discover_local_servers", lambda: (FOUND,))
+    monkeypatch.setattr(found_servers, "find_servers", lambda variables, settings: SERVERS)
     app = visit("workers")
     app.button("look").click().run()
     app.button("use-found").click().run()
     file = tmp_path / "data" / "pools" / "local-servers.toml"
     assert read_specs(str(file)) == (FOUND,)
     assert app.selectbox("workers-pool").value == str(file)
-    assert [toggle.key for toggle in app.toggle] == [f"use:{file}:llama"]
+    assert [toggle.key for toggle in app.toggle] == [f"use:{file}:llama-3"]
     app.switch_page("../run.py").run()
     assert "local" in app.expander[0].label
     assert "1 workers" not in app.expander[0].label
@@ -119,3 +124,49 @@ def test_conductors_of_files_are_listed_with_price_key_and_health_and_one_is_tak
     app.button("use-conductor-1").click().run()
     assert app.session_state[choices.CONDUCTOR] == "sharp"
     choices.conductor_options.clear()
+
+
+def test_a_found_model_becomes_the_conductor_with_one_click(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(found_servers, "find_servers", lambda variables, settings: SERVERS)
+    app = visit("workers")
+    app.button("look").click().run()
+    app.button("use-as-conductor").click().run()
+    app.switch_page("../run.py").run()
+    assert app.selectbox(choices.CONDUCTOR).value == f"{OLLAMA}#llama-3"
+
+
+def test_a_server_that_wants_a_key_is_told_and_asked_with_the_variable_of_one(
+    visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, str]] = []
+
+    def find(variables: dict[str, str], settings: Settings) -> tuple[FoundServer, ...]:
+        asked.append(dict(variables))
+        if variables.get(LITELLM) != "LITELLM_API_KEY":
+            return SERVERS
+        return (FoundServer(LITELLM, "LiteLLM", ("gpt-x",), api_key_env="LITELLM_API_KEY"),)
+
+    monkeypatch.setattr(found_servers, "find_servers", find)
+    app = visit("workers")
+    app.button("look").click().run()
+    (told,) = [each.value for each in app.markdown if "needs a key" in each.value]
+    assert "LiteLLM" in told
+    app.text_input(f"variable-{LITELLM}").set_value("LITELLM_API_KEY")
+    app.button(f"ask-{LITELLM}").click().run()
+    assert asked[-1] == {LITELLM: "LITELLM_API_KEY"}
+    assert not any("needs a key" in each.value for each in app.markdown)
+    app.button("use-found").click().run()
+    (spec,) = read_specs(str(tmp_path / "data" / "pools" / "local-servers.toml"))
+    assert (spec.model, spec.api_key_env) == ("gpt-x", "LITELLM_API_KEY")
+    app.button("use-as-conductor").click().run()
+    (written,) = load_conductors_file(tmp_path / "data" / "conductors" / "local-servers.toml")
+    assert (written.name, written.base_url, written.api_key_env) == ("gpt-x", LITELLM, "LITELLM_API_KEY")
+    app.switch_page("../run.py").run()
+    assert app.selectbox(choices.CONDUCTOR).value == "gpt-x"
+
+
+def test_a_variable_that_holds_no_key_is_not_sent(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_pool, "find_servers", lambda **_: pytest.fail("somebody was asked"))
+    for variable, said in (("HOME", "does not look like the variable of a key"), ("NO_SUCH_API_KEY", "is not set")):
+        with pytest.raises(BadInput, match=said):
+            catalogue.find_servers({LITELLM: variable}, Settings())

@@ -38,3 +38,15 @@ def test_a_reload_and_a_new_tab_find_what_this_browser_chose(
         assert cookie["sameSite"] == "Lax"
         for page in (tab, mine, theirs):
             page.close()
+
+
+def test_the_chip_of_a_conductor_on_a_server_is_no_link(
+    start_app: Callable[..., AbstractContextManager[App]], open_page: OpenPage, tmp_path: Path
+) -> None:
+    with start_app(tmp_path / "data", conductor="http://127.0.0.1:9/v1#planner") as app:
+        page = open_page(app.url)
+        label = page.locator(".st-key-settings summary")
+        expect(label).to_contain_text("Conductor: http")
+        expect(label).to_contain_text("planner")
+        expect(label.locator("a")).to_have_count(0)
+        page.close()

@@ -149,6 +149,8 @@ def test_a_run_is_cancelled_and_taken_up_again(app: App, open_page: OpenPage, ma
     cancelled = run_of(page, app)
     assert cancelled.steps[0].status == "completed"
     expect(page.locator(".outcome")).to_contain_text("Cancelled from this page")
+    elsewhere = open_page(app.run_url(cancelled.run_id))
+    expect(elsewhere.locator(".outcome")).to_contain_text("Cancelled from a page of the inspector")
     resume = page.get_by_role("button", name="Resume")
     expect(resume).to_be_visible()
     now = page.locator(".live-workflow").bounding_box()

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from conductor_core.settings import Settings
-from conductor_core.workers.pool import discover_local_servers, open_worker
+from conductor_core.workers.pool import FoundServer, discover_local_servers, find_servers, open_worker, ready_workers
 from conductor_core.workers.pool_file import parse_pool
 from tests.support.provider import Answer, Call, Hang, Reply, ScriptedProvider
 
@@ -85,3 +85,22 @@ async def test_found_workers_can_be_written_into_a_pool_file(stack: ExitStack) -
         fields = {key: getattr(spec, key) for key in ("name", "provider", "model", "base_url")}
         text = "[[worker]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in fields.items())
         assert parse_pool(text)[1] == []
+
+
+async def test_a_server_that_wants_a_key_is_found_and_tells_its_models_with_it(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Locked(_Odd):
+        def _script(self, call: Call) -> Reply:
+            if call.headers.get("authorization") == "Bearer sesame-123":
+                return self._listing
+            return Reply([b'{"error": "no key"}'], status=401, content_type="application/json")
+
+    server = stack.enter_context(Locked(listing(("gpt-x", "litellm"))))
+    (found,) = await find_servers({server.port: "LiteLLM"}, timeout_s=5)
+    assert found == FoundServer(server.url, "LiteLLM", needs_key=True)
+    assert await discover_local_servers({server.port: "LiteLLM"}, timeout_s=5) == ()
+    monkeypatch.setenv("LOCAL_API_KEY", "sesame-123")
+    (opened,) = await find_servers({server.port: "LiteLLM"}, timeout_s=5, key_variables={server.url: "LOCAL_API_KEY"})
+    (spec,) = ready_workers([opened])
+    assert (spec.model, spec.api_key_env) == ("gpt-x", "LOCAL_API_KEY")

@@ -14,6 +14,9 @@ const MEDIUM = 40
 // What is rendered of an answer while only its first lines are seen.
 const GLIMPSE = 1_500
 
+// Ids of runs that were cancelled in this browser, since the page was loaded.
+export const cancelledHere = new Set()
+
 export class Outcome {
   constructor({ onSelect, onGoOn, onWorkers, onRead }) {
     this.onRead = onRead
@@ -156,7 +159,9 @@ function sized(conclusion, code) {
 }
 
 function cancelled(run) {
-  const who = run.ended_by === "page" ? "from this page" : `by ${run.ended_by ?? "someone"}`
+  // Which page it was is not on record: only the one on which it was pressed knows.
+  const page = cancelledHere.has(run.run_id) ? "from this page" : "from a page of the inspector"
+  const who = run.ended_by === "page" ? page : `by ${run.ended_by ?? "someone"}`
   return `Cancelled ${who} after ${seconds(run.duration_ms)}.`
 }
 

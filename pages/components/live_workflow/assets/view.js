@@ -6,7 +6,7 @@ import { doing, pathKey } from "./format.js"
 import { Graph } from "./graph.js"
 import { Inspector } from "./inspector.js"
 import { RunModel } from "./model.js"
-import { Outcome } from "./outcome.js"
+import { Outcome, cancelledHere } from "./outcome.js"
 import { Panes } from "./panes.js"
 import { Reader } from "./reader.js"
 import { RunSocket, runUrl } from "./socket.js"
@@ -303,6 +303,7 @@ export class LiveWorkflow {
     try {
       const response = await fetch(runUrl(this.runId, "cancel"), { method: "POST" })
       if (!response.ok) throw new Error(`${response.status}`)
+      cancelledHere.add(this.runId)
     } catch (error) {
       this.cancelling = false
       this.unknown = `The run could not be cancelled (${error.message}). It may belong to another process.`
@@ -337,7 +338,9 @@ function planText(model) {
   const name = model.run.conductor?.name
   if (model.planning) return `${name ?? "plan"} · ${round?.progress?.phase ?? "writing"}…`
   if (round?.status === "rejected") return `${name} wrote no usable plan · view`
-  if (!name || round?.source !== "conductor") return round?.source === "parent" ? "plan of an earlier run · view" : "given plan · view"
+  if (round?.source === "parent") return "plan of an earlier run · view"
+  if (round?.source === "file") return "given plan · view"
+  if (!name || round?.source !== "conductor") return "no plan"
   return `plan by ${name} · view`
 }
 
