@@ -229,7 +229,8 @@ def offered_pools() -> list[str]:
 
 
 def pool_label(ref: str) -> str:
-    return BUILT_IN_POOLS.get(ref) or f"{Path(ref).stem} · {ref}"
+    name = Path(ref).stem
+    return BUILT_IN_POOLS.get(ref) or (ref if ref == name else f"{name} · {ref}")
 
 
 def pool_name() -> str:
