@@ -60,7 +60,7 @@ def _look() -> None:
 
 def _locked(server: FoundServer) -> None:
     """A server that tells nothing without a key: its variable is named, never the key."""
-    with st.container(horizontal=True, vertical_alignment="bottom", key=f"locked-{server.base_url}"):
+    with st.container(horizontal=True, vertical_alignment="center", key=f"locked-{server.base_url}"):
         st.markdown(
             f":material/key: **{inert(server.title)}** at {inert(server.base_url)} needs a key", width="content"
         )
