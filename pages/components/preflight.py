@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 
 import streamlit as st
@@ -21,6 +22,8 @@ from pages.components.words import inert, plural
 SIMULATED = "rehearsal"
 KEPT_S = 60.0
 """How long an answer stands: a page is drawn at every click, and a server comes or goes seldom."""
+AT_ONCE_S = 0.25
+"""What a page waits for the answer before it is drawn without: a healthy server takes hundredths of that."""
 POLL_S = 0.3
 Missing = Mapping[str, tuple[str, ...]]
 """Variables of keys that are not set, each with the workers that need it."""
@@ -51,7 +54,7 @@ def preflight_notice(specs: Sequence[WorkerSpec], task: str) -> None:
     size = estimate_tokens(task)
     asked = (choices.conductor(), tuple(used), choices.limits(), size // 1000 if size > _LONG_TASK else 0)
     looked = _look(*asked, task).found
-    waiting = not looked.done()
+    waiting = bool(wait_for([looked], timeout=AT_ONCE_S).not_done)
     _line(used, looked)
     if waiting:
 
