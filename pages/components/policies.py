@@ -16,7 +16,7 @@ _POLICIES: Mapping[OnIncomplete | None, str] = {
 }
 _TOLD: Mapping[bool | None, str] = {
     None: "as its pool has it",
-    False: "where it says {question}",
+    False: "steps that say {question}",
     True: "every step",
 }
 
@@ -35,7 +35,7 @@ def give_question() -> bool | None:
 
 def choose() -> None:
     """Draws the two fields."""
-    whole_at, told_at = st.columns(2, gap="small")
+    whole_at, asked_at = st.columns(2, gap="small")
     with whole_at:
         st.selectbox(
             "An incomplete answer",
@@ -46,12 +46,12 @@ def choose() -> None:
             "worker's fallback is named in the pool file.",
             persist_state="session",
         )
-    with told_at:
+    with asked_at:
         st.selectbox(
-            "Told the task",
+            "The question goes to",
             list(_TOLD),
             format_func=_TOLD.__getitem__,
             key=GIVE_QUESTION,
-            help="A step sees the task where its instruction says {question}, or every step does.",
+            help="A step is told it where its instruction says {question}, or every step is.",
             persist_state="session",
         )
