@@ -4,9 +4,10 @@
 
 mutmut makes the mutants, as ``[tool.mutmut]`` in pyproject.toml says, and runs each against the tests that reach it.
 This draws a sample of them all by seed, runs what has no result yet, and prints how many were killed, by room, and
-every survivor that is not in ``tests/survivors.toml``, which says why no test should fail. Results are kept in
-``mutants/``: stopped, it goes on where it was; a function that has changed is run again. ``--again`` runs the survivors
-once more, against tests that are new. Exit code 1: fewer than 85 of 100 were killed.
+every survivor with its reason in ``tests/survivors.toml``: of those under ``[unseen]`` nothing can be seen, so they are
+not counted; those under ``[left]`` are counted. Results are kept in ``mutants/``: stopped, it goes on where it was; a
+function that has changed is run again. ``--again`` runs the survivors once more, against tests that are new. Exit code
+1: fewer than 85 of 100 were killed.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,6 +48,32 @@ OPEN = frozenset({"not checked", "check was interrupted by user"})
 _RESULT = re.compile(r"^\s+(\S+): (.+)$", re.MULTILINE)
 
 
+@dataclass(frozen=True)
+class Reasons:
+    """Why mutants survive, by their names.
+
+    Attributes:
+        unseen: what they change cannot be seen, so that no test can fail.
+        left: it can be seen, and is not worth a test.
+    """
+
+    unseen: Mapping[str, str]
+    left: Mapping[str, str]
+
+
+def read_reasons(text: str) -> Reasons:
+    """Reads ``tests/survivors.toml``. Raises: ValueError for another table, a name that is in both, or no reason."""
+    tables = tomllib.loads(text)
+    if set(tables) != {"unseen", "left"}:
+        raise ValueError(f"the tables are [unseen] and [left], not {', '.join(tables) or 'none'}")
+    if both := tables["unseen"].keys() & tables["left"].keys():
+        raise ValueError(f"{', '.join(sorted(both))} cannot be both unseen and left")
+    for name, reason in (tables["unseen"] | tables["left"]).items():
+        if not isinstance(reason, str) or not reason.strip():
+            raise ValueError(f"{name} has no reason")
+    return Reasons(tables["unseen"], tables["left"])
+
+
 def drawn(names: Iterable[str], n: int, seed: int) -> list[str]:
     """``n`` of ``names``, or all if there are fewer, by the digest of seed and name.
 
@@ -62,19 +90,21 @@ def room(name: str) -> str:
     raise ValueError(f"{name} is in no room of ROOMS")
 
 
-def report(results: Mapping[str, str], reasons: Mapping[str, str]) -> tuple[str, float]:
-    """Lines for people, and the share that was killed of those that are not excused. Shares are of 100."""
-    counted = {name: status for name, status in results.items() if name not in reasons}
+def report(results: Mapping[str, str], reasons: Reasons) -> tuple[str, float]:
+    """Lines for people, and the share, of 1, that was killed of those that can be seen."""
+    counted = {name: status for name, status in results.items() if name not in reasons.unseen}
     total = Counter(room(name) for name in counted)
     killed = Counter(room(name) for name, status in counted.items() if status in KILLED)
     share = killed.total() / max(1, total.total())
     lines = [f"{killed[each]:4} of {total[each]:4} killed  {each}" for each in ROOMS if total[each]]
-    survivors = sorted(f"{status}: {name}" for name, status in counted.items() if status not in KILLED)
-    lines += ["", *survivors, ""] if survivors else [""]
+    survivors = {name: status for name, status in counted.items() if status not in KILLED}
+    told = sorted(f"{status}: {name}: {reasons.left.get(name, 'no reason yet')}" for name, status in survivors.items())
+    lines += ["", *told, ""] if told else [""]
     timeouts = sum(status == "timeout" for status in counted.values())
     lines.append(
         f"{killed.total()} of {total.total()} killed ({100 * share:.1f} %), {timeouts} of them by a time limit; "
-        f"{len(results) - len(counted)} more excused in tests/survivors.toml"
+        f"{len(results) - len(counted)} more excused in tests/survivors.toml; "
+        f"{len(survivors.keys() - reasons.left.keys())} of {len(survivors)} others have no reason there yet"
     )
     return "\n".join(lines), share
 
@@ -115,7 +145,7 @@ def main() -> int:
     parser.add_argument("--children", type=int, default=2, help="processes at a time")
     parser.add_argument("--again", action="store_true", help="run the survivors again")
     given = parser.parse_args()
-    reasons = tomllib.loads(SURVIVORS.read_text(encoding="utf-8"))
+    reasons = read_reasons(SURVIVORS.read_text(encoding="utf-8"))
     print("making the mutants and measuring which test reaches what", flush=True)
     _run([FIRST], given.children)
     known = _results()
@@ -124,7 +154,7 @@ def main() -> int:
     todo = [
         name
         for name in sample
-        if name not in reasons and (known[name] in OPEN or (given.again and known[name] not in KILLED))
+        if name not in reasons.unseen and (known[name] in OPEN or (given.again and known[name] not in KILLED))
     ]
     print(f"{len(sample)} of {len(names)} mutants, seed {given.seed}; {len(todo)} to run", flush=True)
     if todo:

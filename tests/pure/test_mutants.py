@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.mutants import drawn, report, room
+from tests.mutants import SURVIVORS, Reasons, drawn, read_reasons, report, room
 
 NAMES = [f"conductor_core.engine.step.x_cost_of__mutmut_{number}" for number in range(1, 201)]
 
@@ -43,30 +43,53 @@ def test_a_mutant_of_no_room_is_an_error() -> None:
         room("conductor_core.masking.x_text__mutmut_1")
 
 
-def test_the_report_counts_by_room_and_names_every_survivor_that_is_not_excused() -> None:
-    killed, survivor, unreached, hung, excused = NAMES[:5]
+def test_the_report_counts_by_room_and_tells_why_each_survivor_is_one() -> None:
+    killed, survivor, unreached, hung, unseen, left = NAMES[:6]
     stored = "storage.event_log.x__settle__mutmut_2"
     results = {
         killed: "killed",
         survivor: "survived",
         unreached: "no tests",
         hung: "timeout",
-        excused: "survived",
+        unseen: "survived",
+        left: "survived",
         stored: "killed",
     }
-    text, share = report(results, {excused: "it is the same"})
-    assert share == 3 / 5
+    text, share = report(results, Reasons({unseen: "it is the same"}, {left: "a word", killed: "killed since"}))
+    assert share == 3 / 6
     assert text.splitlines() == [
-        "   2 of    4 killed  engine",
+        "   2 of    5 killed  engine",
         "   1 of    1 killed  storage",
         "",
-        f"no tests: {unreached}",
-        f"survived: {survivor}",
+        f"no tests: {unreached}: no reason yet",
+        f"survived: {survivor}: no reason yet",
+        f"survived: {left}: a word",
         "",
-        "3 of 5 killed (60.0 %), 1 of them by a time limit; 1 more excused in tests/survivors.toml",
+        "3 of 6 killed (50.0 %), 1 of them by a time limit; 1 more excused in tests/survivors.toml; "
+        "2 of 3 others have no reason there yet",
     ]
 
 
 def test_a_mutant_that_was_not_run_is_not_killed() -> None:
-    assert report({NAMES[0]: "not checked"}, {})[1] == 0
-    assert report({}, {})[1] == 0
+    assert report({NAMES[0]: "not checked"}, Reasons({}, {}))[1] == 0
+    assert report({}, Reasons({}, {}))[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "the tables are .unseen. and .left., not none"),
+        ("[unseen]\n[lef]", "not unseen, lef"),
+        ('[unseen]\na = "x"\nb = "x"\n[left]\nb = "y"', "b cannot be both"),
+        ('[unseen]\na = " "\n[left]', "a has no reason"),
+        ("[unseen]\n[left]\na = 3", "a has no reason"),
+    ],
+)
+def test_a_list_of_reasons_that_cannot_be_meant_is_an_error(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        read_reasons(text)
+
+
+def test_every_mutant_with_a_reason_is_of_a_room() -> None:
+    reasons = read_reasons(SURVIVORS.read_text(encoding="utf-8"))
+    assert all(room(name) for name in [*reasons.unseen, *reasons.left])

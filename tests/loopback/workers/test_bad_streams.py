@@ -21,7 +21,12 @@ from tests.support.provider import Cut, Reply, ScriptedProvider, cut_after, delt
 @pytest.mark.parametrize(
     ("reply", "kind", "told"),
     [
-        pytest.param(Reply([]), WorkerStreamCut, "without a finish reason", id="empty body"),
+        pytest.param(
+            Reply([]),
+            WorkerStreamCut,
+            "without a finish reason, so the answer is not whole; try again",
+            id="empty body",
+        ),
         pytest.param(Reply([b": nothing\n\n"]), WorkerStreamCut, "without a finish reason", id="only a comment"),
         pytest.param(Reply([b"data: {bad\n\n"]), WorkerFailed, "not a JSON object", id="not JSON"),
         pytest.param(Reply([b"data: [1]\n\n"]), WorkerFailed, "not a JSON object", id="a list"),

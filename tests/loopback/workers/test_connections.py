@@ -163,7 +163,9 @@ async def test_a_missing_key_is_refused_before_any_connection(
             monkeypatch.setenv("TEST_KEY", value)
         caught, _ = await fails(provider.spec(api_key_env="TEST_KEY"), WorkerRefused)
         assert "TEST_KEY is not set" in str(caught)
-    monkeypatch.setenv("TEST_KEY", "clé secrète")
-    caught, _ = await fails(provider.spec(api_key_env="TEST_KEY"), WorkerRefused)
-    assert "secrète" not in str(caught)
+    for unsent in ("clé secrète", "clé-secrète", "sk-0123456789\x07abcdef"):
+        monkeypatch.setenv("TEST_KEY", unsent)
+        caught, _ = await fails(provider.spec(api_key_env="TEST_KEY"), WorkerRefused)
+        assert "TEST_KEY has characters that no key has" in str(caught)
+        assert unsent[-6:] not in str(caught)
     assert provider.connections == before

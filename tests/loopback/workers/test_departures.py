@@ -125,6 +125,8 @@ async def test_a_server_that_does_not_stream_is_read_whole(provider: ScriptedPro
         "choices": [{"index": 0, "message": {"role": "assistant", "content": "42"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 9, "completion_tokens": 1},
     }
+    provider.then(Reply([json.dumps(whole).encode()], content_type="application/vnd.models+json"))
+    assert text_of(await ask(provider.spec())) == "42"
     provider.then(Reply([json.dumps(whole).encode()], content_type="application/json; charset=utf-8"))
     chunks = await ask(provider.spec())
     assert text_of(chunks) == "42"
@@ -133,3 +135,8 @@ async def test_a_server_that_does_not_stream_is_read_whole(provider: ScriptedPro
     message = {"type": "message", "content": [{"type": "text", "text": "43"}], "stop_reason": "end_turn"}
     provider.then(Reply([json.dumps(message).encode()], content_type="application/json"))
     assert text_of(await ask(provider.spec(provider="anthropic"))) == "43"
+
+
+async def test_an_answer_that_is_said_to_be_encoded_as_it_is_is_read(provider: ScriptedProvider) -> None:
+    provider.then(Reply([sse(delta("42", finish="stop"))], headers={"content-encoding": "Identity"}))
+    assert text_of(await ask(provider.spec())) == "42"

@@ -10,7 +10,7 @@ import pytest
 from conductor_core.settings import Settings
 from conductor_core.workers.pool import FoundServer, discover_local_servers, find_servers, open_worker, ready_workers
 from conductor_core.workers.pool_file import parse_pool
-from tests.support.provider import Answer, Call, Hang, Reply, ScriptedProvider
+from tests.support.provider import Answer, Call, Hang, Part, Pause, Reply, ScriptedProvider
 
 
 class _Odd(ScriptedProvider):
@@ -39,13 +39,14 @@ async def test_models_of_all_servers_become_ready_workers(stack: ExitStack) -> N
     ollama = stack.enter_context(
         _Odd(listing(("llama3.2:latest", "library"), ("nomic-embed-text", "library"), ("qwen3", "library")))
     )
-    other = stack.enter_context(_Odd(listing(("org/qwen3", "vllm"), ("7", "vllm"))))
+    other = stack.enter_context(_Odd(listing(("org/qwen3", "vllm"), ("7", "vllm"), ("org/team/phi", "vllm"))))
     found = await discover_local_servers({ollama.port: "first", other.port: "second"}, timeout_s=5)
     assert [(spec.name, spec.model, spec.base_url) for spec in found] == [
         ("llama3.2:latest", "llama3.2:latest", ollama.url),
         ("qwen3", "qwen3", ollama.url),
         ("qwen3 (vLLM)", "org/qwen3", other.url),
         ("7 (vLLM)", "7", other.url),
+        ("phi", "org/team/phi", other.url),
     ]
     assert found[0].description == "llama3.2:latest on this machine, served by Ollama"
     other.then(Answer("hello", pieces=1))
@@ -71,6 +72,13 @@ async def test_what_is_no_model_server_is_left_out(stack: ExitStack) -> None:
         free.bind(("127.0.0.1", 0))
         ports = {server.port: "s" for server in servers} | {free.getsockname()[1]: "dead"}
         assert await discover_local_servers(ports, timeout_s=0.5) == ()
+
+
+async def test_a_list_that_comes_drop_by_drop_is_not_waited_for(stack: ExitStack) -> None:
+    whole = b"".join(part for part in listing(("qwen3", "library")).parts if isinstance(part, bytes))
+    drops: list[Part] = [Pause(0.1), b" "] * 20
+    slow = stack.enter_context(_Odd(Reply([*drops, whole], content_type="application/json")))
+    assert await discover_local_servers({slow.port: "slow"}, timeout_s=0.5) == ()
 
 
 async def test_no_proxy_is_asked_for_this_machines_own_ports(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:

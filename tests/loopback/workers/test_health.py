@@ -9,6 +9,7 @@ from conductor_core.chat import WorkerSpec
 from conductor_core.engine.pool import open_worker as open_any_worker
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.settings import Settings
+from conductor_core.workers import health as health_module
 from conductor_core.workers.pool import Health, check_health, open_worker
 from tests.support.provider import Call, Reply, ScriptedProvider, error, hang_after
 
@@ -43,6 +44,23 @@ async def test_a_healthy_worker_costs_no_completion(provider: _Listing, monkeypa
     assert (health.detail, health.key) == ("reached; it lists the model", "TEST_KEY: present")
     assert provider.completions == []
     assert provider.calls[0].headers["authorization"] == "Bearer hunter2-hunter2"
+    assert provider.calls[0].headers["accept-encoding"] == "identity"
+    assert provider.calls[0].headers["user-agent"].startswith("conductor-inspector/")
+
+
+async def test_no_redirect_is_followed(provider: _Listing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it leads is not the server that the key was given for."""
+    monkeypatch.setenv("TEST_KEY", "hunter2-hunter2")
+    provider.listing = Reply([], status=307, headers={"location": "/v1/models/elsewhere"})
+    health = await check(provider.spec("alpha", api_key_env="TEST_KEY"))
+    assert (health.ok, "307" in health.detail, len(provider.calls)) == (False, True, 1)
+
+
+async def test_a_list_without_an_end_is_left(provider: _Listing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_module, "_MOST_BYTES", 1000)
+    provider.listing = Reply([b'{"data": [', *[b'{"id": "alpha"}, '] * 1000, b"]}"], content_type="application/json")
+    health = await check(provider.spec("alpha"))
+    assert (health.ok, "is no model server; check base_url" in health.detail) == (False, True)
 
 
 async def test_anthropic_is_asked_for_the_one_model(provider: _Listing) -> None:

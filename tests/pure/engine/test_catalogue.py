@@ -47,6 +47,13 @@ def test_parameters_of_any_shape_and_name_are_kept_in_a_pool_file(tmp_path: Path
     assert read_specs(str(copy)) == specs
 
 
+def test_a_name_in_any_script_is_kept_in_a_pool_file(tmp_path: Path) -> None:
+    copy = tmp_path / "copy.toml"
+    specs = (read_specs("rehearsal")[0].model_copy(update={"name": "größe 算 🦉"}),)
+    copy.write_text(pool_file_text(specs), encoding="utf-8")
+    assert read_specs(str(copy)) == specs
+
+
 def test_a_simulated_worker_is_always_healthy() -> None:
     assert check_worker(read_specs("rehearsal")[0], Settings()).ok
 

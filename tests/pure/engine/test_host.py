@@ -365,6 +365,17 @@ def test_warming_up_begins_one_plan_of_a_local_conductor_and_leaves_it(
     assert sink.events == []
 
 
+def test_closing_while_a_conductor_warms_up_releases_it(sink: MemorySink, monkeypatch: pytest.MonkeyPatch) -> None:
+    conductor = LocalScriptedConductor("model_id = [0]", pause_s=600)
+    monkeypatch.setattr(conductors, "open_conductor", lambda ref, settings: conductor)
+    host = EngineHost(sink, Settings(max_steps=3))
+    host.warm_up("some", "rehearsal")
+    eventually(lambda: len(conductor.requests) == 1)
+    host.close()
+    assert conductor.released
+    assert conductor.requests[0].max_steps == 3, "it was asked as a first run would ask"
+
+
 def test_warming_up_never_asks_a_remote_conductor(host: EngineHost, monkeypatch: pytest.MonkeyPatch) -> None:
     conductor = ScriptedConductor(lists_of(PLAN, [spec.name for spec in rehearsal_specs()]))
     monkeypatch.setattr(conductors, "open_conductor", lambda ref, settings: conductor)
@@ -388,3 +399,12 @@ def test_nothing_is_left_frozen_at_the_end_of_the_process() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "0"]
+
+
+def test_a_program_that_forgets_to_close_its_host_ends_all_the_same() -> None:
+    code = (
+        "from conductor_core.engine.host import EngineHost; from conductor_core.settings import Settings; "
+        "from tests.support.fakes import MemorySink; host = EngineHost(MemorySink(), Settings()); print('end')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "end\n"

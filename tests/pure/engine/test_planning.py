@@ -48,6 +48,7 @@ async def test_the_conductor_writes_the_plan_and_every_part_is_recorded() -> Non
     assert completed.usage.output_tokens == len(LISTS) // 4
     assert completed.first_token_ms is not None
     assert 0 <= completed.first_token_ms <= completed.duration_ms
+    assert 0 < started.at_ms <= completed.at_ms
     assert trace.status == "completed"
 
 
@@ -83,7 +84,8 @@ async def test_after_all_attempts_the_run_fails_and_nothing_is_lost() -> None:
     assert [event.will_retry for event in sink.events if isinstance(event, PlanRejected)] == [True, True, False]
     assert (trace.status, trace.error_code, worker.calls) == ("failed", "PlanRejected", [])
     assert trace.error is not None
-    assert trace.error.startswith("scripted was asked 3 times and wrote no usable workflow: ")
+    why = trace.root.rejected[-1].faults[0].message
+    assert trace.error == f"scripted was asked 3 times and wrote no usable workflow: {why}"
     assert trace.usage.total_tokens == 3 * (20 + len("no lists here") // 4)
     assert len(trace.root.rejected) == 3
 
@@ -120,6 +122,7 @@ async def test_a_given_workflow_is_carried_out_as_given() -> None:
     trace, sink = await run(ScriptedWorker("a"), workflow=PLAN)
     (completed,) = (event for event in sink.events if isinstance(event, PlanCompleted))
     assert (completed.source, completed.raw, completed.workflow) == ("file", "", PLAN)
+    assert completed.at_ms > 0
     assert trace.status == "completed"
 
 
@@ -246,6 +249,20 @@ async def test_a_conductor_is_told_the_first_faults_and_how_many_more() -> None:
     assert len(told) == 11
     assert told[-1] == "And 51 more."
     assert len(trace.root.rejected[0].faults) == 61
+
+
+async def test_one_fault_more_than_a_conductor_is_told_is_told_as_such() -> None:
+    bad = "model_id = [9, 9, 9, 9, 9]\nsubtasks = ['', '', '', '', '']\naccess_list = [[7], [], [], [], []]"
+    conductor = ScriptedConductor(bad, LISTS)
+    trace, _ = await run(ScriptedWorker("a"), conductor=conductor)
+    assert len(trace.root.rejected[0].faults) == 11
+    assert (len(conductor.requests[1].rejected), conductor.requests[1].rejected[-1]) == (11, "And 1 more.")
+
+
+async def test_a_plan_that_ends_in_the_middle_of_a_character_is_cut_before_it() -> None:
+    conductor = ScriptedConductor("x" + "é" * 2048, LISTS)
+    trace, _ = await run(ScriptedWorker("a"), conductor=conductor, settings=quick_settings(plan_max_bytes=2048))
+    assert (trace.status, trace.root.rejected[0].raw) == ("completed", "x" + "é" * 1023)
 
 
 @pytest.mark.parametrize("length", [100, 50_000])

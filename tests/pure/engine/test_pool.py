@@ -68,6 +68,8 @@ def test_workers_can_be_left_out() -> None:
     assert (pool.info.excluded, left.info.excluded) == ((), ("a",))
     with pytest.raises(BadInput, match="the pool scripted has no worker c; it has a, b"):
         pool.without(("c",))
+    with pytest.raises(BadInput, match="has no worker c, d; it has a, b"):
+        pool.without(("c", "b", "d"))
     with pytest.raises(BadInput, match="no worker of the pool scripted is left"):
         pool.without(("a", "b"))
 

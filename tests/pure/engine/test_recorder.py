@@ -196,3 +196,17 @@ async def test_a_generator_is_closed_when_it_is_left() -> None:
         async for _ in stream:
             break
     assert closed == [True]
+
+
+async def test_after_a_write_that_failed_no_other_is_tried() -> None:
+    """The recorder has the error and stops the run, whose end says what was not written."""
+    sink = GatedSink()
+    buffer = buffer_of(await recorder_of(sink), interval_ms=0)
+    buffer.add("a")
+    await turns()
+    buffer.add("b")
+    sink.error = StoreError("full")
+    sink.gate.set()
+    await turns(50)
+    assert sink.asked == 1
+    assert len(buffer.take()) == 1

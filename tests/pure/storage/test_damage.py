@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.errors import RunDamaged, RunTooNew, RunUnreadable, StoreError, UnknownRun
+from conductor_core.errors import RunDamaged, RunTooNew, RunUnreadable, StoreDamaged, StoreError, UnknownRun
 from conductor_core.events import VOCABULARY, Event
 from conductor_core.trace import fold
 from storage import Store, open_store, queries
@@ -179,6 +179,15 @@ def test_an_event_that_was_changed_and_still_makes_sense(url: str, doctor: Docto
     store.close()
 
 
+def test_an_event_whose_kind_is_no_text_any_more(url: str, doctor: Doctor, runs: Runs) -> None:
+    doctor("UPDATE events SET kind = CAST(x'ff' AS TEXT) WHERE sequence = 3")
+    store = open_store(url)
+    with pytest.raises(RunDamaged, match=r"its event 3 \('\ufffd'\) is not the event that it is filed as"):
+        store.trace("ended")
+    assert statuses(store)["ended"] == "damaged"
+    store.close()
+
+
 SNAPSHOTS = {
     "gone": "DELETE FROM snapshots",
     "no JSON": "UPDATE snapshots SET trace = 'x'",
@@ -231,6 +240,7 @@ def test_a_row_of_the_list_that_was_changed_is_read_from_the_run(
     store = open_store(url)
     assert store.mark_interrupted() == []
     assert store.runs() == before
+    assert store.runs() == before, "a row that was found changed is not believed the next time"
     store.close()
 
 
@@ -355,3 +365,14 @@ def test_a_damaged_row_of_a_whole_run_is_told_from_its_events(
     store = open_store(url)
     assert {run.run_id: run for run in store.runs()} == whole
     store.close()
+
+
+def test_a_database_in_which_interrupted_runs_cannot_be_found_says_so_in_the_log(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def damaged(_: object) -> None:
+        raise StoreDamaged("a page is broken")
+
+    monkeypatch.setattr(queries, "read_unfinished", damaged)
+    assert store.mark_interrupted() == []
+    assert caplog.messages == ["runs that were interrupted cannot be told: a page is broken"]

@@ -1,6 +1,7 @@
 """A database, or the files beside it, deleted or replaced under a program that has it open: it says so, at once."""
 
 import asyncio
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from conductor_core import events as ev
 from conductor_core.errors import EventOutOfOrder, OwnerGone, StoreGone
 from conductor_core.trace import fold
 from storage import Store, open_store
+from storage.owner import Owner
 from tests.support.run_events import answered, created, planned, run_completed, step_started, whole_run
 
 
@@ -177,3 +179,17 @@ async def test_a_follower_of_a_database_that_is_taken_away_is_told(path: Path, u
     store.close()
     with pytest.raises(StoreGone):
         other.close()
+
+
+def test_runs_that_cannot_be_marked_as_alive_are_said_in_the_log_and_written(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(_: Owner) -> bool:
+        raise PermissionError(errno.EACCES, "no")
+
+    store.log.append_and_wait(created("r1"))
+    monkeypatch.setattr(Owner, "in_place", refused)
+    store.log.append_and_wait(*planned("r1"))
+    assert store.trace("r1")[0].status == "running"
+    assert caplog.messages[0].startswith("the runs of this process cannot be marked as alive: ")
+    assert "%s" not in caplog.messages[0]

@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 from conductor_core import events as ev
 from conductor_core.trace import RunTrace
 from storage import Store, open_store
-from storage.owner import Owner, gone
+from storage.owner import Owner, gone, left
 from tests.support.run_events import created, planned, run_completed, step_started
 
 CHILD = """
@@ -89,10 +90,27 @@ def test_an_owner_is_gone_once_its_lock_is_free(tmp_path: Path) -> None:
     owner.hold()
     with gone(tmp_path / "owners", owner.id) as is_gone:
         assert not is_gone
+        assert not left(tmp_path / "owners", owner.id)
     owner.close()
     with gone(tmp_path / "owners", owner.id) as is_gone:
         assert is_gone
     assert list((tmp_path / "owners").iterdir()) == []
+
+
+def test_an_owner_has_left_once_its_process_has_ended_as_one_who_cannot_write_sees_it(tmp_path: Path) -> None:
+    folder = tmp_path / "owners"
+    owner = Owner(folder)
+    assert left(folder, owner.id), "it has never owned anything"
+    owner.hold()
+    assert not left(folder, owner.id)
+    owner.close()
+    (folder / owner.id).touch()
+    assert left(folder, owner.id), "the file of a killed process"
+    assert (folder / owner.id).exists()
+
+
+def test_an_owner_says_since_when_in_universal_time(tmp_path: Path) -> None:
+    assert Owner(tmp_path).opened_at_utc.utcoffset() == timedelta(0)
 
 
 def test_an_owner_in_a_doctored_database_is_no_path(tmp_path: Path) -> None:

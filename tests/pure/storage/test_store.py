@@ -15,6 +15,7 @@ from conductor_core.errors import BadInput, EventOutOfOrder, StoreError, Unknown
 from conductor_core.trace import fold
 from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
+from storage.encoding import SnapshotRow
 from tests.support.run_events import answered, created, planned, run_completed, step_completed, step_started, whole_run
 
 
@@ -25,6 +26,7 @@ async def test_a_run_comes_back_as_it_was_appended(store: Store) -> None:
     stored = store.events("r1")
     assert [item.event for item in stored] == events
     assert [item.sequence for item in stored] == list(range(1, len(events) + 1))
+    assert store.events("r1", 3, limit=2) == stored[3:5]
     trace, sequence = store.trace("r1")
     assert trace == fold(events)
     assert sequence == len(events)
@@ -290,6 +292,24 @@ async def test_a_snapshot_of_other_code_is_not_believed(store: Store) -> None:
     with store._database.writing(), store._database.writer.begin():
         store._database.writer.exec_driver_sql("UPDATE snapshots SET fold_digest = 'old', trace = '{}'")
     assert store.trace("r1") == (fold(events), len(events))
+
+
+async def test_a_snapshot_is_made_anew_once_however_often_the_run_is_opened(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.log.append(*whole_run("r1"))
+    with store._database.writing(), store._database.writer.begin():
+        store._database.writer.exec_driver_sql("DELETE FROM snapshots")
+    made: list[SnapshotRow] = []
+    monkeypatch.setattr(store.log, "keep_snapshot", made.append)
+    assert store.trace("r1") == store.trace("r1")
+    assert [row.run_id for row in made] == ["r1"]
+
+
+async def test_a_feed_may_be_ended_twice(store: Store) -> None:
+    feed = store.log.subscribe("r1")
+    store.log.unsubscribe("r1", feed)
+    store.log.unsubscribe("r1", feed)
 
 
 TEXTS = [

@@ -176,3 +176,17 @@ def test_what_the_program_sets_wins_over_params() -> None:
     spec = WorkerSpec(name="alpha", provider="openai", model="alpha", params=params)
     body = OpenAIDialect().body(spec, ())
     assert (body["stream"], body["model"], body["temperature"]) == (True, "alpha", 0)
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        ({"type": "message_start"}, "message_start without a message"),
+        ({"type": "content_block_start", "content_block": "text"}, "a block without content"),
+        ({"type": "content_block_delta", "delta": ["text"]}, "a block without a delta"),
+        ({"type": "message_delta", "delta": 1}, "message_delta without a delta"),
+    ],
+)
+def test_an_event_of_anthropics_that_lacks_its_part_says_which(event: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        MessageReader().feed(event)

@@ -133,3 +133,10 @@ def test_one_move_moves_one_step(from_index: int, to_index: int) -> None:
     draft = drafts.move(drafts.begin(CHAIN), from_index, to_index)
     changes = compare(CHAIN, draft.workflow, draft.origins)
     assert sum(step.moved for step in changes.steps) == (from_index != to_index)
+
+
+def test_several_steps_are_told_as_several() -> None:
+    after = CHAIN.model_copy(
+        update={"steps": (*CHAIN.steps[:3], CHAIN.steps[3].model_copy(update={"access_list": (0, 1, 2)}))}
+    )
+    assert words(after) == ["", "", "", "gained access to steps 0, 1"]

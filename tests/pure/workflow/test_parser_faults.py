@@ -33,6 +33,8 @@ def test_no_workflow_at_all(text: str) -> None:
         (PLAIN.replace('"Do it."', '["a", "b"]'), "not_text", 1, "instruction", 2, 25),
         (PLAIN.replace("0, 1", "0, None"), "not_an_agent", 1, "agent", 1, 16),
         (PLAIN.replace("0, 1", "0, true"), "not_an_agent", 1, "agent", 1, 16),
+        (PLAIN.replace("0, 1", "0, False"), "not_an_agent", 1, "agent", 1, 16),
+        (PLAIN.replace("0, 1", "0, null"), "not_an_agent", 1, "agent", 1, 16),
         (PLAIN.replace("0, 1", "0, 1.5"), "not_an_agent", 1, "agent", 1, 16),
         (PLAIN.replace("0, 1", "0, ''"), "not_an_agent", 1, "agent", 1, 16),
         (PLAIN.replace("0, 1", "0, [0, 1]"), "not_an_agent", 1, "agent", 1, 16),
@@ -84,6 +86,26 @@ def test_a_cut_completion_shows_the_steps_that_are_there() -> None:
         (2, "Che", None),
     ]
     assert parsed.faults[0].message == "The text is cut off inside subtasks, begun on line 2; access_list never came."
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a shopping list", "The text holds no workflow: model_id, subtasks and access_list lists were not found."),
+        (PLAIN.replace("access_list", "x"), "The list access_list is not there."),
+        (
+            PLAIN.replace("access_list", "x").replace("subtasks", "y"),
+            "The lists subtasks and access_list are not there.",
+        ),
+    ],
+)
+def test_what_is_not_there_is_told(text: str, told: str) -> None:
+    assert parse_completion(text).faults[0].message == told
+
+
+def test_a_list_that_is_too_long_is_not_called_missing() -> None:
+    text = f"model_id = [{'0, ' * (MAX_ITEMS + 1)}]"
+    assert [fault.code for fault in parse_completion(text).faults] == ["too_large"]
 
 
 def test_messages_stay_short_and_on_one_line() -> None:

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from conductor_core.workflow.parser import parse_workflow_file
+from conductor_core.workflow.source import MOST_NOTES
 from conductor_core.workflow.validation import validate
 
 STEP = '{"instruction": "Do it.", "agent": "gpt-5", "access_list": []}'
@@ -63,6 +64,27 @@ def test_a_text_with_the_three_lists_is_a_workflow_file_too() -> None:
         parsed = parse_workflow_file("\ufeff" + variant)
         assert parsed.steps is not None
         assert (parsed.steps[0].instruction, parsed.faults) == ("Do it.", ())
+
+
+def test_a_mark_of_the_byte_order_changes_nothing() -> None:
+    assert parse_workflow_file("\ufeff" + file(STEP)) == parse_workflow_file(file(STEP))
+
+
+def test_unknown_keys_beyond_those_told_are_counted() -> None:
+    keys = ", ".join(f'"x{number}": 1' for number in range(MOST_NOTES + 7))
+    parsed = parse_workflow_file(f'{{"task": "Why?", "steps": [{STEP}], {keys}}}')
+    assert (len(parsed.faults), parsed.more_faults) == (MOST_NOTES, 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"task": "x", "steps": {}}', 'The file has no "steps" list.'),
+        (file(STEP.replace('"Do it."', "Do")), 'expected a value, found Do, "agent": "gpt-5….'),
+    ],
+)
+def test_what_is_wrong_is_told_in_words(text: str, told: str) -> None:
+    assert told in parse_workflow_file(text).faults[0].message
 
 
 def test_a_name_that_looks_like_a_number_is_a_name() -> None:

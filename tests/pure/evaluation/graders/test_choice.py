@@ -68,10 +68,21 @@ def test_an_answer_that_leaves_it_open_names_all_that_it_names(answer: str, lett
 
 @pytest.mark.parametrize(
     "answer",
-    ["The answer is a matter of debate.", "I do not know.", "The answer is A good question.", "E", "\\boxed{7}"],
+    [
+        "The answer is a matter of debate.",
+        "The answer is not B.",
+        "I do not know.",
+        "The answer is A good question.",
+        "E",
+        "\\boxed{7}",
+    ],
 )
 def test_no_letter_is_none(answer: str) -> None:
     assert find_choice(answer, CHOICES) == ""
+
+
+def test_a_choice_of_one_character_is_known_by_its_words_alone() -> None:
+    assert find_choice("Let us count them.\n\n7", ["5", "7", "17"]) == "B"
 
 
 def task(reference: str, choices: object = tuple(CHOICES)) -> Task:

@@ -205,3 +205,10 @@ def test_values(given: object, right: object, same: bool) -> None:
 def test_a_task_without_its_tests_is_bad_input(extra: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match="task t"):
         mark("```python\nf = print\n```", **extra)
+
+
+@pytest.mark.parametrize("right", ["1e-7", "1E-7"])
+def test_a_number_with_an_exponent_is_compared_as_a_number(right: str) -> None:
+    assert same_output("0.0000001", right)
+    assert same_output("0.0000001", right.replace("7", "8")), "within 1e-6"
+    assert not same_output("0.1", right)

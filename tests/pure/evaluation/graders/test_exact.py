@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from conductor_core.errors import BadInput
 from conductor_core.evaluation.graders import grade
 from conductor_core.evaluation.tasks import Task
 
@@ -37,3 +38,12 @@ def test_other_forms_and_case_where_the_task_says_so() -> None:
     assert grade(task("Netherlands", accept=["Holland"]), "holland").right
     assert not grade(task("pH", case_sensitive=True), "Ph").right
     assert grade(task("pH", case_sensitive=True), "pH").right
+
+
+def test_what_was_right_is_said() -> None:
+    assert grade(task("Ada Lovelace"), "ada lovelace").reason == "The answer given is 'Ada Lovelace'."
+
+
+def test_a_task_that_accepts_no_list_is_bad_input() -> None:
+    with pytest.raises(BadInput, match="task t: accept must be a list of texts"):
+        grade(task("Netherlands", accept="Holland"), "holland")

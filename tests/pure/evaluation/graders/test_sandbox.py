@@ -337,3 +337,7 @@ def test_programs_may_be_started_only_where_that_is_allowed() -> None:
     outside = "import subprocess\nsubprocess.run(['cp', '/bin/echo', '../taken'], check=True)"
     for _ in available("Landlock"):
         assert attack(outside, limits=Limits(processes=True)).error.startswith("CalledProcessError")
+
+
+def test_a_program_that_is_given_nothing_reads_nothing() -> None:
+    assert attack("import sys; print(repr(sys.stdin.read()))").stdout == "''\n"

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from conductor_core.evaluation.graders import selfcheck
+from conductor_core.evaluation.tasks import Task
 
 ROWS: list[dict[str, Any]] = [
     {"question": "2 + 2?", "reference": "4", "grader": "numeric"},
@@ -30,6 +31,31 @@ def test_references_are_right_and_near_misses_wrong(tmp_path: Path, capsys: pyte
     assert suite["right"] == suite["right_of"] == 11
     assert suite["wrong"] == suite["wrong_of"] == 14
     assert suite["exceptions"] == []
+
+
+def of(reference: str, grader: Any, **extra: Any) -> Task:
+    return Task("t", "q", "f", "", reference, grader, extra)
+
+
+def test_a_worked_solution_is_a_right_answer_if_it_states_its_answer() -> None:
+    for solution in ("2 + 2\n#### 4", r"2 + 2 is \boxed{4}"):
+        assert list(selfcheck.right_answers(of("4", "numeric", solution=solution)))[-1] == solution
+    assert "it is four" not in selfcheck.right_answers(of("4", "numeric", solution="it is four"))
+
+
+@pytest.mark.parametrize(
+    ("task", "near"),
+    [
+        (of("def f(x):\n    return x", "code", kind="check"), "def f(*arguments, **named):"),
+        (of("def g(x):\n    return x", "rehearsal", kind="code"), "def g(*arguments, **named):"),
+        (of(r"\text{even}", "math"), r"\text{none of these}"),
+        (of("x^2", "math"), "x^2 + 1"),
+        (of("1234", "numeric"), "1,235"),
+        (of("1.5", "numeric"), "answer is 5/2 in"),
+    ],
+)
+def test_a_near_miss_is_of_the_tasks_kind(task: Task, near: str) -> None:
+    assert near in "\n".join(selfcheck.wrong_answers(task))
 
 
 def test_what_is_graded_otherwise_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,16 @@
+import pytest
+
+from conductor_core.chat import TextDelta
+from conductor_core.masking import Mask
+from conductor_core.workers import masked
+from conductor_core.workers.masked import MaskedChunks
+
+
+def test_a_long_chunk_comes_out_once_and_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a server that does not stream sends one: it is looked through in parts."""
+    monkeypatch.setattr(masked, "MOST_AT_ONCE", 10)
+    chunks = MaskedChunks(Mask())
+    text = "".join(map(str, range(100)))
+    parts = [*chunks.feed(TextDelta(text=text)), *chunks.end()]
+    assert "".join(part.text for part in parts if part is not None) == text
+    assert parts.count(None) == 19
