@@ -132,7 +132,7 @@ def _go_on_label(trace: RunTrace) -> str | None:
 def _go_on(trace: RunTrace) -> RunRequest:
     if trace.status == "planned" or trace.status in INCOMPLETE:
         return RunRequest.rerun(trace, by="page")
-    return RunRequest.resume(trace, by="page")
+    return RunRequest.resume(trace, *current().store.taken_up(trace), by="page")
 
 
 def _look_up(editing: Editing) -> LookedUp:

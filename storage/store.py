@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 
-from conductor_core.errors import BadInput, EventOutOfOrder, RunUnreadable, StoreDamaged, StoreError
+from conductor_core.errors import BadInput, EventOutOfOrder, RunUnreadable, StoreDamaged, StoreError, UnknownRun
 from conductor_core.events import FINAL_KINDS, RunInterrupted
 from conductor_core.trace import ENDED_STATUSES, RunTrace
 from storage import batches, deleting, failures, queries, totals
@@ -71,6 +71,17 @@ class Store:
         if run_id in self._stopped:
             interrupt(reading.trace)
         return reading.trace, reading.sequence
+
+    def taken_up(self, trace: RunTrace) -> tuple[RunTrace, ...]:
+        """The runs that ``trace`` took up, latest first, as far as they are there: their answers stand in, too."""
+        found: list[RunTrace] = []
+        while trace.resumed and trace.parent_run_id is not None:
+            try:
+                trace, _ = self.trace(trace.parent_run_id)
+            except (UnknownRun, RunUnreadable):
+                break
+            found.append(trace)
+        return tuple(found)
 
     def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
         """The run's events with a sequence above ``after``, in order; none for an unknown run.

@@ -78,7 +78,7 @@ def rerun_command(
                 "give_question": source.give_question if give_question is None else give_question,
             }
         )
-        rerun = prepare(source, edit, settings, conductor, pool, tuple(exclude or ()))
+        rerun = prepare(source, edit, settings, conductor, pool, tuple(exclude or ()), store.taken_up(source))
         if dry_run:
             return print_preview(rerun.forecast, as_json=as_json)
         if rerun.forecast is not None and not quiet:
@@ -113,13 +113,20 @@ class Rerun:
 
 
 def prepare(
-    source: RunTrace, edit: Edit, settings: Settings, conductor: str | None, pool: str | None, excluded: tuple[str, ...]
+    source: RunTrace,
+    edit: Edit,
+    settings: Settings,
+    conductor: str | None,
+    pool: str | None,
+    excluded: tuple[str, ...],
+    before: tuple[RunTrace, ...] = (),
 ) -> Rerun:
     """What is to be run, with whom, and what that will take.
 
     Args:
         source: with the budgets, the seed and the settings of the re-run in place of its own.
         conductor, pool: None: those of ``source``.
+        before: runs that ``source`` took up, latest first.
 
     Raises: BadInput.
     """
@@ -142,7 +149,7 @@ def prepare(
             origins = None if edit.step is None else tuple(range(len(workflow.steps)))
             forecast = preview(source, workflow, there, conductor=info, origins=origins)
     if resume:
-        request = RunRequest.resume(source, by="cli")
+        request = RunRequest.resume(source, *before, by="cli")
     else:
         request = RunRequest.rerun(source, workflow, by="cli", origins=origins)
     conductor_ref = (conductor or _conductor_of(source, settings)) if needed else None

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from conductor_core.events import Event, RunInterrupted, StepCompleted
 from storage import open_store
 from tests.loopback.cli.test_processes import ROOT
 from tests.support.command_line import AGENTS, CommandLine, conductor_and_workers
@@ -208,3 +209,29 @@ def test_a_budget_that_cannot_be_kept_is_refused_before_anything_runs(
     outcome = cli("run", "--tasks", file, "--max-usd", "1", *where, *db(tmp_path))
     assert (outcome.code, provider.completions) == (2, [])
     assert "nothing limits the answers of alpha, beta, gamma" in outcome.error
+
+
+def test_a_run_that_was_killed_twice_still_has_its_first_answers(
+    cli: CommandLine, provider: ScriptedProvider, where: list[str], tmp_path: Path
+) -> None:
+    """The second run ended before it had taken over what the first one was answered."""
+    workflow = tmp_path / "workflow.json"
+    workflow.write_text(json.dumps({"task": "Two parts.", "steps": STEPS}))
+    first = cli("run", "--workflow", workflow, "--json", *where, *db(tmp_path)).document
+    store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
+    told = [stored.event for stored in store.events(first["run_id"])]
+    after_step = next(n for n, event in enumerate(told) if isinstance(event, StepCompleted)) + 1
+
+    def again(run_id: str, events: list[Event], **created: object) -> None:
+        events = [events[0].model_copy(update=created), *events[1:], RunInterrupted(run_id=run_id)]
+        store.log.append_and_wait(*(event.model_copy(update={"run_id": run_id}) for event in events))
+
+    again("killed-once", told[:after_step])
+    again("killed-twice", told[:1], parent_run_id="killed-once", resumed=True)
+    store.close()
+    provider.reset()
+    provider.always(conductor_and_workers)
+    outcome = cli("rerun", "killed-twice", "--json", *where, *db(tmp_path))
+    assert [step["status"] for step in outcome.document["steps"]] == ["reused", "completed"]
+    assert outcome.document["steps"][0]["reused_from"] == "killed-once"
+    assert [call.model for call in provider.completions] == ["beta"]
