@@ -181,6 +181,7 @@ export function cutNotice(text) {
 function placeholder(step, inner) {
   switch (step.status) {
     case "running":
+      if (step.reasoning) return "Its answer follows what it thinks."
       if (step.progress) return `${doing(step.progress)}…`
       return inner ? "The steps of its round stand below." : "Waiting for the first token…"
     case "skipped":

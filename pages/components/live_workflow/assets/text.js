@@ -187,6 +187,7 @@ export class StreamedMarkdown {
     if (this.text === "" || this.done || !text.startsWith(this.text)) this.reset()
     this.text = text
     this.done = done
+    this.element.classList.toggle("growing", !done)
     if (done) {
       this.element.replaceChildren(renderMarkdown(text))
       return

@@ -345,7 +345,8 @@ function planText(model) {
 }
 
 function conductorDoing(model) {
-  const progress = model.rounds.get("")?.progress
+  const { progress, reasoning } = model.rounds.get("") ?? {}
+  if (reasoning && !progress) return "The Conductor is thinking; its plan follows…"
   return progress ? `The Conductor: ${doing(progress)}…` : "The Conductor is reading the task…"
 }
 
