@@ -19,6 +19,9 @@ const ALLOWED_STYLE = /^text-align: ?(left|center|right);?$/
 // Characters of a table's cell that stand in one line.
 const SHORT_CELL = 26
 const LONGEST_KEPT_TOGETHER = 60
+// A part that is drawn within this is drawn at each piece; another one rests so many times as long as it took.
+const QUICK_MS = 3
+const REST = 10
 // What a backslash takes the meaning of; before anything else it is a character, as in LaTeX without delimiters.
 const ESCAPED = /[\\`*_#+\-.!<>|~$[\]()]/
 
@@ -172,10 +175,12 @@ export class StreamedMarkdown {
   }
 
   reset() {
+    clearTimeout(this.later)
     this.text = ""
     this.settled = 0
     this.done = false
     this.json = null
+    this.due = 0
     this.element.replaceChildren(this.tail)
     this.tail.replaceChildren()
   }
@@ -183,6 +188,7 @@ export class StreamedMarkdown {
   // Shows `text`; `done`: no more will come, so that lists and tables spanning blocks are joined.
   show(text, done) {
     if (text === this.text && done === this.done) return
+    clearTimeout(this.later)
     // The first text may follow a placeholder that stood in the element.
     if (this.text === "" || this.done || !text.startsWith(this.text)) this.reset()
     this.text = text
@@ -193,12 +199,23 @@ export class StreamedMarkdown {
       return
     }
     if (beginsAsJson(text)) return this.showJson(text)
+    const wait = this.due - performance.now()
+    if (wait > 0) this.later = setTimeout(() => this.grow(), wait)
+    else this.grow()
+  }
+
+  // What goes on without a blank line is drawn anew each time: the longer that takes, the less often it is done.
+  grow() {
+    const began = performance.now()
+    const { text } = this
     const boundary = settledLength(text, this.settled)
     if (boundary > this.settled) {
       this.tail.before(renderMarkdown(text.slice(this.settled, boundary), { whole: text, from: this.settled }))
       this.settled = boundary
     }
     this.tail.replaceChildren(renderMarkdown(text.slice(this.settled), { growing: true, whole: text, from: this.settled }))
+    const now = performance.now()
+    this.due = now - began < QUICK_MS ? 0 : now + REST * (now - began)
   }
 
   // It is set out in lines when it is whole; until then each piece is added to what is there.
