@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from conductor_core.events import Event, RunInterrupted, StepCompleted
+from conductor_core.settings import Settings
 from storage import open_store
 from tests.loopback.cli.test_processes import ROOT
-from tests.support.command_line import AGENTS, CommandLine, conductor_and_workers
+from tests.support.command_line import AGENTS, PLAN, CommandLine, conductor_and_workers
 from tests.support.provider import Answer, Call, Pause, Reply, ScriptedProvider, deterministic_answer, error
 
 STEPS = [
@@ -235,3 +236,32 @@ def test_a_run_that_was_killed_twice_still_has_its_first_answers(
     assert [step["status"] for step in outcome.document["steps"]] == ["reused", "completed"]
     assert outcome.document["steps"][0]["reused_from"] == "killed-once"
     assert [call.model for call in provider.completions] == ["beta"]
+
+
+def test_a_priced_conductor_is_within_the_budget_and_found_again_by_its_name(
+    cli: CommandLine, provider: ScriptedProvider, tmp_path: Path
+) -> None:
+    usd = "usd_per_mtok = { input = 1.0, output = 100.0 }\n"
+    at = f'base_url = "{provider.url}"\n{usd}'
+    pool, file = tmp_path / "pool.toml", Settings().data_folder / "conductors" / "mine.toml"
+    pool.write_text(
+        "".join(
+            f'[[worker]]\nname = "{name}"\nprovider = "openai"\nmodel = "{name}"\n{at}params = {{ max_tokens = 50 }}\n'
+            for name in AGENTS
+        )
+    )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f'[[conductor]]\nname = "planner-of-mine"\nmodel = "planner"\n{at}max_tokens = 200\n')
+    given = ["--tasks", task_file(tmp_path / "tasks.jsonl", 6, planned=True), "--json", *db(tmp_path)]
+    given += ["--pool", pool, "--conductor", "planner-of-mine"]
+    provider.always(
+        lambda call: Answer(PLAN, usage=(7, 600)) if call.model == "planner" else deterministic_answer(call)
+    )
+    capped = cli("run", *given, "--max-usd", "0.3")
+    lines = lines_of(capped.out)
+    assert capped.code == 1
+    assert 0 < sum(line["cost_usd"] for line in lines) <= 0.3
+    assert len(lines) < 6
+    whole = cli("run", *given, "--resume", "--max-usd", "5")
+    assert whole.code == 0, whole.err
+    assert len(lines_of(whole.out)) == 6
