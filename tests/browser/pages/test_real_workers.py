@@ -81,8 +81,8 @@ def test_servers_and_keys_that_are_there_come_first(
         expect(dialog).to_be_hidden()
         page.get_by_role("link", name="Workers").click()
         page.get_by_role("button", name="Use this worker").click()
-        expect(page.locator(".cells.workers")).to_have_count(1)
-        expect(page.locator(".cells.workers")).to_contain_text("gemini-2.5-pro")
+        expect(page.locator(".st-key-workers .cells.workers")).to_have_count(1)
+        expect(page.locator(".st-key-workers .cells.workers")).to_contain_text("gemini-2.5-pro")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
