@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -30,6 +30,7 @@ _PROBE_S = 0.5
 _MOST_BYTES = 1_000_000
 _MOST_MODELS = 50
 _OWNERS = {"library": "Ollama", "vllm": "vLLM", "llamacpp": "llama.cpp", "sglang": "SGLang"}
+_OLLAMA_SIZE = re.compile(r"(\d{1,5}(?:\.\d{1,3})?)([BM])")
 _NOT_CHAT = re.compile(r"embed|rerank|whisper|tts", re.IGNORECASE)
 
 
@@ -42,6 +43,7 @@ class FoundServer:
         models: those for chat; none of one that wants a key first.
         needs_key: it refused to say more without one.
         api_key_env: the variable of the key that it was asked with.
+        parameters: by model, how many it has, where the server tells.
     """
 
     base_url: str
@@ -49,6 +51,7 @@ class FoundServer:
     models: tuple[str, ...] = ()
     needs_key: bool = False
     api_key_env: str | None = None
+    parameters: Mapping[str, int] = field(default_factory=dict)
 
 
 async def discover_local_servers(
@@ -94,7 +97,7 @@ def ready_workers(servers: Sequence[FoundServer]) -> tuple[WorkerSpec, ...]:
                     name=name,
                     provider="openai",
                     model=model,
-                    description=f"{model} on this machine, served by {server.title}"[:400],
+                    description=_described(model, server),
                     base_url=server.base_url,
                     api_key_env=server.api_key_env,
                     # A local model answers one request at a time well and has no price.
@@ -103,6 +106,18 @@ def ready_workers(servers: Sequence[FoundServer]) -> tuple[WorkerSpec, ...]:
                 )
             )
     return tuple(specs)
+
+
+def _described(model: str, server: FoundServer) -> str:
+    parameters = server.parameters.get(model)
+    size = "" if parameters is None else f" ({in_words(parameters)} parameters)"
+    return f"{model}{size} on this machine, served by {server.title}"[:400]
+
+
+def in_words(parameters: int) -> str:
+    """``7.6 billion``, ``494 million``."""
+    billions = parameters / 1e9
+    return f"{billions:.3g} billion" if billions >= 1 else f"{parameters / 1e6:.0f} million"
 
 
 async def _ask(
@@ -128,7 +143,43 @@ async def _ask(
         return None
     owner = next((_OWNERS[owned] for _, owned in listed if owned in _OWNERS), title)
     models = [model for model, _ in listed if not _NOT_CHAT.search(model)][:_MOST_MODELS]
-    return FoundServer(base_url, owner, tuple(models), api_key_env=variable if key else None)
+    parameters = _told_parameters(bytes(body))
+    if owner == "Ollama" and not parameters:
+        parameters = await _parameters_of_ollama(client, base_url, timeout_s)
+    return FoundServer(base_url, owner, tuple(models), api_key_env=variable if key else None, parameters=parameters)
+
+
+def _told_parameters(body: bytes) -> dict[str, int]:
+    """By model, as llama.cpp tells them in its list of models."""
+    told: dict[str, int] = {}
+    for item in json.loads(body)["data"]:
+        meta = item.get("meta") if isinstance(item, dict) else None
+        count = meta.get("n_params") if isinstance(meta, dict) else None
+        if is_count(count) and count > 0:
+            told[str(item.get("id"))] = count
+    return told
+
+
+async def _parameters_of_ollama(client: httpx2.AsyncClient, base_url: str, timeout_s: float) -> dict[str, int]:
+    """By model, from Ollama's own list, which says "7.6B"; empty if it does not answer so."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(timeout_s), client.stream("GET", f"{base_url[:-3]}/api/tags") as response:
+            async for part in response.aiter_bytes():
+                body += part
+                if len(body) > _MOST_BYTES:
+                    return {}
+        document = json.loads(bytes(body)) if response.status_code == 200 else None
+    except (httpx2.HTTPError, TimeoutError, ValueError, RecursionError):
+        return {}
+    listed = document.get("models") if isinstance(document, dict) else None
+    told: dict[str, int] = {}
+    for item in listed if isinstance(listed, list) else ():
+        details = item.get("details") if isinstance(item, dict) else None
+        size = _OLLAMA_SIZE.fullmatch(str(details.get("parameter_size"))) if isinstance(details, dict) else None
+        if size:
+            told[str(item.get("name"))] = int(float(size[1]) * (1e9 if size[2] == "B" else 1e6))
+    return told
 
 
 def read_models(body: bytes) -> list[tuple[str, str]] | None:

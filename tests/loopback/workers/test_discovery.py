@@ -56,6 +56,47 @@ async def test_models_of_all_servers_become_ready_workers(stack: ExitStack) -> N
     assert len(chunks) == 2
 
 
+class _Ollama(_Odd):
+    """Its own list beside the OpenAI one."""
+
+    tags: object = {}
+
+    def _script(self, call: Call) -> Reply:
+        if call.path.endswith("/api/tags"):
+            return Reply([json.dumps(self.tags).encode()], content_type="application/json")
+        return super()._script(call)
+
+
+async def test_models_are_described_by_their_sizes_where_a_server_tells(stack: ExitStack) -> None:
+    ollama = stack.enter_context(_Ollama(listing(("qwen2.5:7b", "library"), ("smollm", "library"), ("odd", "library"))))
+    ollama.tags = {
+        "models": [
+            {"name": "qwen2.5:7b", "details": {"parameter_size": "7.6B"}},
+            {"name": "smollm", "details": {"parameter_size": "134.52M"}},
+            {"name": "odd", "details": {"parameter_size": "many"}},
+            {"name": "odd", "details": None},
+            "nothing",
+        ]
+    }
+    body = {"data": [{"id": "phi", "owned_by": "llamacpp", "meta": {"n_params": 3_821_079_552}}]}
+    llama = stack.enter_context(_Odd(Reply([json.dumps(body).encode()], content_type="application/json")))
+    found = await discover_local_servers({ollama.port: "first", llama.port: "second"}, timeout_s=5)
+    assert [spec.description for spec in found] == [
+        "qwen2.5:7b (7.6 billion parameters) on this machine, served by Ollama",
+        "smollm (135 million parameters) on this machine, served by Ollama",
+        "odd on this machine, served by Ollama",
+        "phi (3.82 billion parameters) on this machine, served by llama.cpp",
+    ]
+
+
+@pytest.mark.parametrize("tags", [None, [], {"models": None}, {"models": [{"details": {"parameter_size": "1e9B"}}]}])
+async def test_odd_lists_of_sizes_leave_the_models_without(stack: ExitStack, tags: object) -> None:
+    ollama = stack.enter_context(_Ollama(listing(("qwen", "library"))))
+    ollama.tags = tags
+    (spec,) = await discover_local_servers({ollama.port: "first"}, timeout_s=5)
+    assert spec.description == "qwen on this machine, served by Ollama"
+
+
 async def test_what_is_no_model_server_is_left_out(stack: ExitStack) -> None:
     odd = [
         Reply([b"<html>hello</html>"], content_type="text/html"),
