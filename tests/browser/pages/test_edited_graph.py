@@ -98,6 +98,16 @@ def marks(page: Page) -> Locator:
 
 
 def test_a_step_told_otherwise_is_marked_while_one_types_and_the_graph_stays_in_view(page: Page) -> None:
+    # The editor takes its height a moment after it opens, and the page scrolls to it.
+    becomes(
+        page,
+        """async () => {
+          const top = () => document.querySelector('[class*="st-key-live"]').getBoundingClientRect().y
+          const before = top()
+          await new Promise((resolve) => setTimeout(resolve, 400))
+          return top() === before
+        }""",
+    )
     place = page.locator(".map").bounding_box()
     instruction(page, 1).fill("Solve it in another way: {question}")
     paints(page, "~ changed", "▶ runs · instruction changed", "↺ reused · unchanged", "Solve it in another")
