@@ -52,7 +52,7 @@ def test_ctrl_c_cancels_the_run_and_leaves_its_record(provider: ScriptedProvider
 def test_ctrl_c_does_not_wait_for_a_model_that_is_being_loaded() -> None:
     code = (
         "import runpy, time; from conductor_core.inference.shared import SharedModel; "
-        "SharedModel._load = lambda self: time.sleep(600); "
+        "SharedModel._load = lambda *_: time.sleep(600); "
         "runpy.run_module('conductor_core', run_name='__main__')"
     )
     process = subprocess.Popen(
