@@ -132,7 +132,9 @@ def test_access_that_is_gained_and_lost_is_drawn_and_told(page: Page) -> None:
     expect(marks(page)).to_have_text("⊖ sees no more")
     paints(page, "~ changed")
     assert lines(page, LOST) == 1
-    page.get_by_role("combobox", name="Steps that step 3 sees").click()
+    seen = page.get_by_role("combobox", name="Steps that step 3 sees")
+    expect(seen).to_have_count(1)  # the field of before stays until the new one is whole
+    seen.click()
     page.get_by_role("option", name="0 · planner").click()
     expect(marks(page)).to_have_text(re.compile("⊕ sees now +⊖ sees no more"))
     paints(page, "~ changed")

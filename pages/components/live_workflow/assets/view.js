@@ -18,6 +18,8 @@ import { Twin } from "./twin.js"
 
 const TICK_MS = 125
 const TELL_AGAIN_MS = 3000
+const FIELDS_REST_MS = 1500
+const FIELDS_AGAIN_MS = 75
 const MOST_TELLS = 2
 const TASK_FIELD = ".st-key-task-box textarea"
 const PAGE = '[data-testid="stMainBlockContainer"]'
@@ -320,15 +322,31 @@ function whenThere(selector, show, tries = 40) {
 }
 
 // The steps of the editor scroll in themselves: with its line, the fields of step `number` come into view there. The
-// page itself stays where it is, or on its way to the editor.
+// page itself stays where it is, or on its way to the editor. Python draws the fields part by part, so they are brought
+// again until they rest, or somebody scrolls, clicks or types there.
 function bringFields(number) {
-  whenThere(`.st-key-edit-fields-${number}`, (fields) => {
-    const list = fields.closest(".st-key-edit-steps")
-    const line = list.querySelector(`.st-key-edit-row-${number}`) ?? fields
-    const below = fields.getBoundingClientRect().bottom - list.getBoundingClientRect().bottom
-    const above = list.getBoundingClientRect().top - line.getBoundingClientRect().top
-    list.scrollTop += above > 0 ? -above : Math.max(0, Math.min(below, -above))
+  const selector = `.st-key-edit-fields-${number}`
+  const until = performance.now() + FIELDS_REST_MS
+  whenThere(selector, (first) => {
+    const list = first.closest(".st-key-edit-steps")
+    const taken = new AbortController()
+    for (const kind of ["wheel", "pointerdown", "keydown"]) {
+      list.addEventListener(kind, () => taken.abort(), { signal: taken.signal, passive: true })
+    }
+    const bring = () => {
+      const fields = list.querySelector(selector)
+      if (taken.signal.aborted || !list.isConnected || performance.now() > until) return taken.abort()
+      if (fields) intoView(list, list.querySelector(`.st-key-edit-row-${number}`) ?? fields, fields)
+      setTimeout(bring, FIELDS_AGAIN_MS)
+    }
+    bring()
   })
+}
+
+function intoView(list, line, fields) {
+  const below = fields.getBoundingClientRect().bottom - list.getBoundingClientRect().bottom
+  const above = list.getBoundingClientRect().top - line.getBoundingClientRect().top
+  list.scrollTop += above > 0 ? -above : Math.max(0, Math.min(below, -above))
 }
 
 function planText(model) {
