@@ -67,9 +67,13 @@ def instruction(page: Page, index: int) -> Locator:
     return page.get_by_role("textbox", name=f"Instruction of step {index}")
 
 
-def lines(page: Page, kind: str) -> int:
-    """How many lines of that kind were painted last."""
-    return int(page.evaluate(f"kind => ({CANVAS}).painted.lines.filter((each) => each === kind).length", kind))
+def draws(page: Page, kind: str, count: int) -> None:
+    """Waits until ``count`` lines of that kind stand on the canvas."""
+    becomes(
+        page,
+        f"([kind, count]) => ({CANVAS})?.painted?.lines.filter((each) => each === kind).length === count",
+        [kind, count],
+    )
 
 
 def paints(page: Page, *words: str, without: str | None = None) -> None:
@@ -131,14 +135,15 @@ def test_access_that_is_gained_and_lost_is_drawn_and_told(page: Page) -> None:
     page.get_by_role("button", name="Remove 2 · calculator").click()
     expect(marks(page)).to_have_text("⊖ sees no more")
     paints(page, "~ changed")
-    assert lines(page, LOST) == 1
+    draws(page, LOST, 1)
     seen = page.get_by_role("combobox", name="Steps that step 3 sees")
     expect(seen).to_have_count(1)  # the field of before stays until the new one is whole
     seen.click()
     page.get_by_role("option", name="0 · planner").click()
     expect(marks(page)).to_have_text(re.compile("⊕ sees now +⊖ sees no more"))
     paints(page, "~ changed")
-    assert (lines(page, LOST), lines(page, GAINED)) == (1, 1)
+    draws(page, LOST, 1)
+    draws(page, GAINED, 1)
     said = "changed, runs, gained access to step 0, lost access to step 2, reads 0$"
     hears(page, "^Step 0", "^Step 1", "^Step 2", f"^Step 3, writer, {said}")
 
@@ -158,7 +163,7 @@ def test_an_added_step_is_new_and_can_be_chosen_though_it_never_ran(page: Page) 
 def test_a_removed_step_stays_in_the_picture_struck_out(page: Page) -> None:
     page.get_by_role("button", name="Remove step 2").click()
     paints(page, "− removed", "was step 2", "~ changed")
-    assert lines(page, LOST) == 2
+    draws(page, LOST, 2)
     hears(page, "^Step 0", "^Step 1", "^Step 2, writer.*the removed step 2", "^Removed step 2, calculator$")
     page.get_by_label("Removed step 2, calculator").click()
     expect(page.locator(".inspector h3")).to_have_text("Step 2 · calculator, as it ran")
