@@ -41,13 +41,13 @@ class Editing:
         st.session_state[self.key] = draft
 
     @property
-    def open_ids(self) -> frozenset[int]:
-        """Ids of the steps whose fields are shown."""
-        kept: frozenset[int] = st.session_state.get(f"{self.key}:open", frozenset())
+    def open_ids(self) -> tuple[int, ...]:
+        """Ids of the steps whose fields are shown, the last opened last."""
+        kept: tuple[int, ...] = st.session_state.get(f"{self.key}:open", ())
         return kept
 
     def open_only(self, *step_ids: int) -> None:
-        st.session_state[f"{self.key}:open"] = frozenset(step_ids)
+        st.session_state[f"{self.key}:open"] = step_ids
 
     def open_at(self, chosen: Path | None) -> None:
         """Opens the step ``chosen`` in the graph, whose keys are the ids."""
@@ -55,7 +55,8 @@ class Editing:
             self.open_only(chosen[0])
 
     def toggle(self, step_id: int) -> None:
-        st.session_state[f"{self.key}:open"] = self.open_ids ^ {step_id}
+        others = tuple(each for each in self.open_ids if each != step_id)
+        self.open_only(*others, *(() if step_id in self.open_ids else (step_id,)))
 
     def check(self, workflow: Workflow) -> Checked:
         recursive = CONDUCTOR_AGENT in self.offered_agents

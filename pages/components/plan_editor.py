@@ -29,7 +29,7 @@ class LookedUp:
     """A draft with all that follows from it. ``forecast``: what its run would call and reuse; None: it has faults.
 
     ``drawn``: it as the graph draws it; None: nothing is changed yet, and the run is drawn. ``open_steps``: those whose
-    fields are shown.
+    fields are shown, the last opened last.
     """
 
     checked: Checked
@@ -46,7 +46,7 @@ def look_up(editing: Editing, preview: Preview) -> LookedUp:
         checked=checked,
         forecast=forecast,
         drawn=_drawn(editing, checked, forecast, preview) if draft.changed else None,
-        open_steps=tuple(index for index in range(len(draft.workflow.steps)) if _is_open(editing, index, checked)),
+        open_steps=_open_steps(editing, checked),
     )
 
 
@@ -187,6 +187,13 @@ def _step(editing: Editing, index: int, checked: Checked, forecast: RerunPreview
         return
     with st.container(key=f"edit-fields-{index}"):
         step_fields(editing, index, step_id, checked)
+
+
+def _open_steps(editing: Editing, checked: Checked) -> tuple[int, ...]:
+    """Numbers of the steps whose fields are shown, the last opened last."""
+    ids = editing.draft.now.ids
+    opened = [index for index in range(len(ids)) if _is_open(editing, index, checked)]
+    return tuple(sorted(opened, key=lambda index: (*editing.open_ids, ids[index]).index(ids[index])))
 
 
 def _is_open(editing: Editing, index: int, checked: Checked) -> bool:

@@ -20,7 +20,7 @@ class Editor:
     def __init__(self, visit: Visit, run: RunTrace, *open_steps: int) -> None:
         self.run_id = run.run_id
         key = f"draft:{run.run_id}"
-        state = {"editing-run": run.run_id, f"{key}:open": frozenset(open_steps)}
+        state = {"editing-run": run.run_id, f"{key}:open": open_steps}
         self.app: AppTest = visit(run=run.run_id, state=state)
 
     def key(self, step_id: int, field: str) -> str:
@@ -251,7 +251,7 @@ def test_undo_and_typing_in_one_click_lose_nothing(edit: Edit) -> None:
 def test_one_click_tells_a_step_the_task(edit: Edit, finished_run: RunTrace) -> None:
     editor = edit(0)
     for step_id in editor.draft.now.ids:
-        editor.app.session_state[f"draft:{editor.run_id}:open"] = frozenset([step_id])
+        editor.app.session_state[f"draft:{editor.run_id}:open"] = (step_id,)
         editor.app.run()
         editor.tell(step_id, "Do your part.")
     assert editor.says("is not told the task")

@@ -62,8 +62,8 @@ def live_workflow(
     Args:
         editable: whether the page has an editor to open; the component then offers it.
         go_on: what a button beside the outcome offers, in a word or two; None: nothing.
-        open_steps: while that editor is open, the numbers of the steps whose fields it shows: the graph then stands
-            right below it, and a step that opens comes into view. None: it is closed.
+        open_steps: while that editor is open, the numbers of the steps whose fields it shows, the last opened
+            last: the graph then stands right below it, and the step opened last comes into view. None: it is closed.
         edited: what the graph draws in place of the run's plan, as ``edited_plan`` makes it; None: the run's.
         ended: whether the page is drawn as that of a run that has ended; if not, ``ended`` comes once it has.
         on_intent: called before the rerun in which the returned ``intent`` is set.

@@ -128,9 +128,10 @@ export class LiveWorkflow {
     this.model.edited = edited ?? null
   }
 
-  // Steps of the editor whose fields are open now: the first that was not comes into view.
+  // Steps of the editor whose fields are open now, the last opened last. Several may come at once, when the page draws
+  // two clicks as one: the last comes into view.
   takeOpen(numbers) {
-    const opened = numbers.find((number) => !this.fieldsOpen.includes(number))
+    const opened = numbers.findLast((number) => !this.fieldsOpen.includes(number))
     this.fieldsOpen = numbers
     if (opened !== undefined) bringFields(opened)
   }
@@ -321,26 +322,35 @@ function whenThere(selector, show, tries = 40) {
   else if (tries > 0) setTimeout(() => whenThere(selector, show, tries - 1), 75)
 }
 
-// The steps of the editor scroll in themselves: with its line, the fields of step `number` come into view there. The
-// page itself stays where it is, or on its way to the editor. Python draws the fields part by part, so they are brought
-// again until they rest, or somebody scrolls, clicks or types there.
+let bringing = new AbortController()
+
+// The steps of the editor scroll in themselves: with its line, the fields of step `number` come into view there, and the
+// page follows once the list rests. Python draws the fields part by part, so they are brought again until they rest,
+// another step is brought, or somebody scrolls, clicks or types.
 function bringFields(number) {
   const selector = `.st-key-edit-fields-${number}`
   const until = performance.now() + FIELDS_REST_MS
-  whenThere(selector, (first) => {
-    const list = first.closest(".st-key-edit-steps")
-    const taken = new AbortController()
-    for (const kind of ["wheel", "pointerdown", "keydown"]) {
-      list.addEventListener(kind, () => taken.abort(), { signal: taken.signal, passive: true })
+  bringing.abort()
+  bringing = new AbortController()
+  const { signal } = bringing
+  for (const kind of ["wheel", "pointerdown", "keydown"]) {
+    document.addEventListener(kind, () => bringing.abort(), { signal, capture: true, passive: true })
+  }
+  let place = null
+  const bring = () => {
+    if (signal.aborted || performance.now() > until) return
+    const fields = document.querySelector(selector)
+    const list = fields?.closest(".st-key-edit-steps")
+    if (list) {
+      intoView(list, list.querySelector(`.st-key-edit-row-${number}`) ?? fields, fields)
+      const { top, bottom } = list.getBoundingClientRect()
+      const rests = place === top + bottom
+      place = top + bottom
+      if (rests && (top < 0 || bottom > window.innerHeight)) list.scrollIntoView({ block: "nearest" })
     }
-    const bring = () => {
-      const fields = list.querySelector(selector)
-      if (taken.signal.aborted || !list.isConnected || performance.now() > until) return taken.abort()
-      if (fields) intoView(list, list.querySelector(`.st-key-edit-row-${number}`) ?? fields, fields)
-      setTimeout(bring, FIELDS_AGAIN_MS)
-    }
-    bring()
-  })
+    setTimeout(bring, FIELDS_AGAIN_MS)
+  }
+  bring()
 }
 
 function intoView(list, line, fields) {
