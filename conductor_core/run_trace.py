@@ -74,6 +74,7 @@ class StepTrace(Mutable):
     Attributes:
         output: the whole answer, or what has streamed so far, or the partial text of a failed step.
         ending, refusal, tool_calls, answered_by, passed_on: see ``StepCompleted``.
+        cost_usd: None: the price of one of its calls is unknown. known_usd: of those with a price.
         at_list_price: some of the cost is the pool's price of the tokens, not the provider's own figure.
         started_ms: since the run began; ``first_token_ms`` and ``duration_ms``: since the step started.
     """
@@ -102,6 +103,7 @@ class StepTrace(Mutable):
     passed_on: bool = True
     usage: Usage = Usage()
     cost_usd: float | None = 0.0
+    known_usd: float = 0.0
     at_list_price: bool = False
     model: str | None = None
     started_ms: float | None = None
@@ -137,7 +139,7 @@ class RoundTrace(Mutable):
 
     Attributes:
         reasoning: of the Conductor, while it wrote ``raw``, of which it is no part.
-        usage, cost_usd, at_list_price: of the Conductor's writing in this round, rejected attempts included.
+        usage, cost_usd, known_usd, at_list_price: of the Conductor's writing in this round, rejected attempts included.
     """
 
     path: Path = ()
@@ -159,6 +161,7 @@ class RoundTrace(Mutable):
     edit_origins: Origins | None = None
     usage: Usage = Usage()
     cost_usd: float | None = 0.0
+    known_usd: float = 0.0
     at_list_price: bool = False
     started_ms: float | None = None
     first_token_ms: float | None = None

@@ -1,9 +1,11 @@
-"""What a run costs, for whoever shows it: what is known so far, and what its figures rest on."""
+"""What a run costs, for whoever shows it: what is known so far, what its figures rest on, and how it is written."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 from conductor_core.chat import FREE
+from conductor_core.events import PlanCompleted, PlanRejected, StepCompleted
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 
 Basis = Literal["unknown", "free", "provider", "list_price", "estimated"]
@@ -22,6 +24,49 @@ IN_WORDS: dict[Basis, str] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What something cost, or many things together.
+
+    Attributes:
+        usd: None: the price of a part is unknown.
+        known_usd: of the parts whose price is known: all of it, or what it cost at the least.
+    """
+
+    usd: float | None = 0.0
+    known_usd: float = 0.0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        usd = None if self.usd is None or other.usd is None else self.usd + other.usd
+        return Cost(usd, self.known_usd + other.known_usd)
+
+    @property
+    def at_least(self) -> bool:
+        """Whether ``known_usd`` is only a bound."""
+        return self.usd is None
+
+    def __str__(self) -> str:
+        """``$0.0123``; of what has a part without a price ``at least $0.0123``, or ``unknown`` if nothing is known."""
+        if self.usd is not None:
+            return _amount(self.usd)
+        return f"at least {_amount(self.known_usd)}" if self.known_usd > 0 else "unknown"
+
+    @property
+    def in_line(self) -> str:
+        """The same for where no word beside it says that this is a cost."""
+        said = str(self)
+        return "cost unknown" if said == "unknown" else said
+
+
+def _amount(usd: float) -> str:
+    """As the live component writes it (``format.js``): never ``$0`` for what is not nothing."""
+    if usd == 0:
+        return "$0"
+    if usd < 0.000001:
+        return "<$0.000001"
+    return f"${usd:.6f}" if usd < 0.01 else f"${usd:.4f}" if usd < 1 else f"${usd:,.2f}"
+
+
 def basis(spent: RunTrace | RoundTrace | StepTrace) -> Basis:
     if spent.cost_usd is None:
         return "unknown"
@@ -32,14 +77,19 @@ def basis(spent: RunTrace | RoundTrace | StepTrace) -> Basis:
     return "estimated" if spent.usage.estimated else "list_price"
 
 
-def cost_so_far(trace: RunTrace) -> float | None:
-    """USD of all calls that came to an end; None if the price of one, or of one that is on, is unknown."""
-    return None if not trace.ended and _unknown_is_on(trace) else trace.cost_usd
+def cost_so_far(trace: RunTrace) -> Cost:
+    """Of all calls that came to an end; unknown if the price of one, or of one that is on, is."""
+    return Cost(None if not trace.ended and _unknown_is_on(trace) else trace.cost_usd, trace.known_usd)
 
 
-def cost_of_part(trace: RunTrace, part: RoundTrace | StepTrace) -> float | None:
-    """USD of a step or of the writing of a round; None also if a call of unknown price is on or was broken off."""
-    return None if _broken_off(trace, part) else part.cost_usd
+def cost_of_part(trace: RunTrace, part: RoundTrace | StepTrace) -> Cost:
+    """Of a step or of the writing of a round; unknown also if a call of unknown price is on or was broken off."""
+    return Cost(None if _broken_off(trace, part) else part.cost_usd, part.known_usd)
+
+
+def cost_of_call(event: PlanCompleted | PlanRejected | StepCompleted) -> Cost:
+    """Of the one call that the event tells of."""
+    return Cost(event.cost_usd, event.cost_usd or 0.0)
 
 
 def _unknown_is_on(trace: RunTrace) -> bool:

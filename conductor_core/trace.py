@@ -173,6 +173,7 @@ def _spend_on_plan(
         cost_usd = None  # Of the record's time: not known, and not in the run's total.
     round_.usage += event.usage
     round_.cost_usd = _add_cost(round_.cost_usd, cost_usd)
+    round_.known_usd += cost_usd or 0.0
     round_.at_list_price |= bool(event.at_list_price)
     round_.duration_ms = (round_.duration_ms or 0.0) + event.duration_ms
     _spend(trace, event.usage, event.cost_usd, at_list_price=bool(event.at_list_price))
@@ -205,6 +206,7 @@ def _spend_on_step(
 ) -> None:
     step.usage += usage
     step.cost_usd = _add_cost(step.cost_usd, cost_usd)
+    step.known_usd += cost_usd or 0.0
     step.at_list_price |= at_list_price
     _spend(trace, usage, cost_usd, at_list_price=at_list_price)
 
@@ -273,6 +275,7 @@ def _apply_step(
             step.identity, step.messages = event.identity, event.messages
             step.granted, step.withheld = event.granted, event.withheld
             step.usage, step.cost_usd, step.at_list_price = event.usage, event.cost_usd, event.cost_estimated
+            step.known_usd = event.cost_usd or 0.0
             step.started_ms, step.duration_ms = event.at_ms, event.duration_ms
             step.reasoning = event.reasoning
             step.reused_from = ReusedFrom(run_id=event.source_run_id, path=event.source_path)

@@ -10,7 +10,7 @@ from pages.components import history_rows, history_selection, places
 from pages.components.damage import notes
 from pages.components.history_rows import Entry
 from pages.components.session import current
-from pages.components.words import STATUS_WORDS, inert, plural, usd
+from pages.components.words import STATUS_WORDS, inert, plural
 from storage import RunSummary, Totals
 
 PAGE_ROWS = 30
@@ -103,8 +103,8 @@ def _summary(totals: Totals, status: str | None) -> str:
     parts = [f"{plural(count, 'run')}{' or more' if totals.more else ''}"]
     if status is None:
         parts.append(f"{totals.tokens:,} tokens")
-        unknown = f", and {totals.unpriced:,} of unknown cost" if totals.unpriced else ""
-        parts.append(f"{usd(totals.cost_usd)}{unknown}")
+        without = f" ({plural(totals.unpriced, 'run')} with a part of no known price)" if totals.unpriced else ""
+        parts.append(inert(f"{totals.cost.in_line}{without}"))
     return " · ".join(parts)
 
 

@@ -42,6 +42,7 @@ def _counts(connection: Connection, ids: list[str]) -> dict[str, dict[str, objec
         func.sum(RUNS.c.output_tokens),
         func.sum(RUNS.c.cost_usd),
         func.count(RUNS.c.cost_usd),
+        func.sum(RUNS.c.known_usd),
     )
     # A task stands as its latest run: SQLite takes the other columns of a group from the row of its maximum.
     last = select(RUNS.c.batch_id, RUNS.c.status, func.max(RUNS.c.sequence)).where(own)
@@ -49,7 +50,7 @@ def _counts(connection: Connection, ids: list[str]) -> dict[str, dict[str, objec
     for batch_id, status, _ in connection.execute(last.group_by(RUNS.c.batch_id, RUNS.c.batch_row)):
         statuses[batch_id][status] += 1
     counted: dict[str, dict[str, object]] = {}
-    for batch_id, runs, simulated, read, written, usd, priced in connection.execute(
+    for batch_id, runs, simulated, read, written, usd, priced, known in connection.execute(
         totals.where(own).group_by(RUNS.c.batch_id)
     ):
         counted[batch_id] = {
@@ -57,6 +58,7 @@ def _counts(connection: Connection, ids: list[str]) -> dict[str, dict[str, objec
             "simulated": bool(simulated),
             "usage": Usage(input_tokens=read, output_tokens=written),
             "cost_usd": usd if priced == runs else None,
+            "known_usd": known,
             "statuses": dict(statuses[batch_id]),
         }
     return counted

@@ -36,6 +36,7 @@ _CHANGING = (
     "input_tokens",
     "output_tokens",
     "cost_usd",
+    "known_usd",
     "duration_ms",
     "error",
 )
@@ -214,6 +215,7 @@ def _row_of(trace: RunTrace) -> tuple[object, ...]:
     """The columns of ``runs`` that change as a run goes on, in the order of ``_CHANGING``."""
     steps = list(trace.walk())
     statuses = Counter(step.status for step in steps)
+    cost = cost_so_far(trace)
     return (
         trace.status,
         trace.root.topology,
@@ -224,7 +226,8 @@ def _row_of(trace: RunTrace) -> tuple[object, ...]:
         statuses["failed"] + sum(step.status in INCOMPLETE for step in steps),
         trace.usage.input_tokens,
         trace.usage.output_tokens,
-        cost_so_far(trace),
+        cost.usd,
+        cost.known_usd,
         trace.duration_ms,
         trace.error,
     )

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 from conductor_core.chat import Usage
 from conductor_core.errors import RunTooNew, StoreError
 from conductor_core.events import Event
+from conductor_core.spending import Cost
 from conductor_core.trace import RunStatus
 from conductor_core.workflow.model import Frozen
 
@@ -48,7 +49,8 @@ class RunSummary(Frozen):
         agents: of its steps, each once, in order of appearance.
         steps: of all rounds; ``steps_*`` count those of them that ended so, ``steps_failed`` also those without a whole
             answer.
-        cost_usd: None: some price is unknown, of a call that is on too. duration_ms: None while it runs.
+        cost_usd: None: some price is unknown, of a call that is on too. known_usd: of what has a price.
+        duration_ms: None while it runs.
         batch_id, batch_row: its place in a file of tasks; None: it came alone.
     """
 
@@ -71,11 +73,16 @@ class RunSummary(Frozen):
     steps_failed: int
     usage: Usage
     cost_usd: float | None
+    known_usd: float = 0.0
     duration_ms: float | None
     error: str | None
     damage: str | None = None
     batch_id: str | None = None
     batch_row: str | None = None
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.cost_usd, self.known_usd)
 
 
 class BatchSummary(Frozen):
@@ -86,7 +93,7 @@ class BatchSummary(Frozen):
         name: of the file of tasks. size: how many tasks it held.
         statuses: how many of its tasks stand how, each as its latest run does; a task without a run is not in it.
         runs: how many there are: more than tasks where some were taken up.
-        cost_usd: of all its runs; None: some price is unknown.
+        cost_usd: of all its runs; None: some price is unknown. known_usd: of what has a price.
     """
 
     batch_id: str
@@ -99,6 +106,11 @@ class BatchSummary(Frozen):
     simulated: bool
     usage: Usage
     cost_usd: float | None
+    known_usd: float
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.cost_usd, self.known_usd)
 
     @property
     def not_begun(self) -> int:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 from conductor_core.errors import StoreError, StoreTooNew
 from storage import failures
 
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004")
 HEAD = REVISIONS[-1]
 """The newest migration, which this program reads and writes. A test holds it equal to the migrations' own head."""
 

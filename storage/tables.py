@@ -3,7 +3,7 @@
 Times are ISO 8601 text in UTC, and JSON is text: both read the same in every database.
 """
 
-from sqlalchemy import Column, Index, Integer, Text
+from sqlalchemy import Column, Float, Index, Integer, Text
 from sqlmodel import Field, SQLModel
 
 
@@ -31,7 +31,7 @@ class RunRow(SQLModel, table=True):
     Attributes:
         sequence: of its ``run.created``; the order of the list.
         agents: JSON list of the agents of its steps, each once, in order of appearance.
-        cost_usd: None: some price is unknown, of a call that is on too.
+        cost_usd: None: some price is unknown, of a call that is on too. known_usd: of what has a price.
         vocabulary: the version of the events' vocabulary (``conductor_core.events.VOCABULARY``) of the program that
             began the run.
         batch_id, batch_row: its place in a batch, None for a run that came alone.
@@ -77,6 +77,7 @@ class RunRow(SQLModel, table=True):
     vocabulary: int = Field(sa_column=Column(Integer, nullable=False, server_default="1"))
     batch_id: str | None = Field(default=None, sa_column=Column(Text))
     batch_row: str | None = Field(default=None, sa_column=Column(Text))
+    known_usd: float = Field(sa_column=Column(Float, nullable=False, server_default="0"))
 
 
 class SnapshotRow(SQLModel, table=True):

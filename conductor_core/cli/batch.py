@@ -15,7 +15,7 @@ from conductor_core.cli import documents
 from conductor_core.cli.batch_progress import BatchProgress
 from conductor_core.cli.live import SIGNALS, RunStopped
 from conductor_core.cli.task_file import read_task_file
-from conductor_core.cli.text import duration, money, one_line
+from conductor_core.cli.text import duration, one_line
 from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
 from conductor_core.engine.batch import BatchSpent, BatchTask, Room, request_of, spent_at_most
 from conductor_core.engine.cost_cap import CostCap
@@ -26,6 +26,7 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.errors import BadInput, StoreError
 from conductor_core.events import BatchRow
 from conductor_core.settings import Settings
+from conductor_core.spending import Cost, cost_so_far
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from storage import RunSummary, Store
@@ -187,10 +188,9 @@ class _Batch:
         self._cap = None if given.max_usd is None else CostCap(spent, max_usd=given.max_usd)
         costs = [run.cost_usd or 0.0 for run in self._done.values()]
         self._room = None if given.max_usd is None else Room(given.max_usd, spent.usd, costs)
-        usd = [run.cost_usd for run in earlier.traces]
-        self._usd = None if None in usd else sum(each for each in usd if each is not None)
+        self._before = sum(map(cost_so_far, earlier.traces), Cost())
         self._progress = BatchProgress(
-            len(tasks), len(self._done), self._usd, quiet=given.shown.quiet, answers=not given.shown.as_json
+            len(tasks), len(self._done), self._before, quiet=given.shown.quiet, answers=not given.shown.as_json
         )
         self._ended: dict[str, RunTrace] = {}
         self._running: dict[str, str] = {}
@@ -312,13 +312,14 @@ class _Batch:
         parts += [f"{statuses.count(each)} {each}" for each in dict.fromkeys(statuses) if each != "completed"]
         not_begun = len(self._tasks) - len(self._done) - len(self._ended)
         parts += [f"{not_begun} not begun"] if not_begun else []
-        costs = [trace.cost_usd for trace in self._ended.values()]
-        now_usd = None if None in costs else sum(each for each in costs if each is not None)
-        before = "" if not self._earlier.runs else f" now, {money(self._usd)} before"
+        now = sum(map(cost_so_far, self._ended.values()), Cost())
+        cost = now.in_line
+        if self._earlier.runs:
+            cost = f"{(self._before + now).in_line} in all: {self._before} before, {now} now"
         simulated = " · simulated" if any(trace.simulated for trace in self._ended.values()) else ""
         name = one_line(self._given.file.name, 80)
         head = f"batch {self._earlier.batch_id} · {name} · {len(self._tasks)} tasks: {', '.join(parts)}"
-        lines = [f"{head} · {duration(self._progress.elapsed_ms)} · {money(now_usd)}{before}{simulated}"]
+        lines = [f"{head} · {duration(self._progress.elapsed_ms)} · {cost}{simulated}"]
         failed = [(id_, trace) for id_, trace in self._ended.items() if trace.error is not None]
         lines += [f"  {one_line(id_, 60)}: {one_line(trace.error or '', 300)}" for id_, trace in failed[:_MOST_REASONS]]
         if len(failed) > _MOST_REASONS:

@@ -8,7 +8,8 @@ from threading import Lock
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from conductor_core.cli.text import duration, money, one_line
+from conductor_core.cli.text import duration, one_line
+from conductor_core.spending import Cost, cost_so_far
 from conductor_core.trace import RunTrace
 
 LINE_EVERY_S = 10.0
@@ -20,12 +21,12 @@ class BatchProgress:
 
     Args:
         total: tasks of the batch. there: those that had completed before.
-        usd: what the batch had cost before; None: some price is unknown.
+        cost: what the batch had cost before.
         quiet: show nothing. answers: also a line for each task that ends, on stdout.
     """
 
-    def __init__(self, total: int, there: int, usd: float | None, *, quiet: bool, answers: bool) -> None:
-        self._total, self._there, self._usd = total, there, usd
+    def __init__(self, total: int, there: int, cost: Cost, *, quiet: bool, answers: bool) -> None:
+        self._total, self._there, self._cost = total, there, cost
         self._quiet, self._answers = quiet, answers
         self._lock = Lock()
         self._running = 0
@@ -68,7 +69,7 @@ class BatchProgress:
             self._running -= 1
             self._ended[trace.status] += 1
             self._ends_s.append(time.monotonic())
-            self._usd = None if self._usd is None or trace.cost_usd is None else self._usd + trace.cost_usd
+            self._cost += cost_so_far(trace)
             if self._answers:
                 print(task_line(id_, trace), flush=True)
             self._show()
@@ -79,7 +80,7 @@ class BatchProgress:
         done = self._there + self._ended["completed"]
         failed = self._ended.total() - self._ended["completed"]
         parts = [f"{done} done", f"{self._running} running", f"{failed} failed", self._rate()]
-        return " · ".join([*parts, money(self._usd), f"{self._left()} left"])
+        return " · ".join([*parts, self._cost.in_line, f"{self._left()} left"])
 
     def _show(self) -> None:
         if self._bar is not None:
@@ -109,5 +110,5 @@ def task_line(id_: str, trace: RunTrace) -> str:
     """How one task ended, on one line, with its answer or why there is none."""
     what = trace.answer if trace.status == "completed" else trace.error
     simulated = " · simulated" if trace.simulated else ""
-    spent = f"{duration(trace.duration_ms)} · {money(trace.cost_usd)}{simulated}"
+    spent = f"{duration(trace.duration_ms)} · {cost_so_far(trace).in_line}{simulated}"
     return f"{one_line(id_, 60)} · {trace.status} · {spent} · {one_line(what or '', 160)}"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from conductor_core.chat import Usage
 from conductor_core.errors import RunUnreadable
-from conductor_core.spending import basis, cost_of_part, cost_so_far
+from conductor_core.spending import Cost, basis, cost_of_part, cost_so_far
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.parsed import Parsed
@@ -14,7 +14,7 @@ from conductor_core.workflow.validation import Checked
 
 if TYPE_CHECKING:
     from conductor_core.engine.rerun import RerunPreview
-    from storage import RawEvent
+    from storage import RawEvent, RunSummary
 
 Document = dict[str, Any]
 
@@ -52,11 +52,14 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "error": _error(trace.error_code, trace.error),
         "ended_by": trace.ended_by,
         "usage": _usage(trace.usage),
-        "cost_usd": cost_so_far(trace),
-        "known_usd": trace.known_usd,
-        **_basis(trace),
+        **_cost(cost_so_far(trace), trace),
         "duration_ms": trace.duration_ms,
     }
+
+
+def summary_document(run: "RunSummary") -> Document:
+    """A run in a list."""
+    return run.model_dump(mode="json", exclude={"sequence"}) | cost_document(run.cost)
 
 
 def plan_document(trace: RunTrace) -> Document:
@@ -116,8 +119,7 @@ def _writing(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:
         "raw": round_.raw or (round_.rejected[-1].raw if round_.rejected else ""),
         "reasoning": round_.reasoning,
         "usage": _usage(round_.usage),
-        "cost_usd": cost_of_part(trace, round_),
-        **_basis(round_),
+        **_cost(cost_of_part(trace, round_), round_),
         "duration_ms": round_.duration_ms or 0.0,
         "first_token_ms": round_.first_token_ms,
         "retries": _dump(round_.retries),
@@ -158,8 +160,7 @@ def _step(trace: RunTrace, step: StepTrace, whole: bool) -> Document:
         "passed_on": step.passed_on,
         "model": step.model,
         "usage": _usage(step.usage),
-        "cost_usd": cost_of_part(trace, step),
-        **_basis(step),
+        **_cost(cost_of_part(trace, step), step),
         "started_ms": step.started_ms,
         "first_token_ms": step.first_token_ms,
         "duration_ms": step.duration_ms,
@@ -212,9 +213,14 @@ def _usage(usage: Usage) -> Document:
     return usage.model_dump(mode="json")
 
 
-def _basis(spent: RunTrace | RoundTrace | StepTrace) -> Document:
+def cost_document(cost: Cost) -> Document:
+    """``cost_at_least``: a part has no price; ``cost_usd`` is then null, and ``known_usd`` a bound."""
+    return {"cost_usd": cost.usd, "known_usd": cost.known_usd, "cost_at_least": cost.at_least}
+
+
+def _cost(cost: Cost, spent: RunTrace | RoundTrace | StepTrace) -> Document:
     found = basis(spent)
-    return {"cost_basis": found, "cost_estimated": found == "estimated"}
+    return {**cost_document(cost), "cost_basis": found, "cost_estimated": found == "estimated"}
 
 
 def _error(code: str | None, message: str | None) -> Document | None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from conductor_core import events as ev
 from conductor_core.advice import advice
 from conductor_core.cli import endings
-from conductor_core.cli.text import duration, label, labels, money, one_line, plain
+from conductor_core.cli.text import duration, label, labels, one_line, plain
 from conductor_core.endings import INCOMPLETE
 from conductor_core.errors import InspectorError, StoreError
 from conductor_core.progress import Progress
-from conductor_core.spending import IN_WORDS, basis, cost_so_far
+from conductor_core.spending import IN_WORDS, basis, cost_of_call, cost_so_far
 from conductor_core.trace import RunTrace, StepTrace, apply, begin
 from conductor_core.workflow.model import Workflow
 
@@ -191,7 +191,7 @@ def workflow_lines(workflow: Workflow) -> list[str]:
 def summary(trace: RunTrace) -> str:
     """How a run ended, on one line."""
     tokens = f"{trace.usage.total_tokens} tokens"
-    spent = " ".join(filter(None, (f"{tokens} · {money(cost_so_far(trace), trace.known_usd)}", IN_WORDS[basis(trace)])))
+    spent = " ".join(filter(None, (f"{tokens} · {cost_so_far(trace).in_line}", IN_WORDS[basis(trace)])))
     simulated = " · simulated" if trace.simulated else ""
     why = ""
     if trace.error is not None:
@@ -208,7 +208,7 @@ def _word(step: StepTrace) -> str:
 
 
 def _plan_spent(event: ev.PlanCompleted | ev.PlanRejected) -> str:
-    return f"{event.usage.total_tokens} tokens · {money(event.cost_usd)}"
+    return f"{event.usage.total_tokens} tokens · {cost_of_call(event).in_line}"
 
 
 def _created(event: ev.RunCreated) -> str:
@@ -248,7 +248,7 @@ def _step_line(event: ev.Event, step: StepTrace) -> str | None:
             cut = f" · incomplete ({event.finish_reason})" if event.incomplete and event.ending == "completed" else ""
             took, tokens = duration(event.duration_ms), event.usage.output_tokens
             how = f" · {ended}" if (ended := endings.ended(step)) else ""
-            return f"{head} {_word(step)} in {took} · {tokens} tokens out · {money(event.cost_usd)}{cut}{how}"
+            return f"{head} {_word(step)} in {took} · {tokens} tokens out · {cost_of_call(event).in_line}{cut}{how}"
         case ev.StepFailed():
             return f"{head} failed: {one_line(event.error, 1000)}"
         case ev.StepSkipped():

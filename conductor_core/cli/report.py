@@ -9,10 +9,10 @@ from conductor_core.chat import Message
 from conductor_core.cli import endings
 from conductor_core.cli.inputs import fault_line
 from conductor_core.cli.live import summary, workflow_lines
-from conductor_core.cli.text import duration, indented, label, labels, money, one_line, plain
+from conductor_core.cli.text import duration, indented, label, labels, one_line, plain
 from conductor_core.errors import RunUnreadable
 from conductor_core.events import Shared
-from conductor_core.spending import IN_WORDS, basis
+from conductor_core.spending import IN_WORDS, basis, cost_of_part
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.model import AccessList
 from conductor_core.workflow.parsed import Parsed
@@ -61,7 +61,7 @@ def runs_lines(runs: "Sequence[RunSummary]") -> list[str]:
             run.status.replace("_", " "),
             run.topology or "-",
             str(run.steps),
-            money(run.cost_usd),
+            str(run.cost),
             duration(run.duration_ms),
             one_line(run.pool, 20) + (" (simulated)" if run.simulated else ""),
         )
@@ -101,7 +101,7 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     if trace.give_question:
         yield "every step is told the task"
     yield from ("", "task", indented(trace.task), "")
-    yield from _round_lines(trace.root)
+    yield from _round_lines(trace, trace.root)
     if trace.answer is not None:
         yield from ("answer" + simulated, indented(trace.answer))
 
@@ -118,14 +118,14 @@ def _limits(trace: RunTrace) -> str:
     return ", ".join([*set_ones, f"recursion to depth {trace.limits.max_depth}"])
 
 
-def _round_lines(round_: RoundTrace) -> Iterator[str]:
+def _round_lines(trace: RunTrace, round_: RoundTrace) -> Iterator[str]:
     of_step = f" of step {label(round_.path)}" if round_.path else ""
     yield from (f"plan{of_step}: {endings.plan_retried(retry)} ({retry.error_code})" for retry in round_.retries)
     for plan in round_.rejected:
         yield f"plan{of_step}, attempt {plan.attempt}, rejected"
         yield from (f"    {one_line(fault.message, 400)}" for fault in plan.faults)
         yield indented(plan.raw, "    | ")
-    took = f", {duration(round_.duration_ms)}, {_spent(round_)}" if round_.duration_ms else ""
+    took = f", {duration(round_.duration_ms)}, {_spent(trace, round_)}" if round_.duration_ms else ""
     source = round_.source or "nobody yet"
     yield f"plan{of_step}: {round_.status}, {round_.topology or 'no topology'}, by {source}{took}"
     yield from (f"    repaired: {one_line(repair, 400)}" for repair in round_.repairs)
@@ -141,12 +141,12 @@ def _round_lines(round_: RoundTrace) -> Iterator[str]:
         yield from (f"    {line}" for line in workflow_lines(round_.before_edit))
     yield ""
     for step in round_.steps:
-        yield from _step_lines(step)
+        yield from _step_lines(trace, step)
 
 
-def _step_lines(step: StepTrace) -> Iterator[str]:
+def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
     simulated = " (simulated)" if step.simulated else ""
-    yield f"step {label(step.path)} · {one_line(step.agent, 80)}{simulated} · {step.status}{_timing(step)}"
+    yield f"step {label(step.path)} · {one_line(step.agent, 80)}{simulated} · {step.status}{_timing(trace, step)}"
     reads = labels(tuple((*step.path[:-1], index) for index in step.reads))
     yield f"  access list {_access(step.access_list)}: reads {reads}"
     yield from ("  instruction", indented(step.instruction))
@@ -171,7 +171,7 @@ def _step_lines(step: StepTrace) -> Iterator[str]:
         if attempt.partial:
             yield indented(attempt.partial, "    | ")
     if step.round is not None:
-        yield from (indent(line, "    ") for line in _round_lines(step.round))
+        yield from (indent(line, "    ") for line in _round_lines(trace, step.round))
     if step.reasoning:
         yield from ("  reasoning", indented(step.reasoning, "    | "))
     if step.error is not None:
@@ -188,18 +188,18 @@ def _access(access_list: AccessList | None) -> str:
     return str(list(access_list)) if isinstance(access_list, tuple) else str(access_list)
 
 
-def _timing(step: StepTrace) -> str:
+def _timing(trace: RunTrace, step: StepTrace) -> str:
     if step.duration_ms is None:
         return ""
     times = f"{duration(step.duration_ms)} from {duration(step.started_ms)}"
-    return f" · {times} · {_spent(step)}"
+    return f" · {times} · {_spent(trace, step)}"
 
 
-def _spent(spent: RoundTrace | StepTrace) -> str:
+def _spent(trace: RunTrace, spent: RoundTrace | StepTrace) -> str:
     """Tokens and cost, and what both rest on."""
     guessed = " (estimated)" if spent.usage.estimated else ""
     tokens = f"{spent.usage.input_tokens} tokens in, {spent.usage.output_tokens} out{guessed}"
-    return " ".join(filter(None, (f"{tokens} · {money(spent.cost_usd)}", IN_WORDS[basis(spent)])))
+    return " ".join(filter(None, (f"{tokens} · {cost_of_part(trace, spent).in_line}", IN_WORDS[basis(spent)])))
 
 
 def _shared(outputs: Sequence[Shared]) -> str:

@@ -12,7 +12,7 @@ from conductor_core.chat import ConductorInfo
 from conductor_core.cli import documents, inputs, options
 from conductor_core.cli.live import LiveView, watch
 from conductor_core.cli.output import print_json, print_outcome
-from conductor_core.cli.text import label, money, one_line
+from conductor_core.cli.text import label, one_line
 from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import RerunPreview, StepForecast, edit_step, preview
@@ -206,7 +206,7 @@ def preview_lines(forecast: RerunPreview) -> list[str]:
         f"  {step.index}  {what:<5}  {one_line(step.agent, 40)}  {one_line(step.reason, 300)}{_reused(step)}"
         for step, what in sorted(steps, key=lambda pair: pair[0].index)
     ]
-    total = f"about {forecast.estimated_tokens} tokens, {money(forecast.estimated_usd)}"
+    total = f"about {forecast.estimated_tokens} tokens, {forecast.cost.in_line}"
     return [*lines, f"{len(forecast.will_run)} to run, {len(forecast.will_reuse)} reused: {total}"]
 
 

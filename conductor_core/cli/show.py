@@ -79,7 +79,7 @@ def runs(
         found = store.runs(limit=limit, search=search, status=None if status is None else status.value)
         print_notes(store, found)
     if as_json:
-        print_json({"runs": [run.model_dump(mode="json", exclude={"sequence"}) for run in found]})
+        print_json({"runs": [documents.summary_document(run) for run in found]})
     else:
         for line in report.runs_lines(found):
             print(line)

@@ -43,13 +43,6 @@ def duration(ms: float | None) -> str:
     return f"{ms // 60_000:.0f} min {ms % 60_000 / 1000:.0f} s"
 
 
-def money(cost_usd: float | None, known_usd: float = 0.0) -> str:
-    """``known_usd``: of the parts whose price is known, where that of the whole is not."""
-    if cost_usd is None:
-        return f"at least {money(known_usd)}, the rest has no price" if known_usd else "price unknown"
-    return "$0" if cost_usd == 0 else f"${cost_usd:.6f}" if cost_usd < 0.01 else f"${cost_usd:.4f}"
-
-
 def _written_out(match: re.Match[str]) -> str:
     code = ord(match.group())
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -11,6 +11,7 @@ from conductor_core.engine.question import Asker
 from conductor_core.engine.reuse import Source, origin, whole
 from conductor_core.engine.step import cost_of
 from conductor_core.events import Path
+from conductor_core.spending import Cost
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.changes import Origins, compare
 from conductor_core.workflow.edit import replace_step
@@ -45,6 +46,12 @@ class RerunPreview(Frozen):
     will_reuse: tuple[StepForecast, ...]
     estimated_tokens: int
     estimated_usd: float | None
+
+    @property
+    def cost(self) -> Cost:
+        """Of what will run, by estimate."""
+        known = sum(step.estimated_usd or 0.0 for step in self.will_run)
+        return Cost(self.estimated_usd, known)
 
 
 def edit_step(

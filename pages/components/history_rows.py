@@ -7,7 +7,7 @@ import streamlit as st
 
 from pages.components import places
 from pages.components.session import current
-from pages.components.words import STATUS_WORDS, ago, inert, plural, right_to_left, seconds, usd
+from pages.components.words import STATUS_WORDS, ago, inert, plural, right_to_left, seconds
 from storage import BatchSummary, RunSummary
 
 Entry = RunSummary | BatchSummary
@@ -174,6 +174,7 @@ def _steps(run: RunSummary) -> str:
 
 
 def _cost(entry: Entry) -> str:
+    cost = escape(str(entry.cost))
     if entry.simulated:
-        return f'<span class="pill simulated" title="{usd(entry.cost_usd)}: no real model answered">simulated</span>'
-    return usd(entry.cost_usd)
+        return f'<span class="pill simulated" title="{cost}: no real model answered">simulated</span>'
+    return f'<span title="{cost}">{cost}</span>'

@@ -165,7 +165,7 @@ def _in_words(forecast: RerunPreview | None) -> str:
     runs, reused = _numbers(forecast.will_run), _numbers(forecast.will_reuse)
     if not runs:
         return f"↺ **{reused}** reused: nothing has changed, nothing to pay"
-    cost = "cost unknown" if forecast.estimated_usd is None else f"\\${forecast.estimated_usd:.4f}"
+    cost = inert(forecast.cost.in_line)
     kept = f" · ↺ **{reused}** reused" if reused else ""
     return f"▶ **{runs}** will run{kept} · about {forecast.estimated_tokens:,} tokens, {cost}"
 

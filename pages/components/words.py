@@ -24,13 +24,6 @@ STATUS_WORDS = {
 _ADDRESS = re.compile(r"https?(?=://)|www(?=\.)|@", re.IGNORECASE)
 
 
-def usd(cost_usd: float | None) -> str:
-    """As the live component writes money: never ``$0.0000`` for what is not nothing."""
-    if cost_usd is None:
-        return "unknown"
-    return "<$0.0001" if 0 < cost_usd < 0.0001 else f"${cost_usd:.4f}" if cost_usd < 1 else f"${cost_usd:.2f}"
-
-
 def seconds(duration_ms: float | None) -> str:
     """As the live component writes durations: ``4.2 s``, ``3 min 05 s``, ``2 h 10 min``."""
     if duration_ms is None:

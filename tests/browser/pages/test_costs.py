@@ -9,6 +9,7 @@ from conductor_core.chat import ConductorInfo, Price, Usage
 from conductor_core.engine.ids import new_run_id
 from conductor_core.events import Event
 from tests.browser.conftest import App
+from tests.pure.test_spending import WRITTEN
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started
 
 OpenPage = Callable[..., Page]
@@ -35,19 +36,20 @@ def test_an_unknown_cost_is_unknown_while_the_run_goes_on_and_what_is_known_is_a
     run_id, rest = begun(app, REMOTE)
     page = open_page(app.run_url(run_id))
     cost = page.locator(".strip .cost")
-    expect(cost).to_have_text("price unknown")
+    expect(cost).to_have_text("cost unknown")
     ended = rest[-1].model_copy(update={"cost_usd": None, "at_list_price": False})
     append(app, *rest[:-1], ended, step_started(run_id, 0, 30), step_completed(run_id, 0, "42", 40, cost_usd=0.0123))
-    expect(cost).to_have_text("≥ $0.0123")
+    expect(cost).to_have_text("at least $0.0123")
     append(app, step_started(run_id, 1, 50), step_completed(run_id, 1, "42", 60, cost_usd=0.0))
     append(app, run_completed(run_id, "42", 100).model_copy(update={"cost_usd": None}))
     expect(page.locator(".strip .pill").first).to_contain_text("Completed")
-    expect(cost).to_have_text("≥ $0.0123")
+    expect(cost).to_have_text("at least $0.0123")
     expect(cost).to_have_attribute(
         "title", "What this run itself spent, Conductor and workers: the price of a part is unknown"
     )
     page.goto(f"{app.url}/history")
-    expect(page.locator(f".st-key-run-row-{run_id} [data-name=Cost]")).to_have_text("unknown")
+    expect(page.locator(f".st-key-run-row-{run_id} [data-name=Cost]")).to_have_text("at least $0.0123")
+    expect(page.get_by_text("with a part of no known price")).to_contain_text("at least $0.0123")
 
 
 def test_a_priced_conductor_is_counted_as_it_writes_and_stands_in_its_own_tab(app: App, open_page: OpenPage) -> None:
@@ -62,3 +64,16 @@ def test_a_priced_conductor_is_counted_as_it_writes_and_stands_in_its_own_tab(ap
     page.get_by_role("tab", name="Cost").click()
     expect(page.locator(".inspector")).to_contain_text("$0.0600 · at list price")
     expect(page.locator(".inspector")).to_contain_text("$1000 in, $10000 out per million")
+
+
+def test_the_live_view_writes_costs_as_everything_else_does(app: App, open_page: OpenPage) -> None:
+    page = open_page(app.url)
+    script = f"{app.url}/_stcore/bidi-components/conductor-inspector.live_workflow/format.js"
+    written = page.evaluate(
+        """async ({ script, costs }) => {
+          const { usd, usdInLine } = await import(script)
+          return costs.map(([total, known]) => [usd(total, known), usdInLine(total, known)])
+        }""",
+        {"script": script, "costs": [[cost.usd, cost.known_usd] for cost, _ in WRITTEN]},
+    )
+    assert written == [[str(cost), cost.in_line] for cost, _ in WRITTEN]

@@ -1,6 +1,7 @@
 """What a run costs with a Conductor on a server: counted, or said to be unknown; never nothing."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -23,8 +24,8 @@ def test_a_conductor_on_a_server_without_a_price_is_of_unknown_cost(
 
 def test_the_command_line_says_what_it_knows_of_a_cost(cli: CommandLine, where: list[str]) -> None:
     said = cli("run", "Two things.", *where).err
-    assert "at least $0.000111, the rest has no price" in said.splitlines()[-1]
-    assert "10 tokens · price unknown" in said, "of the plan"
+    assert "· at least $0.000111" in said.splitlines()[-1]
+    assert "10 tokens · cost unknown" in said, "of the plan"
 
 
 def test_a_provider_that_says_what_it_cost_is_believed(
@@ -61,3 +62,21 @@ def test_tokens_that_nobody_counted_are_estimated_and_said_to_be(
     ended = cli("run", "Two things.", "--json", *where).document
     assert ended["conductor"]["usage"]["input_tokens"] > 500, "of the whole prompt, not none"
     assert {step["cost_basis"] for step in ended["steps"]} == {"estimated"}
+
+
+def test_lists_and_records_tell_a_cost_as_the_run_did(cli: CommandLine, where: list[str]) -> None:
+    run_id = cli("run", "Two things.", "--json", *where).document["run_id"]
+    assert "  at least $0.000111  " in cli("runs").out
+    (row,) = cli("runs", "--json").document["runs"]
+    assert (row["cost_usd"], row["cost_at_least"]) == (None, True)
+    assert row["known_usd"] == pytest.approx(STEPS_USD, abs=1e-12)
+    assert "cost unknown" in cli("show", run_id).out, "of the plan"
+    assert [step["cost_at_least"] for step in cli("show", run_id, "--json").document["steps"]] == [False] * 3
+
+
+def test_a_batch_says_what_is_known_of_its_cost(cli: CommandLine, where: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_text('{"id": "one", "task": "Two things."}\n{"id": "two", "task": "Two things."}\n')
+    said = cli("run", "--tasks", str(file), *where)
+    assert "· at least $0.000222" in said.err.splitlines()[-1]
+    assert "at least $0.000111" in said.out.splitlines()[0], "a task of it"

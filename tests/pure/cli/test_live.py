@@ -56,7 +56,7 @@ def test_a_whole_run(capsys: pytest.CaptureFixture[str]) -> None:
         "step 0 · solver · done in 10 ms · 3 tokens out · $0.5000\n"
         "step 1 · checker · started, reads none\n"
         "step 1 · checker · done in 10 ms · 3 tokens out · $0.5000\n"
-        "run r1 · completed · 100 ms · 35 tokens · $1.0000 as the provider says · simulated\n"
+        "run r1 · completed · 100 ms · 35 tokens · $1.00 as the provider says · simulated\n"
     )
 
 

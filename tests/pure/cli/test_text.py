@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.cli.text import duration, indented, label, labels, money, one_line, plain
+from conductor_core.cli.text import duration, indented, label, labels, one_line, plain
 
 
 def test_terminal_escapes_are_written_out() -> None:
@@ -47,5 +47,4 @@ def test_figures() -> None:
         "59.9 s",
         "1 min 1 s",
     ]
-    assert [money(usd) for usd in (None, 0, 0.000123, 1.5)] == ["price unknown", "$0", "$0.000123", "$1.5000"]
     assert (label((2, 0)), labels(((0,), (2, 1))), labels(())) == ("2.0", "0, 2.1", "none")

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pages.components.words import ago, inert, listed, plural, right_to_left, seconds, usd
+from pages.components.words import ago, inert, listed, plural, right_to_left, seconds
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 
@@ -18,11 +18,6 @@ NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 )
 def test_ago_takes_the_largest_whole_unit(passed: timedelta, words: str) -> None:
     assert ago(NOW - passed, NOW) == words
-
-
-def test_an_unknown_cost_is_never_shown_as_nothing() -> None:
-    assert usd(None) == "unknown"
-    assert usd(0.0) == "$0.0000"
 
 
 def test_a_duration_that_is_not_there_yet_has_its_place() -> None:

@@ -71,7 +71,7 @@ async def test_a_call_of_unknown_price_is_unknown_from_its_beginning_on() -> Non
     sink = MemorySink()
     worker = ScriptedWorker("a", usd_per_mtok=None).then(Reply(text="x", cost_usd=0.5))
     await run(worker, conductor=ScriptedConductor(LISTS, usd_per_mtok=None, cost_usd=0.25), sink=sink)
-    so_far = [cost_so_far(fold(sink.events[: count + 1])) for count in range(len(sink.events))]
+    so_far = [cost_so_far(fold(sink.events[: count + 1])).usd for count in range(len(sink.events))]
     kinds = sink.kinds()
     assert so_far[kinds.index("run.created")] == 0.0
     assert so_far[kinds.index("plan.started")] is None, "it may cost something: not $0.0000"
@@ -83,10 +83,10 @@ async def test_a_call_of_unknown_price_is_unknown_from_its_beginning_on() -> Non
 async def test_a_plan_that_broke_off_is_of_unknown_cost_where_it_had_begun() -> None:
     broken, begun = ConductorUnavailable("gone"), ScriptedConductor(LISTS, usd_per_mtok=None)
     silent, _ = await run(ScriptedWorker("a"), conductor=ScriptedConductor(broken, usd_per_mtok=None))
-    assert (silent.cost_usd, cost_of_part(silent, silent.root)) == (0.0, 0.0), "what said nothing cost nothing"
+    assert (silent.cost_usd, cost_of_part(silent, silent.root).usd) == (0.0, 0.0), "what said nothing cost nothing"
     cut, sink = await run(ScriptedWorker("a"), conductor=begun, limits=Limits(max_tokens=25))
     assert isinstance(sink.events[-1], RunFailed)
-    assert (cut.cost_usd, cost_of_part(cut, cut.root)) == (None, None)
+    assert (cut.cost_usd, cost_of_part(cut, cut.root).usd) == (None, None)
 
 
 def test_what_runs_in_this_process_is_free_and_a_server_is_not_known_to_be() -> None:

@@ -13,7 +13,7 @@ import storage
 from conductor_core.trace import fold
 from storage import open_store
 from storage.schema import HEAD, migrate
-from tests.support.run_events import whole_run
+from tests.support.run_events import created, planned, run_completed, step_completed, step_started, whole_run
 
 OLDEST = Path(__file__).with_name("schema_0001.sql")
 
@@ -73,3 +73,21 @@ def test_an_upgrade_that_fails_leaves_the_database_as_it_was(path: Path, url: st
         connection.rollback()
     engine.dispose()
     assert schema(path) == {}
+
+
+async def test_what_is_known_of_a_cost_is_found_in_the_record_of_an_older_database(path: Path, url: str) -> None:
+    store = open_store(url)
+    steps = (step_started("r", 0, 30), step_completed("r", 0, "x", 40, 0.5))
+    unpriced = (step_started("r", 1, 50), step_completed("r", 1, "x", 60, None))
+    end = run_completed("r").model_copy(update={"cost_usd": None})
+    await store.log.append(created("r"), *planned("r"), *steps, *unpriced, end, *whole_run("priced"))
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE runs DROP COLUMN known_usd")
+        connection.execute("UPDATE alembic_version SET version_num = '0003'")
+    connection.close()
+    open_store(url).close()
+    with sqlite3.connect(path) as connection:
+        rows = connection.execute("SELECT run_id, cost_usd, known_usd FROM runs ORDER BY sequence").fetchall()
+    connection.close()
+    assert rows == [("r", None, 0.5), ("priced", 1.0, 1.0)]

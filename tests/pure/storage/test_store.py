@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from conductor_core import events as ev
 from conductor_core.chat import Usage
 from conductor_core.errors import BadInput, EventOutOfOrder, StoreError, UnknownRun
+from conductor_core.events import BatchRow
+from conductor_core.spending import Cost
 from conductor_core.trace import fold
 from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
@@ -144,6 +146,20 @@ async def test_an_unknown_price_makes_the_cost_unknown(store: Store) -> None:
         created("r1"), *planned("r1"), step_started("r1", 0, 30), step_completed("r1", 0, "x", 40, None)
     )
     assert store.runs()[0].cost_usd is None
+
+
+async def test_of_a_cost_with_an_unknown_part_what_is_known_is_kept_by_row_batch_and_totals(store: Store) -> None:
+    place = BatchRow(id="b", row="1", name="tasks.jsonl", size=2)
+    for run_id, last_usd in (("part", None), ("all", 0.25)):
+        first = created(run_id).model_copy(update={"batch": place})
+        steps = (step_started(run_id, 0, 30), step_completed(run_id, 0, "x", 40, 0.5))
+        last = (step_started(run_id, 1, 50), step_completed(run_id, 1, "x", 60, last_usd))
+        await store.log.append(first, *planned(run_id), *steps, *last)
+    whole, part = store.runs()
+    assert (whole.cost, part.cost) == (Cost(0.75, 0.75), Cost(None, 0.5))
+    assert store.batches()[0].cost == Cost(None, 1.25)
+    totals = store.totals()
+    assert (totals.cost, totals.unpriced) == (Cost(None, 1.25), 1)
 
 
 async def test_runs_are_listed_newest_first_in_pages(store: Store) -> None:

@@ -16,11 +16,20 @@ export const count = (value) => whole.format(value)
 
 export const tokens = (value) => `${whole.format(value)} tok`
 
-// ``known``: USD of the parts whose price is known, where that of the whole is not.
+const cents = new Intl.NumberFormat("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })
+
+// As ``spending.Cost`` writes it. ``known``: USD of the parts whose price is known, where that of the whole is not.
 export function usd(value, known = 0) {
-  if (value === null || value === undefined) return known > 0 ? `≥ ${usd(known)}` : "price unknown"
-  if (value !== 0 && value < 0.0001) return "<$0.0001"
-  return `$${value.toFixed(value < 1 ? 4 : 2)}`
+  if (value === null || value === undefined) return known > 0 ? `at least ${usd(known)}` : "unknown"
+  if (value === 0) return "$0"
+  if (value < 0.000001) return "<$0.000001"
+  return value < 0.01 ? `$${value.toFixed(6)}` : value < 1 ? `$${value.toFixed(4)}` : `$${cents.format(value)}`
+}
+
+// The same for where no word beside it says that this is a cost: ``Cost.in_line``.
+export function usdInLine(value, known = 0) {
+  const said = usd(value, known)
+  return said === "unknown" ? "cost unknown" : said
 }
 
 // What a cost rests on, to stand after it: the provider's own figure, exact tokens at list price, or estimated ones.

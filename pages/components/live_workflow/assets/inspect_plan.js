@@ -100,7 +100,7 @@ function cost(body) {
     const conductor = model.run?.conductor
     const price = conductor ? priceOf(conductor) : null
     const open = round?.status === "planning" && (model.ended ? round.raw : round.messages.length) && !price
-    const how = round ? [usd(open ? null : round.cost_usd), basis(round)] : ["–"]
+    const how = round ? [usd(open ? null : round.cost_usd, round.known_usd), basis(round)] : ["–"]
     const mark = round?.usage.estimated ? " (estimated)" : ""
     const rows = [
       ["Cost", how.filter(Boolean).join(" · ")],

@@ -174,7 +174,7 @@ function costRows(model, step) {
   const worker = model.worker(step.agent)
   const price = worker ? priceOf(worker) : null
   const open = step.status === "running" && worker && !price
-  const how = [usd(open ? null : step.cost_usd), step.simulated ? "simulated" : "", basis(step)]
+  const how = [usd(open ? null : step.cost_usd, step.known_usd), step.simulated ? "simulated" : "", basis(step)]
   const rows = [
     ["Cost", how.filter(Boolean).join(" · ")],
     ["Input", `${tokens(usage.input_tokens)}${mark}`],

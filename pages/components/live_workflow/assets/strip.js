@@ -1,7 +1,7 @@
 // The line that says how the run stands: status, simulated or not, time, tokens, cost, shape; and what one can do.
 
 import { copyText, el, setClass, setText } from "./dom.js"
-import { basis, count, plural, seconds, usd } from "./format.js"
+import { basis, count, plural, seconds, usdInLine } from "./format.js"
 import { RUN_STATUS, STEP_STATUS } from "./status.js"
 
 export class Strip {
@@ -61,7 +61,7 @@ export class Strip {
 
   showCost(model) {
     const { total, known } = model.cost()
-    setText(this.cost, usd(total, known))
+    setText(this.cost, usdInLine(total, known))
     const how = basis(model.run)
     this.cost.title = `What this run itself spent, Conductor and workers${how ? `, ${how}` : ""}${total === null ? ": the price of a part is unknown" : ""}`
   }
