@@ -25,7 +25,6 @@ from statistics import fmean
 
 from conductor_core.chat import Finished, Message, TextDelta
 from conductor_core.conductors import open_conductor
-from conductor_core.engine.limits import estimate_tokens
 from conductor_core.engine.pool import Pool, open_pool
 from conductor_core.engine.recorder import NoLog
 from conductor_core.engine.request import RunRequest
@@ -43,6 +42,7 @@ from conductor_core.records.training import read_record
 from conductor_core.rehearsal import DIFFICULTIES, RehearsalTask, recognise
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.settings import Settings
+from conductor_core.token_estimates import estimate_tokens
 from conductor_core.workflow.model import QUESTION, Workflow
 
 SETTINGS = Settings(rehearsal_tokens_per_s=0.0)

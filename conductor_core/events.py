@@ -356,6 +356,7 @@ class RecursionLeft(_Event):
 class RunCompleted(_Event):
     """``answer`` is the last step's output; None after *Plan only*. Totals hold what this run itself spent.
 
+    ``known_usd``, at every end: of what has a price; None in records from before this was recorded.
     ``ending``: what the last step's answer came to; in records from before this was recorded ``completed``.
     """
 
@@ -363,29 +364,32 @@ class RunCompleted(_Event):
     answer: str | None
     usage: Usage
     cost_usd: float | None
+    known_usd: float | None = None
     duration_ms: NonNegativeFloat
     ending: Ending = "completed"
 
 
-class RunFailed(_Event):
+class _Spent(_Event):
+    usage: Usage = Usage()
+    cost_usd: float | None = None
+    known_usd: float | None = None
+
+
+class RunFailed(_Spent):
     kind: Literal["run.failed"] = "run.failed"
     error_code: str
     error: str
-    usage: Usage = Usage()
-    cost_usd: float | None = None
     duration_ms: NonNegativeFloat = 0.0
 
 
-class RunCancelled(_Event):
+class RunCancelled(_Spent):
     kind: Literal["run.cancelled"] = "run.cancelled"
     by: str
-    usage: Usage = Usage()
-    cost_usd: float | None = None
     duration_ms: NonNegativeFloat = 0.0
 
 
-class RunInterrupted(_Event):
-    """Written at the next start by the program that finds a run whose process is gone."""
+class RunInterrupted(_Spent):
+    """Written by whoever finds a run whose process is gone. Calls that were on count by estimate, in old ones not."""
 
     kind: Literal["run.interrupted"] = "run.interrupted"
 

@@ -121,6 +121,12 @@ class StepTrace(Mutable):
         return self.path[-1]
 
     @property
+    def asked(self) -> str:
+        """The worker that was asked last: the step's own, or its fallback."""
+        others = (attempt.then_agent for attempt in reversed(self.attempts) if attempt.then == "fallback")
+        return next((name for name in others if name is not None), self.agent)
+
+    @property
     def answered(self) -> bool:
         """Whether there is an answer, and a whole one as far as its record says."""
         return self.status in ("completed", "reused")
@@ -183,6 +189,7 @@ class RunTrace(Mutable):
     Attributes:
         cost_usd: of all calls that came to an end; None: the price of one is unknown. known_usd: of those with a price.
         at_list_price: some of it is by price, not a provider's own figure.
+        broken_off, broken_off_usd: of both, what the calls took by estimate that the run's end broke off.
     """
 
     run_id: str
@@ -208,6 +215,8 @@ class RunTrace(Mutable):
     cost_usd: float | None = 0.0
     known_usd: float = 0.0
     at_list_price: bool = False
+    broken_off: Usage = Usage()
+    broken_off_usd: float = 0.0
     duration_ms: float | None = None
     error_code: str | None = None
     error: str | None = None

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from conductor_core.chat import FREE
-from conductor_core.events import PlanCompleted, PlanRejected, StepCompleted
+from conductor_core.chat import FREE, Message, Price, Usage
+from conductor_core.events import PlanCompleted, PlanRejected, RunInterrupted, StepCompleted
+from conductor_core.token_estimates import estimate_input_tokens, estimate_tokens
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 
 Basis = Literal["unknown", "free", "provider", "list_price", "estimated"]
@@ -92,6 +93,39 @@ def cost_of_call(event: PlanCompleted | PlanRejected | StepCompleted) -> Cost:
     return Cost(event.cost_usd, event.cost_usd or 0.0)
 
 
+def interruption(trace: RunTrace) -> RunInterrupted:
+    """The end of a run whose process is gone. ``trace``: as that left it."""
+    usage, cost = with_calls_that_are_on(trace)
+    return RunInterrupted(
+        run_id=trace.run_id, at_ms=trace.last_at_ms, usage=usage, cost_usd=cost.usd, known_usd=cost.known_usd
+    )
+
+
+def with_calls_that_are_on(trace: RunTrace) -> tuple[Usage, Cost]:
+    """What a run spent whose record breaks off: the calls that were on then count by estimate, by what was heard."""
+    usage, cost = trace.usage, Cost(trace.cost_usd, trace.known_usd)
+    prices = {spec.name: spec.price for spec in trace.pool.workers}
+    for part in (trace.root, *_parts(trace)):
+        if isinstance(part, RoundTrace):
+            # As where a run is cancelled: a plan of which nothing was heard is not taken to have cost anything.
+            on = part.status == "planning" and bool(part.raw or part.reasoning)
+            price, heard = None if trace.conductor is None else trace.conductor.price, part.raw + part.reasoning
+        else:
+            on = part.status in ("running", "cancelled") and bool(part.messages)
+            price, heard = prices.get(part.asked, FREE), part.output + part.reasoning
+        if on:
+            call = _estimated(price, part.messages, heard)
+            usage, cost = usage + call[0], cost + call[1]
+    return usage, cost
+
+
+def _estimated(price: Price | None, messages: tuple[Message, ...], heard: str) -> tuple[Usage, Cost]:
+    read, written = estimate_input_tokens(messages), estimate_tokens(heard)
+    usage = Usage(input_tokens=read, output_tokens=written, estimated=True)
+    cost_usd = None if price is None else price.cost_usd(usage)
+    return usage, Cost(cost_usd, cost_usd or 0.0)
+
+
 def _unknown_is_on(trace: RunTrace) -> bool:
     return any(_broken_off(trace, part) for part in (trace.root, *_parts(trace)))
 
@@ -106,5 +140,5 @@ def _broken_off(trace: RunTrace, part: RoundTrace | StepTrace) -> bool:
     if isinstance(part, RoundTrace):
         unpriced = trace.conductor is not None and trace.conductor.price is None
         return unpriced and part.status == "planning" and bool(part.raw if trace.ended else part.messages)
-    price = {spec.name: spec.price for spec in trace.pool.workers}.get(part.agent, FREE)
+    price = {spec.name: spec.price for spec in trace.pool.workers}.get(part.asked, FREE)
     return price is None and part.started_ms is not None and part.status in ("running", "cancelled")

@@ -297,12 +297,20 @@ def _fields_of(event: Event, kind: type[Mutable]) -> dict[str, Any]:
 
 
 def _apply_end(trace: RunTrace, event: ev.RunCompleted | ev.RunFailed | ev.RunCancelled | ev.RunInterrupted) -> None:
-    if not isinstance(event, ev.RunInterrupted) and event.usage.total_tokens > trace.usage.total_tokens:
+    if event.usage.total_tokens > trace.usage.total_tokens:
         # The calls that were broken off have no event of their own: their cost, by estimate, is in the totals alone.
+        read, written = trace.usage.input_tokens, trace.usage.output_tokens
+        trace.broken_off = Usage(
+            input_tokens=event.usage.input_tokens - read,
+            output_tokens=event.usage.output_tokens - written,
+            estimated=True,
+        )
         trace.usage, trace.cost_usd = event.usage, event.cost_usd
-        if event.cost_usd is not None:
-            trace.at_list_price |= event.cost_usd > trace.known_usd
-            trace.known_usd = event.cost_usd
+        known_usd = event.cost_usd if event.known_usd is None else event.known_usd
+        if known_usd is not None:
+            trace.at_list_price |= known_usd > trace.known_usd
+            trace.broken_off_usd = known_usd - trace.known_usd
+            trace.known_usd = known_usd
     match event:
         case ev.RunCompleted():
             trace.status = "planned" if trace.plan_only else event.ending

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from conductor_core import trace as folding
 from conductor_core.chat import Usage
 from conductor_core.errors import RunUnreadable, StoreDamaged
-from conductor_core.events import RunInterrupted
+from conductor_core.spending import interruption
 from conductor_core.trace import RunTrace
 from storage import failures, queries
 from storage.live_runs import changing_columns
@@ -103,7 +103,7 @@ class Listing:
 def interrupt(trace: RunTrace) -> None:
     """Has a run of a dead process stand as it will once that can be written."""
     if not trace.ended:
-        folding.apply(trace, RunInterrupted(run_id=trace.run_id, at_ms=trace.last_at_ms))
+        folding.apply(trace, interruption(trace))
 
 
 def _row(connection: Connection, run_id: str) -> Row:

@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 
 from conductor_core.errors import BadInput, EventOutOfOrder, RunUnreadable, StoreDamaged, StoreError, UnknownRun
-from conductor_core.events import FINAL_KINDS, RunInterrupted
+from conductor_core.events import FINAL_KINDS
+from conductor_core.spending import interruption
 from conductor_core.trace import ENDED_STATUSES, RunTrace
 from storage import batches, deleting, failures, queries, totals
 from storage import reading as run_reading
@@ -267,7 +268,7 @@ class Store:
             trace, _ = self.trace(run_id)
             if trace.ended:
                 return False
-            self.log.append_and_wait(RunInterrupted(run_id=run_id, at_ms=trace.last_at_ms))
+            self.log.append_and_wait(interruption(trace))
         except EventOutOfOrder:  # another process was quicker
             return False
         except (RunUnreadable, StoreDamaged) as error:

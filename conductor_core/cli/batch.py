@@ -301,7 +301,11 @@ class _Batch:
         return trace
 
     def _print(self, id_: str, trace: RunTrace, *, from_store: bool) -> None:
-        document = {"id": id_, "from_store": from_store, **documents.run_document(trace)}
+        # What was paid for this task before, by runs that broke off or failed, is part of what it cost.
+        before = [run for run in self._earlier.runs.get(id_, ()) if run.run_id != trace.run_id]
+        cost = documents.cost_document(sum(map(cost_so_far, before), Cost()))
+        earlier = {"run_ids": [run.run_id for run in before], **cost}
+        document = {"id": id_, "from_store": from_store, "earlier": earlier, **documents.run_document(trace)}
         print(json.dumps(document), flush=True)
 
     def _summary(self) -> list[str]:

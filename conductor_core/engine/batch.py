@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from threading import Condition
 
+from conductor_core.chat import WorkerSpec
 from conductor_core.engine.cost_cap import longest_plan, longest_usd
 from conductor_core.engine.ids import new_run_id
 from conductor_core.engine.request import RunRequest
@@ -61,7 +62,7 @@ def spent_at_most(traces: Sequence[RunTrace], plan_max_tokens: int) -> BatchSpen
     Args:
         plan_max_tokens: those that a Conductor is allowed for a plan.
     """
-    usd = sum(trace.known_usd for trace in traces)
+    usd = sum(trace.known_usd - trace.broken_off_usd for trace in traces)
     for trace in traces:
         usd += sum(_unsaid_usd(trace, step) for step in trace.walk() if step.messages and step.status != "reused")
         inner = [step.round for step in trace.walk() if step.round is not None]
@@ -71,24 +72,41 @@ def spent_at_most(traces: Sequence[RunTrace], plan_max_tokens: int) -> BatchSpen
 
 def _unsaid_usd(trace: RunTrace, step: StepTrace) -> float:
     """What the calls of a step that broke off may have cost beside what the record says."""
-    spec = next((spec for spec in trace.pool.workers if spec.name == step.agent), None)
-    if spec is None or spec.price is None:
-        return 0.0
-    most = longest_usd(spec.price, spec, step.messages)
-    broken_off = [each.cost_usd or 0.0 for each in step.attempts if each.usage.total_tokens]
+    specs = {spec.name: spec for spec in trace.pool.workers}
+    usd = sum(
+        _beyond(specs.get(each.agent or step.agent), step, each.cost_usd)
+        for each in step.attempts
+        if each.usage.total_tokens and each.usage.estimated
+    )
     if step.status == "failed" and step.usage.total_tokens:
-        broken_off.append(step.cost_usd or 0.0)
+        usd += _beyond(
+            specs.get(step.asked), step, step.known_usd - sum(each.cost_usd or 0.0 for each in step.attempts)
+        )
     elif step.status in ("running", "cancelled"):
-        broken_off.append(0.0)
-    return sum(max(0.0, most - said) for said in broken_off)
+        most = step.attempts[-1].then_max_tokens if step.attempts else None
+        usd += _beyond(specs.get(step.asked), step, 0.0, most)
+    return usd
+
+
+def _beyond(spec: WorkerSpec | None, step: StepTrace, said_usd: float | None, max_tokens: int | None = None) -> float:
+    """By how much a call of this worker may have cost more than ``said_usd``."""
+    price = None if spec is None else spec.price
+    if spec is None or price is None:
+        return 0.0
+    if max_tokens is not None:
+        spec = spec.model_copy(update={"params": {**spec.params, "max_tokens": max_tokens}})
+    return max(0.0, longest_usd(price, spec, step.messages) - (said_usd or 0.0))
 
 
 def _unsaid_plan_usd(trace: RunTrace, round_: RoundTrace, plan_max_tokens: int) -> float:
     """The same of a plan that was never whole."""
     price = None if trace.conductor is None else trace.conductor.price
-    if price is None or round_.status != "planning" or not round_.messages:
+    if price is None or not round_.messages:
         return 0.0
-    return price.cost_usd(longest_plan(round_.messages, plan_max_tokens))
+    most = price.cost_usd(longest_plan(round_.messages, plan_max_tokens))
+    broken_off = [each.cost_usd or 0.0 for each in round_.retries if each.usage.total_tokens and each.usage.estimated]
+    broken_off += [0.0] if round_.status == "planning" else []
+    return sum(max(0.0, most - said) for said in broken_off)
 
 
 class Room:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from conductor_core.chat import Message, Usage
 from conductor_core.endings import Ending
-from conductor_core.engine.limits import estimate_tokens
 from conductor_core.events import Path, Shared
+from conductor_core.token_estimates import estimate_tokens
 from conductor_core.workflow.model import QUESTION, Step, Workflow
 
 

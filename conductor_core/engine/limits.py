@@ -13,25 +13,11 @@ is never failed for what that answer cost.
 
 from dataclasses import dataclass
 
-from conductor_core.chat import Message, Price, Usage
+from conductor_core.chat import Price, Usage
 from conductor_core.errors import LimitReached
 from conductor_core.events import Limits, Path
+from conductor_core.spending import Cost
 from conductor_core.trace import RunTrace
-
-
-def estimate_tokens(text: str) -> int:
-    """Tokens of ``text``, by the rule of thumb of four characters a token; 0 only for no text."""
-    return tokens_of(len(text))
-
-
-def estimate_input_tokens(messages: tuple[Message, ...]) -> int:
-    """Tokens of a prompt; four more for each message, for its role and separators."""
-    return sum(estimate_tokens(message.content) + 4 for message in messages)
-
-
-def tokens_of(characters: int) -> int:
-    """Tokens of a text of so many characters, by the same rule."""
-    return -(-characters // 4)
 
 
 @dataclass(slots=True)
@@ -107,13 +93,13 @@ class Budget:
             if 0 < usd >= max_usd:
                 raise LimitReached(f"the cost limit of this run is reached: {usd:.6f} of {max_usd:g} USD", limit="usd")
 
-    def total(self) -> tuple[Usage, float | None]:
-        """Usage and USD so far; calls that were broken off count by estimate. USD is None if any part is unknown."""
-        usage, cost_usd = self._trace.usage, self._trace.cost_usd
+    def total(self) -> tuple[Usage, Cost]:
+        """What was spent so far; calls that were broken off count by estimate."""
+        usage, cost = self._trace.usage, Cost(self._trace.cost_usd, self._trace.known_usd)
         for call in self._live.values():
             usage += call.usage
-            cost_usd = None if cost_usd is None or call.cost_usd is None else cost_usd + call.cost_usd
-        return usage, cost_usd
+            cost += Cost(call.cost_usd, call.cost_usd or 0.0)
+        return usage, cost
 
     def out_of_time(self) -> LimitReached:
         """The error of a run whose time is up."""

@@ -11,13 +11,14 @@ from conductor_core.characters import whole_characters
 from conductor_core.chat import Conductor, Message, ParentPlan, PlanFinished, PlanRequest, PlanThought, Usage
 from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.engine.cost_cap import longest_plan
-from conductor_core.engine.limits import LiveCall, estimate_input_tokens, tokens_of
+from conductor_core.engine.limits import LiveCall
 from conductor_core.engine.plan_faults import as_written, not_a_plan
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
 from conductor_core.engine.retry import left_s, wait_before_retry_s
 from conductor_core.engine.state import RunState
 from conductor_core.errors import ConductorError, ConductorUnavailable, InspectorError, PlanRejected, WorkflowInvalid
 from conductor_core.progress import Progress, watching
+from conductor_core.token_estimates import estimate_input_tokens, tokens_of
 from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.parser import parse_completion

@@ -11,12 +11,12 @@ from typing import Literal
 
 from conductor_core.chat import Worker, WorkerSpec
 from conductor_core.conductors.catalogue import listed_option, on_a_server
-from conductor_core.engine.limits import estimate_tokens
 from conductor_core.engine.pool import open_worker
 from conductor_core.errors import InspectorError
 from conductor_core.events import Limits
 from conductor_core.keys import is_set
 from conductor_core.settings import Settings
+from conductor_core.token_estimates import estimate_tokens
 from conductor_core.workers.health import Health, check_health
 from conductor_core.workflow.model import Frozen
 

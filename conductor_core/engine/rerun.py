@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from conductor_core.chat import ConductorInfo, Usage
 from conductor_core.endings import INCOMPLETE
 from conductor_core.engine.context import Answer
-from conductor_core.engine.limits import estimate_tokens
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.question import Asker
 from conductor_core.engine.reuse import Source, origin, whole
 from conductor_core.engine.step import cost_of
 from conductor_core.events import Path
 from conductor_core.spending import Cost
+from conductor_core.token_estimates import estimate_tokens
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.changes import Origins, compare
 from conductor_core.workflow.edit import replace_step

@@ -249,14 +249,15 @@ class Execution:
         result = body.result()
         if isinstance(result, Failure):
             return self._failure(result.code, result.message)
-        usage, cost_usd = self._state.budget.total()
+        usage, cost = self._state.budget.total()
         now_ms = self._recorder.now_ms()
         return ev.RunCompleted(
             run_id=self.run_id,
             at_ms=now_ms,
             answer=None if result is None else result.output,
             usage=usage,
-            cost_usd=cost_usd,
+            cost_usd=cost.usd,
+            known_usd=cost.known_usd,
             duration_ms=now_ms,
             ending="completed" if result is None else result.ending,
         )
@@ -270,7 +271,7 @@ class Execution:
         return self._failure(name, f"the engine broke unexpectedly, see the log: {what}")
 
     def _failure(self, code: str, message: str) -> ev.RunFailed:
-        usage, cost_usd = self._state.budget.total()
+        usage, cost = self._state.budget.total()
         now_ms = self._recorder.now_ms()
         return ev.RunFailed(
             run_id=self.run_id,
@@ -278,15 +279,22 @@ class Execution:
             error_code=code,
             error=message,
             usage=usage,
-            cost_usd=cost_usd,
+            cost_usd=cost.usd,
+            known_usd=cost.known_usd,
             duration_ms=now_ms,
         )
 
     def _cancelled(self, by: str) -> ev.RunCancelled:
-        usage, cost_usd = self._state.budget.total()
+        usage, cost = self._state.budget.total()
         now_ms = self._recorder.now_ms()
         return ev.RunCancelled(
-            run_id=self.run_id, at_ms=now_ms, by=by, usage=usage, cost_usd=cost_usd, duration_ms=now_ms
+            run_id=self.run_id,
+            at_ms=now_ms,
+            by=by,
+            usage=usage,
+            cost_usd=cost.usd,
+            known_usd=cost.known_usd,
+            duration_ms=now_ms,
         )
 
 

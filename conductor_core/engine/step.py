@@ -13,12 +13,13 @@ from conductor_core.endings import IN_WORDS
 from conductor_core.engine.context import Answer
 from conductor_core.engine.course import Course, Then
 from conductor_core.engine.identity import digest_text
-from conductor_core.engine.limits import LiveCall, estimate_input_tokens, tokens_of
+from conductor_core.engine.limits import LiveCall
 from conductor_core.engine.question import Question
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
 from conductor_core.engine.state import RunState
 from conductor_core.errors import InspectorError, WorkerError, WorkerFiltered, WorkerStreamCut, WorkerTimedOut
 from conductor_core.progress import Progress, watching
+from conductor_core.token_estimates import estimate_input_tokens, tokens_of
 from conductor_core.workflow.model import Step
 
 log = logging.getLogger(__name__)

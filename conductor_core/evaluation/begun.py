@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from conductor_core.engine.limits import LiveCall, estimate_input_tokens, estimate_tokens
 from conductor_core.errors import UnknownRun
 from conductor_core.records.evaluation import BEGUN, Begun, Outcome, read_lines
+from conductor_core.spending import with_calls_that_are_on
 from conductor_core.trace import RunTrace
 
 ReadTrace = Callable[[str], RunTrace]
@@ -32,19 +32,9 @@ def lost(folder: Path, there: Iterable[Outcome], read_trace: ReadTrace) -> list[
 
 def _cost(trace: RunTrace) -> tuple[float | None, int]:
     """USD and tokens. Of a run whose process was killed, the calls that were on count by estimate."""
-    usd, tokens = trace.cost_usd, trace.usage.total_tokens
-    if trace.status not in ("running", "interrupted"):
-        return usd, tokens
-    prices = {spec.name: spec.price for spec in trace.pool.workers}
-    if trace.root.status == "planning":
-        price = None if trace.conductor is None else trace.conductor.price
-        call = LiveCall(price, estimate_input_tokens(trace.root.messages), estimate_tokens(trace.root.raw))
-        usd = None if usd is None or call.cost_usd is None else usd + call.cost_usd
-        tokens += call.usage.total_tokens
-    for step in trace.walk():
-        if step.round is None and step.status in ("running", "cancelled"):
-            written = estimate_tokens(step.output) + estimate_tokens(step.reasoning)
-            call = LiveCall(prices.get(step.agent), estimate_input_tokens(step.messages), written)
-            usd = None if usd is None or call.cost_usd is None else usd + call.cost_usd
-            tokens += call.usage.total_tokens
-    return usd, tokens
+    usage, usd = trace.usage, trace.cost_usd
+    # Older records of an interrupted run do not tell of them.
+    if trace.status == "running" or (trace.status == "interrupted" and not trace.broken_off.total_tokens):
+        usage, cost = with_calls_that_are_on(trace)
+        usd = cost.usd
+    return usd, usage.total_tokens

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from conductor_core.chat import WorkerSpec
-from conductor_core.engine.limits import estimate_tokens
 from conductor_core.engine.pool import Pool, open_worker
 from conductor_core.engine.recorder import NoLog
 from conductor_core.engine.request import RunRequest
@@ -19,6 +18,7 @@ from conductor_core.records.evaluation import append_lines, drop_unfinished_line
 from conductor_core.rehearsal import recognise
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.settings import Settings
+from conductor_core.token_estimates import estimate_tokens
 from conductor_core.workflow.model import Frozen, Workflow
 
 TRIES = "tries.jsonl"

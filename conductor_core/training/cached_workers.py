@@ -11,10 +11,10 @@ from conductor_core.characters import whole_characters
 from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, Usage, Worker, WorkerSpec
 from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.identity import worker_identity
-from conductor_core.engine.limits import estimate_input_tokens, tokens_of
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.recorder import closing
 from conductor_core.errors import WorkerRefused, WorkerStreamCut, WorkerTimedOut
+from conductor_core.token_estimates import estimate_input_tokens, tokens_of
 from conductor_core.training.answer_cache import AnswerCache, CachedAnswer
 
 _NO_LIMIT_S = 30 * 24 * 3600.0

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import streamlit as st
 
 from conductor_core.chat import WorkerSpec
-from conductor_core.engine.limits import estimate_tokens
 from conductor_core.engine.missing_keys import missing_keys
 from conductor_core.engine.preflight import Part, Preflight, preflight
 from conductor_core.errors import InspectorError
 from conductor_core.events import Limits
+from conductor_core.token_estimates import estimate_tokens
 from pages.components import choices
 from pages.components.session import current
 from pages.components.words import inert, plural

@@ -13,6 +13,7 @@ import pytest
 
 from conductor_core.events import Event, RunInterrupted, StepCompleted
 from conductor_core.settings import Settings
+from conductor_core.spending import Cost
 from storage import open_store
 from tests.loopback.cli.test_processes import ROOT
 from tests.support.command_line import AGENTS, PLAN, CommandLine, conductor_and_workers
@@ -157,6 +158,34 @@ def test_killed_three_times_every_finished_step_is_paid_once(
     assert set(steps.values()) == {1}
     # What was under way at a kill, and only that, is asked again: at most four calls each time.
     assert sum(paid(provider).values()) - 32 <= 3 * 4
+
+
+def test_what_was_paid_before_a_kill_is_in_line_summary_and_history(
+    cli: CommandLine, provider: ScriptedProvider, where: list[str], tmp_path: Path
+) -> None:
+    def second_step_hangs(call: Call) -> Reply | Answer:
+        return Reply([Pause(60)]) if call.model == "beta" else deterministic_answer(call)
+
+    provider.always(second_step_hangs)
+    file = task_file(tmp_path / "tasks.jsonl", 1)
+    command = [sys.executable, "-m", "conductor_core", "run", "--tasks", str(file), "--quiet", *where, *db(tmp_path)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert provider.wait_until(lambda it: [call.model for call in it.completions] == ["alpha", "beta"], timeout_s=60)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    provider.reset()
+    provider.always(conductor_and_workers)
+    second = cli("run", "--tasks", file, "--resume", "--json", *where, *db(tmp_path))
+    (line,) = lines_of(second.out)
+    a_call_usd = (7 * 1.0 + 3 * 10.0) / 1e6
+    assert line["cost_usd"] == pytest.approx(a_call_usd)
+    before_usd = line["earlier"]["cost_usd"]
+    assert a_call_usd < before_usd < 5 * a_call_usd, "the first step, and the call that was on by estimate"
+    store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
+    assert store.batches()[0].cost_usd == pytest.approx(line["cost_usd"] + before_usd)
+    store.close()
+    all_usd, now_usd = Cost(line["cost_usd"] + before_usd), Cost(line["cost_usd"])
+    assert f"{all_usd} in all: {Cost(before_usd)} before, {now_usd} now" in second.err
 
 
 def test_ctrl_c_ends_cleanly_and_the_rest_can_be_resumed(

@@ -9,12 +9,14 @@ import pytest
 
 from conductor_core.chat import Price, WorkerSpec
 from conductor_core.cli.documents import run_document
+from conductor_core.engine.batch import BatchTask, request_of, spent_at_most
 from conductor_core.engine.host import EngineHost
-from conductor_core.engine.limits import tokens_of
 from conductor_core.engine.request import RunRequest
-from conductor_core.events import Limits, PoolInfo
+from conductor_core.events import BatchRow, Limits, PoolInfo
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace, begin
+from conductor_core.spending import cost_so_far, interruption
+from conductor_core.token_estimates import tokens_of
+from conductor_core.trace import RunTrace, begin, fold
 from pages.components.live_view import LiveView
 from storage import Store
 from storage.store import open_store
@@ -30,10 +32,16 @@ class Accountant:
 
     Attributes:
         known_usd: of the calls whose price is known. unknown: whether that of any call is not.
+        of_calls: what each answered question cost.
     """
 
-    def __init__(self, seed: int, *, list_prices_alone: bool = False) -> None:
-        """``list_prices_alone``: no figures of the provider's own, which may differ from what is estimated before."""
+    def __init__(self, seed: int, *, list_prices_alone: bool = False, interruptible: bool = False) -> None:
+        """
+        Args:
+            list_prices_alone: no figures of the provider's own, which may differ from what is estimated before.
+            interruptible: each question is answered at once, so that a call is a question.
+        """
+        list_prices_alone |= interruptible
         self._seed = seed
         self._chance = random.Random(seed)
         self.prices = {name: self._price() for name in ("planner", *NAMES)}
@@ -41,10 +49,18 @@ class Accountant:
         self._says = {name: self._chance.random() < often for name in ("planner", *NAMES)}
         self._failures = self._chance.randrange(3) if self._chance.random() < 0.4 else 0
         self._rejected = self._chance.random() < 0.25
+        if interruptible:
+            self._failures, self._rejected = 0, False
         self.known_usd = 0.0
         self.unknown = False
+        self.of_calls: dict[str, float | None] = {}
         self.tokens = 0
         self.plan_usd: float | None = 0.0
+
+    @property
+    def plan_most_usd(self) -> float:
+        """What a plan that breaks off costs at the most: no more than the whole one."""
+        return self.plan_usd or 0.0
 
     def _price(self) -> Price | None:
         if self._chance.random() < 0.3:
@@ -62,7 +78,7 @@ class Accountant:
         read = sum(tokens_of(len(message["content"])) + 4 for message in call.messages)
         usage = (read + chance.randint(0, 500), tokens_of(len(text)) + chance.randint(0, 300))
         said = round(chance.uniform(0, 0.01), 7) if self._says[name] else None
-        self._book(name, usage, said)
+        self.of_calls[f"{name} {[message['content'] for message in call.messages]}"] = self._book(name, usage, said)
         return Answer(text, usage=usage, cost_usd=said)
 
     def _plan(self) -> str:
@@ -75,7 +91,7 @@ class Accountant:
         told = [f"Step {step} of {{question}}" for step in range(steps)]
         return f"Thus:\nmodel_id = {agents}\nsubtasks = {told}\naccess_list = {reads}\n"
 
-    def _book(self, name: str, usage: tuple[int, int], said: float | None) -> None:
+    def _book(self, name: str, usage: tuple[int, int], said: float | None) -> float | None:
         self.tokens += sum(usage)
         price = self.prices[name]
         cost = said
@@ -85,6 +101,7 @@ class Accountant:
         self.known_usd += cost or 0.0
         if name == "planner":
             self.plan_usd = None if self.plan_usd is None or cost is None else self.plan_usd + cost
+        return cost
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +133,67 @@ def start(host: EngineHost, provider: ScriptedProvider, book: Accountant, **limi
     )
     request = RunRequest(task="Something priced", limits=Limits(max_depth=0, **limits))
     return host.wait(host.start(request, "planner", PoolInfo(name="random", workers=workers)), 60)
+
+
+def killed(store: Store, whole: RunTrace, chance: random.Random) -> RunTrace:
+    """A run of a batch that goes as ``whole`` did, until its process is killed somewhere, and is found so."""
+    told = [stored.event for stored in store.events(whole.run_id)]
+    place = BatchRow(id=f"batch of {whole.run_id}", row="1", name="tasks.jsonl", size=1)
+    run_id = f"killed-{whole.run_id}"
+    kept = told[: chance.randrange(1, len(told))]
+    begun = [event.model_copy(update={"run_id": run_id}) for event in kept]
+    begun[0] = begun[0].model_copy(update={"batch": place})
+    store.log.append_and_wait(*begun, interruption(fold(begun)))
+    return store.trace(run_id)[0]
+
+
+def paid_for(trace: RunTrace, book: Accountant) -> tuple[float, float]:
+    """What the provider's book has of the calls that came to an end, and of those that broke off had they ended."""
+    ended: list[float] = []
+    broken_off: list[float] = []
+    for step in trace.walk():
+        if step.status != "reused" and step.messages:
+            cost = book.of_calls[f"{step.agent} {[message.content for message in step.messages]}"] or 0.0
+            (broken_off if step.status == "cancelled" else ended).append(cost)
+    plan_usd = (book.plan_usd or 0.0) if trace.root.status == "planned" else 0.0
+    return plan_usd + sum(ended), sum(broken_off)
+
+
+def test_a_killed_run_and_the_one_that_takes_it_up_cost_together_what_was_paid(
+    provider: ScriptedProvider, store: Store
+) -> None:
+    host, chance = EngineHost(store.log, quick_settings()), random.Random(14)
+    broke_off = taken_over = 0
+    try:
+        for seed in range(RUNS):
+            book = Accountant(seed, interruptible=True)
+            first = killed(store, start(host, provider, book), chance)
+            ended, most = paid_for(first, book)
+            assert first.known_usd - first.broken_off_usd == pytest.approx(ended, abs=1e-12), seed
+            assert 0 <= first.broken_off_usd <= most + book.plan_most_usd, seed
+            assert first.batch is not None
+            task = BatchTask(id="1", task=first.task)
+            again = Accountant(seed, interruptible=True)
+            provider.reset()
+            provider.always(again.reply)
+            request = request_of(task, first.batch, RunRequest(task="", limits=first.limits), [first])
+            second = host.wait(host.start(request, "planner", first.pool), 60)
+            assert second.status == "completed", (seed, second.error)
+            assert second.known_usd == pytest.approx(again.known_usd, abs=1e-12), seed
+            reused = {step.index for step in first.steps if step.answered}
+            assert {step.index for step in second.steps if step.status == "reused"} == reused, "paid once"
+            (row,) = store.batches(limit=1)
+            both = cost_so_far(first) + cost_so_far(second)
+            assert row.known_usd == pytest.approx(both.known_usd, abs=1e-12), seed
+            assert row.cost_usd == (None if both.usd is None else pytest.approx(both.usd, abs=1e-12)), seed
+            spent = spent_at_most([first, second], Settings().plan_max_tokens).usd
+            assert both.known_usd - 1e-12 <= spent, "the budget counts what broke off at its most"
+            broke_off += first.broken_off.total_tokens > 0
+            taken_over += bool(reused)
+    finally:
+        host.close()
+    assert broke_off > RUNS // 5
+    assert taken_over > RUNS // 5
 
 
 def on_the_page(store: Store, run_id: str) -> dict[str, Any]:

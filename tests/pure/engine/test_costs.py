@@ -4,8 +4,9 @@ import pytest
 
 from conductor_core.chat import ConductorInfo, Price, WorkerSpec
 from conductor_core.errors import ConductorUnavailable
-from conductor_core.events import Limits, PlanRejected, RunFailed
-from conductor_core.spending import basis, cost_of_part, cost_so_far
+from conductor_core.events import Limits, PlanRejected, RunFailed, RunInterrupted
+from conductor_core.spending import basis, cost_of_part, cost_so_far, interruption
+from conductor_core.token_estimates import estimate_input_tokens
 from conductor_core.trace import fold
 from tests.support.fakes import MemorySink, Reply, ScriptedConductor, ScriptedWorker, lists_of, run, workflow_of
 
@@ -87,6 +88,38 @@ async def test_a_plan_that_broke_off_is_of_unknown_cost_where_it_had_begun() -> 
     cut, sink = await run(ScriptedWorker("a"), conductor=begun, limits=Limits(max_tokens=25))
     assert isinstance(sink.events[-1], RunFailed)
     assert (cut.cost_usd, cost_of_part(cut, cut.root).usd) == (None, None)
+
+
+async def test_a_killed_run_costs_what_it_paid_and_by_estimate_what_was_on() -> None:
+    conductor = ScriptedConductor(LISTS, usd_per_mtok=LIST_PRICE)
+    _, sink = await run(ScriptedWorker("a").then(Reply(text="word " * 8)), conductor=conductor)
+    heard = sink.kinds().index("step.completed")
+    left = fold(sink.events[:heard])
+    assert left.known_usd == pytest.approx(PLAN_USD, abs=1e-12)
+    killed = fold([*sink.events[:heard], interruption(left)])
+    read = estimate_input_tokens(left.steps[0].messages)
+    on_usd = (read * 1.0 + 10 * 10.0) / 1e6
+    assert killed.known_usd == killed.cost_usd == pytest.approx(PLAN_USD + on_usd, abs=1e-12)
+    assert killed.broken_off_usd == pytest.approx(on_usd, abs=1e-12)
+    assert basis(killed) == "estimated"
+    assert killed.broken_off.total_tokens == read + 10
+
+
+async def test_a_killed_run_whose_record_is_older_folds_as_it_did() -> None:
+    _, sink = await run(ScriptedWorker("a"), conductor=ScriptedConductor(LISTS, usd_per_mtok=LIST_PRICE))
+    left = sink.events[: sink.kinds().index("step.completed")]
+    killed = fold([*left, RunInterrupted(run_id=sink.events[0].run_id)])
+    assert killed.known_usd == killed.cost_usd == pytest.approx(PLAN_USD, abs=1e-12)
+
+
+async def test_what_is_known_stays_beside_a_broken_off_call_without_a_price() -> None:
+    """Two calls are on when the run's time is up: one has a price."""
+    hangs = Reply(text="word " * 8, hang=True)
+    workers = [ScriptedWorker("a").then(hangs), ScriptedWorker("b", usd_per_mtok=None).then(hangs)]
+    plan = workflow_of(("a", "x", ()), ("b", "x", ()))
+    trace, _ = await run(*workers, workflow=plan, limits=Limits(max_seconds=0.3))
+    assert (trace.error_code, trace.cost_usd) == ("LimitReached", None)
+    assert trace.known_usd == trace.broken_off_usd > 10 * 10.0 / 1e6
 
 
 def test_what_runs_in_this_process_is_free_and_a_server_is_not_known_to_be() -> None:

@@ -1,9 +1,11 @@
 import pytest
 
 from conductor_core.chat import Message, Price, Usage
-from conductor_core.engine.limits import Budget, estimate_input_tokens, estimate_tokens
+from conductor_core.engine.limits import Budget
 from conductor_core.errors import LimitReached
 from conductor_core.events import Limits, PoolInfo, now_utc
+from conductor_core.spending import Cost
+from conductor_core.token_estimates import estimate_input_tokens, estimate_tokens
 from conductor_core.trace import RunTrace
 
 
@@ -57,11 +59,12 @@ def test_live_estimates_count_until_they_are_settled() -> None:
 def test_totals_hold_what_is_still_streaming_and_say_that_it_is_estimated() -> None:
     budget, trace = budget_of()
     trace.usage, trace.cost_usd = Usage(input_tokens=1, output_tokens=2), 0.5
-    assert budget.total() == (trace.usage, 0.5)
+    trace.known_usd = 0.5
+    assert budget.total() == (trace.usage, Cost(0.5, 0.5))
     budget.begin_call((0,), 10, PRICE).output_tokens = 20
-    assert budget.total() == (Usage(input_tokens=11, output_tokens=22, estimated=True), 30.5)
+    assert budget.total() == (Usage(input_tokens=11, output_tokens=22, estimated=True), Cost(30.5, 30.5))
     budget.begin_call((1,), 1, None)
-    assert budget.total()[1] is None
+    assert budget.total()[1] == Cost(None, 30.5)
 
 
 def test_settled_costs_add_up() -> None:

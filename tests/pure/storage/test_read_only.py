@@ -11,6 +11,7 @@ import pytest
 
 from conductor_core.errors import RunDamaged, StoreDamaged, StoreReadOnly, StoreTooNew
 from conductor_core.events import Event
+from conductor_core.spending import Cost
 from conductor_core.trace import fold
 from storage import Store, open_store
 from tests.support.damaging import doctor
@@ -120,6 +121,18 @@ def test_a_damaged_run_there(database: Path, events: list[Event]) -> None:
         with pytest.raises(RunDamaged):
             store.trace("ended")
         assert store.runs(status="damaged")[0].run_id == "ended"
+        store.close()
+
+
+def test_a_database_of_the_schema_before_the_known_cost(database: Path, events: list[Event]) -> None:
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("ALTER TABLE runs DROP COLUMN known_usd")
+        connection.execute("UPDATE alembic_version SET version_num = '0003'")
+        connection.commit()
+    with on_read_only_media(database) as url:
+        store = open_store(url)
+        check_that_it_reads(store, events)
+        assert store.runs()[1].cost == Cost(1.0, 1.0)
         store.close()
 
 

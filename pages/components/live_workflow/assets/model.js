@@ -225,10 +225,10 @@ export class RunModel {
   // The calls that are on: to the Conductor for a round, and to workers.
   calls() {
     const planning = [...this.rounds.values()].filter((round) => round.status === "planning" && round.messages.length)
-    const running = [...this.steps.values()].filter((step) => step.status === "running" && this.worker(step.agent))
+    const running = [...this.steps.values()].filter((step) => step.status === "running" && this.worker(asked(step)))
     return [
       ...planning.map(({ messages, raw }) => ({ price: this.conductorPrice(), messages, written: estimateTokens(raw) })),
-      ...running.map((step) => ({ price: priceOf(this.worker(step.agent)), messages: step.messages, written: this.stepTokens(step) })),
+      ...running.map((step) => ({ price: priceOf(this.worker(asked(step))), messages: step.messages, written: this.stepTokens(step) })),
     ]
   }
 
@@ -245,6 +245,9 @@ export class RunModel {
     return this.run?.pool.workers.find((worker) => worker.name === name) ?? null
   }
 }
+
+// The worker that was asked last: the step's own, or its fallback.
+const asked = (step) => step.attempts.findLast(({ then }) => then === "fallback")?.then_agent ?? step.agent
 
 // Of a worker or of the Conductor, USD per million tokens; null: unknown. What runs in this process is free.
 export function priceOf({ usd_per_mtok, kind, provider }) {
