@@ -3,14 +3,15 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 
 from conductor_core.errors import BadInput, EventOutOfOrder, RunUnreadable, StoreDamaged, StoreError, UnknownRun
 from conductor_core.events import FINAL_KINDS
 from conductor_core.spending import interruption
 from conductor_core.trace import ENDED_STATUSES, RunTrace
-from storage import batches, deleting, failures, queries, totals
+from storage import batch_lock, batches, deleting, failures, queries, totals
 from storage import reading as run_reading
 from storage.database import BUSY_TIMEOUT_S, Database
 from storage.deleting import Deleted, Deletion
@@ -172,6 +173,14 @@ class Store:
         """Batches, newest first; ``name``: only those of files of this name; ``batch``: only this one."""
         with self._database.reading() as connection, failures.translated(self._database.path):
             return batches.read_batches(connection, limit, before, name, batch)
+
+    @contextmanager
+    def carrying_out(self, key: str, what: str) -> Iterator[None]:
+        """Keeps a batch, named by ``key``, from other processes. Raises: BadInput for ``what`` another one has."""
+        with ExitStack() as stack:
+            with failures.translated(self._database.path):
+                stack.enter_context(batch_lock.held(self._database.owners_folder, key, what))
+            yield
 
     def resolve(self, prefix: str) -> str:
         """The id of the one run whose id begins with ``prefix``. Raises: UnknownRun, BadInput if there are several."""

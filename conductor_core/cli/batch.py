@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -29,7 +30,7 @@ from conductor_core.settings import Settings
 from conductor_core.spending import Cost, cost_so_far
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT
-from storage import RunSummary, Store
+from storage import BatchSummary, RunSummary, Store
 
 _MOST_REASONS = 5
 _LOOKED_AT = 100_000
@@ -99,8 +100,8 @@ def run_batch(given: BatchOptions, settings: Settings) -> int:
             _check_budget(given, settings, file.tasks, pool)
     if file.unread and not given.shown.quiet:
         print(f"note: not read: {', '.join(file.unread[:10])}", file=sys.stderr)
-    with opened_store(given.db, settings) as store:
-        earlier = _taken_up(store, given, file.tasks, name)
+    with opened_store(given.db, settings) as store, ExitStack() as held:
+        earlier = _taken_up(store, given, file.tasks, name, held)
         with opened_engine(store, settings) as host:
             return _Batch(given, settings, file.tasks, earlier, store, host).carry_out()
 
@@ -121,23 +122,25 @@ def _check_budget(given: BatchOptions, settings: Settings, tasks: Sequence[Batch
         )
 
 
-def _taken_up(store: Store, given: BatchOptions, tasks: Sequence[BatchTask], pool: str) -> _Earlier:
-    """The batch of this file that is to be gone on with, or a new one. Raises: BadInput if the two do not fit."""
+def _taken_up(store: Store, given: BatchOptions, tasks: Sequence[BatchTask], pool: str, held: ExitStack) -> _Earlier:
+    """The batch of this file that is to be gone on with, or a new one; ``held`` keeps others from carrying it out.
+
+    Raises: BadInput if another process does, or the file and what is to be gone on with do not fit.
+    """
     name = given.file.name
+    shown = one_line(name, 80)
+    if given.resume:
+        # Also while there is no batch yet: two who begin one at once would both be its first.
+        held.enter_context(store.carrying_out(f"file {name}", f"the batch of {shown}"))
     last = next(iter(store.batches(limit=1, name=name)), None)
-    if last is None:
-        if given.resume and not given.shown.quiet:
-            print(f"note: there is no batch of {one_line(name, 80)} to resume: it begins", file=sys.stderr)
-        return _Earlier(new_run_id())
-    if not given.resume:
-        left = last.size - last.statuses.get("completed", 0)
-        if left and not given.shown.quiet:
-            print(
-                f"note: batch {last.batch_id} of {one_line(name, 80)} has {left} of {last.size} tasks left: --resume "
-                "goes on with it; this is a new one",
-                file=sys.stderr,
-            )
-        return _Earlier(new_run_id())
+    if last is None or not given.resume:
+        if not given.shown.quiet and (said := _of_new(last, shown, resume=given.resume)):
+            print(f"note: {said}", file=sys.stderr)
+        earlier = _Earlier(new_run_id())
+        held.enter_context(store.carrying_out(earlier.batch_id, f"batch {earlier.batch_id}"))
+        return earlier
+    held.enter_context(store.carrying_out(last.batch_id, f"batch {last.batch_id} of {shown}"))
+    store.mark_interrupted()  # whoever had it may have been killed only now
     rows = {task.id: task for task in tasks}
     earlier = _Earlier(last.batch_id)
     for run in reversed(store.runs(limit=_LOOKED_AT, batch=last.batch_id)):
@@ -149,6 +152,17 @@ def _taken_up(store: Store, given: BatchOptions, tasks: Sequence[BatchTask], poo
         if plan is not None and any(run.root.workflow not in (None, plan) for run in runs):
             raise BadInput(_unfit(last.batch_id, row, "its workflow is another now"))
     return earlier
+
+
+def _of_new(last: BatchSummary | None, name: str, *, resume: bool) -> str:
+    """What a person may want to know when a new batch begins."""
+    if last is None:
+        return f"there is no batch of {name} to resume: it begins" if resume else ""
+    left = last.size - last.statuses.get("completed", 0)
+    if not left:
+        return ""
+    has = f"batch {last.batch_id} of {name} has {left} of {last.size} tasks left"
+    return f"{has}: --resume goes on with it; this is a new one"
 
 
 def _must_fit(run: RunSummary, task: BatchTask | None, batch_id: str, given: BatchOptions, pool: str) -> None:

@@ -160,6 +160,42 @@ def test_killed_three_times_every_finished_step_is_paid_once(
     assert sum(paid(provider).values()) - 32 <= 3 * 4
 
 
+def test_a_batch_that_another_process_carries_out_is_refused_until_that_is_gone(
+    cli: CommandLine, provider: ScriptedProvider, where: list[str], tmp_path: Path
+) -> None:
+    provider.always(lambda call: Reply([Pause(60)]))
+    file = task_file(tmp_path / "tasks.jsonl", 2)
+    given = ["run", "--tasks", str(file), *where, *db(tmp_path)]
+    command = [sys.executable, "-m", "conductor_core", *given, "--quiet"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert provider.wait_until(lambda it: len(it.completions) == 2, timeout_s=60)
+    refused = cli(*given, "--resume")
+    assert refused.code == 2
+    assert f"of tasks.jsonl is carried out by process {process.pid} on " in refused.error
+    assert len(refused.error.splitlines()) == 1
+    assert len(provider.completions) == 2, "nothing is paid twice"
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    provider.always(conductor_and_workers)
+    assert cli(*given, "--resume").code == 0, "a killed process leaves no lock"
+    assert list((tmp_path / "runs.sqlite3.owners").glob("batch-*")) == []
+
+
+def test_of_two_that_begin_a_batch_at_once_one_is_refused(
+    provider: ScriptedProvider, where: list[str], tmp_path: Path
+) -> None:
+    provider.always(lambda call: Answer(deterministic_answer(call).text, pieces=2, pause_s=1.0))
+    file = task_file(tmp_path / "tasks.jsonl", 3)
+    command = [sys.executable, "-m", "conductor_core", "run", "--tasks", str(file), "--resume", "--quiet"]
+    both = [
+        subprocess.Popen([*command, *where, *db(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=100) for process in both]
+    assert sorted(process.returncode for process in both) == [0, 2], said
+    assert set(paid(provider).values()) == {1}
+
+
 def test_what_was_paid_before_a_kill_is_in_line_summary_and_history(
     cli: CommandLine, provider: ScriptedProvider, where: list[str], tmp_path: Path
 ) -> None:
