@@ -1,34 +1,48 @@
 """What is said on stderr before a run: who would not answer, and what a budget cannot see."""
 
 import sys
+from collections.abc import Collection
 from dataclasses import replace
 
 from conductor_core.cli.text import one_line
 from conductor_core.engine.pool import read_specs
 from conductor_core.engine.request import RunRequest
 from conductor_core.errors import BadInput
+from conductor_core.events import PoolInfo
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 
 def ready(
-    request: RunRequest, conductor: str, pool: str, settings: Settings, *, only_answering: bool, quiet: bool
+    request: RunRequest,
+    conductor: str | None,
+    pool: str | PoolInfo,
+    settings: Settings,
+    *,
+    only_answering: bool = False,
+    quiet: bool,
+    agents: Collection[str] | None = None,
 ) -> RunRequest:
     """``request``, without the workers that would not answer if ``only_answering``.
 
     Asks all at once, for a few seconds at most. What fails is said; the run begins all the same, since a server may
     yet come up and a plan may do without a worker.
 
+    Args:
+        conductor: None: settings and plan need none.
+        agents: who will be called, by name; None: the agents of the request's workflow, or of one still to be written.
+
     Raises: BadInput for what certainly cannot work, as a Conductor whose key is not set.
     """
-    steps = () if request.workflow is None else request.workflow.steps
-    named = {step.agent for step in steps}
-    specs = [
-        spec
-        for spec in read_specs(pool, settings)
-        if spec.name not in request.excluded and (not named or CONDUCTOR_AGENT in named or spec.name in named)
-    ]
-    needed = conductor if not named or CONDUCTOR_AGENT in named else None
+    planned = agents is not None or request.workflow is not None
+    if agents is None:
+        agents = () if request.workflow is None else {step.agent for step in request.workflow.steps}
+    anybody = not planned or CONDUCTOR_AGENT in agents
+    there = pool.workers if isinstance(pool, PoolInfo) else read_specs(pool, settings)
+    specs = [spec for spec in there if spec.name not in request.excluded and (anybody or spec.name in agents)]
+    if request.plan_only:
+        specs = []
+    needed = conductor if anybody else None
     if needed in (None, "tiny") and all(spec.simulated for spec in specs):
         return request
     # Imported when used: a run that asks nobody over a network loads no clients.

@@ -12,6 +12,7 @@ from conductor_core.chat import ConductorInfo
 from conductor_core.cli import documents, inputs, options
 from conductor_core.cli.live import LiveView, watch
 from conductor_core.cli.output import print_json, print_outcome
+from conductor_core.cli.ready import ready
 from conductor_core.cli.text import label, one_line
 from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
 from conductor_core.engine.request import RunRequest
@@ -81,6 +82,8 @@ def rerun_command(
         rerun = prepare(source, edit, settings, conductor, pool, tuple(exclude or ()), store.taken_up(source))
         if dry_run:
             return print_preview(rerun.forecast, as_json=as_json)
+        called = None if rerun.forecast is None else {step.agent for step in rerun.forecast.will_run}
+        ready(rerun.request, rerun.conductor, rerun.pool, settings, quiet=quiet, agents=called)
         if rerun.forecast is not None and not quiet:
             print("\n".join(preview_lines(rerun.forecast)), file=sys.stderr, flush=True)
         with opened_engine(store, settings) as host:

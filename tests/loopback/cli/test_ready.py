@@ -8,6 +8,8 @@ from conductor_core.settings import Settings
 from tests.support.command_line import PLAN, CommandLine, conductor_and_workers
 from tests.support.provider import Answer, Call, Reply, ScriptedProvider
 
+NOBODY = "http://127.0.0.1:9/v1"
+
 
 @pytest.fixture
 def pool(where: list[str], provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -75,3 +77,54 @@ def test_a_budget_that_cannot_see_the_conductor_says_so_once(cli: CommandLine, w
 
 def test_quiet_is_quiet(cli: CommandLine, pool: list[str]) -> None:
     assert "warning" not in cli("run", "Two things.", *pool, "--quiet").err
+
+
+@pytest.fixture
+def keyed(provider: ScriptedProvider) -> Path:
+    """A conductors file whose Conductor ``mine`` has a key of its own."""
+    folder = Settings().conductors_folder
+    folder.mkdir(parents=True)
+    file = folder / "c.toml"
+    file.write_text(
+        f'[[conductor]]\nname = "mine"\nmodel = "planner"\nbase_url = "{provider.url}"\napi_key_env = "UNSET_API_KEY"\n'
+    )
+    return file
+
+
+def test_a_plan_checks_its_conductor_and_nobody_else(
+    cli: CommandLine, pool: list[str], keyed: Path, provider: ScriptedProvider
+) -> None:
+    refused = cli("plan", "Two things.", *pool[:2], "--conductor", "mine")
+    assert (refused.code, "UNSET_API_KEY" in refused.error) == (2, True)
+    assert (provider.completions, cli("runs", "--json").document["runs"]) == ([], [])
+    away = f"{NOBODY}#planner"
+    assert "warning: Conductor " in cli("plan", "Two things.", *pool[:2], "--conductor", away).err
+    assert "warning" not in cli("plan", "Two things.", *pool).err, "no worker is asked for a plan"
+
+
+def test_a_rerun_says_before_who_of_those_it_calls_would_not_answer(
+    cli: CommandLine, where: list[str], provider: ScriptedProvider
+) -> None:
+    run_id = cli("run", "Two things.", *where, "--json").document["run_id"]
+    file, away = Path(where[1]), Path(where[1]).with_name("away.toml")
+    spare = f'[[worker]]\nname = "spare"\nprovider = "openai"\nmodel = "m"\nbase_url = "{NOBODY}"\n'
+    beta = f'model = "beta"\nbase_url = "{provider.url}"'
+    away.write_text(file.read_text().replace(beta, f'model = "beta"\nbase_url = "{NOBODY}"') + f"\n{spare}")
+    given = ["rerun", run_id, "--step", "1", "--instruction", "Do it."]
+    said = cli(*given, "--pool", str(away)).err
+    before = said[: said.index("pool away")]
+    assert "warning: worker beta: 127.0.0.1:9 refuses" in before
+    assert "spare" not in before, "no step calls it"
+    assert "warning" not in cli(*given, "--pool", str(away), "--quiet").err
+    assert "warning" not in cli(*given).err, "the recorded pool answers"
+
+
+def test_a_rerun_whose_conductor_has_no_key_is_refused_before_anything_is_written(
+    cli: CommandLine, where: list[str], keyed: Path, provider: ScriptedProvider
+) -> None:
+    run_id = cli("run", "Two things.", *where, "--json").document["run_id"]
+    asked = len(provider.completions)
+    given = ["rerun", run_id, "--step", "1", "--agent", "conductor", "--conductor", "mine"]
+    refused = cli(*given)
+    assert (refused.code, "UNSET_API_KEY" in refused.error) == (2, True)
+    assert (len(provider.completions), len(cli("runs", "--json").document["runs"])) == (asked, 1)
