@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from conductor_core.errors import BadInput, InspectorError
+from conductor_core.given_path import given_path
 from conductor_core.settings import Settings, setting_fault, sqlite_url
 from storage.backup import backup
 from storage.database import path_of
@@ -22,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     copying.add_argument("--db", metavar="FILE|URL", help="Else DATABASE_URL, else your data folder's.")
     given = parser.parse_args(arguments)
     try:
-        done = backup(_source(given.db), given.path.expanduser().absolute())
+        done = backup(_source(given.db), given_path(str(given.path)).absolute())
     except InspectorError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _source(given: str | None) -> Path:
     if given is not None:
-        return path_of(given if "://" in given else sqlite_url(Path(given).expanduser().absolute()))
+        return path_of(given if "://" in given else sqlite_url(given_path(given).absolute()))
     try:
         return path_of(Settings().resolved_database_url)
     except ValidationError as error:

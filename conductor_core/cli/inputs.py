@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput, WorkflowInvalid
 from conductor_core.events import Limits
+from conductor_core.given_path import given_path, is_there
 from conductor_core.settings import Settings, setting_fault, sqlite_url
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 from conductor_core.workflow.parsed import Parsed
@@ -45,8 +46,10 @@ def database_url(given: str | None) -> str | None:
     shown = one_line(given, 120)
     if not given.strip():
         raise BadInput("--db is empty: give a file's path or sqlite:///FOLDER/FILE.sqlite3")
-    path = Path(given).expanduser()
-    if path.name == given and not path.suffix and not path.exists():
+    path = given_path(given)
+    if path.parts[:1] and path.parts[0].startswith("~"):
+        raise BadInput(f"--db {shown!r}: there is no such user; if a file of that name is meant, write ./{shown}")
+    if path.name == given and not path.suffix and not is_there(path):
         raise BadInput(f"{shown!r} is not a database URL; if a file of that name is meant, write ./{shown}")
     return sqlite_url(path.absolute())
 

@@ -16,6 +16,7 @@ from conductor_core.conductors.local import LocalConductor, read_config
 from conductor_core.conductors.named import find, listed
 from conductor_core.conductors.remote import API_KEY_VARIABLE, RemoteConductor
 from conductor_core.errors import UnknownConductor
+from conductor_core.given_path import given_path, is_folder, is_there
 from conductor_core.inference.errors import ModelUnavailable
 from conductor_core.inference.hardware import Placement, place
 from conductor_core.inference.source import (
@@ -112,14 +113,14 @@ def on_a_server(ref: str, settings: Settings) -> ConductorSpec | None:
 
 def _local(name: str, model: str, settings: Settings, spec: ConductorSpec | None) -> Conductor:
     """``model``: a folder or a hub id. Raises: UnknownConductor."""
-    folder = Path(model).expanduser()
-    if model and folder.is_dir():
+    folder = given_path(model)
+    if model and is_folder(folder):
         try:
             inspect_folder(folder)
         except ModelUnavailable as error:
             raise UnknownConductor(str(error)) from error
         return LocalConductor(name, str(folder), settings, read_config(folder), spec)
-    if HUB_ID.fullmatch(model) and not folder.exists():
+    if HUB_ID.fullmatch(model) and not is_there(folder):
         downloaded = cached_folder(model)
         return LocalConductor(name, model, settings, read_config(downloaded or folder), spec)
     if spec is not None:
@@ -130,8 +131,8 @@ def _local(name: str, model: str, settings: Settings, spec: ConductorSpec | None
 def unknown(name: str, settings: Settings) -> UnknownConductor:
     """The error for a Conductor that nothing is known of."""
     return UnknownConductor(
-        f"no Conductor {name!r}: name {TINY}, one of {_names(settings)}, a model folder, a hub id (owner/name) or "
-        "URL#MODEL of a server"
+        f"no Conductor {name[:80]!r}: name {TINY}, one of {_names(settings)}, a model folder, a hub id (owner/name) "
+        "or URL#MODEL of a server"
     )
 
 
@@ -170,8 +171,8 @@ def list_conductors(settings: Settings) -> list[ConductorOption]:
     """
     options = [_downloaded(TINY, TINY_FOLDER)]
     options += [_named(name, spec) for name, spec in listed(settings)[0].items()]
-    folder = Path(settings.conductor).expanduser()
-    if settings.conductor != TINY and folder.is_dir():
+    folder = given_path(settings.conductor)
+    if settings.conductor != TINY and is_folder(folder):
         options.append(_downloaded(settings.conductor, folder))
     for hub_id, parameters in _PUBLISHED.items():
         there = local_folder(hub_id)
@@ -189,8 +190,8 @@ def listed_option(ref: str, settings: Settings) -> ConductorOption:
         return _downloaded(TINY, TINY_FOLDER)
     if (spec := on_a_server(ref, settings) or find(ref, settings)) is not None:
         return _named(ref, spec)
-    folder = Path(ref).expanduser()
-    if not folder.is_dir() and not HUB_ID.fullmatch(ref):
+    folder = given_path(ref)
+    if not is_folder(folder) and not HUB_ID.fullmatch(ref):
         raise unknown(ref, settings)
     return _here(ref, ref)
 
@@ -228,8 +229,8 @@ def _named(name: str, spec: ConductorSpec) -> ConductorOption:
 
 def _here(ref: str, model: str) -> ConductorOption:
     """``model``: a folder or a hub id, downloaded or not."""
-    folder = Path(model).expanduser()
-    there = folder if folder.is_dir() else local_folder(model)
+    folder = given_path(model)
+    there = folder if is_folder(folder) else local_folder(model)
     if there is not None:
         return _downloaded(ref, there)
     parameters = _PUBLISHED.get(model, 0)

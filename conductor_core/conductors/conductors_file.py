@@ -8,6 +8,7 @@ from pydantic import Field, PositiveFloat
 
 from conductor_core.chat import Price
 from conductor_core.errors import ConductorsInvalid
+from conductor_core.given_path import given_path, is_folder
 from conductor_core.inference.source import HUB_ID
 from conductor_core.model_fields import (
     SET_BY_US,
@@ -77,8 +78,8 @@ def _spec(table: Table, beside: Path) -> ConductorSpec:
     if "base_url" in fields:
         fields["base_url"] = fields["base_url"].rstrip("/")
     else:
-        folder = beside / Path(fields["model"]).expanduser()
-        if folder.is_dir() or not HUB_ID.fullmatch(fields["model"]):
+        folder = beside / given_path(fields["model"])
+        if is_folder(folder) or not HUB_ID.fullmatch(fields["model"]):
             fields["model"] = str(folder)
     return ConductorSpec(**fields)
 

@@ -15,6 +15,7 @@ from conductor_core.conductors.prompt import STATIC_MESSAGES, full_prompt, requi
 from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.conductors.short_prompt import short_prompt
 from conductor_core.errors import ConductorUnavailable, PromptOverflows, UnknownConductor
+from conductor_core.given_path import is_folder
 from conductor_core.inference.errors import InferenceError, PromptTooLong
 from conductor_core.inference.generation import Done, Generation, Sampling
 from conductor_core.inference.shared import shared_model
@@ -108,7 +109,7 @@ class LocalConductor:
         return ConductorInfo(
             name=self._name,
             kind="local",
-            model=Path(self._ref).name if Path(self._ref).is_dir() else self._ref,
+            model=Path(self._ref).name if is_folder(self._ref) else self._ref,
             device=placement.device if placement else None,
             dtype=placement.dtype if placement else None,
             constrained=self._constrained,

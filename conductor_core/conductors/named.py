@@ -9,6 +9,7 @@ from pathlib import Path
 
 from conductor_core.conductors.conductors_file import ConductorSpec, load_conductors_file
 from conductor_core.errors import ConductorsInvalid, UnknownConductor
+from conductor_core.given_path import given_path, is_file, is_there
 from conductor_core.quoted import one_line
 from conductor_core.settings import Settings
 
@@ -45,17 +46,17 @@ def find(ref: str, settings: Settings) -> ConductorSpec | None:
     if same:
         return same[0][1]
     own = settings.conductors_folder / f"{ref}.toml"
-    if Path(ref).name == ref and own.is_file():
+    if Path(ref).name == ref and is_file(own):
         return _of_file(own, load_conductors_file(own, settings.key_variables), "")
-    if faults and Path(ref).name == ref and not Path(ref).exists():
+    if faults and Path(ref).name == ref and not is_there(ref):
         raise faults[0]  # It may be the one that is meant.
     return None
 
 
 def _file(path: str, settings: Settings) -> Path:
-    given = Path(path).expanduser()
+    given = given_path(path)
     own = settings.conductors_folder / given
-    return own if given.name == path and own.is_file() and not given.is_file() else given
+    return own if given.name == path and is_file(own) and not is_file(given) else given
 
 
 def _of_file(file: Path, specs: tuple[ConductorSpec, ...], name: str) -> ConductorSpec:

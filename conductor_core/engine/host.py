@@ -19,6 +19,7 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Checked, Engine, check
 from conductor_core.errors import InspectorError, UnknownRun
 from conductor_core.events import EventSink, PoolInfo
+from conductor_core.given_path import given_path, is_file
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 
@@ -239,7 +240,7 @@ class EngineHost:
             key: tuple[object, ...] = (ref.model_dump_json(), seed)
         else:
             file = None if ref in BUILT_IN_POOLS else pool_file(ref, self._settings)
-            key = (ref, file, file.stat().st_mtime_ns if file is not None and file.is_file() else None, seed)
+            key = (ref, file, file.stat().st_mtime_ns if file is not None and is_file(file) else None, seed)
         with self._opening:
             if key not in self._pools:
                 if isinstance(ref, PoolInfo):
@@ -263,9 +264,9 @@ class EngineHost:
         """The files that may say what ``ref`` is, each with when it was changed: then it is opened anew."""
         if ref == "tiny" or "://" in ref:
             return []
-        files = [*self._settings.conductors_folder.glob("*.toml"), Path(ref.partition("#")[0]).expanduser()]
+        files = [*self._settings.conductors_folder.glob("*.toml"), given_path(ref.partition("#")[0])]
         with suppress(OSError, ValueError):  # gone meanwhile, or no path at all
-            return [(file, file.stat().st_mtime_ns) for file in files if file.is_file()]
+            return [(file, file.stat().st_mtime_ns) for file in files if is_file(file)]
         return []
 
     def _open_conductor(self, ref: str) -> Conductor:

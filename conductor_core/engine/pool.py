@@ -9,6 +9,7 @@ from conductor_core.chat import Worker, WorkerSpec
 from conductor_core.endings import OnIncomplete
 from conductor_core.errors import BadInput
 from conductor_core.events import PoolInfo
+from conductor_core.given_path import given_path, is_file, is_there
 from conductor_core.settings import Settings
 from conductor_core.workers.pool_options import PoolFile
 
@@ -106,13 +107,13 @@ def pool_file(ref: str, settings: Settings) -> Path:
 
     Raises: BadInput for a name that is neither, with those that there are.
     """
-    path, folder = Path(ref).expanduser(), settings.pools_folder
-    if path.is_file() or path.name != ref:
+    path, folder = given_path(ref), settings.pools_folder
+    if is_file(path) or path.name != ref:
         return path
     own = folder / (ref if path.suffix == ".toml" else f"{ref}.toml")
-    if own.is_file():
+    if is_file(own):
         return own
-    if path.suffix or path.exists():
+    if path.suffix or is_there(path):
         return path
     names = ", ".join(sorted(file.stem for file in folder.glob("*.toml") if file.is_file())) or "none yet"
     raise BadInput(f"no pool {ref[:80]!r}: name rehearsal, paper, small, a pool file, or one of {folder} ({names})")

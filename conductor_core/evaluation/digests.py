@@ -3,12 +3,12 @@
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from conductor_core.chat import Message, WorkerSpec
 from conductor_core.conductors.catalogue import TINY, TINY_FOLDER
 from conductor_core.engine.pool import Pool
 from conductor_core.evaluation.tasks import Task
+from conductor_core.given_path import given_path, is_folder
 from conductor_core.rehearsal import RehearsalWorker
 
 _BLOCK_BYTES = 1 << 20
@@ -57,8 +57,8 @@ def model_digest(ref: str) -> str | None:
 
     Raises: OSError.
     """
-    folder = TINY_FOLDER if ref == TINY else Path(ref).expanduser()
-    if "://" in ref or not folder.is_dir():
+    folder = TINY_FOLDER if ref == TINY else given_path(ref)
+    if "://" in ref or not is_folder(folder):
         return None
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):

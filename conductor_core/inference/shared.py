@@ -16,10 +16,10 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conductor_core.chat import FinishReason, Usage
+from conductor_core.given_path import given_path, is_folder
 from conductor_core.inference.errors import InferenceError
 from conductor_core.inference.generation import Done, Generation
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, free_ram_bytes, place
@@ -60,8 +60,8 @@ def _fits(call: "_Call") -> bool:
 
 
 def _key(ref: str) -> str:
-    folder = Path(ref).expanduser()
-    return str(folder.resolve()) if folder.is_dir() else ref
+    folder = given_path(ref)
+    return str(folder.resolve()) if is_folder(folder) else ref
 
 
 @dataclass(frozen=True)

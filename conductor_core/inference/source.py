@@ -13,9 +13,10 @@ from typing import Any
 
 from huggingface_hub import constants
 
+from conductor_core.given_path import given_path, is_folder
 from conductor_core.inference.errors import ModelUnavailable
 
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _MAX_HEADER_BYTES = 100_000_000
 
@@ -139,8 +140,8 @@ def cached_hub_ids() -> list[str]:
 
 def local_folder(ref: str) -> Path | None:
     """Where a folder or hub id lies on this machine, None if it does not."""
-    folder = Path(ref).expanduser()
-    if folder.is_dir():
+    folder = given_path(ref)
+    if is_folder(folder):
         return folder
     return cached_folder(ref) if HUB_ID.fullmatch(ref) else None
 

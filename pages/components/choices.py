@@ -19,6 +19,7 @@ from conductor_core.engine.pool import pool_file, read_specs
 from conductor_core.engine.request import limits_from
 from conductor_core.errors import InspectorError
 from conductor_core.events import Limits, PoolInfo
+from conductor_core.given_path import given_path, is_file, is_folder
 from pages.components import kept, policies
 from pages.components.browser_id import browser_id
 from pages.components.kept import Choice, Kept
@@ -41,7 +42,7 @@ BUILT_IN_POOLS = {
     "small": "small · three open models in this process, to download",
 }
 GIB = 2**30
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 T = TypeVar("T")
 
 
@@ -160,13 +161,13 @@ def conductor_there(ref: str) -> bool:
     """Whether a Conductor of that name can be asked: of this machine, a file, a server, a folder or the hub."""
     if "#" in ref or ref in conductor_options() or _HUB_ID.fullmatch(ref):
         return True
-    return Path(ref).expanduser().is_dir()
+    return is_folder(given_path(ref))
 
 
 def pool_there(ref: str) -> bool:
     """Whether there is a pool of that name, whole or not."""
     try:
-        return ref in BUILT_IN_POOLS or pool_file(ref, current().settings).is_file()
+        return ref in BUILT_IN_POOLS or is_file(pool_file(ref, current().settings))
     except InspectorError:
         return False
 

@@ -1,11 +1,11 @@
 """The command that makes an evaluation again, with runs that open here: as far as its plan says what was asked for."""
 
-import os
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from conductor_core.events import Limits
+from conductor_core.given_path import given_path, is_folder
 from conductor_core.records.evaluation import EvaluationPlan
 from pages.components.simulated import ALL_SIMULATED, workers_simulated
 
@@ -46,8 +46,7 @@ def to_mend(plan: EvaluationPlan) -> list[str]:
     found = [
         f"The Conductor “{ref}” (sha256 {digest[:SHORT]}) is not on this machine: give its folder."
         for ref, digest in model_digests(plan).items()
-        # Path.is_dir raises for what is no path at all, as a record may hold.
-        if ref != SHIPPED_CONDUCTOR and not os.path.isdir(os.path.expanduser(ref))
+        if ref != SHIPPED_CONDUCTOR and not is_folder(given_path(ref))
     ]
     limits = {name: value for name, value in _other_limits(plan).items() if name != "max_steps"}
     if limits:

@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.chat import ConductorInfo
 from conductor_core.engine.pool import read_specs
 from conductor_core.events import PoolInfo
 from conductor_core.trace import RunTrace
-from pages.components import choices
+from pages.components import choices, kept
+from pages.components.kept import Choice, Kept
 from pages.components.session import Session
 
 Visit = Callable[..., AppTest]
@@ -81,3 +83,22 @@ def test_a_kept_choice_that_is_gone_falls_back_and_says_so(visit: Visit, session
     assert "Pool: rehearsal" in chip(app)
     (note,) = [each.value.replace("\\", "") for each in app.warning]
     assert note == f"The pool {file} is not there any more: rehearsal is set."
+
+
+NO_PLACES = ["~nobody-of-that-name/x", "~nobody-of-that-name/x.toml", "n" * 5000, "o/" + "n" * 5000]
+
+
+@pytest.mark.parametrize("ref", NO_PLACES, ids=range(len(NO_PLACES)))
+def test_whatever_was_typed_as_conductor_and_pool_the_page_is_drawn_again(
+    visit: Visit, session: Session, ref: str
+) -> None:
+    settings = session.settings
+    typed = Kept(
+        conductor=Choice(chosen=ref, instead_of=settings.conductor), pool=Choice(chosen=ref, instead_of=settings.pool)
+    )
+    kept.write(settings.data_folder, typed)
+    app = visit()
+    assert not app.exception
+    assert "Conductor: tiny" in chip(app)
+    assert "Pool: rehearsal" in chip(app)
+    assert "is not there any more" in app.warning[0].value
