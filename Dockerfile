@@ -6,19 +6,18 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /venv
 # The CPU build of torch: the CUDA build would add several gigabytes that this image cannot use.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-COPY requirements.txt /build/
-RUN /venv/bin/pip install --extra-index-url "$TORCH_INDEX" -r /build/requirements.txt
-
-FROM python:3.11-slim
-RUN useradd --create-home --uid 10001 inspector && mkdir /data && chown inspector /data
-COPY --from=build /venv /venv
-WORKDIR /app
-COPY pyproject.toml app.py ./
+WORKDIR /build
+COPY pyproject.toml constraints.txt README.md LICENSE app.py ./
 COPY .streamlit .streamlit
 COPY conductor_core conductor_core
 COPY storage storage
 COPY pages pages
-RUN /venv/bin/pip install --no-cache-dir --no-deps --editable .
+# Without the extras: this image neither trains nor evaluates.
+RUN /venv/bin/pip install --extra-index-url "$TORCH_INDEX" -c constraints.txt .
+
+FROM python:3.11-slim
+RUN useradd --create-home --uid 10001 inspector && mkdir /data && chown inspector /data
+COPY --from=build /venv /venv
 USER inspector
 ENV PATH=/venv/bin:$PATH CONDUCTOR_DATA_FOLDER=/data HF_HOME=/data/huggingface PYTHONUNBUFFERED=1
 VOLUME /data
@@ -27,4 +26,4 @@ HEALTHCHECK --interval=30s --timeout=5s --start-period=30s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8501/_stcore/health', timeout=4)"]
 # Inside the container it must listen on all interfaces; publish the port on 127.0.0.1 as above.
 # Published under a name, as behind a reverse proxy: docker run -e CONDUCTOR_ALLOWED_HOSTS=NAME ...
-CMD ["streamlit", "run", "app.py", "--server.address=0.0.0.0", "--server.port=8501"]
+CMD ["conductor", "ui", "--host", "0.0.0.0"]

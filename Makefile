@@ -5,20 +5,19 @@ INTEROP := .venv-interop
 BIN := $(VENV)/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup run test fuzz mutants check format clean
+.PHONY: setup run test test-fast fuzz mutants check constraints format clean
 
 setup: $(VENV)/.run
 
 # The program and what it needs to run.
-$(VENV)/.run: requirements.txt pyproject.toml
+$(VENV)/.run: requirements.txt constraints.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(PIP) -r requirements.txt
-	$(BIN)/python $(PIP) --no-deps --editable .
 	touch $@
 
 # What tests and checks need beside it.
 $(VENV)/.dev: $(VENV)/.run requirements-dev.txt
-	$(BIN)/python $(PIP) -r requirements-dev.txt
+	$(BIN)/python $(PIP) -c constraints.txt -r requirements-dev.txt
 	touch $@
 
 # A model server that no one here wrote, to test against; its pins are not ours, so it lives apart.
@@ -28,7 +27,7 @@ $(INTEROP)/.installed: requirements-interop.txt
 	touch $@
 
 run: setup
-	$(BIN)/streamlit run app.py
+	$(BIN)/conductor ui
 
 test: $(VENV)/.dev $(INTEROP)/.installed
 	$(BIN)/python -m tests.browser.find_chromium --install
@@ -55,6 +54,12 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.size_budget
+
+# Every version that is installed, also of what ours bring with them: run it after a change of pyproject.toml or
+# requirements-dev.txt. Versions that still fit stay; `make constraints UPGRADE=--upgrade` takes the newest.
+constraints: $(VENV)/.dev
+	$(BIN)/uv pip compile --quiet --universal --no-annotate --custom-compile-command "make constraints" $(UPGRADE) \
+		--python-version 3.11 --all-extras pyproject.toml requirements-dev.txt --output-file constraints.txt
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -2,7 +2,8 @@
 
 import streamlit as st
 
+from pages.components.places import FRAME
 from pages.components.routes import MIDDLEWARE, ROUTES
 from pages.components.session import lifespan
 
-app = st.App("pages/components/frame.py", routes=ROUTES, middleware=MIDDLEWARE, lifespan=lifespan)
+app = st.App(FRAME, routes=ROUTES, middleware=MIDDLEWARE, lifespan=lifespan)

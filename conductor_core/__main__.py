@@ -1,11 +1,13 @@
-"""``python -m conductor_core``: see ``conductor_core.cli``."""
+"""``conductor``, also as ``python -m conductor_core``: see ``conductor_core.cli``."""
 
 import os
 import sys
 
 from conductor_core.cli.main import main
 
-if __name__ == "__main__":
+
+def run() -> None:
+    """Runs the command that the process was started with, and ends it with its exit code."""
     code = main()
     if code > 128:
         # Stopped by a signal, and all is closed. A model that was being loaded for the run goes on loading, since
@@ -13,3 +15,7 @@ if __name__ == "__main__":
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+if __name__ == "__main__":
+    run()

@@ -24,7 +24,7 @@ from pages.components.standings import Standing, compared_with, difficulties, fa
 from pages.components.words import ago, inert, plural
 
 OPENED = "evaluation-opened"
-COMMAND = "python -m conductor_core evaluate --suite rehearsal --orchestrators conductor,single,moa"
+COMMAND = "conductor evaluate --suite rehearsal --orchestrators conductor,single,moa"
 EMPTY = "**No evaluation yet.** This command puts the Conductor beside each single worker and all of them together:"
 ORDERS = {"plan": "as planned", "score": "by score", "tokens": "by worker tokens"}
 

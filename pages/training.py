@@ -26,7 +26,7 @@ def show() -> None:
     chosen = choose_record("training", "Training")
     if chosen is None:
         folder = current().settings.data_folder / "training" / "tiny"
-        no_record("training", EMPTY, f"python -m conductor_core train tiny --out {shlex.quote(str(folder))}")
+        no_record("training", EMPTY, f"conductor train tiny --out {shlex.quote(str(folder))}")
         return
     follow(chosen, folders.read_training, _state, _body)
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli import inputs, options
+from conductor_core.cli.extras import needs_extra
 from conductor_core.cli.output import print_json
 from conductor_core.engine.pool import read_specs
 from conductor_core.errors import BadInput
@@ -79,6 +80,7 @@ def evaluate_command(
         return _list(pool or settings.pool, as_json=as_json)
     if suite is None or orchestrators is None:
         raise BadInput("give --suite and --orchestrators; see evaluate --list")
+    needs_extra("evaluate")
     # Imported when used: no other command pays for suites, graders and the rehearsal world.
     from conductor_core.cli.evaluating import evaluate
     from conductor_core.evaluation.runner import Caps

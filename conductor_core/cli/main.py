@@ -5,12 +5,13 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer.main import get_command
 
-from conductor_core import masking
+from conductor_core import __version__, masking
 from conductor_core.cli.commands import app_for
 from conductor_core.cli.documents import error_document
 from conductor_core.cli.text import one_line
@@ -19,7 +20,16 @@ from conductor_core.errors import BadInput, InspectorError, StoreError
 _BAD_INPUT = 2
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"conductor-inspector {__version__}")
+        raise typer.Exit
+
+
 def _common(
+    _asked_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version, and end.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the program's log on stderr.")] = False,
 ) -> None:
     masking.mask_logs()
@@ -52,7 +62,7 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         app = app_for(arguments)
         app.callback()(_common)
-        result = get_command(app).main(args=arguments, prog_name="python -m conductor_core", standalone_mode=False)
+        result = get_command(app).main(args=arguments, prog_name=_name(), standalone_mode=False)
     except typer.TyperException as error:
         return _fail(arguments, "BadInput", _usage_message(error), _BAD_INPUT)
     except InspectorError as error:
@@ -64,6 +74,12 @@ def _run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130
     return result if isinstance(result, int) else 0
+
+
+def _name() -> str:
+    """How the program was called."""
+    called = Path(sys.argv[0]).name
+    return called if called == "conductor" else "python -m conductor_core"
 
 
 def _fail(arguments: Sequence[str], code: str, message: str, exit_code: int) -> int:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli import inputs, options
+from conductor_core.cli.extras import needs_extra
 from conductor_core.cli.output import print_json
 from conductor_core.cli.train_scale import train_at_scale
 from conductor_core.errors import BadInput
@@ -80,6 +81,7 @@ def train_command(
     written = read_config(config)
     asked = written if seed is None else written.model_copy(update={"seed": seed})
 
+    needs_extra("train")
     speaks = os.environ.get("RANK", "0") == "0"  # of a launch of many processes only the first
 
     def show(line: str) -> None:

@@ -36,9 +36,7 @@ def command(plan: EvaluationPlan) -> str:
     given = [(name, value) for name, value in options.items() if value is not None]
     excluded = plan.settings.get("excluded")
     given += [("exclude", agent) for agent in (excluded if isinstance(excluded, list | tuple) else ())]
-    return " ".join(
-        ("python -m conductor_core evaluate", *(f"--{name} {shlex.quote(str(value))}" for name, value in given))
-    )
+    return " ".join(("conductor evaluate", *(f"--{name} {shlex.quote(str(value))}" for name, value in given)))
 
 
 def to_mend(plan: EvaluationPlan) -> list[str]:

@@ -4,6 +4,9 @@ from pathlib import Path
 
 PAGES = Path(__file__).resolve().parents[1]
 
+FRAME = PAGES / "components" / "frame.py"
+"""The script that every page stands in."""
+
 RUN = PAGES / "run.py"
 HISTORY = PAGES / "history.py"
 WORKERS = PAGES / "workers.py"

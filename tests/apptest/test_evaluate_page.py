@@ -123,7 +123,7 @@ def test_one_that_goes_on_shows_its_progress_and_no_intervals_yet(visit: Visit, 
 def test_one_that_stopped_gives_the_whole_command_that_goes_on_with_it(visit: Visit, root: Path) -> None:
     folder = write_evaluation(root / "e", PLAN, outcomes(PLAN)[:72], done=False, age_s=600)
     page = html(visit("evaluate"))
-    assert "It goes on where it stopped with<br><code>python -m conductor_core evaluate --suite rehearsal" in page
+    assert "It goes on where it stopped with<br><code>conductor evaluate --suite rehearsal" in page
     assert "--orchestrators conductor,single:reasoner,moa --name e --resume</code>" in page
     lines = (folder / OUTCOMES).read_text().splitlines()
     (folder / OUTCOMES).write_text("\n".join(["no json", *lines]) + "\n")
@@ -196,7 +196,7 @@ def test_runs_made_elsewhere_say_where(visit: Visit, root: Path) -> None:
     said = "".join(each.value for each in app.caption).replace("\\", "")
     assert "These runs were made in another database (sqlite:///elsewhere.sqlite3), not in this one" in said
     (again,) = commands(app)
-    assert again.startswith("python -m conductor_core evaluate --suite rehearsal --split test --limit 48 --seed 0")
+    assert again.startswith("conductor evaluate --suite rehearsal --split test --limit 48 --seed 0")
     assert "--orchestrators conductor,single:reasoner,moa" in again
 
 

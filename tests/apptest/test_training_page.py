@@ -36,7 +36,7 @@ def figures(app: AppTest) -> list[str]:
 def test_without_a_record_it_says_which_command_trains_and_where_it_looks(visit: Visit, root: Path) -> None:
     app = visit("training")
     assert any("No training yet" in each.value for each in app.markdown)
-    assert [each.value for each in app.code] == [f"python -m conductor_core train tiny --out {root / 'tiny'}"]
+    assert [each.value for each in app.code] == [f"conductor train tiny --out {root / 'tiny'}"]
     assert any(str(root) in each.value.replace("\\", "") for each in app.caption)
 
 

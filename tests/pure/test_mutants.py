@@ -1,8 +1,10 @@
 """The sample of mutants that `make mutants` draws, and what it says of it."""
 
+import tomllib
+
 import pytest
 
-from tests.mutants import SURVIVORS, Reasons, drawn, read_reasons, report, room
+from tests.mutants import ROOT, SURVIVORS, Reasons, drawn, read_reasons, report, room
 
 NAMES = [f"conductor_core.engine.step.x_cost_of__mutmut_{number}" for number in range(1, 201)]
 
@@ -36,6 +38,14 @@ def test_a_mutant_that_is_gone_leaves_the_rest_of_the_sample() -> None:
 )
 def test_a_mutant_has_its_room(name: str, of: str) -> None:
     assert room(name) == of
+
+
+def test_every_file_that_is_mutated_has_a_room() -> None:
+    mutated = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["mutmut"]["only_mutate"]
+    files = [file for pattern in mutated for file in ROOT.glob(pattern) if file.suffix == ".py"]
+    assert len(files) > 60
+    for file in files:
+        room(".".join((*file.relative_to(ROOT).with_suffix("").parts, "x_f__mutmut_1")))
 
 
 def test_a_mutant_of_no_room_is_an_error() -> None:

@@ -1,12 +1,27 @@
-"""What is installed is all that is in the tree: a package or a data file left out shows only on another machine."""
+"""What is installed is all that is in the tree and imported there: what is left out shows only on another machine."""
 
+import ast
 import re
+import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
+
+import pytest
+
+from conductor_core.cli import extras
+from conductor_core.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP = ("conductor_core", "storage", "pages")
-SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
+PINNED = re.compile(r"([\w.-]+)==([\w.+-]+)")
+# Where what an extra brings may be imported when the module is.
+OF_EXTRAS = {
+    "train": ("conductor_core/training",),
+    "evaluate": ("conductor_core/evaluation", "conductor_core/training"),
+}
 
 
 def test_every_package_is_installed() -> None:
@@ -45,3 +60,66 @@ def test_what_is_shipped_names_no_folder_of_the_machine_it_was_made_on() -> None
     assert files
     named = {str(path.relative_to(ROOT)) for path in files if re.search(r'"(/|~|[A-Z]:\\)', path.read_text("utf-8"))}
     assert not named
+
+
+def test_everything_imported_is_declared() -> None:
+    base = _names(PYPROJECT["project"]["dependencies"])
+    brought = {name: _names(lines) for name, lines in PYPROJECT["project"]["optional-dependencies"].items()}
+    undeclared = []
+    for file in [ROOT / "app.py", *(file for top in TOP for file in ROOT.glob(f"{top}/**/*.py"))]:
+        place = file.relative_to(ROOT).as_posix()
+        declared = base.union(*(brought[extra] for extra, rooms in OF_EXTRAS.items() if place.startswith(rooms)))
+        undeclared += [f"{place}: {module}" for module in _imported(file) if not _distributions(module) & declared]
+    assert undeclared == []
+
+
+def test_everything_declared_is_pinned_in_the_constraints() -> None:
+    constraints = dict(PINNED.findall((ROOT / "constraints.txt").read_text("utf-8")))
+    project = PYPROJECT["project"]
+    declared = [
+        *project["dependencies"],
+        *(line for lines in project["optional-dependencies"].values() for line in lines),
+    ]
+    declared += [line for line in (ROOT / "requirements-dev.txt").read_text("utf-8").splitlines() if line[:1] != "#"]
+    for line in declared:
+        name, version = PINNED.fullmatch(line).groups()  # type: ignore[union-attr] # a line without a pin fails as well
+        assert constraints.get(_normal(name)) == version, f"{name}: run `make constraints`"
+
+
+@pytest.mark.parametrize("extra", extras.EXTRAS)
+def test_a_command_knows_what_its_extra_brings(extra: str) -> None:
+    brought = set[str]().union(*(_distributions(module) for module in extras.EXTRAS[extra]))
+    assert brought == _names(PYPROJECT["project"]["optional-dependencies"][extra])
+    extras.needs_extra(extra)
+
+
+def test_without_its_extra_a_command_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda module: None if module == "trl" else object())
+    with pytest.raises(BadInput, match=r'extra "train" \(trl not installed\).*conductor-inspector\[train\]'):
+        extras.needs_extra("train")
+
+
+def _imported(file: Path) -> set[str]:
+    """Top-level modules that are neither ours nor Python's."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found - set(sys.stdlib_module_names) - {*TOP, "conductor_inspector"}
+
+
+_INSTALLED = metadata.packages_distributions()
+
+
+def _distributions(module: str) -> set[str]:
+    return {_normal(name) for name in _INSTALLED.get(module, ())}
+
+
+def _names(lines: list[str]) -> set[str]:
+    return {_normal(line.partition("==")[0]) for line in lines}
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -120,7 +120,7 @@ def test_the_head_says_which_conductors_they_were() -> None:
 def test_settings_that_are_none_do_no_harm(settings: dict[str, object]) -> None:
     odd = plan("conductor", settings=settings)
     assert HOSTILE not in head_html(record(odd), "ended", "")
-    assert command(odd).startswith("python -m conductor_core evaluate")
+    assert command(odd).startswith("conductor evaluate")
 
 
 def simulated(*parts: str, pool: str = "mixed") -> EvaluationPlan:
@@ -153,8 +153,8 @@ def test_where_nothing_is_simulated_nothing_says_so() -> None:
 
 def options(plan: EvaluationPlan) -> dict[str, str]:
     words = shlex.split(command(plan))
-    assert words[:4] == ["python", "-m", "conductor_core", "evaluate"]
-    return dict(zip(words[4::2], words[5::2], strict=True))
+    assert words[:2] == ["conductor", "evaluate"]
+    return dict(zip(words[2::2], words[3::2], strict=True))
 
 
 def test_the_command_for_the_shipped_evaluation_makes_its_plan_again() -> None:

@@ -1,0 +1,69 @@
+"""The command ``ui``: the inspector in a browser."""
+
+import os
+import socket
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from conductor_core.errors import BadInput
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+
+Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="Where it listens.")]
+Host = Annotated[
+    str,
+    typer.Option(
+        "--host",
+        metavar="ADDRESS",
+        help="Whom it listens to: 127.0.0.1 is this machine alone. CONDUCTOR_ALLOWED_HOSTS names the hosts it may be "
+        "called by.",
+    ),
+]
+Open = Annotated[bool, typer.Option("--open", help="Open it in a browser.")]
+
+
+def ui(port: Port = 8501, host: Host = "127.0.0.1", open_browser: Open = False) -> int:
+    """Open the inspector in a browser: ask, watch, edit, re-run. It runs until Ctrl+C."""
+    script = app_script()
+    _check_free(host, port)
+    # In this process's place, so that signals and the exit code are the server's own.
+    os.execv(  # noqa: S606 - no shell, and no word of it comes from outside this command's checked options
+        sys.executable,
+        [
+            sys.executable,
+            "-m",
+            "streamlit",
+            "run",
+            str(script),
+            f"--server.port={port}",
+            f"--server.address={host}",
+            f"--server.headless={str(not open_browser).lower()}",
+        ],
+    )
+
+
+def app_script() -> Path:
+    """The page's entry script: the checkout's, else the installed one. Raises: BadInput."""
+    script = _CHECKOUT / "app.py"
+    if script.is_file() and (_CHECKOUT / "pyproject.toml").is_file():
+        return script
+    for file in metadata.files("conductor-inspector") or ():
+        if file.name == "app.py" and file.parent.name == "conductor-inspector":
+            return Path(str(file.locate())).resolve()
+    raise BadInput("the page's app.py is not installed. Install conductor-inspector again, from a wheel or a checkout")
+
+
+def _check_free(host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise BadInput(
+                f"cannot listen on {host}:{port}: {error.strerror}. Choose another port with --port"
+            ) from error
