@@ -16,6 +16,7 @@ from conductor_core.errors import InspectorError
 from conductor_core.events import Limits
 from conductor_core.token_estimates import estimate_tokens
 from pages.components import choices
+from pages.components.run_choices import address_of_the_run_alone, may_be_asked
 from pages.components.session import current
 from pages.components.words import inert, plural
 
@@ -52,10 +53,12 @@ def preflight_notice(specs: Sequence[WorkerSpec], task: str) -> None:
     if not used or (all(spec.simulated for spec in used) and choices.conductor() == "tiny"):
         return
     size = estimate_tokens(task)
-    asked = (choices.conductor(), tuple(used), choices.limits(), size // 1000 if size > _LONG_TASK else 0)
+    unasked = address_of_the_run_alone()
+    conductor = choices.conductor() if unasked is None else None
+    asked = (conductor, tuple(used), choices.limits(), size // 1000 if size > _LONG_TASK else 0)
     looked = _look(*asked, task).found
     waiting = bool(wait_for([looked], timeout=AT_ONCE_S).not_done)
-    _line(used, looked)
+    _line(used, looked, unasked)
     if waiting:
 
         @st.fragment(run_every=POLL_S)
@@ -72,7 +75,7 @@ def forget() -> None:
         _looks.clear()
 
 
-def _look(conductor: str, specs: tuple[WorkerSpec, ...], limits: Limits, _size: int, task: str) -> _Look:
+def _look(conductor: str | None, specs: tuple[WorkerSpec, ...], limits: Limits, _size: int, task: str) -> _Look:
     """Asked aside, so that no page waits for a server; one answer for all pages of this process."""
     key = (conductor, tuple(spec.model_dump_json() for spec in specs), limits.max_usd, _size)
     with _lock:
@@ -84,7 +87,8 @@ def _look(conductor: str, specs: tuple[WorkerSpec, ...], limits: Limits, _size: 
         return _looks[key]
 
 
-def _line(used: Sequence[WorkerSpec], looked: "Future[Preflight]") -> None:
+def _line(used: Sequence[WorkerSpec], looked: "Future[Preflight]", unasked: str | None) -> None:
+    """``unasked``: the Conductor's address where it came with the run: its server learns nothing, and gets no key."""
     found, fault = None, ""
     if looked.done():
         try:
@@ -93,14 +97,18 @@ def _line(used: Sequence[WorkerSpec], looked: "Future[Preflight]") -> None:
             fault = str(error)
     missing = missing_keys(used)
     with st.container(key="key-notice", horizontal=True, vertical_alignment="center", gap="small"):
-        st.markdown(_words(used, missing, found, fault), width="stretch")
+        st.markdown(_words(used, missing, found, fault, unasked), width="stretch")
         if found is not None:
             with st.popover(f"{found.answering} of {len(found.parts)} answer", width="content", key="preflight-all"):
                 _list(found)
+        if unasked is not None:
+            st.button("Ask the Conductor", key="ask-conductor", on_click=may_be_asked, args=(unasked,))
         _help(used, missing, found)
 
 
-def _words(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None, fault: str) -> str:
+def _words(
+    used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None, fault: str, unasked: str | None
+) -> str:
     if fault:
         return f":orange[:material/warning:] {inert(fault)}"
     if missing:
@@ -113,13 +121,16 @@ def _words(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None
             f"Not set: {variables}.{more}"
         )
     if found is None:
-        return f":gray[:material/network_check: Asking {plural(len(used), 'worker')} and the Conductor…]"
+        conductor = "" if unasked else " and the Conductor"
+        return f":gray[:material/network_check: Asking {plural(len(used), 'worker')}{conductor}…]"
     if found.failing:
         first = found.failing[0]
         more = f" And {len(found.failing) - 1} more." if len(found.failing) > 1 else ""
         return f":orange[:material/warning:] {inert(_capital(first.detail))}.{more}"
     if found.budget_warning:
         return f":orange[:material/money_off:] {inert(_capital(found.budget_warning))}."
+    if unasked:
+        return f":gray[:material/help: The Conductor {inert(unasked)} came with this run and was not asked.]"
     return ":green[:material/check_circle:] :gray[Ready to run.]"
 
 

@@ -12,6 +12,7 @@ from pages.components import choices
 from pages.components.words import inert
 
 _BROUGHT = "choices-from-run"
+_MAY_BE_ASKED = "addresses-that-may-be-asked"
 
 
 @dataclass(frozen=True)
@@ -68,3 +69,20 @@ def missing_note() -> str:
     verb = "is" if len(brought.missing) == 1 else "are"
     left = f"Conductor {choices.conductor()} and pool {choices.pool_name()} are set for the next run."
     return inert(f"The {' and the '.join(brought.missing)} of this run {verb} not here any more. {left}")
+
+
+def address_of_the_run_alone() -> str | None:
+    """The chosen Conductor, if it is an address that the opened run brought and nobody here has chosen; else None.
+
+    A record may come from anybody, and whoever asks that server for its health sends it the key of CONDUCTOR_API_KEY.
+    """
+    brought: _Brought | None = st.session_state.get(_BROUGHT)
+    ref = choices.conductor()
+    if brought is None or "://" not in ref or ref != brought.conductor or ref == brought.conductor_before:
+        return None
+    return None if ref in st.session_state.get(_MAY_BE_ASKED, ()) else ref
+
+
+def may_be_asked(ref: str) -> None:
+    """From now on this session's pages ask the Conductor at that address as one that was chosen here."""
+    st.session_state[_MAY_BE_ASKED] = (*st.session_state.get(_MAY_BE_ASKED, ()), ref)

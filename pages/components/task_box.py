@@ -11,7 +11,7 @@ from conductor_core.trace import RunTrace
 from pages.components import choices, policies
 from pages.components.larger_conductor import propose_larger_conductor
 from pages.components.preflight import preflight_notice
-from pages.components.run_choices import missing_note, take_choices_of
+from pages.components.run_choices import may_be_asked, missing_note, take_choices_of
 from pages.components.session import current
 from pages.components.words import inert
 
@@ -112,6 +112,7 @@ def begin(task: str, *, plan_only: bool = False) -> None:
             give_question=policies.give_question(),
         )
         run_id = session.host.start(request, chosen.conductor, chosen.pool)
+        may_be_asked(chosen.conductor)
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
         return

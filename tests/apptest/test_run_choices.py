@@ -1,6 +1,7 @@
 """An opened run brings its own Conductor and pool; what is gone is said."""
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from conductor_core.chat import ConductorInfo
 from conductor_core.engine.pool import read_specs
 from conductor_core.events import PoolInfo
 from conductor_core.trace import RunTrace
-from pages.components import choices, kept
+from pages.components import choices, kept, preflight
 from pages.components.kept import Choice, Kept
 from pages.components.session import Session
 
@@ -102,3 +103,38 @@ def test_whatever_was_typed_as_conductor_and_pool_the_page_is_drawn_again(
     assert "Conductor: tiny" in chip(app)
     assert "Pool: rehearsal" in chip(app)
     assert "is not there any more" in app.warning[0].value
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The Conductors that pre-flights have asked."""
+    found: list[object] = []
+
+    def submit(_: object, conductor: object, *__: object) -> "Future[object]":
+        found.append(conductor)
+        return Future()
+
+    monkeypatch.setattr(preflight, "_looks", {})
+    monkeypatch.setattr(preflight._asking, "submit", submit)
+    return found
+
+
+def test_an_address_that_only_the_opened_run_names_is_sent_nothing_unasked(
+    visit: Visit, retell: Callable[..., RunTrace], asked: list[object]
+) -> None:
+    address = "http://127.0.0.1:9/v1#planner"
+    run = retell(100, conductor=ConductorInfo(name=address, kind="remote", model="planner"))
+    app = visit(run=run.run_id)
+    assert "planner" in chip(app)
+    assert address not in asked
+    app.button("ask-conductor").click().run()
+    assert asked[-1] == address
+
+
+def test_an_address_that_was_chosen_here_is_asked_beside_the_run_too(
+    visit: Visit, retell: Callable[..., RunTrace], asked: list[object]
+) -> None:
+    address = "http://127.0.0.1:9/v1#planner"
+    run = retell(100, conductor=ConductorInfo(name=address, kind="remote", model="planner"))
+    visit(run=run.run_id, state={choices.CONDUCTOR: address})
+    assert asked == [address]
