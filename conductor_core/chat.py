@@ -171,6 +171,7 @@ class ConductorInfo(Frozen):
         device, dtype: where and how it ran, None for a remote one.
         seated: whether its ordinals are seats (``conductors.seating``) instead of the pool's order.
         usd_per_mtok: None: none was given, or the record is from before prices of Conductors; see ``price``.
+        prompt_sha256: of the text of a conductors file in place of our prompt; None: it was ours.
     """
 
     name: str
@@ -181,6 +182,7 @@ class ConductorInfo(Frozen):
     constrained: bool = False
     seated: bool = False
     usd_per_mtok: Price | None = None
+    prompt_sha256: str | None = None
 
     @property
     def price(self) -> Price | None:

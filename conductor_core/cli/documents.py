@@ -44,6 +44,7 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "give_question": trace.give_question,
         "conductor": {
             "name": None if trace.conductor is None else trace.conductor.name,
+            "prompt_sha256": None if trace.conductor is None else trace.conductor.prompt_sha256,
             **_writing(trace, trace.root, whole),
         },
         **_plan(trace.root),

@@ -91,7 +91,8 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
         info = trace.conductor
         where = f" on {info.device} ({info.dtype})" if info.device else ""
         constrained = ", grammar-constrained" if info.constrained else ""
-        yield f"Conductor {one_line(info.name)}: {info.kind}{where}{constrained}"
+        own = f", a prompt of its own ({info.prompt_sha256[:12]})" if info.prompt_sha256 else ""
+        yield f"Conductor {one_line(info.name)}: {info.kind}{where}{constrained}{own}"
     workers = ", ".join(one_line(spec.name, 40) for spec in trace.pool.workers)
     simulated = " (simulated)" if trace.simulated else ""
     out = ", ".join(one_line(name, 40) for name in trace.pool.excluded)

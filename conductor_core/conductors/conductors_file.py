@@ -1,6 +1,8 @@
 """Reads a conductors file: TOML with one ``[[conductor]]`` table per Conductor. All faults are told, with places."""
 
+import hashlib
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +12,7 @@ from conductor_core.chat import Price
 from conductor_core.errors import ConductorsInvalid
 from conductor_core.given_path import given_path, is_folder
 from conductor_core.inference.source import HUB_ID
+from conductor_core.keys import environment_keys, holds_a_key
 from conductor_core.model_fields import (
     SET_BY_US,
     check_base_url,
@@ -22,10 +25,12 @@ from conductor_core.model_fields import (
     kind_of,
 )
 from conductor_core.model_tables import Form, Table, load_tables, parse_tables
+from conductor_core.quoted import one_line
 from conductor_core.workflow.model import Frozen
 
 BUILT_IN = frozenset({"tiny"})
 _LEAST_TOKENS, _MOST_TOKENS = 16, 10**6
+_MOST_PROMPT_BYTES = 65_536
 _LOCAL_PARAMS = {"temperature": (0.0, 4.0), "top_p": (0.0, 1.0), "top_k": (0, 10**6)}
 
 
@@ -36,6 +41,7 @@ class ConductorSpec(Frozen):
         model: what the server at ``base_url`` calls it; without ``base_url`` a model folder or a hub id.
         params: sent along with each request; of a model that runs here ``temperature``, ``top_p`` and ``top_k``.
         prompt: ``short`` for models that were trained on the short prompt. None: as the model folder says, else full.
+        prompt_file, prompt_text: a text of one's own in place of the full prompt's, see ``prompt.full_prompt``.
         constrained: whether its completion is held to the form of a plan. None: as the setting says.
         max_tokens: longest completion, within the setting ``plan_max_tokens``.
         timeout_s: for a whole plan, of a server. context: tokens that prompt and completion may take together.
@@ -48,26 +54,34 @@ class ConductorSpec(Frozen):
     usd_per_mtok: Price | None = None
     params: Mapping[str, Any] = Field(default_factory=dict)
     prompt: Literal["full", "short"] | None = None
+    prompt_file: str | None = None
+    prompt_text: str | None = None
     constrained: bool | None = None
     max_tokens: int | None = Field(None, ge=_LEAST_TOKENS, le=_MOST_TOKENS)
     timeout_s: PositiveFloat | None = None
     context: int | None = Field(None, ge=_LEAST_TOKENS)
 
+    @property
+    def prompt_sha256(self) -> str | None:
+        """Of the text of one's own, in UTF-8; None: there is none."""
+        return None if self.prompt_text is None else hashlib.sha256(self.prompt_text.encode()).hexdigest()
+
 
 def load_conductors_file(path: str | Path, key_variables: Collection[str] = ()) -> tuple[ConductorSpec, ...]:
-    """The Conductors of a file, in its order. A relative model folder is found beside the file.
+    """The Conductors of a file, in its order. A relative model folder or prompt file is found beside the file.
 
     Args:
         key_variables: names that ``api_key_env`` may give though they do not look like a key's.
 
     Raises: ConductorsInvalid with every fault; each names its line, where there is one, and its key.
     """
-    return tuple(_spec(table, Path(path).parent) for table in load_tables(path, _FORM, key_variables))
+    beside = Path(path).parent
+    return tuple(_spec(table, beside) for table in load_tables(path, _form(beside), key_variables))
 
 
 def parse_conductors(text: str, key_variables: Collection[str] = ()) -> tuple[tuple[ConductorSpec, ...], list[str]]:
     """The Conductors written in ``text``, and every fault with its place. With a fault there are none."""
-    tables, faults = parse_tables(text, _FORM, key_variables)
+    tables, faults = parse_tables(text, _form(Path()), key_variables)
     return tuple(_spec(table, Path()) for table in tables), faults
 
 
@@ -75,6 +89,8 @@ def _spec(table: Table, beside: Path) -> ConductorSpec:
     fields = dict(table)
     if "usd_per_mtok" in fields:
         fields["usd_per_mtok"] = Price(**fields["usd_per_mtok"])
+    if "prompt_file" in fields:
+        fields["prompt_text"] = own_prompt(beside / Path(fields["prompt_file"]).expanduser())
     if "base_url" in fields:
         fields["base_url"] = fields["base_url"].rstrip("/")
     else:
@@ -84,7 +100,51 @@ def _spec(table: Table, beside: Path) -> ConductorSpec:
     return ConductorSpec(**fields)
 
 
-def _more(table: Table, faulty: Collection[str]) -> list[tuple[str, str]]:
+def own_prompt(file: Path) -> str:
+    """A prompt of one's own. Raises: ConductorsInvalid, saying what is wrong with the file."""
+    try:
+        if file.exists() and not file.is_file():
+            raise _no_prompt("it is no file")
+        raw = file.read_bytes() if not file.exists() or file.stat().st_size <= _MOST_PROMPT_BYTES else None
+    except FileNotFoundError:
+        raise _no_prompt("there is no such file") from None
+    except (OSError, ValueError):
+        raise _no_prompt("it cannot be read") from None
+    if raw is None:
+        raise _no_prompt(f"it has more than {_MOST_PROMPT_BYTES:,} bytes")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _no_prompt(f"line {raw[: error.start].count(10) + 1}: not UTF-8 text") from None
+    if not text.strip():
+        raise _no_prompt("it is empty")
+    if holds_a_key(text, environment_keys()):
+        raise _no_prompt("it holds a key, which every run would record")
+    return text
+
+
+def _no_prompt(why: str) -> ConductorsInvalid:
+    return ConductorsInvalid(why, [why])
+
+
+def _prompt_faults(table: Table, beside: Path) -> list[tuple[str, str]]:
+    if table.get("prompt") == "short":
+        return [("prompt_file", 'goes with the full prompt; a model that was trained on "short" knows no other')]
+    try:
+        own_prompt(beside / Path(table["prompt_file"]).expanduser())
+    except ConductorsInvalid as fault:
+        return [("prompt_file", f"{one_line(table['prompt_file'], limit=120)}: {fault}")]
+    return []
+
+
+def _more(beside: Path, table: Table, faulty: Collection[str]) -> list[tuple[str, str]]:
+    faults = _place_faults(table, faulty)
+    if "prompt_file" in table and "prompt_file" not in faulty:
+        faults += _prompt_faults(table, beside)
+    return faults
+
+
+def _place_faults(table: Table, faulty: Collection[str]) -> list[tuple[str, str]]:
     if "base_url" in table:
         given = table.get("params", {})
         if "params" not in faulty and isinstance(given, dict) and "max_tokens" in given:
@@ -145,24 +205,27 @@ def _check_context(value: Any) -> str | None:
     return f"must be a whole number of tokens, {_LEAST_TOKENS} or more"
 
 
-_FORM = Form(
-    file="conductors file",
-    table="conductor",
-    needs="it needs at least one Conductor",
-    checks={
-        "name": _check_name,
-        "model": check_line,
-        "base_url": check_base_url,
-        "api_key_env": check_variable,
-        "usd_per_mtok": check_price,
-        "params": lambda value: check_params(value, SET_BY_US | {"seed"}),
-        "prompt": _check_prompt,
-        "constrained": _check_switch,
-        "max_tokens": _check_tokens,
-        "timeout_s": check_seconds,
-        "context": _check_context,
-    },
-    required=("name", "model"),
-    more=_more,
-    invalid=ConductorsInvalid,
-)
+def _form(beside: Path) -> Form:
+    """``beside``: the folder in which relative prompt files are found."""
+    return Form(
+        file="conductors file",
+        table="conductor",
+        needs="it needs at least one Conductor",
+        checks={
+            "name": _check_name,
+            "model": check_line,
+            "base_url": check_base_url,
+            "api_key_env": check_variable,
+            "usd_per_mtok": check_price,
+            "params": lambda value: check_params(value, SET_BY_US | {"seed"}),
+            "prompt": _check_prompt,
+            "prompt_file": check_line,
+            "constrained": _check_switch,
+            "max_tokens": _check_tokens,
+            "timeout_s": check_seconds,
+            "context": _check_context,
+        },
+        required=("name", "model"),
+        more=partial(_more, beside),
+        invalid=ConductorsInvalid,
+    )

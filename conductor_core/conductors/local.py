@@ -90,11 +90,17 @@ class LocalConductor:
     ) -> None:
         """``name`` as the user named it, ``ref`` the folder or hub id that it stands for; ``spec``: what a conductors
         file says of it, which goes before the settings and ``config``."""
-        self._price = self._context = None
+        self._price = self._context = self._own_prompt = self._prompt_sha256 = None
         if spec is not None:
+            self._own_prompt, self._prompt_sha256 = spec.prompt_text, spec.prompt_sha256
             chosen = {"prompt": spec.prompt, "max_tokens": spec.max_tokens, **spec.params}
             config = config.model_copy(update={key: value for key, value in chosen.items() if value is not None})
             self._price, self._context = spec.usd_per_mtok, spec.context
+            if self._own_prompt is not None and config.prompt == "short":
+                raise UnknownConductor(
+                    f"Conductor {name}: {ref} was trained on the short prompt and knows no other: remove prompt_file, "
+                    'or give prompt = "full" to try it'
+                )
         self._name = name
         self._ref = ref
         self._config = config
@@ -115,12 +121,13 @@ class LocalConductor:
             constrained=self._constrained,
             seated=self._config.prompt == "short",
             usd_per_mtok=self._price,
+            prompt_sha256=self._prompt_sha256,
         )
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
         if self._config.prompt == "short":
             return (Message(role="user", content=short_prompt(request)),)
-        return full_prompt(request)
+        return full_prompt(request, self._own_prompt)
 
     async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanFinished]:
         require_room(self._name, self.messages(request), self._context)
@@ -143,7 +150,7 @@ class LocalConductor:
         if request.rejected and temperature == 0:
             temperature = RETRY_TEMPERATURE
         return Generation(
-            prompt=short_prompt(request) if short else full_prompt(request),
+            prompt=short_prompt(request) if short else full_prompt(request, self._own_prompt),
             max_tokens=self._max_tokens,
             sampling=Sampling(temperature, self._config.top_p, self._config.top_k, request.seed),
             static_messages=0 if short else STATIC_MESSAGES,

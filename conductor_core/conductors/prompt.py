@@ -9,6 +9,7 @@ Departures: a pool's workers are described in a line each; a worker is given the
 says ``{question}``, which spares the Conductor from copying it.
 """
 
+import re
 from collections.abc import Sequence
 
 from conductor_core.chat import Message, PlanRequest, WorkerSpec
@@ -38,8 +39,9 @@ instruction and the outputs you share with it. It does not see the task unless y
 replaced by the full text of the task. Say what to produce and in which form.
 - access_list: which outputs each step may read. [] shows nothing, "all" shows every earlier step, and a list such \
 as [0, 2] shows exactly those steps. Steps are counted from 0 and a step can only read earlier ones, so the first \
-entry is [].
+entry is []."""
 
+_ADVICE = """\
 WHAT MAKES A GOOD WORKFLOW
 - Use as few steps as the task needs. One step is right when one capable worker will do.
 - Steps that do not read each other run at the same time: let independent attempts be independent.
@@ -90,9 +92,25 @@ notes above write the answer to this request, balanced and within its length: {q
 access_list = [[], [], [], "all"]"""
 
 
-def full_prompt(request: PlanRequest) -> tuple[Message, ...]:
-    """System and user message. The first ``STATIC_MESSAGES`` depend on pool and limits only."""
-    system = "\n\n".join([_ROLE, _FORMAT, _EXAMPLES, _pool(request)])
+_PART = re.compile(r"\{(format|advice|examples|workers)\}")
+
+
+def full_prompt(request: PlanRequest, own: str | None = None) -> tuple[Message, ...]:
+    """System and user message. The first ``STATIC_MESSAGES`` depend on pool and limits only.
+
+    Args:
+        own: a text in place of ours. ``{format}`` (how a workflow is written), ``{advice}``, ``{examples}`` and
+            ``{workers}`` in it stand for our parts. Format and workers, without which no plan can be read, follow it
+            where it does not name them.
+    """
+    ours = {"format": _FORMAT, "advice": _ADVICE, "examples": _EXAMPLES, "workers": _pool(request)}
+    if own is None:
+        system = "\n\n".join([_ROLE, *ours.values()])
+    else:
+        # In one pass: what stands in a worker's description is no part of ours.
+        system = _PART.sub(lambda found: ours[found[1]], own.strip())
+        needed = [ours[part] for part in ("format", "workers") if f"{{{part}}}" not in own]
+        system = "\n\n".join([system, *needed])
     return Message(role="system", content=system), Message(role="user", content=_task(request))
 
 

@@ -94,10 +94,15 @@ class RemoteConductor:
             constrained=self._constrained,
             seated=self._seated,
             usd_per_mtok=self._spec.usd_per_mtok,
+            prompt_sha256=self._spec.prompt_sha256,
         )
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
-        return (Message(role="user", content=short_prompt(request)),) if self._seated else full_prompt(request)
+        return (
+            (Message(role="user", content=short_prompt(request)),)
+            if self._seated
+            else full_prompt(request, self._spec.prompt_text)
+        )
 
     async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
         """See ``Conductor.write``. Whatever it gives or raises has the keys hidden that this process knows."""

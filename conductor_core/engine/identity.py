@@ -43,9 +43,11 @@ def recursion_identity(
 
     Device and dtype are left out: they are not known before the model is loaded.
     """
+    fields = {"name", "kind", "model", "constrained"} | ({"prompt_sha256"} if conductor.prompt_sha256 else set())
+    asked = conductor.model_dump(mode="json", include=fields)
     return _digest(
         {
-            "conductor": conductor.model_dump(mode="json", include={"name", "kind", "model", "constrained"}),
+            "conductor": asked,
             "parent": [parent.plan, parent.last_response],
             "task": task,
             "instruction": instruction,

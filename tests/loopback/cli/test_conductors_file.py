@@ -1,5 +1,6 @@
 """Conductors by the names that files of the data folder give them; pools by the names of their files."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,20 @@ def test_a_changed_file_is_read_again_by_a_rerun(
     (folder / "mine.toml").write_text(text.replace('name = "planner"', 'name = "renamed"'))
     assert cli("rerun", first["run_id"], "--json").code == 0, "a given plan needs no Conductor"
     assert cli("plan", "Two things.", "--conductor", "renamed", "--pool", fast).code == 0
+
+
+def test_a_prompt_of_ones_own_is_what_is_sent_and_its_digest_is_in_the_record(
+    cli: CommandLine, provider: ScriptedProvider, folder: Path, fast: str
+) -> None:
+    file, prompt = folder / "mine.toml", folder / "house.txt"
+    prompt.write_text("Plan as this house does.")
+    file.write_text(file.read_text() + 'prompt_file = "house.txt"\n')
+    ended = cli("run", "Two things.", "--conductor", "other", "--pool", fast, "--json").document
+    sent = next(call.messages[0]["content"] for call in provider.completions if call.model == "planner")
+    assert sent.startswith("Plan as this house does.\n\nHOW TO WRITE A WORKFLOW")
+    digest = hashlib.sha256(prompt.read_bytes()).hexdigest()
+    assert ended["conductor"]["prompt_sha256"] == digest
+    assert f"a prompt of its own ({digest[:12]})" in cli("show", ended["run_id"]).out
+    prompt.unlink()
+    refused = cli("run", "Two things.", "--conductor", "other", "--pool", fast)
+    assert (refused.code, "prompt_file: house.txt: there is no such file" in refused.error) == (2, True)

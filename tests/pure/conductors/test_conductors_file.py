@@ -1,5 +1,6 @@
 """Conductors files: what may be written, and how each fault is told."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from conductor_core.chat import PlanRequest, Price
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.conductors_file import load_conductors_file, parse_conductors
-from conductor_core.errors import ConductorsInvalid, PromptOverflows
+from conductor_core.errors import ConductorsInvalid, PromptOverflows, UnknownConductor
 from conductor_core.settings import Settings
 from tests.support.fakes import ScriptedWorker
 
@@ -136,3 +137,71 @@ def test_a_model_here_takes_what_its_file_says(tmp_path: Path) -> None:
     info = open_conductor("mine", settings).info
     assert (info.name, info.kind, info.model, info.constrained, info.seated) == ("mine", "local", "tiny", False, False)
     assert info.price == Price(input=0, output=0)
+
+
+OWN = "Plan for a hospital's archive. Two readers for every figure.\n\n{examples}"
+
+
+def own(tmp_path: Path, text: str | bytes, line: str = "") -> Settings:
+    settings = Settings(data_folder=tmp_path)
+    settings.conductors_folder.mkdir()
+    (settings.conductors_folder / "house.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
+    (settings.conductors_folder / "c.toml").write_text(f'{SERVER}prompt_file = "house.txt"\n{line}')
+    return settings
+
+
+def test_a_prompt_of_ones_own_stands_in_place_of_ours_and_is_recorded_by_its_digest(tmp_path: Path) -> None:
+    conductor = open_conductor("a", own(tmp_path, OWN))
+    assert conductor.info.prompt_sha256 == hashlib.sha256(OWN.encode()).hexdigest()
+    asked = PlanRequest(task="the task", agents=(ScriptedWorker("w").spec,), max_steps=3)
+    system, user = conductor.messages(asked)
+    assert system.content.startswith("Plan for a hospital's archive. Two readers for every figure.\n\nEXAMPLES")
+    assert "You are a conductor" not in system.content
+    assert system.content.count("HOW TO WRITE A WORKFLOW") == system.content.count("YOUR WORKERS") == 1
+    assert system.content.endswith("A workflow has at most 3 steps.")
+    assert user.content == "Task: the task"
+
+
+def test_a_prompt_of_ones_own_says_where_our_parts_stand(tmp_path: Path) -> None:
+    text = "{workers}\n--\n{format}\nLast: {question} and {advice}"
+    conductor = open_conductor("a", own(tmp_path, text))
+    worker = ScriptedWorker("w").spec.model_copy(update={"description": "writes {format}"})
+    system, _ = conductor.messages(PlanRequest(task="t", agents=(worker,)))
+    assert system.content.startswith("YOUR WORKERS\nModel 0: writes {format}\n"), "a description is no part of ours"
+    assert system.content.count("HOW TO WRITE A WORKFLOW") == 1
+    assert "Last: {question} and WHAT MAKES A GOOD WORKFLOW" in system.content
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        (" \n", "", "house.txt: it is empty"),
+        (b"one\n\xff\n", "", "house.txt: line 2: not UTF-8 text"),
+        ("x" * 65_537, "", "house.txt: it has more than 65,536 bytes"),
+        ("Use sk-proj-Abcdefghij0123456789Abcdefghij0123456789", "", "house.txt: it holds a key, which every run"),
+        ("fine", 'prompt = "short"\n', "goes with the full prompt"),
+    ],
+)
+def test_a_wrong_prompt_file_is_named_with_its_line(tmp_path: Path, text: str, line: str, told: str) -> None:
+    settings = own(tmp_path, text, line)
+    with pytest.raises(ConductorsInvalid) as caught:
+        open_conductor("a", settings)
+    (fault,) = caught.value.faults
+    assert fault.startswith("line 5, conductor[0].prompt_file: ")
+    assert told in fault
+
+
+def test_a_prompt_file_that_is_not_there_is_a_fault_of_its_line() -> None:
+    _, [fault] = parse_conductors(f'{SERVER}prompt_file = "nowhere.txt"\n')
+    assert fault == "line 5, conductor[0].prompt_file: nowhere.txt: there is no such file"
+
+
+def test_a_model_that_was_trained_on_the_short_prompt_takes_no_other_by_itself(tmp_path: Path) -> None:
+    settings = own(tmp_path, OWN)
+    tiny = Path("conductor_core/conductors/tiny").absolute()
+    file = settings.conductors_folder / "c.toml"
+    file.write_text(f'[[conductor]]\nname = "a"\nmodel = "{tiny}"\nprompt_file = "house.txt"\n')
+    with pytest.raises(UnknownConductor, match="was trained on the short prompt and knows no other"):
+        open_conductor("a", settings)
+    file.write_text(file.read_text() + 'prompt = "full"\n')
+    assert open_conductor("a", settings).info.prompt_sha256 is not None

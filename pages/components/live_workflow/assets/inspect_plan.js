@@ -1,7 +1,7 @@
 // The tabs about the Conductor's work: what it wrote, what it was asked, what that took.
 
 import { copyButton, el, setText } from "./dom.js"
-import { basis, doing, pathKey, perMillion, plural, seconds, tokens, usd } from "./format.js"
+import { basis, doing, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
 import { messageList, once } from "./inspect_step.js"
 import { priceOf } from "./model.js"
 import { visible } from "./text.js"
@@ -107,6 +107,7 @@ function cost(body) {
       ["Price", conductor ? perMillion(price) : "–"],
       ["Model", conductor?.model ?? "–"],
       ["Runs on", conductor ? [conductor.kind, conductor.device, conductor.dtype].filter(Boolean).join(" · ") : "–"],
+      ["Prompt", conductor ? (conductor.prompt_sha256 ? `of its own, ${shortHash(conductor.prompt_sha256)}` : "the program’s") : "–"],
       ["Decoding", conductor ? (conductor.constrained ? "grammar-constrained" : "free") : "–"],
       ["Input", tokens(round?.usage.input_tokens ?? 0) + mark],
       ["Output", tokens(round?.usage.output_tokens ?? 0) + mark],
