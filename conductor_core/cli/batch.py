@@ -26,6 +26,7 @@ from conductor_core.engine.pool import Pool
 from conductor_core.engine.request import RunRequest
 from conductor_core.errors import BadInput, StoreError
 from conductor_core.events import BatchRow
+from conductor_core.run_facts import PoolInfo
 from conductor_core.settings import Settings
 from conductor_core.spending import Cost, cost_so_far
 from conductor_core.trace import RunTrace
@@ -49,7 +50,7 @@ class BatchOptions:
 
     file: Path
     conductor: str
-    pool: str
+    pool: str | PoolInfo
     each: RunRequest
     db: str | None
     concurrency: int
@@ -174,9 +175,9 @@ def _must_fit(run: RunSummary, task: BatchTask | None, batch_id: str, given: Bat
     if task.task != run.task:
         raise BadInput(_unfit(batch_id, row, "its task is another now"))
     if run.pool != pool:
-        raise BadInput(f"batch {batch_id} ran with the pool {run.pool}: give that, or leave --resume out")
+        raise BadInput(f"batch {batch_id} ran with the pool {run.pool}: give that, or leave --pool out")
     if run.conductor not in (None, given.conductor):
-        raise BadInput(f"batch {batch_id} ran with the Conductor {run.conductor}: give that, or leave --resume out")
+        raise BadInput(f"batch {batch_id} ran with the Conductor {run.conductor}: give that, or leave --conductor out")
 
 
 def _unfit(batch_id: str, row: str, what: str) -> str:

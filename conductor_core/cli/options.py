@@ -111,7 +111,10 @@ Tasks = Annotated[
 ]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Tasks of a file at once.")]
 Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with the last batch of this file; nothing finished is paid again.")
+    bool,
+    typer.Option(
+        "--resume", help="Go on with the last batch of this file, as it was begun; nothing finished is paid again."
+    ),
 ]
 
 

@@ -10,6 +10,7 @@ from conductor_core.cli.batch import BatchOptions, Shown, batch_file, run_batch
 from conductor_core.cli.live import LiveView, watch
 from conductor_core.cli.output import print_outcome
 from conductor_core.cli.ready import ready
+from conductor_core.cli.taking_up import Asked, as_before, last_run_of_batch
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
 from conductor_core.engine.request import RunRequest
@@ -41,8 +42,10 @@ def run(
 ) -> int:
     """Carry out TASK: the Conductor plans, workers answer. The answer goes to stdout, progress to stderr."""
     settings = inputs.read_settings()
+    before = last_run_of_batch(tasks, db, settings) if resume else None
     budget = options.limits(
-        settings,
+        # The budget in USD is of a whole batch, so no run of it has one.
+        settings if before is None else before.limits.model_copy(update={"max_usd": settings.max_usd}),
         max_steps=max_steps,
         max_tokens=max_tokens,
         max_usd=max_usd,
@@ -61,8 +64,11 @@ def run(
     conductor_ref = conductor or settings.conductor
     if tasks is not None or resume:
         file, shown = batch_file(tasks, alone=task is None and workflow is None), Shown(as_json, quiet)
-        request = ready(request, conductor_ref, pool_ref, settings, only_answering=only_what_answers, quiet=quiet)
-        given_batch = BatchOptions(file, conductor_ref, pool_ref, request, db, concurrency, shown, resume=resume)
+        asked = Asked(conductor_ref, pool_ref)
+        if before is not None:
+            request, asked = as_before(before, request, settings, conductor=conductor, pool=pool, seed=seed)
+        request = ready(request, *asked, settings, only_answering=only_what_answers, quiet=quiet)
+        given_batch = BatchOptions(file, *asked, request, db, concurrency, shown, resume=resume)
         return run_batch(given_batch, settings)
     given: Workflow | None = None
     if workflow is not None:

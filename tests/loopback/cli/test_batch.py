@@ -1,5 +1,6 @@
 """``run --tasks``: a file of tasks, resumed after kills, within one budget."""
 
+import contextlib
 import json
 import os
 import signal
@@ -330,3 +331,27 @@ def test_a_priced_conductor_is_within_the_budget_and_found_again_by_its_name(
     whole = cli("run", *given, "--resume", "--max-usd", "5")
     assert whole.code == 0, whole.err
     assert len(lines_of(whole.out)) == 6
+
+
+def test_a_batch_is_resumed_with_what_it_had(
+    cli: CommandLine, provider: ScriptedProvider, where: list[str], tmp_path: Path
+) -> None:
+    def plan_for_two(call: Call) -> Answer | Reply:
+        plan = PLAN.replace("[0, 1, 2]", "[0, 1, 1]")
+        return Answer(plan) if call.model == "planner" else error(400, "no")
+
+    provider.always(plan_for_two)
+    file = task_file(tmp_path / "tasks.jsonl", 2, planned=True)
+    asked = ["--exclude", "beta", "--seed", 7, "--max-steps", 4, "--on-incomplete", "stop", "--give-question"]
+    assert cli("run", "--tasks", file, *where, *asked, *db(tmp_path)).code == 1
+    provider.always(lambda call: plan_for_two(call) if call.model == "planner" else deterministic_answer(call))
+    resumed = cli("run", "--tasks", file, "--resume", "--json", *db(tmp_path))
+    assert resumed.code == 0, resumed.err
+    for line in lines_of(resumed.out):
+        assert (line["pool"], line["excluded"], line["seed"]) == ("pool", ["beta"], 7)
+        assert (line["on_incomplete"], line["give_question"]) == ("stop", True)
+        assert {step["agent"] for step in line["steps"]} == {"alpha", "gamma"}
+    with contextlib.closing(open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")) as store:
+        assert {store.trace(line["run_id"])[0].limits.max_steps for line in lines_of(resumed.out)} == {4}
+    again = cli("run", "--tasks", file, "--resume", "--pool", "rehearsal", *db(tmp_path))
+    assert (again.code, "ran with the pool pool: give that, or leave --pool out" in again.error) == (2, True)

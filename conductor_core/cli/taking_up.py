@@ -1,0 +1,58 @@
+"""What ``run --tasks --resume`` goes on with where its arguments do not say: as the batch had it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from conductor_core.cli.wiring import opened_store
+from conductor_core.engine.request import RunRequest
+from conductor_core.run_facts import PoolInfo
+from conductor_core.settings import Settings
+from conductor_core.trace import RunTrace
+
+
+class Asked(NamedTuple):
+    """Who plans and who answers; a pool of a record has its workers as they were then."""
+
+    conductor: str
+    pool: str | PoolInfo
+
+
+def last_run_of_batch(tasks: Path | None, db: str | None, settings: Settings) -> RunTrace | None:
+    """The newest run of the last batch of this file, if there is one: rather one that asked a Conductor.
+
+    Raises: StoreError.
+    """
+    if tasks is None:
+        return None
+    with opened_store(db, settings) as store:
+        last = next(iter(store.batches(limit=1, name=tasks.name)), None)
+        runs = [] if last is None else store.runs(limit=max(1, last.runs), batch=last.batch_id)
+        if not runs:
+            return None
+        chosen = next((run for run in runs if run.conductor is not None), runs[0])
+        return store.trace(chosen.run_id)[0]
+
+
+def as_before(
+    before: RunTrace,
+    request: RunRequest,
+    settings: Settings,
+    *,
+    conductor: str | None,
+    pool: str | None,
+    seed: int | None,
+) -> tuple[RunRequest, Asked]:
+    """``request`` and whom it asks, with what ``before`` had in place of all that was not given.
+
+    Args:
+        conductor, pool, seed: as given, None: not given.
+    """
+    name = settings.conductor if before.conductor is None else before.conductor.name
+    request = replace(
+        request,
+        seed=before.seed if seed is None else seed,
+        on_incomplete=request.on_incomplete or before.on_incomplete,
+        give_question=before.give_question if request.give_question is None else request.give_question,
+    )
+    return request, Asked(conductor or name, pool or before.pool)
