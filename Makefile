@@ -53,6 +53,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/node --test "tests/js/*.test.js"
 	$(BIN)/python -m tests.size_budget
 
 # Every version that is installed, also of what ours bring with them: run it after a change of pyproject.toml or

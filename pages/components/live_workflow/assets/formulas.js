@@ -97,6 +97,7 @@ function afterFence(text, from, fence) {
 
 function afterCode(searched, from, ticks) {
   const close = new RegExp(`(?<!\`)${ticks}(?!\`)`, "g")
+  close.lastIndex = 1 // the opening tick is there for the look behind, not to be found
   const found = close.exec(searched.text.slice(from - 1, searched.paragraphEnd(from)))
   return found ? from - 1 + close.lastIndex : from
 }

@@ -1,0 +1,3 @@
+// Where the page's modules are.
+export const live = (name) => import(`../../pages/components/live_workflow/assets/${name}`)
+export const figure = (name) => import(`../../pages/components/figure/assets/${name}`)
