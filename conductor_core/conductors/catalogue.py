@@ -23,6 +23,7 @@ from conductor_core.inference.source import (
     HUB_ID,
     cached_folder,
     cached_hub_ids,
+    context_of,
     inspect_folder,
     local_folder,
 )
@@ -53,6 +54,7 @@ class ConductorOption(Frozen):
         reason: one sentence: why it cannot run, or what using it will do.
         server: its address; None for one that runs here. model: what it is called there, or is here.
         named: whether a conductors file gives it its name.
+        context: tokens that it reads at most, where its file or its configuration tells; not asked of a server.
     """
 
     ref: str
@@ -70,6 +72,7 @@ class ConductorOption(Frozen):
     usd_per_mtok: Price | None = None
     api_key_env: str | None = None
     named: bool = False
+    context: int | None = None
 
     @property
     def price(self) -> Price | None:
@@ -203,9 +206,10 @@ def conductor_faults(settings: Settings) -> list[str]:
 
 def _named(name: str, spec: ConductorSpec) -> ConductorOption:
     if spec.base_url is None:
-        return _here(name, spec.model).model_copy(
-            update={"usd_per_mtok": spec.usd_per_mtok, "name": name, "model": spec.model, "named": True}
-        )
+        here = _here(name, spec.model)
+        contexts = [each for each in (spec.context, here.context) if each is not None]
+        said = {"usd_per_mtok": spec.usd_per_mtok, "name": name, "model": spec.model, "named": True}
+        return here.model_copy(update=said | {"context": min(contexts, default=None)})
     missing = spec.api_key_env is not None and not is_set(spec.api_key_env)
     key = f" Its key, {spec.api_key_env}, is not set." if missing else ""
     return ConductorOption(
@@ -232,7 +236,7 @@ def _here(ref: str, model: str) -> ConductorOption:
     folder = given_path(model)
     there = folder if is_folder(folder) else local_folder(model)
     if there is not None:
-        return _downloaded(ref, there)
+        return _downloaded(ref, there).model_copy(update={"context": context_of(str(there))})
     parameters = _PUBLISHED.get(model, 0)
     option = _to_download(ref, parameters)
     size = "" if parameters else "Will be downloaded from the hub when first used."

@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Literal
 
-from conductor_core.chat import Worker, WorkerSpec
-from conductor_core.conductors.catalogue import listed_option, on_a_server
+from conductor_core.chat import PlanRequest, Worker, WorkerSpec
+from conductor_core.conductors.catalogue import listed_option, on_a_server, open_conductor
 from conductor_core.engine.pool import open_worker
 from conductor_core.errors import InspectorError
 from conductor_core.events import Limits
 from conductor_core.keys import is_set
 from conductor_core.settings import Settings
-from conductor_core.token_estimates import estimate_tokens
+from conductor_core.token_estimates import estimate_input_tokens, estimate_tokens
 from conductor_core.workers.health import Health, check_health
 from conductor_core.workflow.model import Frozen
 
@@ -111,7 +111,10 @@ async def look(
     """See ``preflight``."""
     asked = [_worker(spec, settings, task) for spec in specs]
     if conductor_ref is not None:
-        asked.insert(0, _conductor(conductor_ref, settings, task))
+        plan = PlanRequest(
+            task=task, agents=tuple(specs), max_steps=limits.max_steps, allow_recursion=limits.max_depth > 0
+        )
+        asked.insert(0, _conductor(conductor_ref, settings, plan))
     return Preflight(parts=tuple(await asyncio.gather(*asked)), max_usd=limits.max_usd)
 
 
@@ -121,14 +124,17 @@ async def _worker(spec: WorkerSpec, settings: Settings, task: str) -> Part:
         health = await _health(open_worker(spec, settings, settings.seed))
     except InspectorError as error:
         return Part(role="worker", name=spec.name, ok=False, hopeless=True, detail=str(error), priced=priced)
-    return _part("worker", spec, health, task, priced=priced, context=None)
+    part = _part("worker", spec, health, priced=priced)
+    tokens = estimate_tokens(task)
+    return _fitting(part, f"worker {spec.name}: the task is about {tokens:,} tokens", tokens, health.context)
 
 
-async def _conductor(ref: str, settings: Settings, task: str) -> Part:
+async def _conductor(ref: str, settings: Settings, plan: PlanRequest) -> Part:
     spec = await asyncio.to_thread(on_a_server, ref, settings)
     if spec is None:
         option = await asyncio.to_thread(listed_option, ref, settings)
-        return Part(role="conductor", name=ref, ok=option.runnable, detail=option.reason)
+        part = Part(role="conductor", name=ref, ok=option.runnable, detail=option.reason)
+        return await asyncio.to_thread(_planning, part, ref, settings, plan, option.context)
     # A Conductor's server is asked like a worker's: it is one.
     worker = WorkerSpec(
         name=ref[:80], provider="openai", model=spec.model, base_url=spec.base_url, api_key_env=spec.api_key_env
@@ -136,7 +142,22 @@ async def _conductor(ref: str, settings: Settings, task: str) -> Part:
     health = await _health(open_worker(worker, settings, settings.seed))
     detail = health.detail.replace(f"worker {worker.name}", f"Conductor {worker.name}")
     health = health.model_copy(update={"detail": detail})
-    return _part("conductor", worker, health, task, priced=spec.usd_per_mtok is not None, context=spec.context)
+    part = _part("conductor", worker, health, priced=spec.usd_per_mtok is not None)
+    told = min((size for size in (spec.context, health.context) if size is not None), default=None)
+    return await asyncio.to_thread(_planning, part, ref, settings, plan, told)
+
+
+def _planning(part: Part, ref: str, settings: Settings, plan: PlanRequest, context: int | None) -> Part:
+    """``part`` of a Conductor, which reads its whole prompt and not the task alone."""
+    if not part.ok or not plan.task or context is None:
+        return part
+    conductor = open_conductor(ref, settings)
+    if conductor.info.seated:
+        return part  # Its prompt has one length: a long task is cut for it.
+    tokens = estimate_input_tokens(conductor.messages(plan))
+    return _fitting(
+        part, f"Conductor {part.name[:80]}: its prompt is about {tokens:,} tokens with this task", tokens, context
+    )
 
 
 async def _health(worker: Worker) -> Health:
@@ -146,28 +167,20 @@ async def _health(worker: Worker) -> Health:
         await worker.aclose()
 
 
-def _part(
-    role: Literal["conductor", "worker"],
-    spec: WorkerSpec,
-    health: Health,
-    task: str,
-    *,
-    priced: bool,
-    context: int | None,
-) -> Part:
-    ok, detail = health.ok, health.detail
-    told = min((size for size in (context, health.context) if size is not None), default=None)
-    tokens = estimate_tokens(task)
-    if ok and told is not None and tokens >= told:
-        ok = False
-        detail = f"{role} {spec.name}: the task is about {tokens:,} tokens, and its context is {told:,}"
-        detail = detail.replace("conductor ", "Conductor ", 1) if role == "conductor" else detail
+def _part(role: Literal["conductor", "worker"], spec: WorkerSpec, health: Health, *, priced: bool) -> Part:
     return Part(
         role=role,
         name=spec.name,
-        ok=ok,
+        ok=health.ok,
         hopeless=spec.api_key_env is not None and not is_set(spec.api_key_env),
-        detail=detail,
+        detail=health.detail,
         latency_ms=health.latency_ms,
         priced=priced,
     )
+
+
+def _fitting(part: Part, said: str, tokens: int, context: int | None) -> Part:
+    """``part``, not ``ok`` if what it is to read does not fit its context."""
+    if not part.ok or context is None or tokens < context:
+        return part
+    return part.model_copy(update={"ok": False, "detail": f"{said}, and its context is {context:,}"})

@@ -19,6 +19,8 @@ from conductor_core.inference.errors import ModelUnavailable
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _MAX_HEADER_BYTES = 100_000_000
+_CONTEXT = ("max_position_embeddings", "n_positions")
+"""What configurations call the longest text; the second is GPT-2's word."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,22 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ModelUnavailable(f"{path} must hold a JSON object")
     return config
+
+
+def context_of(ref: str) -> int | None:
+    """Tokens that a folder's or a downloaded hub model reads at most, by its ``config.json`` alone; None: untold."""
+    folder = local_folder(ref)
+    try:
+        config = {} if folder is None else _read_config(folder)
+    except ModelUnavailable:
+        return None
+    # Models that also see pictures keep what is of text apart.
+    text = config.get("text_config")
+    for part in (text if isinstance(text, dict) else {}, config):
+        for name in _CONTEXT:
+            if type(tokens := part.get(name)) is int and tokens > 0:
+                return tokens
+    return None
 
 
 def _count_parameters(path: Path) -> int:

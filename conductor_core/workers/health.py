@@ -8,6 +8,7 @@ import httpx2
 from conductor_core import masking
 from conductor_core.chat import Worker, WorkerSpec
 from conductor_core.errors import WorkerError, WorkerModelUnknown, WorkerRefused
+from conductor_core.inference.source import context_of
 from conductor_core.keys import is_set
 from conductor_core.quoted import one_line
 from conductor_core.workers import faults
@@ -26,7 +27,7 @@ class Health(Frozen):
         latency_ms: of the check itself; None if nothing was asked.
         detail: one line: what was proven, or what is wrong and what to do.
         key: the key's variable and whether it is set, e.g. ``OPENAI_API_KEY: present``; None if no key is needed.
-        context: tokens that the model takes, if the server tells.
+        context: tokens that the model takes, if its server or its configuration tells.
     """
 
     ok: bool
@@ -51,9 +52,14 @@ async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
     """
     spec = worker.spec
     if not isinstance(worker, HttpWorker):
-        where = "simulated: it is always there" if spec.simulated else "runs on this machine, loaded when first asked"
-        return Health(ok=True, latency_ms=None, detail=where)
-    started_s, within_s, context = time.perf_counter(), min(within_s, spec.timeout_s), None
+        if spec.provider != "local":
+            return Health(ok=True, latency_ms=None, detail="simulated: it is always there")
+        reads_at_most = await asyncio.to_thread(context_of, spec.model)
+        reads = "" if reads_at_most is None else f"; it reads up to {reads_at_most:,} tokens"
+        detail = f"runs on this machine, loaded when first asked{reads}"
+        return Health(ok=True, latency_ms=None, detail=detail, context=reads_at_most)
+    context: int | None = None
+    started_s, within_s = time.perf_counter(), min(within_s, spec.timeout_s)
     try:
         async with asyncio.timeout(within_s):
             detail, context = await _ask_for_models(worker)

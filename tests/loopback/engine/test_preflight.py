@@ -1,7 +1,9 @@
 """What is found out before a run: of Conductor and workers at once, at no cost, within a few seconds."""
 
 import json
+import re
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,6 +125,54 @@ def test_a_context_that_is_shorter_than_the_task_is_told(server: Listing) -> Non
     assert found.answering == 0
     assert found.parts[1].detail == "worker w: the task is about 1,250 tokens, and its context is 1,000"
     assert "Conductor" in found.parts[0].detail
+
+
+def model_folder(folder: Path, **config: Any) -> Path:
+    """A model of this machine whose weights are one number: to look at, and never to be loaded."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"architectures": ["Qwen2ForCausalLM"], **config}))
+    (folder / "tokenizer.json").write_text("{}")
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"max_position_embeddings": 4000},
+        {"n_positions": 4000},
+        {"max_position_embeddings": 99, "text_config": {"max_position_embeddings": 4000}},
+    ],
+)
+def test_a_model_of_this_machine_tells_its_context_by_its_configuration_alone(
+    tmp_path: Path, config: dict[str, Any]
+) -> None:
+    folder = model_folder(tmp_path / "model", **config)
+    spec = WorkerSpec(name="w", provider="local", model=str(folder))
+    short = look(str(folder), spec, task="short")
+    assert [part.ok for part in short.parts] == [True, True]
+    assert short.parts[1].detail == "runs on this machine, loaded when first asked; it reads up to 4,000 tokens"
+    between = look(str(folder), spec, task="word " * 2400)
+    assert [part.ok for part in between.parts] == [False, True], "the Conductor reads more than the task"
+    assert re.search(
+        r"Conductor .*: its prompt is about [45],\d+ tokens with this task, and its context is 4,000",
+        between.parts[0].detail,
+    )
+    long = look(str(folder), spec, task="word " * 4000)
+    assert long.parts[1].detail == "worker w: the task is about 5,000 tokens, and its context is 4,000"
+
+
+def test_a_model_that_tells_no_context_is_taken_at_its_word(tmp_path: Path) -> None:
+    configs: list[dict[str, Any]] = [{}, {"max_position_embeddings": "many"}, {"max_position_embeddings": True}]
+    for number, config in enumerate(configs):
+        folder = model_folder(tmp_path / str(number), **config)
+        found = look(str(folder), WorkerSpec(name="w", provider="local", model=str(folder)), task="word " * 9000)
+        assert [part.ok for part in found.parts] == [True, True]
+
+
+def test_the_shipped_conductor_takes_a_task_of_any_length() -> None:
+    assert look("tiny", task="word " * 100_000).parts[0].ok, "it cuts what it reads"
 
 
 def test_a_budget_that_cannot_see_a_part_is_told_once(server: Listing) -> None:
