@@ -16,6 +16,9 @@ from storage import RunSummary, Totals
 PAGE_ROWS = 30
 CURSORS = "history-cursors"
 DAY = "history-day"
+STATUS = "history-status"
+FOLLOWED_S = 2.0
+"""How often it is looked whether runs have gone on: a list that is read, and no live view."""
 # Found only by reading each run, so not counted beforehand. (Streamlit would draw a string that stands alone here.)
 _UNREADABLE = ("damaged", "too_new")
 
@@ -35,6 +38,8 @@ class _Wanted:
 
 
 def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
+    # The browser knows an option by its text, and the counts in it change: it is told anew which one is chosen.
+    st.session_state[STATUS] = st.session_state.get(STATUS)
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-filters"):
         search = st.text_input(
             "Search tasks",
@@ -48,7 +53,7 @@ def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
             "Status",
             [None, *STATUS_WORDS],
             format_func=lambda each: _status_label(each, totals),
-            key="history-status",
+            key=STATUS,
             width=220,
             label_visibility="collapsed",
             on_change=_first_page,
@@ -93,7 +98,7 @@ def _jump() -> None:
 
 def _totals(wanted: _Wanted) -> Totals | None:
     try:
-        return current().store.totals(wanted.search, wanted.batch)
+        return current().store.totals(wanted.search, wanted.batch, wanted.status)
     except StoreError:
         return None  # the list itself says what is wrong
 
@@ -101,7 +106,7 @@ def _totals(wanted: _Wanted) -> Totals | None:
 def _summary(totals: Totals, status: str | None) -> str:
     count = totals.runs if status is None else totals.statuses.get(status, 0)
     parts = [f"{plural(count, 'run')}{' or more' if totals.more else ''}"]
-    if status is None:
+    if status not in _UNREADABLE:
         parts.append(f"{totals.tokens:,} tokens")
         without = f" ({plural(totals.unpriced, 'run')} with a part of no known price)" if totals.unpriced else ""
         parts.append(inert(f"{totals.cost.in_line}{without}"))
@@ -158,8 +163,9 @@ def show() -> None:
     st.session_state.setdefault(CURSORS, [])
     batch = st.query_params.get("batch")
     # The filters show counts of what is searched for, which the session knows before they are drawn.
+    newest = _newest()
     typed = str(st.session_state.get("history-search") or "").strip() or None
-    totals = _totals(_Wanted(typed, None, batch))
+    totals = _totals(_Wanted(typed, st.session_state.get(STATUS), batch))
     search, status = _filters(totals)
     wanted = _Wanted(search, status, batch)
     try:
@@ -185,8 +191,29 @@ def show() -> None:
             _paging(more=len(rows) > PAGE_ROWS)
         if current().store.fault is None:
             history_selection.record()
+        # Rows that somebody is picking stay under the mouse.
+        if newest is not None and not st.session_state.get("history-select"):
+            _follow(newest)
     except StoreError as error:
         st.error(str(error), icon=":material/error:")
+
+
+def _newest() -> int | None:
+    try:
+        return current().store.newest()
+    except StoreError:
+        return None  # the list itself says what is wrong
+
+
+def _follow(newest: int) -> None:
+    """Draws the page anew once a run has gone on, in whatever process."""
+
+    @st.fragment(run_every=FOLLOWED_S)
+    def look() -> None:
+        if _newest() not in (None, newest):
+            st.rerun()
+
+    look()
 
 
 def _empty(filtered: bool) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import Connection, Select, or_, select
+from sqlalchemy import Connection, Select, func, or_, select
 
 from conductor_core.chat import Usage
 from conductor_core.trace import ENDED_STATUSES
@@ -71,6 +71,11 @@ def filtered(query: Select[Any], search: Search) -> Select[Any]:
     if search.alone:
         query = query.where(RUNS.c.batch_id.is_(None))
     return query
+
+
+def read_newest(connection: Connection) -> int:
+    """The sequence of the newest event; 0: there is none."""
+    return int(connection.execute(select(func.max(EVENTS.c.sequence))).scalar() or 0)
 
 
 def read_cursor(connection: Connection, moment_utc: datetime) -> int:

@@ -124,10 +124,15 @@ class Store:
         with self._database.reading() as connection:
             return self._listing.read(connection, Search(limit, before, search, status, parent, batch, alone))
 
-    def totals(self, search: str | None = None, batch: str | None = None) -> Totals:
+    def newest(self) -> int:
+        """The ``sequence`` of the newest event: as long as that stays, no run has gone on."""
+        with self._database.reading() as connection, failures.translated(self._database.path):
+            return queries.read_newest(connection)
+
+    def totals(self, search: str | None = None, batch: str | None = None, status: str | None = None) -> Totals:
         """What ``runs`` finds on all its pages, by status."""
         with self._database.reading() as connection, failures.translated(self._database.path):
-            return totals.read_totals(connection, Search(0, text=search, batch=batch))
+            return totals.read_totals(connection, Search(0, text=search, status=status, batch=batch))
 
     def cursor_at(self, moment_utc: datetime) -> int:
         """The ``before`` with which ``runs`` begins at the last run before ``moment_utc``."""

@@ -14,7 +14,7 @@ MOST_COUNTED = 100_000
 class Totals(Frozen):
     """
     Attributes:
-        statuses: how many runs of each; the search's own status does not narrow it.
+        statuses: how many runs of each; the search's own status narrows all but this.
         more: there are more than were counted.
         cost_usd: None: some price is unknown, of ``unpriced`` runs. known_usd: of what has a price.
     """
@@ -44,6 +44,7 @@ def read_totals(connection: Connection, search: Search) -> Totals:
     query = select(some.c.status, func.count(), tokens, known, func.count(some.c.cost_usd))
     rows = list(connection.execute(query.group_by(some.c.status)))
     counts = {status: count for status, count, *_ in rows}
+    rows = [row for row in rows if search.status in (None, row[0])]
     known_usd = sum(each or 0.0 for *_, each, _ in rows)
     unpriced = sum(count - priced for _, count, *_, priced in rows)
     return Totals(

@@ -165,6 +165,12 @@ def test_the_filters_and_the_summary_count(visit: Visit, session: Session, finis
     options = app.selectbox("history-status").options
     assert {"any status · 4", "✓ completed · 3", "✕ failed · 1", "■ cancelled · 0"} <= set(options)
     assert any(each.value.startswith("4 runs · ") for each in app.caption)
+    whole = next(each.value for each in app.caption if each.value.startswith("4 runs"))
+    app.selectbox("history-status").set_value("failed").run()
+    of_failed = next(each.value for each in app.caption if each.value.startswith("1 run · "))
+    assert "tokens" in of_failed
+    assert of_failed.partition(" · ")[2] != whole.partition(" · ")[2]
+    app.selectbox("history-status").set_value(None).run()
     app.text_input("history-search").set_value("batch task").run()
     assert "any status · 3" in app.selectbox("history-status").options
 
