@@ -19,3 +19,12 @@ IN_WORDS: dict[Ending, str] = {
     "cut": "the answer was cut off before its end",
     "empty": "the answer is empty",
 }
+
+WHY_EMPTY: dict[Ending, str] = {
+    "completed": "its answer was empty",
+    "refused": "the model refused to answer",
+    "filtered": "its answer was filtered",
+    "cut": "it was cut off before it wrote any",
+    "empty": "its answer was empty",
+}
+"""Told to the steps that read an output in which nothing stands."""

@@ -1,7 +1,8 @@
 """What a step sees: messages built from its access list alone.
 
 As in the paper (section 3), each accessed step stands as a past turn, its instruction as the user's and its output as
-the assistant's, in the order of the workflow; the step's own instruction comes last. No other text reaches the worker:
+the assistant's, in the order of the workflow; the step's own instruction comes last. Of an output that is empty its
+turn says so, and why. No other text reaches the worker:
 neither the outputs of steps outside the list, nor reasoning, nor the partial text of a failed attempt, nor anything of
 another round.
 
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from conductor_core.chat import Message, Usage
-from conductor_core.endings import Ending
+from conductor_core.endings import WHY_EMPTY, Ending
 from conductor_core.events import Path, Shared
 from conductor_core.token_estimates import estimate_tokens
 from conductor_core.workflow.model import QUESTION, Step, Workflow
@@ -69,6 +70,11 @@ class Answer:
             ending=ending,
         )
 
+    @property
+    def turn(self) -> str:
+        """What stands in the past turn of whoever reads it: an empty turn says nothing, and some providers refuse it."""
+        return self.output if self.output.strip() else f"[This step brought no output: {WHY_EMPTY[self.ending]}.]"
+
     def shared(self) -> Shared:
         return Shared(
             path=self.path, agent=self.agent, sha256=self.sha256, characters=len(self.output), tokens=self.tokens
@@ -118,7 +124,7 @@ def build(
     turns: list[Message] = []
     for earlier in reads:
         turns.append(Message(role="user", content=answers[earlier].instruction))
-        turns.append(Message(role="assistant", content=answers[earlier].output))
+        turns.append(Message(role="assistant", content=answers[earlier].turn))
     content = told(workflow.steps[index].instruction, task, give_question=give_question)
     turns.append(Message(role="user", content=content))
     return Context(

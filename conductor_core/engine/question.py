@@ -68,7 +68,7 @@ class Asker:
         last = answers[last_read[0]] if last_read else None
         parent = ParentPlan(
             plan=to_lists(workflow, agents_by_ordinal(self.conductor, self.pool.specs)),
-            last_response="" if last is None else last.output,
+            last_response="" if last is None else last.turn,
         )
         context = Context(
             messages=(),

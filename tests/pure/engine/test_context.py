@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_core.chat import Message, Usage
+from conductor_core.endings import Ending
 from conductor_core.engine.context import Answer, build, expand
 from conductor_core.engine.identity import digest_text
 from conductor_core.workflow.model import AccessList, Step, Workflow
@@ -43,6 +44,25 @@ def test_a_withheld_step_without_an_output_has_no_digest() -> None:
     workflow = workflow_of(("a", "x", ()), ("b", "y", ()))
     (withheld,) = build("t", workflow, 1, {}, round_path=(2,)).withheld
     assert (withheld.path, withheld.sha256, withheld.characters) == ((2, 0), "", 0)
+
+
+@pytest.mark.parametrize(
+    ("output", "ending", "turn"),
+    [
+        ("", "empty", "[This step brought no output: its answer was empty.]"),
+        (" \n", "cut", "[This step brought no output: it was cut off before it wrote any.]"),
+        ("", "refused", "[This step brought no output: the model refused to answer.]"),
+        ("", "filtered", "[This step brought no output: its answer was filtered.]"),
+        ("half an", "cut", "half an"),
+    ],
+)
+def test_an_empty_output_is_said_to_be_empty_to_who_reads_it(output: str, ending: Ending, turn: str) -> None:
+    workflow = workflow_of(("a", "x", ()), ("b", "y", (0,)))
+    answer = Answer.of((0,), workflow.steps[0], "t", output, digest_text(output), Usage(), ending=ending)
+    context = build("t", workflow, 1, {0: answer})
+    assert context.messages[1] == Message(role="assistant", content=turn)
+    (granted,) = context.granted
+    assert (granted.sha256, granted.characters) == (digest_text(output), len(output)), "of the output, as it was"
 
 
 def test_an_unanswered_read_is_refused() -> None:
