@@ -72,7 +72,7 @@ class Answer:
 
     @property
     def turn(self) -> str:
-        """What stands in the past turn of whoever reads it: an empty turn says nothing, and some providers refuse it."""
+        """Its text as a past turn of whoever reads it: an empty turn says nothing, and some providers refuse it."""
         return self.output if self.output.strip() else f"[This step brought no output: {WHY_EMPTY[self.ending]}.]"
 
     def shared(self) -> Shared:

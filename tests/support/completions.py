@@ -242,7 +242,7 @@ A setting says whether the output of such a step goes on to the steps that read 
 
 | `on_incomplete` | what happens |
 |---|---|
-| `allow` (default) | what there is goes on, marked; the answer of the run is still as told above |
+| `allow` (default) | what there is goes on, marked; who reads an empty output is told so; the run is as told above |
 | `stop` | it does not: the steps that read it are skipped, the others run |
 | `more_tokens` | a cut answer is asked for again with four times the tokens, within `CONDUCTOR_STEP_ATTEMPTS` calls |
 | `fallback` | the worker's `fallback`, another worker of the pool, is asked, and its own fallback after it |
