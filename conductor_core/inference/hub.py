@@ -9,9 +9,9 @@ Set ``HF_HOME`` for another cache, ``HF_ENDPOINT`` for another hub, ``HF_TOKEN``
 
 import errno
 import hashlib
+import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -24,26 +24,17 @@ from huggingface_hub.utils._headers import build_hf_headers
 
 from conductor_core.file_lock import FileLock
 from conductor_core.inference.errors import ModelUnavailable
+from conductor_core.inference.hub_listing import WANTED_FILES, Weights, meter_of, read_listing
 from conductor_core.inference.source import cache_folder
 
-WANTED_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model", "*.tiktoken")
 SPARE_BYTES = 200_000_000
 """Room that a download leaves on the disk: a database that meets a full one loses more than a model."""
 
-constants.DOWNLOAD_CHUNK_SIZE = 1_000_000
+constants.DOWNLOAD_CHUNK_SIZE = 100_000
 # The library's 10 MB are half a minute without progress on a slow line, and as long until a pause is heard.
 
 Told = Callable[[int, int], None]
 """Takes the bytes of the weights that are here, and those of all weights. What it raises ends the download."""
-
-
-@dataclass(frozen=True)
-class _Weights:
-    """One file of weights on the hub."""
-
-    name: str
-    size_bytes: int
-    sha256: str
 
 
 def partly_here_bytes(hub_id: str) -> int:
@@ -69,20 +60,13 @@ def download(hub_id: str, told: Told = lambda _here, _all: None) -> Path:
 
 
 def _download(hub_id: str, told: Told) -> Path:
-    info = huggingface_hub.HfApi().model_info(hub_id, files_metadata=True)
-    listed = info.siblings or ()
-    if not any(each.rfilename.endswith(".safetensors") for each in listed):
-        raise ModelUnavailable(f"{hub_id} offers no safetensors weights on the hub: it is not downloaded")
-    weights = [
-        _Weights(each.rfilename, each.lfs.size, each.lfs.sha256)
-        for each in listed
-        if each.lfs is not None and each.rfilename.endswith(".safetensors")
-    ]
+    listing = read_listing(hub_id, huggingface_hub.HfApi().model_info(hub_id, files_metadata=True))
+    weights = listing.weights
     blobs = cache_folder(hub_id) / "blobs"
     blobs.mkdir(parents=True, exist_ok=True)
     whole = sum(each.size_bytes for each in weights)
     here = {each.sha256: _size(blobs, each) for each in weights}
-    _check_room(hub_id, whole - sum(here.values()))
+    _check_room(hub_id, whole - sum(here.values()) + listing.other_bytes)
     for each in weights:
 
         def more(size_bytes: int, of: str = each.sha256) -> None:
@@ -91,13 +75,29 @@ def _download(hub_id: str, told: Told) -> Path:
 
         more(here[each.sha256])
         if not (blobs / each.sha256).exists():
-            _fetch(hub_id, str(info.sha), each, blobs, more)
-    return Path(
-        huggingface_hub.snapshot_download(hub_id, allow_patterns=list(WANTED_FILES), cache_dir=constants.HF_HUB_CACHE)
+            _fetch(hub_id, listing.commit, each, blobs, more)
+    folder = huggingface_hub.snapshot_download(
+        hub_id,
+        # The commit whose weights were fetched, though the hub may have a newer one by now.
+        revision=huggingface_hub.ResolvedRevision(listing.commit, repo_id=hub_id),
+        allow_patterns=list(WANTED_FILES),
+        cache_dir=constants.HF_HUB_CACHE,
+        tqdm_class=meter_of(hub_id, listing.other_bytes, lambda: told(sum(here.values()), whole)),
     )
+    _remember_newest(hub_id, listing.commit)
+    return Path(folder)
 
 
-def _size(blobs: Path, weights: _Weights) -> int:
+def _remember_newest(hub_id: str, commit: str) -> None:
+    """As the library does for a revision that it was asked to look up."""
+    main = cache_folder(hub_id) / "refs" / "main"
+    main.parent.mkdir(parents=True, exist_ok=True)
+    fresh = main.with_name(f"main.{os.getpid()}")
+    fresh.write_text(commit)
+    fresh.replace(main)
+
+
+def _size(blobs: Path, weights: Weights) -> int:
     """Bytes of it that are here."""
     for name in (weights.sha256, f"{weights.sha256}.part"):
         if (blobs / name).exists():
@@ -114,7 +114,7 @@ def _check_room(hub_id: str, needed_bytes: int) -> None:
         )
 
 
-def _fetch(hub_id: str, revision: str, weights: _Weights, blobs: Path, more: Callable[[int], None]) -> None:
+def _fetch(hub_id: str, revision: str, weights: Weights, blobs: Path, more: Callable[[int], None]) -> None:
     """Goes on with ``weights`` from what is here of it."""
     part = blobs / f"{weights.sha256}.part"
     lock = FileLock(part)
@@ -126,6 +126,13 @@ def _fetch(hub_id: str, revision: str, weights: _Weights, blobs: Path, more: Cal
             if begun > weights.size_bytes:
                 begun = file.truncate(0)
                 file.seek(0)
+
+            def bounded(here_bytes: int) -> None:
+                if here_bytes > weights.size_bytes:
+                    part.unlink(missing_ok=True)
+                    raise _other_bytes(hub_id, weights)
+                more(here_bytes)
+
             url, headers = _address(hub_id, revision, weights.name)
             file_download.http_get(
                 url,
@@ -134,18 +141,22 @@ def _fetch(hub_id: str, revision: str, weights: _Weights, blobs: Path, more: Cal
                 headers=headers,
                 expected_size=weights.size_bytes,
                 displayed_filename=weights.name,
-                tqdm_class=_meter(begun, more),
+                tqdm_class=_meter(begun, bounded),
             )
             file.flush()
             file.seek(0)
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != weights.sha256:
             part.unlink()
-            raise ModelUnavailable(f"{weights.name} of {hub_id} came with other bytes than the hub says: try again")
+            raise _other_bytes(hub_id, weights)
         part.rename(blobs / weights.sha256)
         more(weights.size_bytes)
     finally:
         lock.close()
+
+
+def _other_bytes(hub_id: str, weights: Weights) -> ModelUnavailable:
+    return ModelUnavailable(f"{weights.name} of {hub_id} came with other bytes than the hub says: try again")
 
 
 def _address(hub_id: str, revision: str, name: str) -> tuple[str, dict[str, str]]:

@@ -4,6 +4,8 @@ import hashlib
 import json
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,6 +23,9 @@ class LoopbackHub:
         bytes_per_s: of weights; 0: as fast as can be.
         wrong: names of files of which other bytes are sent than their digest says.
         cut_after: bytes of weights after which each answer is cut, None: never.
+        lie: changes what the hub says of a model.
+        tag: what the hub calls each file instead of by its digest.
+        endless: the name of a file that never ends.
         asked: method, path and Range header of each request for weights.
     """
 
@@ -28,6 +33,9 @@ class LoopbackHub:
     bytes_per_s: float = 0
     wrong: frozenset[str] = frozenset()
     cut_after: int | None = None
+    lie: Callable[[dict[str, Any]], None] = lambda info: None
+    tag: str = ""
+    endless: str = ""
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     url: str = ""
 
@@ -87,7 +95,9 @@ class _Answer:
         return told
 
     def _info(self, hub_id: str, files: list[dict[str, Any]]) -> dict[str, Any]:
-        return {"_id": "0", "id": hub_id, "modelId": hub_id, "sha": COMMIT, "private": False, "siblings": files}
+        said = {"_id": "0", "id": hub_id, "modelId": hub_id, "sha": COMMIT, "private": False, "siblings": files}
+        self._hub.lie(said)
+        return said
 
     def _json(self, document: Any) -> None:
         self._send(200, json.dumps(document).encode(), {"Content-Type": "application/json"})
@@ -97,7 +107,10 @@ class _Answer:
         if weights := path.suffix == ".safetensors":
             self._hub.asked.append((self._to.command, path.name, asked))
         data = path.read_bytes()
-        headers = {"ETag": f'"{_etag(path)}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
+        if path.name == self._hub.endless and self._to.command == "GET":
+            self._without_end()
+            return
+        headers = {"ETag": f'"{self._hub.tag or _etag(path)}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
         if weights:
             headers |= {"X-Linked-Etag": f'"{_etag(path)}"', "X-Linked-Size": str(len(data))}
         if path.name in self._hub.wrong:
@@ -106,6 +119,14 @@ class _Answer:
         if asked:
             headers["Content-Range"] = f"bytes {first}-{len(data) - 1}/{len(data)}"
         self._send(206 if asked else 200, data[first:], headers, slowly=weights)
+
+    def _without_end(self) -> None:
+        self._to.send_response(200)
+        self._to.end_headers()
+        self._to.close_connection = True
+        with suppress(ConnectionError):
+            for _ in range(500):
+                self._to.wfile.write(bytes(100_000))
 
     def _send(self, status: int, body: bytes, headers: dict[str, str], *, slowly: bool = False) -> None:
         to = self._to

@@ -11,47 +11,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from huggingface_hub import constants
 
 from conductor_core.file_lock import FileLock
 from conductor_core.inference import hub
 from conductor_core.inference.downloads import Download, Downloads
 from conductor_core.inference.errors import ModelUnavailable
 from conductor_core.inference.source import cache_folder, cached_folder, fetch
+from tests.loopback.inference.conftest import CHUNK, REF, weights_of
 from tests.support.hub import LoopbackHub
-from tests.support.tiny_models import random_model
 
-REF = "someone/small"
-CHUNK = 4096
 PATIENCE_S = 60.0
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return random_model(tmp_path / "model")
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "cache"
-    folder.mkdir()
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder))
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", CHUNK)
-    return folder
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[LoopbackHub], None]:
-    def ask(server: LoopbackHub) -> None:
-        monkeypatch.setattr(constants, "ENDPOINT", server.url)
-        template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-
-    return ask
-
-
-def weights_of(model: Path) -> int:
-    return (model / "model.safetensors").stat().st_size
 
 
 def until(downloads: Downloads, met: Callable[[Download], bool]) -> Download:
@@ -189,7 +158,8 @@ def _digest(model: Path) -> str:
 def test_a_disk_without_room_is_told_before_anything_is_downloaded(
     model: Path, cache: Path, asked: Callable[[LoopbackHub], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room = SimpleNamespace(free=hub.SPARE_BYTES + weights_of(model) - 1)
+    all_files = sum(file.stat().st_size for file in model.iterdir())
+    room = SimpleNamespace(free=hub.SPARE_BYTES + all_files - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: room)
     downloads = Downloads()
     with LoopbackHub({REF: model}) as server:
