@@ -3,12 +3,13 @@
 The offers for somebody whose first question of their own met the simulated workers, best first.
 """
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from conductor_core.chat import WorkerSpec
-from conductor_core.engine.catalogue import pool_file_text
+from conductor_core.engine.catalogue import conductors_file_text, pool_file_text
 from conductor_core.engine.pool import read_specs
 from conductor_core.errors import BadInput
 from conductor_core.inference import pace
@@ -25,6 +26,7 @@ __all__ = [
     "begin",
     "keyed_workers",
     "pause",
+    "save_conductors",
     "save_pool",
     "small_models",
     "time_answers",
@@ -131,10 +133,24 @@ def pause(models: Sequence[SmallModel]) -> None:
 
 def save_pool(name: str, specs: Sequence[WorkerSpec], settings: Settings) -> Path:
     """Writes ``specs`` as the pool file ``name`` of the data folder, in place of what it held. Raises: BadInput."""
-    file = settings.data_folder / "pools" / f"{name}.toml"
+    return _save(settings.pools_folder / f"{name}.toml", pool_file_text(specs), "pool file")
+
+
+def save_conductors(name: str, specs: Iterable[WorkerSpec], settings: Settings) -> Path:
+    """The same with the models of ``specs`` as the conductors file ``name``. Raises: BadInput."""
+    return _save(settings.conductors_folder / f"{name}.toml", conductors_file_text(specs), "conductors file")
+
+
+def _save(file: Path, text: str, what: str) -> Path:
+    """Replaces the file whole: a full disk leaves what was there."""
+    fresh = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(pool_file_text(specs), encoding="utf-8")
+        try:
+            fresh.write_text(text, encoding="utf-8")
+            fresh.replace(file)
+        finally:
+            fresh.unlink(missing_ok=True)
     except OSError as error:
-        raise BadInput(f"the pool file {file} cannot be written: {error.strerror or error}") from error
+        raise BadInput(f"the {what} {file} cannot be written: {error.strerror or error}") from error
     return file

@@ -13,6 +13,7 @@ import httpx2
 
 from conductor_core import masking
 from conductor_core.chat import WorkerSpec
+from conductor_core.model_fields import check_name
 from conductor_core.quoted import plain
 from conductor_core.reported import is_count
 
@@ -215,11 +216,16 @@ def _is_name(text: str) -> bool:
 
 
 def _unique(model: str, title: str, taken: set[str]) -> str:
-    """A worker's name: the model's last part, made unique by its server and a number where needed."""
-    short = model.rsplit("/", 1)[-1][:60] or title
+    """A name for a worker, and for a Conductor: the model's last part, told apart by its server and a number."""
+    short = plain(re.sub(r"[\\#]", "-", model.rsplit("/", 1)[-1])[:60]) or title
     name, number = short, 2
-    if name.casefold() in taken or name.isdecimal():
+    if name.casefold() in taken or check_name(name) or _means_a_conductor(name):
         name = f"{short} ({title})"
     while name.casefold() in taken:
         name, number = f"{short} ({title} {number})", number + 1
     return name
+
+
+def _means_a_conductor(name: str) -> bool:
+    """Whether it is the shipped one's name, or would be taken for a conductors file."""
+    return name.casefold() == "tiny" or name.casefold().endswith(".toml")

@@ -7,11 +7,11 @@ import streamlit as st
 from conductor_core.chat import WorkerSpec
 from conductor_core.engine.catalogue import (
     FoundServer,
-    conductors_file_text,
     find_servers,
     pool_file_text,
     ready_workers,
 )
+from conductor_core.engine.real_workers import save_conductors, save_pool
 from conductor_core.errors import InspectorError
 from pages.components import choices
 from pages.components.session import current
@@ -19,7 +19,7 @@ from pages.components.words import inert
 
 FOUND = "found-servers"
 CHOSEN_POOL = "workers-pool"
-LOCAL_POOL = LOCAL_CONDUCTORS = "local-servers.toml"
+LOCAL = "local-servers"
 _SAID = "found-servers-said"
 _VARIABLES = "found-servers-variables"
 
@@ -115,12 +115,10 @@ def _offer(found: Sequence[WorkerSpec]) -> None:
 
 def _use_found(found: Sequence[WorkerSpec]) -> None:
     """Writes the pool file into the data folder and chooses it."""
-    file = current().settings.pools_folder / LOCAL_POOL
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(pool_file_text(found))
-    except OSError as error:
-        st.session_state[_SAID] = (False, f"the pool file {file} cannot be written: {error.strerror or error}")
+        file = save_pool(LOCAL, found, current().settings)
+    except InspectorError as error:
+        st.session_state[_SAID] = (False, str(error))
         return
     choices.use_pool(str(file))
     st.session_state[CHOSEN_POOL] = str(file)
@@ -130,15 +128,10 @@ def _conduct(found: Sequence[WorkerSpec], spec: WorkerSpec) -> None:
     """Chooses a found model as Conductor: by its address, or by a conductors file where it needs a key."""
     ref = f"{spec.base_url}#{spec.model}"
     if spec.api_key_env is not None:
-        file = current().settings.data_folder / "conductors" / LOCAL_CONDUCTORS
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(conductors_file_text(each for each in found if each.api_key_env is not None))
-        except OSError as error:
-            st.session_state[_SAID] = (
-                False,
-                f"the conductors file {file} cannot be written: {error.strerror or error}",
-            )
+            save_conductors(LOCAL, [each for each in found if each.api_key_env is not None], current().settings)
+        except InspectorError as error:
+            st.session_state[_SAID] = (False, str(error))
             return
         choices.conductor_options.clear()
         ref = spec.name

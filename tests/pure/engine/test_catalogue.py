@@ -2,9 +2,21 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conductor_core.engine.catalogue import check_worker, discover_local_servers, list_conductors, pool_file_text
+import pytest
+
+from conductor_core.conductors.conductors_file import parse_conductors
+from conductor_core.engine.catalogue import (
+    FoundServer,
+    check_worker,
+    conductors_file_text,
+    discover_local_servers,
+    list_conductors,
+    pool_file_text,
+    ready_workers,
+)
 from conductor_core.engine.pool import read_specs
 from conductor_core.settings import Settings
+from conductor_core.workers.pool_file import parse_pool
 
 FILE = """
 [[worker]]
@@ -78,3 +90,33 @@ def test_none_of_this_loads_torch() -> None:
 
 def test_the_tiny_conductor_is_offered_first() -> None:
     assert list_conductors(Settings())[0].ref == "tiny"
+
+
+NAMES = [
+    "conductor",
+    "org/Conductor",
+    "model 1",
+    "org/step3",
+    "-3",
+    "tiny",
+    "a/ b",
+    f"org/{'a' * 59} b",
+    "foo#bar",
+    "a\\b",
+    "foo.toml",
+    "/",
+    "İ",
+    "i̇",
+    '"]\\n[[worker]]',
+]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_whatever_servers_call_their_models_one_click_makes_a_pool_and_conductors_of_them(count: int) -> None:
+    servers = [FoundServer(f"http://127.0.0.1:{port}/v1", "Ollama", tuple(NAMES)) for port in range(1, count + 1)]
+    specs = ready_workers(servers)
+    assert len(specs) == count * len(NAMES)
+    assert parse_pool(pool_file_text(specs)) == (specs, [])
+    conductors, faults = parse_conductors(conductors_file_text(specs))
+    assert faults == []
+    assert [each.model for each in conductors] == [spec.model for spec in specs]
