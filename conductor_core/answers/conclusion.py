@@ -8,6 +8,7 @@ is reworded: what is shown stands in the text, but for its markup.
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -102,7 +103,10 @@ def conclude(text: str, task: str = "") -> Conclusion:
         if refusal is not None:
             return Conclusion("declined", _line(refusal))
         marked = _in_json([body, *(block.code for block in blocks)]) or _introduced(prose, blocks)
-    if marked == "" or (marked is None and blocks and _is_code(body, blocks)):
+    code = marked is None and bool(blocks) and _is_code(body, blocks)
+    if marked is None and (written := _json([block.code for block in blocks] if code else [body])):
+        return Conclusion("value" if written == body and len(body) <= _SHORT else "code", _line(written, markup=False))
+    if marked == "" or code:
         return Conclusion("code", _line(defined_name([block.code for block in blocks], task), markup=False))
     if marked is None:
         return _of_prose(body, prose)
@@ -187,6 +191,16 @@ def _in_json(texts: Sequence[str]) -> str | None:
             if isinstance(value := found.get(name), str | int | float) and str(value).strip():
                 return str(value)
     return None
+
+
+def _json(texts: Sequence[str]) -> str:
+    """The first that is a JSON object or list: its stars and underscores are no markup. "": none is."""
+    for text in map(str.strip, texts):
+        if text[:1] + text[-1:] in ("{}", "[]"):
+            with suppress(ValueError, RecursionError):
+                json.loads(text)
+                return text
+    return ""
 
 
 def _introduced(prose: str, blocks: Sequence[Block]) -> str | None:

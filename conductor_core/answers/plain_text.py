@@ -15,10 +15,14 @@ _STRAY = re.compile(r"\\[()\[\],;:! ]")
 _SHIELDED = {ord(mark): 0xE100 + ord(mark) for mark in "*_`~[]()#>+-$\\"}
 _UNSHIELDED = {shield: mark for mark, shield in _SHIELDED.items()}
 _LINK = re.compile(r"!?\[([^\[\]\n]{0,300})\]\([^()\s]{0,500}\)")
-_EMPHASIS = re.compile(r"(\*{1,3}|__|~~)(?=[^\s*_~])([^*_~\n]{1,400})(?<=[^\s*_~])\1")
+# A mark between two letters or digits opens nothing: 2*3*4 is a product, and x**2 a power.
+_EMPHASIS = re.compile(
+    r"(?<![A-Za-z0-9)\]](?=[*_]{1,3}[A-Za-z0-9(]))(?<!\*)"
+    r"(\*{1,3}|__|~~)(?=[^\s*_~])([^*_~\n]{1,400})(?<=[^\s*_~])\1"
+)
 _CODE = re.compile(r"(`{1,3})([^`\n]{1,400})\1")
 _LEADING = re.compile(r"^\s*(?:(?:#{1,6}|>|[-*+•])\s+)+")
-_LEFT_OVER = re.compile(r"\*\*|^[*_`]+|[*_`]+$")
+_LEFT_OVER = re.compile(r"^[*_`]+|[*_`]+$|(?<![A-Za-z0-9)\]](?=\*\*[A-Za-z0-9(]))(?<!\s(?=\*\*\s))(?<!\*)\*\*")
 _ESCAPED = re.compile(r"\\([$%&#_{}*`\\])")
 _BOUNDARY = re.compile(r"(?<=[.!?؟۔।…])[\"'’”»)\]*_`]{0,4}\s+|(?<=[。！？])")
 _ABBREVIATION = re.compile(
@@ -33,8 +37,9 @@ def plain(text: str) -> str:
     text = _ESCAPED.sub(r"\1", text)
     if _COMMAND.search(text):
         text = read_formula(_STRAY.sub(" ", text), raised=False)
+    text = _CODE.sub(lambda code: code[2].translate(_SHIELDED), text)
     text = _LINK.sub(r"\1", _LEADING.sub("", text))
-    text = _CODE.sub(r"\2", _EMPHASIS.sub(r"\2", _EMPHASIS.sub(r"\2", text)))
+    text = _EMPHASIS.sub(r"\2", _EMPHASIS.sub(r"\2", text))
     text = _LEFT_OVER.sub("", text.replace("$$", " ").strip()).replace("\ue000", "$")
     return " ".join(text.translate(_UNSHIELDED).split())
 

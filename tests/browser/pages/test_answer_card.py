@@ -115,3 +115,18 @@ def test_an_empty_or_cut_answer_says_so(
     expect(page.locator(".outcome")).to_have_class("card outcome declined")
     expect(page.locator(".outcome-title")).to_have_text(title)
     expect(page.locator(".outcome .hint")).to_contain_text(hint)
+
+
+def test_products_and_json_stand_as_they_were_written(app: App, open_page: OpenPage, tell: Tell) -> None:
+    page = open_page(app.run_url(tell("2*3*4 = 24")))
+    expect(page.locator(".conclusion")).to_have_text("2*3*4 = 24")
+    text = "First *x* is 2*3*4, then x**2 + y**2 = **z**, and **2*3**, (a+b)*c*(d); **bold**er.\n\nAnswer: 24"
+    page.goto(app.run_url(tell(text)))
+    shown = page.locator(".pane .prose p").first
+    expect(shown).to_have_text("First x is 2*3*4, then x**2 + y**2 = z, and 2*3, (a+b)*c*(d); bolder.")
+    expect(shown.locator("em")).to_have_text(["x"])
+    expect(shown.locator("strong")).to_have_text(["z", "2*3", "bold"])
+    page.goto(
+        app.run_url(tell('{"name": "Ada_L_", "note": "x_y *b* **c**", "more": [1, 2, 3], "and": "so that it is long"}'))
+    )
+    expect(page.locator(".conclusion")).to_contain_text('"note": "x_y *b* **c**"')

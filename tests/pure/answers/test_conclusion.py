@@ -1,5 +1,6 @@
 """What stands first on the Answer card: what a text comes to, whoever wrote it."""
 
+import json
 import time
 from random import Random
 
@@ -239,3 +240,17 @@ def test_hostile_text_takes_no_longer_than_its_length(piece: str) -> None:
 )
 def test_a_value_that_is_a_formula_is_kept_as_it_was_written(text: str, formula: str, read: str) -> None:
     assert conclude(text) == Conclusion("value", read, formula)
+
+
+@pytest.mark.parametrize("wrap", ["{}", "```json\n{}\n```"])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_stands_as_it_was_written(wrap: str, indent: int | None) -> None:
+    written = json.dumps({"name": "Ada_Lovelace_", "items": [{"n": 1, "text": "x_y_z *b* **c**"}] * 3}, indent=indent)
+    found = conclude(wrap.format(written))
+    assert found.kind == "code"
+    assert found.text == " ".join(written.split())
+
+
+def test_short_json_is_a_value_as_it_was_written() -> None:
+    assert conclude('["*a*", "_b_"]') == Conclusion("value", '["*a*", "_b_"]')
+    assert conclude("[3, 1, 2]") == Conclusion("value", "[3, 1, 2]")

@@ -42,3 +42,23 @@ def test_markup_is_read_and_words_are_kept(marked: str, read: str) -> None:
 )
 def test_a_sentence_ends_where_it_ends(paragraph: str, parts: list[str]) -> None:
     assert list(sentences(paragraph)) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("2*3*4 = 24", "2*3*4 = 24"),
+        ("2**3**4", "2**3**4"),
+        ("**2*3*4** is 24", "2*3*4 is 24"),
+        ("x**2 + y**2 = z**2", "x**2 + y**2 = z**2"),
+        ("(a+b)*c*(d)", "(a+b)*c*(d)"),
+        ("2 ** 3", "2 ** 3"),
+        ("`a*b*c` and *that*", "a*b*c and that"),
+        ("a__b__c", "a__b__c"),
+        ("so **it is** 3*4*5", "so it is 3*4*5"),
+        ("答案是**四**个", "答案是四个"),
+        ("**bold**er", "bolder"),
+    ],
+)
+def test_stars_between_numbers_and_names_are_no_markup(text: str, read: str) -> None:
+    assert plain(text) == read

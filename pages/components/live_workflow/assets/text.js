@@ -33,6 +33,13 @@ markdown.inline.ruler.before("escape", "backslash", (state, silent) => {
   state.pos += 1
   return true
 })
+// Stars between two letters or digits open nothing: 2*3*4 is a product, and x**2 a power. Two may end what is bold.
+const scanned = markdown.inline.State.prototype.scanDelims
+markdown.inline.State.prototype.scanDelims = function (start, splitsWords) {
+  const run = scanned.call(this, start, splitsWords)
+  const within = /[A-Za-z0-9)\]]/.test(this.src[start - 1] ?? "") && /[A-Za-z0-9(]/.test(this.src[start + run.length] ?? "")
+  return this.src[start] === "*" && within ? { ...run, can_open: false, can_close: run.can_close && run.length > 1 } : run
+}
 markdown.validateLink = (url) => /^https?:\/\//i.test(url)
 
 // Controls that a terminal or the bidirectional algorithm would act on, and characters that hide text from a reader.
