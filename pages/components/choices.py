@@ -15,7 +15,7 @@ import streamlit as st
 from conductor_core.chat import WorkerSpec
 from conductor_core.engine.catalogue import ConductorOption, conductor_faults, list_conductors
 from conductor_core.engine.missing_keys import missing_keys
-from conductor_core.engine.pool import pool_file, read_specs
+from conductor_core.engine.pool import pool_file, read_pool, read_specs
 from conductor_core.engine.request import limits_from
 from conductor_core.errors import InspectorError
 from conductor_core.events import Limits, PoolInfo
@@ -23,6 +23,7 @@ from conductor_core.given_path import given_path, is_file, is_folder
 from pages.components import kept, policies
 from pages.components.browser_id import browser_id
 from pages.components.kept import Choice, Kept
+from pages.components.policies import Policies
 from pages.components.session import current
 from pages.components.words import inert, is_text, listed, plural
 
@@ -52,6 +53,7 @@ class Choices:
     pool: str
     excluded: tuple[str, ...]
     limits: Limits
+    policies: Policies
 
 
 def now() -> Choices:
@@ -62,6 +64,7 @@ def now() -> Choices:
         pool=pool(),
         excluded=tuple(name for name in excluded() if name in names),
         limits=limits(),
+        policies=chosen_policies(),
     )
 
 
@@ -105,6 +108,25 @@ def excluded() -> list[str]:
 def exclude(name: str, out: bool) -> None:
     st.session_state[excluded_key()] = [each for each in excluded() if each != name] + ([name] if out else [])
     _keep_excluded()
+
+
+def chosen_policies() -> Policies:
+    return policies.chosen(_policies_before())
+
+
+def _policies_before() -> Policies:
+    return Policies(_before("on_incomplete", None), _before("give_question", None))
+
+
+def policies_of_pool(ref: str) -> Policies | None:
+    """What a pool and the settings have where nothing is chosen; None: the pool cannot be read."""
+    settings = current().settings
+    try:
+        said = read_pool(ref, settings).options
+    except InspectorError:
+        return None
+    told = settings.give_question if said.give_question is None else said.give_question
+    return Policies(said.on_incomplete or settings.on_incomplete, told)
 
 
 def limits() -> Limits:
@@ -268,7 +290,7 @@ def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
             _choose_pool(names, fault)
         with right:
             _choose_limits()
-            policies.choose()
+            policies.choose(_policies_before(), lambda name, key: _keep(name, key, None))
         st.html(_models(tuple(conductor_options().values()), conductor()))
     return specs
 
@@ -289,6 +311,7 @@ def _label(specs: Sequence[WorkerSpec], shown: PoolInfo | None) -> str:
     if keys := keys_there([spec for spec in specs if spec.name not in out]):
         workers += f", {keys}"
     chips = [f"Conductor: {conductor()}", f"Pool: {pool_name()}, {workers}", f"Limits: {' · '.join(parts)}"]
+    chips += chosen_policies().in_words
     other = shown is not None and (shown.name, set(shown.excluded)) != (pool_name(), set(out))
     return ("Next run " if other else "") + " ".join(f":gray-badge[{inert(chip)}]" for chip in chips)
 

@@ -11,6 +11,7 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import Field, ValidationError
 
+from conductor_core.endings import OnIncomplete
 from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
 
@@ -43,6 +44,8 @@ class Kept(Frozen):
     max_depth: Choice[Annotated[int, Field(ge=0, le=MOST_DEPTH)]] | None = None
     max_tokens: Choice[Annotated[int, Field(ge=1)] | None] | None = None
     max_usd: Choice[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None] | None = None
+    on_incomplete: Choice[OnIncomplete | None] | None = None
+    give_question: Choice[bool | None] | None = None
     proposed: bool = False
     max_seconds: Choice[Annotated[float, Field(ge=1, allow_inf_nan=False)] | None] | None = None
 

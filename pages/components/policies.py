@@ -1,6 +1,7 @@
 """How the next run goes: what happens to an answer that is no whole one, and who is told the task."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import streamlit as st
 
@@ -21,27 +22,50 @@ _TOLD: Mapping[bool | None, str] = {
 }
 
 
-def on_incomplete() -> OnIncomplete | None:
+@dataclass(frozen=True)
+class Policies:
     """None: as the pool has it."""
-    chosen = st.session_state.get(ON_INCOMPLETE)
-    return chosen if chosen in _POLICIES else None
+
+    on_incomplete: OnIncomplete | None = None
+    give_question: bool | None = None
+
+    @property
+    def in_words(self) -> list[str]:
+        """What was chosen of them."""
+        whole = [] if self.on_incomplete is None else [f"An incomplete answer {_POLICIES[self.on_incomplete]}"]
+        told = [] if self.give_question is None else [f"The question goes to {_TOLD[self.give_question]}"]
+        return whole + told
 
 
-def give_question() -> bool | None:
-    """None: as the pool has it."""
-    chosen = st.session_state.get(GIVE_QUESTION)
-    return chosen if chosen in _TOLD else None
+def chosen(before: Policies) -> Policies:
+    """What the fields say; ``before``: where they were not drawn yet."""
+    state = st.session_state
+    whole, told = state.get(ON_INCOMPLETE, before.on_incomplete), state.get(GIVE_QUESTION, before.give_question)
+    return Policies(whole if whole in _POLICIES else None, told if told in _TOLD else None)
 
 
-def choose() -> None:
-    """Draws the two fields."""
+def put(policies: Policies) -> None:
+    """Sets both for this session."""
+    st.session_state[ON_INCOMPLETE], st.session_state[GIVE_QUESTION] = policies.on_incomplete, policies.give_question
+
+
+def choose(before: Policies, keep: Callable[[str, str], None]) -> None:
+    """Draws the two fields.
+
+    Args:
+        before: what they say until something is chosen here.
+        keep: keeps what the field of a key says now, under a name.
+    """
     whole_at, asked_at = st.columns(2, gap="small")
     with whole_at:
         st.selectbox(
             "An incomplete answer",
             list(_POLICIES),
+            index=list(_POLICIES).index(before.on_incomplete),
             format_func=_POLICIES.__getitem__,
             key=ON_INCOMPLETE,
+            on_change=keep,
+            args=("on_incomplete", ON_INCOMPLETE),
             help="Refused, filtered, cut off or empty. Only if it goes on do later steps read what there is of it. A "
             "worker's fallback is named in the pool file.",
             persist_state="session",
@@ -50,8 +74,11 @@ def choose() -> None:
         st.selectbox(
             "The question goes to",
             list(_TOLD),
+            index=list(_TOLD).index(before.give_question),
             format_func=_TOLD.__getitem__,
             key=GIVE_QUESTION,
+            on_change=keep,
+            args=("give_question", GIVE_QUESTION),
             help="A step is told it where its instruction says {question}, or every step is.",
             persist_state="session",
         )

@@ -1,4 +1,4 @@
-"""An opened run brings its own Conductor and pool, so that asking again asks whom it asked.
+"""An opened run brings its own Conductor, pool and policies, so that asking again asks whom it asked, and alike.
 
 What was chosen before is there again once no run is open, unless something else was chosen meanwhile.
 """
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import streamlit as st
 
 from conductor_core.trace import RunTrace
-from pages.components import choices
+from pages.components import choices, policies
+from pages.components.policies import Policies
 from pages.components.words import inert
 
 _BROUGHT = "choices-from-run"
@@ -24,6 +25,8 @@ class _Brought:
     pool: str
     conductor_before: str
     pool_before: str
+    policies: Policies
+    policies_before: Policies
     missing: tuple[str, ...]
 
     @property
@@ -36,10 +39,13 @@ def take_choices_of(trace: RunTrace | None) -> None:
     brought: _Brought | None = st.session_state.get(_BROUGHT)
     if trace is not None and brought is not None and brought.run_id == trace.run_id:
         return
-    before = choices.conductor(), choices.pool()
+    before, policies_before = (choices.conductor(), choices.pool()), choices.chosen_policies()
     if brought is not None and brought.untouched:
         before = brought.conductor_before, brought.pool_before
         choices.put(*before)
+    if brought is not None and policies_before == brought.policies:
+        policies_before = brought.policies_before
+        policies.put(policies_before)
     st.session_state.pop(_BROUGHT, None)
     if trace is None:
         return
@@ -58,7 +64,20 @@ def take_choices_of(trace: RunTrace | None) -> None:
     choices.put(conductor, pool)
     if found is not None:
         choices.also_exclude(trace.pool.excluded)
-    st.session_state[_BROUGHT] = _Brought(trace.run_id, conductor, pool, *before, tuple(missing))
+    own = _policies_of(trace, found)
+    policies.put(own)
+    st.session_state[_BROUGHT] = _Brought(trace.run_id, conductor, pool, *before, own, policies_before, tuple(missing))
+
+
+def _policies_of(trace: RunTrace, pool: str | None) -> Policies:
+    """What has the next run go as this one did: said only where the pool, if it is there, would have it otherwise."""
+    there = None if pool is None else choices.policies_of_pool(pool)
+    if there is None:
+        return Policies(trace.on_incomplete, trace.give_question)
+    return Policies(
+        None if there.on_incomplete == trace.on_incomplete else trace.on_incomplete,
+        None if there.give_question == trace.give_question else trace.give_question,
+    )
 
 
 def missing_note() -> str:

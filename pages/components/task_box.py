@@ -8,7 +8,7 @@ from conductor_core.engine.catalogue import EXAMPLES
 from conductor_core.engine.request import RunRequest
 from conductor_core.errors import InspectorError
 from conductor_core.trace import RunTrace
-from pages.components import choices, policies
+from pages.components import choices
 from pages.components.larger_conductor import propose_larger_conductor
 from pages.components.preflight import preflight_notice
 from pages.components.run_choices import may_be_asked, missing_note, take_choices_of
@@ -108,8 +108,8 @@ def begin(task: str, *, plan_only: bool = False) -> None:
             by="page",
             plan_only=plan_only,
             excluded=chosen.excluded,
-            on_incomplete=policies.on_incomplete(),
-            give_question=policies.give_question(),
+            on_incomplete=chosen.policies.on_incomplete,
+            give_question=chosen.policies.give_question,
         )
         run_id = session.host.start(request, chosen.conductor, chosen.pool)
         may_be_asked(chosen.conductor)

@@ -138,3 +138,53 @@ def test_an_address_that_was_chosen_here_is_asked_beside_the_run_too(
     run = retell(100, conductor=ConductorInfo(name=address, kind="remote", model="planner"))
     visit(run=run.run_id, state={choices.CONDUCTOR: address})
     assert asked == [address]
+
+
+def test_how_a_run_goes_is_kept_and_said_before_it_runs(visit: Visit, session: Session) -> None:
+    app = visit()
+    app.selectbox("on-incomplete").set_value("stop").run()
+    app.selectbox("give-question").set_value(True).run()
+    again = visit()
+    assert (again.selectbox("on-incomplete").value, again.selectbox("give-question").value) == ("stop", True)
+    assert "An incomplete answer stops there" in chip(again)
+    assert "The question goes to every step" in chip(again)
+    again.selectbox("on-incomplete").select_index(0).run()
+    again.selectbox("give-question").select_index(0).run()
+    last = visit()
+    assert (last.selectbox("on-incomplete").value, last.selectbox("give-question").value) == (None, None)
+    assert "goes" not in chip(last)
+
+
+def test_an_opened_run_brings_how_it_went_until_it_is_left(
+    visit: Visit, session: Session, retell: Callable[..., RunTrace]
+) -> None:
+    kept.write(session.settings.data_folder, Kept(on_incomplete=Choice(chosen="fallback", instead_of=None)))
+    run = retell(100, on_incomplete="stop", give_question=True)
+    app = visit(run=run.run_id)
+    assert (app.selectbox("on-incomplete").value, app.selectbox("give-question").value) == ("stop", True)
+    app.query_params.pop("run")
+    app.run()
+    assert (app.selectbox("on-incomplete").value, app.selectbox("give-question").value) == ("fallback", None)
+    assert kept.read(session.settings.data_folder).give_question is None, "nobody chose it"
+
+
+def test_what_a_run_had_of_its_pool_is_left_to_the_pool(
+    visit: Visit, session: Session, retell: Callable[..., RunTrace]
+) -> None:
+    file = own_pool(session)
+    file.write_text(f'on_incomplete = "stop"\n{file.read_text()}')
+    run = retell(100, pool=PoolInfo(name="fast", workers=read_specs(str(file), session.settings)), on_incomplete="stop")
+    app = visit(run=run.run_id)
+    assert (app.selectbox("on-incomplete").value, app.selectbox("give-question").value) == (None, None)
+
+
+def test_how_the_next_run_goes_that_was_chosen_beside_an_opened_run_stays(
+    visit: Visit, retell: Callable[..., RunTrace]
+) -> None:
+    run = retell(100, on_incomplete="stop", give_question=True)
+    app = visit(run=run.run_id)
+    app.selectbox("on-incomplete").set_value("more_tokens").run()
+    app.query_params.pop("run")
+    app.run()
+    assert app.selectbox("on-incomplete").value == "more_tokens"
+    assert app.selectbox("give-question").value is True, "the two are chosen together"

@@ -50,3 +50,18 @@ def test_the_chip_of_a_conductor_on_a_server_is_no_link(
         expect(label).to_contain_text("planner")
         expect(label.locator("a")).to_have_count(0)
         page.close()
+
+
+def test_how_a_run_goes_is_remembered_for_this_browser(
+    start_app: Callable[..., AbstractContextManager[App]], open_page: OpenPage, tmp_path: Path
+) -> None:
+    with start_app(tmp_path / "data") as app:
+        mine = open_page(app.url)
+        mine.locator(".st-key-settings summary").click()
+        mine.get_by_role("combobox", name="An incomplete answer").click()
+        mine.get_by_role("option", name="stops there").click()
+        label = mine.locator(".st-key-settings summary")
+        expect(label).to_contain_text("An incomplete answer stops there")
+        mine.reload()
+        expect(label).to_contain_text("An incomplete answer stops there")
+        mine.close()
