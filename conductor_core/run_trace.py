@@ -31,25 +31,6 @@ class Mutable(BaseModel):
     __setattr__ = object.__setattr__
 
 
-class Attempt(Mutable):
-    """One call of a step that was followed by another, see ``StepRetried``. Its spending counts."""
-
-    attempt: int
-    error_code: str
-    error: str
-    wait_ms: float
-    partial: str
-    usage: Usage = Usage()
-    cost_usd: float | None = 0.0
-    agent: str | None = None
-    then: Literal["again", "more_tokens", "fallback", "kept"] = "again"
-    then_agent: str | None = None
-    then_max_tokens: int | None = None
-    refusal: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
-    loading: bool = False
-
-
 class PlanAttempt(Mutable):
     """One failed call of a Conductor that was followed by another. Its spending counts."""
 
@@ -61,6 +42,17 @@ class PlanAttempt(Mutable):
     usage: Usage = Usage()
     cost_usd: float | None = 0.0
     loading: bool = False
+
+
+class Attempt(PlanAttempt):
+    """The same of a step, see ``StepRetried``: asked again, with more tokens, or another worker in its place."""
+
+    agent: str | None = None
+    then: Literal["again", "more_tokens", "fallback", "kept"] = "again"
+    then_agent: str | None = None
+    then_max_tokens: int | None = None
+    refusal: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 class ReusedFrom(Mutable):
