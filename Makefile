@@ -5,7 +5,7 @@ INTEROP := .venv-interop
 BIN := $(VENV)/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup run test test-fast fuzz mutants check constraints format clean
+.PHONY: setup run test test-fast fuzz mutants check constraints pictures format clean
 
 setup: $(VENV)/.run
 
@@ -55,6 +55,11 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/node --test "tests/js/*.test.js"
 	$(BIN)/python -m tests.size_budget
+
+# The README's pictures, by the real app in Chromium: run it after a change of the page, and look at them.
+pictures: $(VENV)/.dev
+	$(BIN)/python -m tests.browser.find_chromium --install
+	$(BIN)/python -m tests.browser.screenshot
 
 # Every version that is installed, also of what ours bring with them: run it after a change of pyproject.toml or
 # requirements-dev.txt. Versions that still fit stay; `make constraints UPGRADE=--upgrade` takes the newest.

@@ -1,4 +1,4 @@
-"""The README's pictures: `python -m tests.browser.screenshot` runs the last example with the shipped Conductor and the
+"""The README's pictures: `make pictures` runs the last example with the shipped Conductor and the
 simulated workers in the real app, and writes docs/images/run.png and run-dark.png."""
 
 import subprocess
@@ -55,7 +55,7 @@ def main() -> int:
         try:
             deadline = time.monotonic() + 60
             while time.monotonic() < deadline:
-                with suppress(urllib.error.URLError):
+                with suppress(OSError):
                     urllib.request.urlopen(f"{URL}/_stcore/health", timeout=5).close()
                     break
                 time.sleep(0.2)

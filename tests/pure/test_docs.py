@@ -13,7 +13,7 @@ from tests.support import completions
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)")
-COMMAND = re.compile(r"python -m (conductor_core) (\w+)")
+COMMAND = re.compile(r"(bin/|`)conductor ([a-z]+)")
 
 
 def test_the_settings_page_is_as_generated() -> None:
