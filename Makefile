@@ -33,6 +33,11 @@ test: $(VENV)/.dev $(INTEROP)/.installed
 	$(BIN)/python -m tests.browser.find_chromium --install
 	$(BIN)/python -m pytest
 
+# No browser, no server, no second environment, nothing that trains or writes with a model: while one works on the rest.
+SLOW := training tiny rehearsal evaluation/graders workflow/test_parser_bounds.py storage/test_damaged_databases.py
+test-fast: $(VENV)/.dev
+	$(BIN)/python -m pytest -q tests/pure $(SLOW:%=--ignore=tests/pure/%)
+
 # Property tests with other cases each time, over and over for MINUTES. What fails is kept in .hypothesis and tried first.
 MINUTES ?= 10
 fuzz: $(VENV)/.dev
