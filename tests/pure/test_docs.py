@@ -13,7 +13,7 @@ from tests.support import completions
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)")
-COMMAND = re.compile(r"(bin/|`)conductor ([a-z]+)")
+COMMAND = re.compile(r"(bin/|`|^)conductor ([a-z]+)", re.MULTILINE)
 
 
 def test_the_settings_page_is_as_generated() -> None:
@@ -31,7 +31,8 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
 
 
 def test_every_command_of_the_readme_exists() -> None:
-    named = {command for _, command in COMMAND.findall((ROOT / "README.md").read_text(encoding="utf-8"))}
+    pages = [ROOT / "README.md", ROOT / "docs" / "command-line.md"]
+    named = {command for page in pages for _, command in COMMAND.findall(page.read_text(encoding="utf-8"))}
     offered = subprocess.run(
         [sys.executable, "-m", "conductor_core", "--help"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout

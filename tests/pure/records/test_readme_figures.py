@@ -11,6 +11,7 @@ from conductor_core.records.evaluation import Result, read_record
 
 ROOT = Path(__file__).resolve().parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+FIGURES = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
 CARD = (TINY_FOLDER / "MODEL_CARD.md").read_text(encoding="utf-8")
 LITERATURE = ("router-dc", "mas-router", "smoothie", "smoothie-dependent")
 
@@ -43,10 +44,15 @@ SINGLE = tuple(name for name in ROWS if name.startswith("single:"))
     ("text", "before", "says"),
     [
         (README, "best single worker", points(*SINGLE)),
+        (FIGURES, "best single worker", points(*SINGLE)),
         (README, "Mixture-of-Agents", points("moa")),
+        (FIGURES, "Mixture-of-Agents", points("moa")),
         (README, "best learned router of the literature", points(*LITERATURE)),
+        (FIGURES, "best learned router of the literature", points(*LITERATURE)),
         (README, "shipped weights", points("conductor")),
+        (FIGURES, "shipped weights", points("conductor")),
         (README, "with recursion, as by default,", points("recursion")),
+        (FIGURES, "with recursion, as by default,", points("recursion")),
         (CARD, "wordings never trained on (300, simulated workers):", points("conductor")),
         (CARD, "best single worker", points(*SINGLE)),
         (CARD, "Mixture-of-Agents", points("moa")),
@@ -66,5 +72,6 @@ def test_the_mean_over_seeds_is_that_of_the_three_in_the_experiments() -> None:
         float(score) for score in re.findall(r"^\| Conductor, seed \d[^|]*\| (\d+\.\d) \|", section, re.MULTILINE)
     ]
     assert len(of_seeds) == 3
+    assert figure(README, "mean of three training seeds") == figure(FIGURES, "mean of three training seeds")
     assert figure(README, "mean of three training seeds") == round(sum(of_seeds) / 3, 1)
     assert of_seeds[0] == points("conductor"), "seed 0 is shipped"
