@@ -175,3 +175,23 @@ def test_a_page_without_a_formula_never_asks_for_katex(app: App, open_page: Open
     expect(page.locator(".inspector .prose .katex")).to_be_visible()
     assert [url for url in asked if "katex.min.js" in url]
     assert [url for url in asked if not url.startswith((app.url, "data:", "blob:"))] == []
+
+
+# Milliseconds for texts of so many formulas that are opened and never closed, in one paragraph.
+RENDERING_MS = """
+async ({ script, counts }) => {
+  const { renderMarkdown } = await import(script)
+  return counts.map((count) => {
+    const begun = performance.now()
+    renderMarkdown("\\\\(".repeat(count))
+    return performance.now() - begun
+  })
+}
+"""
+
+
+def test_four_times_as_many_formulas_take_about_four_times_as_long(app: App, open_page: OpenPage) -> None:
+    page = open_page(app.url)
+    script = f"{app.url}/_stcore/bidi-components/conductor-inspector.live_workflow/text.js"
+    _, few, many = page.evaluate(RENDERING_MS, {"script": script, "counts": [1_000, 6_000, 24_000]})
+    assert many < 9 * few, "sixteen times as long where each is compared with each"

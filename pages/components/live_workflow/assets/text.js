@@ -70,7 +70,6 @@ export function renderMarkdown(text, { growing = false, whole = text, from = 0 }
   const template = document.createElement("template")
   template.innerHTML = markdown.renderer.render(tokens, markdown.options, {})
   scrub(template.content)
-  for (const block of template.content.querySelectorAll(BLOCKS)) block.setAttribute("dir", "auto")
   for (const holder of template.content.querySelectorAll(HOLDERS)) {
     holder.setAttribute("dir", rightToLeft(holder.textContent) ? "rtl" : "ltr")
   }
@@ -84,6 +83,8 @@ export function renderMarkdown(text, { growing = false, whole = text, from = 0 }
     remember(element, whole, at(first), upTo, putBack(codes[index], formulas, mark))
   })
   if (formulas.length) putIn(template.content, formulas, mark)
+  // Last: a browser looks through all of such a block again for each child that is put into it.
+  for (const block of template.content.querySelectorAll(BLOCKS)) block.setAttribute("dir", "auto")
   return template.content
 }
 
