@@ -272,3 +272,19 @@ def test_another_run_takes_the_place_of_the_first(app: App, open_page: OpenPage,
     page.goto(app.run_url(second))
     expect(page.locator(".pane")).to_have_count(1)
     expect(page.locator(".outcome")).to_contain_text("W")
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_pane_follows_its_text_and_then_shows_its_beginning_unless_one_reads_elsewhere(
+    app: App, open_page: OpenPage, start_run: StartRun, moved: bool
+) -> None:
+    page = open_page(app.url, width=1280, height=720)
+    expect(page.get_by_text("No run yet")).to_be_visible()
+    lines = "\n".join(f"Line {number} of a question that nobody has an answer to." for number in range(70))
+    page.goto(app.run_url(start_run(("writer", "{question}", ()), task=lines)))
+    body = page.locator('.pane[data-status="running"] .pane-body')
+    body.evaluate("async body => { while (body.scrollTop < 60) await new Promise((done) => setTimeout(done, 20)) }")
+    if moved:
+        body.evaluate("body => (body.scrollTop = 30)")
+    expect(page.locator(".strip .pill").first).to_contain_text("Completed 1 of 1")
+    assert page.locator(".pane-body").evaluate("body => body.scrollTop") == (30 if moved else 0)

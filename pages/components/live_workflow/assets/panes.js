@@ -40,13 +40,14 @@ export class Panes {
   }
 
   show(model, keys, selected) {
-    const grown = []
+    const moved = []
     for (const [key, pane] of this.panes) {
       if (keys === null) pane.element.classList.toggle("selected", key === selected)
-      if ((keys === null || keys.has(key)) && pane.show(model, model.step(key))) grown.push(pane)
+      const to = keys === null || keys.has(key) ? pane.show(model, model.step(key)) : null
+      if (to !== null) moved.push([pane, to])
     }
     // Scrolled after all has been written: the browser lays the page out once.
-    for (const pane of grown) pane.scroller.scrollTop = pane.scroller.scrollHeight
+    for (const [{ scroller }, to] of moved) scroller.scrollTop = to === "end" ? scroller.scrollHeight : 0
     if (keys === null) this.bring(selected, model)
   }
 
@@ -94,6 +95,7 @@ class Pane {
     this.scroller = el("div", { class: "pane-body", tabindex: "0", "aria-label": `Output of step ${key}` })
     this.scroller.append(this.notice, this.reasoning, this.body)
     this.following = true
+    this.running = false
     this.scroller.addEventListener("scroll", () => (this.following = this.atEnd()), { passive: true })
     this.markdown = new StreamedMarkdown(this.body)
     const head = el("header", {}, this.dot, this.name, this.chip, this.figures, el("span", { class: "spring" }), el("div", { class: "pane-actions" }, this.read, this.copy))
@@ -117,9 +119,10 @@ class Pane {
     setText(this.figures, written ? `${tokens(written)}${rate ? ` · ${rate}/s` : ""}` : "")
   }
 
-  // Says whether it should be scrolled to its new end.
+  // Says where it should be scrolled to: to its end while it grows, to its beginning once it is whole, unless somebody
+  // reads elsewhere in it.
   show(model, step) {
-    if (!step) return false
+    if (!step) return null
     this.head(model, step)
     this.element.dataset.status = shownStatus(step)
     this.text = step.output
@@ -136,7 +139,9 @@ class Pane {
       this.body.replaceChildren(el("p", { class: "muted", dir: "auto" }, placeholder(step, model.rounds.has(this.key))))
     }
     this.body.classList.toggle("streaming", running && step.output !== "")
-    return running && this.following
+    const ended = this.running && !running
+    this.running = running
+    return this.following && (running || ended) ? (running ? "end" : "beginning") : null
   }
 
   atEnd() {
