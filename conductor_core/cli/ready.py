@@ -51,15 +51,20 @@ def ready(
     found = preflight(needed, specs, request.limits, settings, request.task)
     if found.impossible is not None:
         raise BadInput(found.impossible)
+    leaving_out = only_answering and found.some_worker
     if not quiet:
         for part in found.failing:
             print(f"warning: {one_line(part.detail, 400)}", file=sys.stderr)
+        if found.failing_workers and found.some_worker and not (only_answering or planned):
+            # Only `run` lets a Conductor choose among workers, and it has the option.
+            print("note: the plan may ask them all the same; --only-what-answers leaves them out", file=sys.stderr)
         # A batch is refused where its budget cannot see a part: it is for many runs that nobody watches.
-        if found.budget_warning is not None and request.task:
-            print(f"warning: {one_line(found.budget_warning, 600)}", file=sys.stderr)
+        asked = found.of_those_that_answer if leaving_out else found
+        if asked.budget_warning is not None and request.task:
+            print(f"warning: {one_line(asked.budget_warning, 600)}", file=sys.stderr)
     if not only_answering or not found.failing_workers:
         return request
-    if not found.some_worker:
+    if not leaving_out:
         raise BadInput("--only-what-answers: no worker answers, see above; start a server or take another pool")
     if not quiet:
         print(f"left out: {one_line(', '.join(found.failing_workers), 400)}", file=sys.stderr, flush=True)

@@ -67,6 +67,12 @@ class Preflight(Frozen):
         return any(part.ok for part in self.parts if part.role == "worker")
 
     @property
+    def of_those_that_answer(self) -> "Preflight":
+        """The same without the workers that would not answer."""
+        left = tuple(part for part in self.parts if part.ok or part.role == "conductor")
+        return self.model_copy(update={"parts": left})
+
+    @property
     def budget_warning(self) -> str | None:
         """What the budget in USD cannot see; None: nothing, or there is none."""
         unpriced = [part for part in self.parts if not part.priced]

@@ -46,6 +46,22 @@ def test_only_what_answers_is_used(cli: CommandLine, pool: list[str], provider: 
     assert "left out: alpha, beta" in ended.err
 
 
+def test_how_to_leave_them_out_is_said_once(cli: CommandLine, pool: list[str]) -> None:
+    assert cli("run", "Two things.", *pool).err.count("--only-what-answers leaves them out") == 1
+    assert "--only-what-answers" not in cli("run", "Two things.", *pool, "--only-what-answers").err
+    assert "--only-what-answers" not in cli("plan", "Two things.", *pool).err
+
+
+def test_a_budget_is_not_warned_of_those_that_are_left_out(cli: CommandLine, pool: list[str]) -> None:
+    file = Path(pool[1])
+    alpha, *others = file.read_text().split("\n\n")
+    file.write_text("\n\n".join([alpha.replace("usd_per_mtok = { input = 1.0, output = 10.0 }\n", ""), *others]))
+    whole = cli("run", "Two things.", *pool, "--max-usd", "1").err
+    assert "cannot see what Conductor" in whole
+    assert ", alpha will cost" in whole
+    assert ", alpha will cost" not in cli("run", "Two things.", *pool, "--max-usd", "1", "--only-what-answers").err
+
+
 def test_nobody_answering_is_no_pool(cli: CommandLine, pool: list[str]) -> None:
     file = Path(pool[1])
     file.write_text("\n\n".join(file.read_text().split("\n\n")[:2]))
