@@ -57,10 +57,13 @@ def test_how_a_run_goes_is_remembered_for_this_browser(
 ) -> None:
     with start_app(tmp_path / "data") as app:
         mine = open_page(app.url)
-        mine.locator(".st-key-settings summary").click()
-        mine.get_by_role("combobox", name="An incomplete answer").click()
-        mine.get_by_role("option", name="stops there").click()
         label = mine.locator(".st-key-settings summary")
+        label.click()
+        expect(mine.locator('[data-test-script-state="notRunning"]')).to_be_visible()
+        field, option = mine.get_by_role("combobox", name="An incomplete answer"), mine.get_by_role("option")
+        field.click()
+        expect(option.first).to_be_visible()
+        option.filter(has_text="stops there").click()
         expect(label).to_contain_text("An incomplete answer stops there")
         mine.reload()
         expect(label).to_contain_text("An incomplete answer stops there")
