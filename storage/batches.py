@@ -1,13 +1,17 @@
 """Batches at a glance, from the rows of their runs."""
 
 from collections import Counter, defaultdict
-from datetime import datetime
+from typing import Any, get_args
 
 from sqlalchemy import Connection, func, select
 
 from conductor_core.chat import Usage
+from conductor_core.trace import RunStatus
+from storage.encoding import read_count, read_text, read_time
 from storage.records import BatchSummary
 from storage.tables import BATCHES, RUNS
+
+_STATUSES = frozenset(get_args(RunStatus))
 
 
 def read_batches(
@@ -24,15 +28,22 @@ def read_batches(
         query = query.where(BATCHES.c.name == name)
     found = [dict(row) for row in connection.execute(query).mappings()]
     counts = _counts(connection, [row["batch_id"] for row in found])
-    return [
-        BatchSummary(
-            **row | {"created_at_utc": datetime.fromisoformat(row["created_at_utc"])}, **counts[row["batch_id"]]
-        )
-        for row in found
-    ]
+    return [_summary(row, counts[row["batch_id"]]) for row in found]
 
 
-def _counts(connection: Connection, ids: list[str]) -> dict[str, dict[str, object]]:
+def _summary(row: dict[str, Any], counted: dict[str, Any]) -> BatchSummary:
+    """A row that is damaged is told as far as it can be read: its runs are whole, and are found by it."""
+    return BatchSummary(
+        batch_id=read_text(row["batch_id"]),
+        sequence=row["sequence"],
+        created_at_utc=read_time(row["created_at_utc"]),
+        name=read_text(row["name"]),
+        size=read_count(row["size"]) or sum(counted["statuses"].values()),
+        **counted,
+    )
+
+
+def _counts(connection: Connection, ids: list[str]) -> dict[str, dict[str, Any]]:
     own = RUNS.c.batch_id.in_(ids)
     totals = select(
         RUNS.c.batch_id,
@@ -48,15 +59,15 @@ def _counts(connection: Connection, ids: list[str]) -> dict[str, dict[str, objec
     last = select(RUNS.c.batch_id, RUNS.c.status, func.max(RUNS.c.sequence)).where(own)
     statuses: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for batch_id, status, _ in connection.execute(last.group_by(RUNS.c.batch_id, RUNS.c.batch_row)):
-        statuses[batch_id][status] += 1
-    counted: dict[str, dict[str, object]] = {}
+        statuses[batch_id][status if status in _STATUSES else "too_new"] += 1
+    counted: dict[str, dict[str, Any]] = {}
     for batch_id, runs, simulated, read, written, usd, priced, known in connection.execute(
         totals.where(own).group_by(RUNS.c.batch_id)
     ):
         counted[batch_id] = {
             "runs": runs,
             "simulated": bool(simulated),
-            "usage": Usage(input_tokens=read, output_tokens=written),
+            "usage": Usage(input_tokens=read_count(read), output_tokens=read_count(written)),
             "cost_usd": usd if priced == runs else None,
             "known_usd": known,
             "statuses": dict(statuses[batch_id]),

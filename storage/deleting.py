@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, func, select
 
 from conductor_core.trace import ENDED_STATUSES
-from storage.encoding import stored_line
+from storage.encoding import read_text, read_time, stored_line
 from storage.tables import DELETIONS, HOLDS
 
 _RUN = "SELECT status, created_at_utc FROM runs WHERE run_id = ?"
@@ -39,10 +39,10 @@ class Deleted:
 
 @dataclass(frozen=True)
 class Deletion:
-    """A run that was deleted."""
+    """A run that was deleted. ``deleted_at_utc``: None: it cannot be read."""
 
     run_id: str
-    deleted_at_utc: datetime
+    deleted_at_utc: datetime | None
     by: str
 
 
@@ -96,11 +96,11 @@ def read_held(connection: Connection, run_ids: Sequence[str]) -> set[str]:
 def read_deletions(connection: Connection, limit: int) -> tuple[list[Deletion], int]:
     """The newest deletions, and how many there are."""
     rows = connection.execute(select(DELETIONS).order_by(DELETIONS.c.id.desc()).limit(limit)).mappings()
-    found = [Deletion(row["run_id"], datetime.fromisoformat(row["deleted_at_utc"]), row["by"]) for row in rows]
+    found = [Deletion(read_text(row["run_id"]), read_time(row["deleted_at_utc"]), read_text(row["by"])) for row in rows]
     return found, connection.scalar(select(func.count()).select_from(DELETIONS)) or 0
 
 
 def read_deletion(connection: Connection, run_id: str) -> Deletion | None:
     """When and by whom the run was deleted; None: it was not."""
     row = connection.execute(select(DELETIONS).where(DELETIONS.c.run_id == run_id)).mappings().first()
-    return None if row is None else Deletion(run_id, datetime.fromisoformat(row["deleted_at_utc"]), row["by"])
+    return None if row is None else Deletion(run_id, read_time(row["deleted_at_utc"]), read_text(row["by"]))

@@ -1,6 +1,7 @@
 """Events and traces to and from the text that is stored."""
 
 import hashlib
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,3 +82,22 @@ def fold_digest() -> str:
     for module in (model, chat, run_facts, events, run_trace, trace):
         digest.update(Path(str(module.__file__)).read_bytes())
     return digest.hexdigest()[:16]
+
+
+def read_time(stored: object) -> datetime | None:
+    """A moment as this program writes it; None for anything else that lies in its place."""
+    try:
+        moment = datetime.fromisoformat(stored) if isinstance(stored, str) else None
+    except ValueError:
+        return None
+    return None if moment is None or moment.tzinfo is None else moment
+
+
+def read_text(stored: object) -> str:
+    """A text, or what can be read of other bytes that lie in its place."""
+    return stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
+
+
+def read_count(stored: object) -> int:
+    """A number of something; 0 for anything else that lies in its place."""
+    return stored if isinstance(stored, int) and stored >= 0 else 0

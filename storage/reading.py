@@ -169,7 +169,8 @@ def _without_events(connection: Connection, run_id: str) -> UnknownRun | RunDama
     if connection.scalar(select(RUNS.c.run_id).where(RUNS.c.run_id == run_id)) is None:
         deletion = read_deletion(connection, run_id)
         if deletion is not None:
-            return UnknownRun(f"run {run_id} was deleted on {deletion.deleted_at_utc:%Y-%m-%d} (by {deletion.by})")
+            when = "" if deletion.deleted_at_utc is None else f" on {deletion.deleted_at_utc:%Y-%m-%d}"
+            return UnknownRun(f"run {run_id} was deleted{when} (by {deletion.by})")
         return unknown_run(run_id)
     return RunDamaged(_advice(run_id, "none of its events is there", False), run_id=run_id, sequence=None, trace=None)
 

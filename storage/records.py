@@ -90,6 +90,7 @@ class BatchSummary(Frozen):
 
     Attributes:
         sequence: of its first run's ``run.created``; hand the last one's to ``Store.batches(before=...)``.
+        created_at_utc: None: it cannot be read.
         name: of the file of tasks. size: how many tasks it held.
         statuses: how many of its tasks stand how, each as its latest run does; a task without a run is not in it.
         runs: how many there are: more than tasks where some were taken up.
@@ -98,7 +99,7 @@ class BatchSummary(Frozen):
 
     batch_id: str
     sequence: int
-    created_at_utc: datetime
+    created_at_utc: datetime | None
     name: str
     size: int
     statuses: dict[str, int]

@@ -7,7 +7,7 @@ import streamlit as st
 
 from pages.components import places
 from pages.components.session import current
-from pages.components.words import STATUS_WORDS, ago, inert, plural, right_to_left, seconds
+from pages.components.words import STATUS_WORDS, ago, inert, moment, plural, right_to_left, seconds
 from storage import BatchSummary, RunSummary
 
 Entry = RunSummary | BatchSummary
@@ -68,7 +68,7 @@ def _open_batch(batch: BatchSummary) -> None:
         key=f"open-batch-{batch.batch_id}",
         type="tertiary",
         width="stretch",
-        help=inert(f"Batch {batch.batch_id}, {batch.created_at_utc:%Y-%m-%d %H:%M} UTC, {plural(batch.runs, 'run')}"),
+        help=inert(f"Batch {batch.batch_id}, {moment(batch.created_at_utc)}, {plural(batch.runs, 'run')}"),
         on_click=go_to_batch,
         args=(batch.batch_id,),
     )

@@ -9,7 +9,7 @@ from conductor_core.cli.documents import run_document
 from conductor_core.errors import RunUnreadable, StoreError
 from pages.components.history_rows import Entry, pick_key
 from pages.components.session import current
-from pages.components.words import inert, plural
+from pages.components.words import inert, moment, plural
 from storage import Deleted
 
 _ASKED = "history-delete-asked"
@@ -144,6 +144,6 @@ def record() -> None:
     if not count:
         return
     with st.expander(f"{plural(count, 'run')} deleted", icon=":material/delete:"):
-        lines = [f"{each.deleted_at_utc:%Y-%m-%d %H:%M} UTC · by {each.by} · run {each.run_id}" for each in found]
+        lines = [f"{moment(each.deleted_at_utc)} · by {each.by} · run {each.run_id}" for each in found]
         lines += [f"and {count - len(found):,} before"] if count > len(found) else []
         st.markdown("  \n".join(inert(line) for line in lines))

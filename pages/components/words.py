@@ -36,6 +36,11 @@ def seconds(duration_ms: float | None) -> str:
     return f"{total_s // 3600} h {total_s % 3600 // 60:02} min"
 
 
+def moment(at_utc: datetime | None) -> str:
+    """To the minute; what a damaged record says no more is a dash."""
+    return "—" if at_utc is None else f"{at_utc:%Y-%m-%d %H:%M} UTC"
+
+
 def ago(moment_utc: datetime | None, now_utc: datetime | None = None) -> str:
     """How long ago, in the largest whole unit: ``just now``, ``5 min ago``, ``3 h ago``, ``2 d ago``."""
     if moment_utc is None:

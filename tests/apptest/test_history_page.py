@@ -214,3 +214,20 @@ def test_several_runs_are_deleted_after_a_question_and_held_ones_stay(
     assert "2 runs deleted." in said
     assert "it is held: release it first" in said
     assert any("2 runs deleted" in each.label for each in app.expander)
+
+
+def test_damaged_rows_of_a_batch_and_of_a_deletion_are_shown_as_far_as_they_can_be_read(
+    visit: Visit, session: Session, finished_run: RunTrace
+) -> None:
+    batch_of(session, 1)
+    session.store.delete([finished_run.run_id], "page")
+    doctor(session.store._database.path, "UPDATE batches SET created_at_utc = 'x', size = 'x', name = x'ff'")
+    doctor(
+        session.store._database.path,
+        'INSERT INTO deletions (run_id, deleted_at_utc, "by", created_at_utc, status, events, events_sha256) '
+        "VALUES ('damaged', 'x', 'x', 'x', 'x', 1, 'x')",
+    )
+    app = visit("history")
+    assert not app.exception
+    assert "1 task" in app.button("open-batch-some-batch").label
+    assert any("2 runs deleted" in expander.label for expander in app.expander)

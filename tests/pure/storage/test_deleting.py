@@ -23,6 +23,7 @@ def test_a_deleted_run_leaves_only_the_record_of_that(path: Path, url: str) -> N
         store.trace("gone")
     (record,), count = store.deletions()
     assert (record.run_id, record.by, count) == ("gone", "page", 1)
+    assert record.deleted_at_utc is not None
     assert datetime.now(UTC) - record.deleted_at_utc < timedelta(minutes=1)
     assert store.trace("kept")[0].status == "completed"
     # No later event takes the place of one that was deleted.
@@ -124,4 +125,57 @@ def test_a_batch_is_counted_by_its_tasks_latest_runs(url: str) -> None:
     assert len(store.runs(batch="b")) == 3
     store.delete(["one", "one again"], "page")
     assert store.batches()[0].statuses == {"running": 1}
+    store.close()
+
+
+DAMAGES = [
+    "UPDATE batches SET created_at_utc = 'not a date'",
+    "UPDATE batches SET created_at_utc = '2026-01-01T00:00:00'",
+    "UPDATE batches SET created_at_utc = x'ff00'",
+    "UPDATE batches SET size = 'many'",
+    "UPDATE batches SET size = -5",
+    "UPDATE batches SET name = x'ff00'",
+    "UPDATE runs SET input_tokens = -5, output_tokens = 'x'",
+    "UPDATE runs SET status = 'of_a_later_version'",
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_row_of_a_batch_hides_neither_it_nor_others(path: Path, url: str, damage: str) -> None:
+    store = open_store(url)
+    for name in ("one", "other"):
+        first, *rest = whole_run(name)
+        place = BatchRow(id=f"batch of {name}", row="1", name=f"{name}.jsonl", size=1)
+        store.log.append_and_wait(first.model_copy(update={"batch": place}), *rest)
+    store.close()
+    with sqlite3.connect(path) as database:
+        table = "batches" if "batches" in damage else "runs"
+        database.execute(f"{damage} WHERE {table}.batch_id = 'batch of one'")
+    database.close()
+    store = open_store(url)
+    other, one = store.batches()
+    assert (other.name, other.size, other.statuses) == ("other.jsonl", 1, {"completed": 1})
+    assert (one.batch_id, one.size, one.runs) == ("batch of one", 1, 1)
+    assert sum(one.statuses.values()) == 1
+    assert [run.run_id for run in store.runs(batch="batch of one")] == ["one"]
+    store.close()
+
+
+@pytest.mark.parametrize("when", ["'not a date'", "x'ff'", "7", "'2026-01-01T00:00:00'"])
+def test_a_damaged_deletion_is_listed_among_the_others(path: Path, url: str, when: str) -> None:
+    store = open_store(url)
+    store.log.append_and_wait(*whole_run("gone"))
+    store.delete(["gone"], "page")
+    with sqlite3.connect(path) as database:
+        database.execute(
+            'INSERT INTO deletions (run_id, deleted_at_utc, "by", created_at_utc, status, events, events_sha256) '
+            f"VALUES ('damaged', {when}, x'ff', '', '', 1, '')"
+        )
+    database.close()
+    found, count = store.deletions()
+    assert ([each.run_id for each in found], count) == (["damaged", "gone"], 2)
+    assert found[0].deleted_at_utc is None
+    assert found[1].deleted_at_utc is not None
+    with pytest.raises(UnknownRun, match="run damaged was deleted"):
+        store.trace("damaged")
     store.close()
