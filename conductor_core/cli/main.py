@@ -85,7 +85,8 @@ def _name() -> str:
 def _fail(arguments: Sequence[str], code: str, message: str, exit_code: int) -> int:
     line = one_line(message, 2000)
     if "--json" in arguments:
-        print(json.dumps(error_document(code, line), indent=2))
+        # Of many tasks stdout is a document a line.
+        print(json.dumps(error_document(code, line), indent=None if "--tasks" in arguments else 2))
     print(f"error: {line}", file=sys.stderr)
     return exit_code
 

@@ -23,6 +23,7 @@ ERROR, STARTED = "real-workers-error", "real-workers-started"
 LOCAL_POOL, KEYED_POOL, SMALL_POOL = "local-servers", "my-keys", "my-small-models"
 EVERY_S = 1.0
 """How often the progress of downloads is drawn."""
+_NAME = "\0"
 Kind = Literal["primary", "secondary"]
 Use = Callable[[str], None]
 """Takes a pool: a built-in one's name or a file."""
@@ -85,7 +86,10 @@ def _moving(models: Sequence[SmallModel]) -> bool:
 
 
 def _servers(found: Sequence[WorkerSpec], use: Use, verb: str) -> None:
-    _head("Model servers on this machine", "Nothing leaves it, and nothing is paid.")
+    _head(
+        "Model servers on this machine",
+        "Tasks go to them alone, at no cost, unless a server passes them on, as LiteLLM can.",
+    )
     for address in dict.fromkeys(spec.base_url for spec in found):
         models = [spec.name for spec in found if spec.base_url == address]
         _line(str(address).removesuffix("/v1"), listed(models))
@@ -112,9 +116,22 @@ def _small(models: Sequence[SmallModel], use: Use, verb: str, *, first: bool) ->
         if model.download.state == "running" or (model.download.state == "paused" and model.download.here_bytes):
             share = min(1.0, model.download.here_bytes / model.size_bytes)
             st.progress(share, f"{inert(model.spec.name)}: {_progress(model)}")
-        elif model.download.state == "failed":
-            st.error(inert(model.download.reason), icon=":material/error:")
+    for reason in failures(models):
+        st.error(inert(reason), icon=":material/error:")
     _small_buttons(models, use, verb, kind="primary" if first else "secondary")
+
+
+def failures(models: Sequence[SmallModel]) -> list[str]:
+    """Why downloads failed; one reason that several share is said once, with all their names."""
+    named: dict[str, list[str]] = {}
+    for model in models:
+        if model.download.state == "failed":
+            named.setdefault(model.download.reason.replace(model.spec.model, _NAME), []).append(model.spec.model)
+    return [f"{reason.replace(_NAME, names[0])}{_also(names[1:])}" for reason, names in named.items()]
+
+
+def _also(names: Sequence[str]) -> str:
+    return f". The same for {listed(names)}" if names else ""
 
 
 def _small_buttons(models: Sequence[SmallModel], use: Use, verb: str, kind: Kind) -> None:

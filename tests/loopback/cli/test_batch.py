@@ -72,6 +72,8 @@ def test_nothing_runs_if_a_row_is_bad(
 ) -> None:
     file = tmp_path / "tasks.jsonl"
     file.write_text('{"id": "a", "task": "x"}\n{"id": "a", "task": "y"}\n')
+    (said,) = lines_of(cli("run", "--tasks", file, "--json", *where, *db(tmp_path)).out)
+    assert "line 2" in said["error"]["message"]
     outcome = cli("run", "--tasks", file, *where, *db(tmp_path))
     assert (outcome.code, provider.completions) == (2, [])
     assert "line 2: the id 'a' is that of line 1" in outcome.error
