@@ -1,6 +1,6 @@
 """Value objects that events hold: limits, the pool, a place in a batch, an output that was shared."""
 
-from pydantic import NonNegativeInt
+from pydantic import NonNegativeFloat, NonNegativeInt
 
 from conductor_core.chat import WorkerSpec
 from conductor_core.workflow.model import Frozen
@@ -38,12 +38,14 @@ class BatchRow(Frozen):
     Attributes:
         id: of the batch. row: the task's own id in the file.
         name: of the file. size: how many tasks it held.
+        max_usd: budget of all its runs together; None: there is none.
     """
 
     id: str
     row: str
     name: str
     size: NonNegativeInt
+    max_usd: NonNegativeFloat | None = None
 
 
 class Shared(Frozen):

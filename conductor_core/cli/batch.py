@@ -287,7 +287,13 @@ class _Batch:
 
     def _one(self, task: BatchTask) -> RunTrace:
         given = self._given
-        place = BatchRow(id=self._earlier.batch_id, row=task.id, name=given.file.name, size=len(self._tasks))
+        place = BatchRow(
+            id=self._earlier.batch_id,
+            row=task.id,
+            name=given.file.name,
+            size=len(self._tasks),
+            max_usd=given.max_usd,
+        )
         earlier = self._earlier.runs.get(task.id, [])
         request = request_of(task, place, given.of_one, earlier)
         plan = request.workflow

@@ -10,7 +10,7 @@ from conductor_core.cli.batch import BatchOptions, Shown, batch_file, run_batch
 from conductor_core.cli.live import LiveView, watch
 from conductor_core.cli.output import print_outcome
 from conductor_core.cli.ready import ready
-from conductor_core.cli.taking_up import Asked, as_before, last_run_of_batch
+from conductor_core.cli.taking_up import Asked, as_before, last_run_of_batch, limits_of_batch
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
 from conductor_core.engine.request import RunRequest
@@ -44,8 +44,7 @@ def run(
     settings = inputs.read_settings()
     before = last_run_of_batch(tasks, db, settings) if resume else None
     budget = options.limits(
-        # The budget in USD is of a whole batch, so no run of it has one.
-        settings if before is None else before.limits.model_copy(update={"max_usd": settings.max_usd}),
+        settings if before is None else limits_of_batch(before, settings),
         max_steps=max_steps,
         max_tokens=max_tokens,
         max_usd=max_usd,

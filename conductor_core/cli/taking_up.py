@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from conductor_core.cli.wiring import opened_store
 from conductor_core.engine.request import RunRequest
-from conductor_core.run_facts import PoolInfo
+from conductor_core.run_facts import Limits, PoolInfo
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 
@@ -32,6 +32,12 @@ def last_run_of_batch(tasks: Path | None, db: str | None, settings: Settings) ->
             return None
         chosen = next((run for run in runs if run.conductor is not None), runs[0])
         return store.trace(chosen.run_id)[0]
+
+
+def limits_of_batch(before: RunTrace, settings: Settings) -> Limits:
+    """The budgets that the batch of ``before`` was begun with; the one in USD is of all its runs together."""
+    kept = None if before.batch is None else before.batch.max_usd
+    return before.limits.model_copy(update={"max_usd": settings.max_usd if kept is None else kept})
 
 
 def as_before(

@@ -357,3 +357,19 @@ def test_a_batch_is_resumed_with_what_it_had(
         assert {store.trace(line["run_id"])[0].limits.max_steps for line in lines_of(resumed.out)} == {4}
     again = cli("run", "--tasks", file, "--resume", "--pool", "rehearsal", *db(tmp_path))
     assert (again.code, "ran with the pool pool: give that, or leave --pool out" in again.error) == (2, True)
+
+
+def test_a_batch_is_resumed_within_the_budget_that_it_was_begun_with(
+    cli: CommandLine, provider: ScriptedProvider, where: list[str], tmp_path: Path
+) -> None:
+    pool = Path(where[1])
+    pool.write_text(pool.read_text().replace("timeout_s = 5", "timeout_s = 5\nparams = { max_tokens = 100 }"))
+    file = task_file(tmp_path / "tasks.jsonl", 6)
+    first = cli("run", "--tasks", file, "--max-usd", "0.0013", *where[:2], *db(tmp_path))
+    assert (first.code, "the cost cap is reached" in first.err) == (1, True), first.err
+    provider.reset()
+    provider.always(conductor_and_workers)
+    resumed = cli("run", "--tasks", file, "--resume", *db(tmp_path))
+    assert (resumed.code, provider.completions) == (1, []), resumed.err
+    more = cli("run", "--tasks", file, "--resume", "--max-usd", "1", *db(tmp_path))
+    assert (more.code, "6 completed" in more.err) == (0, True), more.err
