@@ -64,7 +64,7 @@ def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
         absent = sum(row.absent_named for row in rows)
         named = plural(absent, "plan") if absent else "No plan"
         st.caption(
-            f"Only a part of the pool was there for each task, another part each time. {named} named an absent worker."
+            f"Each task had only a part of the pool, a different part each time. {named} named an absent worker."
         )
     _parts_of_the_pool(record, shown)
     _figures(shown)

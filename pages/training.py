@@ -72,7 +72,7 @@ def _body(record: TrainingRecord, folder: RecordFolder, state: State) -> None:
 def _how_on(record: TrainingRecord, folder: RecordFolder) -> str:
     """What to do about a training that stopped. Without a lock a process may still be at it, only silently."""
     if record.started is None:
-        return "It cannot be gone on with: its first row is missing."
+        return "It cannot be resumed: its first row is missing."
     on = "goes on from its last checkpoint when the same command is given with `--resume`"
     # Whoever goes on with a record reads it strictly.
     on += ", once each line that cannot be read is removed." if record.broken else "."

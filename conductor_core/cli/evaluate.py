@@ -16,11 +16,15 @@ Suite = Annotated[
 Orchestrators = Annotated[
     str | None, typer.Option("--orchestrators", metavar="A,B", help="Names and groups, with commas; see --list.")
 ]
-Split = Annotated[str, typer.Option("--split", help="Of the suite: test or train; of a file: test, fit or held-out.")]
+Split = Annotated[
+    str, typer.Option("--split", help="Which part: test or train of a suite; test, fit or held-out of a file.")
+]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="How many tasks.")]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", help="Which tasks, in which order, who is present; and of simulated workers and sampling."),
+    typer.Option(
+        "--seed", help="Chooses the tasks, their order and who is present; also seeds simulated workers and sampling."
+    ),
 ]
 Name = Annotated[str | None, typer.Option("--name", help="Of the evaluation's folder; needed to resume it.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the evaluation of this --name.")]
@@ -30,23 +34,26 @@ MaxUsd = Annotated[
     typer.Option("--max-usd", min=0, max=1e9, help="What the workers of the whole evaluation may cost."),
 ]
 MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", min=1, max=10**12, help="Tokens that it may take in all.")
+    int | None, typer.Option("--max-tokens", min=1, max=10**12, help="The most tokens of the whole evaluation.")
 ]
 CountFailures = Annotated[
     bool,
     typer.Option(
-        "--count-failures", help="What a worker fails to answer is wrong, instead of asked again on resuming."
+        "--count-failures", help="Count a task as wrong if a worker fails on it, instead of asking again on --resume."
     ),
 ]
 Present = Annotated[
-    int | None, typer.Option("--present", min=1, metavar="K", help="Only K workers are present, others for each task.")
+    int | None,
+    typer.Option(
+        "--present", min=1, metavar="K", help="Only K workers are present for each task, a different K each time."
+    ),
 ]
 Untrained = Annotated[
     str | None, typer.Option("--untrained", metavar="REF", help="The Conductor of the orchestrator 'untrained'.")
 ]
 FitTasks = Annotated[int, typer.Option("--fit-tasks", min=1, help="Training tasks that learned routers are fitted on.")]
 FitSuite = Annotated[str | None, typer.Option("--fit-suite", metavar="S", help="Where those come from: another suite.")]
-ListThem = Annotated[bool, typer.Option("--list", help="Name the orchestrators that there are, and end.")]
+ListThem = Annotated[bool, typer.Option("--list", help="List the orchestrators and stop.")]
 
 
 def evaluate_command(

@@ -25,7 +25,7 @@ def evaluate(choices: Choices, db: str | None, settings: Settings, *, as_json: b
         shown_url = make_url(db or settings.resolved_database_url).render_as_string(hide_password=True)
         prepared = prepare(replace(choices, database=shown_url), settings)
         if prepared.pool.simulated and not prepared.suite.simulated and not quiet:
-            print("simulated workers can do rehearsal tasks only: these are none, and will be wrong", file=sys.stderr)
+            print("simulated workers only know rehearsal tasks; expect wrong answers", file=sys.stderr)
         ended, code = _watch(prepared, store, quiet=quiet)
     if as_json:
         print_json(document(ended))

@@ -28,7 +28,7 @@ def _version(asked: bool) -> None:
 
 def _common(
     _asked_version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version, and end.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the program's log on stderr.")] = False,
 ) -> None:

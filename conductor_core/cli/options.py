@@ -106,7 +106,9 @@ WorkflowFile = Annotated[
 Tasks = Annotated[
     Path | None,
     typer.Option(
-        "--tasks", metavar="FILE.jsonl", help="Carry out each row {id, task, workflow?} instead; --max-usd is of all."
+        "--tasks",
+        metavar="FILE.jsonl",
+        help="Run each row {id, task, workflow?} of this file; --max-usd covers all rows together.",
     ),
 ]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Tasks of a file at once.")]

@@ -29,7 +29,7 @@ def print_notes(store: "Store", runs: "Sequence[RunSummary]" = ()) -> None:
     unreadable = [run.damage for run in runs if run.damage is not None]
     notes += [f"warning: {damage}" for damage in unreadable[:_MOST_NOTES]]
     if len(unreadable) > _MOST_NOTES:
-        notes.append(f"warning: {len(unreadable) - _MOST_NOTES} more of these runs cannot be read to their end")
+        notes.append(f"warning: {len(unreadable) - _MOST_NOTES} more of these runs cannot be read completely")
     for note in notes:
         print(one_line(note, 2000), file=sys.stderr)
 

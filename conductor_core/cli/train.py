@@ -30,9 +30,7 @@ StopAfter = Annotated[str | None, typer.Option("--stop-after", metavar="STAGE", 
 StartFrom = Annotated[
     str | None, typer.Option("--from", metavar="MODEL", help="Begin with this model folder, without a cold start.")
 ]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Every part of a training of real size, small and with stand-ins.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Try every part of a full-size training with small stand-ins.")]
 Pool = Annotated[
     str | None,
     typer.Option("--pool", metavar="NAME", help="Workers instead of the config's; not for a small training."),
@@ -43,7 +41,7 @@ Db = Annotated[
         "--db",
         metavar="FILE|URL",
         callback=inputs.database_url,
-        help="Keep each rollout as a run there; else none is kept.",
+        help="Keep each rollout as a run in this database; otherwise none is kept.",
     ),
 ]
 MaxUsd = Annotated[

@@ -19,8 +19,8 @@ Host = Annotated[
     typer.Option(
         "--host",
         metavar="ADDRESS",
-        help="Whom it listens to: 127.0.0.1 is this machine alone. CONDUCTOR_ALLOWED_HOSTS names the hosts it may be "
-        "called by.",
+        help="The address to listen on: 127.0.0.1 is this machine only. CONDUCTOR_ALLOWED_HOSTS names the hosts it may "
+        "be called by.",
     ),
 ]
 Open = Annotated[bool, typer.Option("--open", help="Open it in a browser.")]

@@ -185,7 +185,7 @@ def _warnings(steps: Sequence[RawStep], names: Sequence[str | None]) -> list[Fau
     read = frozenset[int]().union(*reads)
     for index, raw in enumerate(steps[:last]):
         if index not in read:
-            message = f"Nobody reads the output of step {index}, and it is not the answer."
+            message = f"No step reads the output of step {index}, and it is not the answer."
             found.append(_fault("unread_output", message, index, "workflow", raw.position("workflow")))
     if not reads[last]:
         message = f"Step {last} gives the answer but reads none of the other steps."

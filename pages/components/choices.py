@@ -170,10 +170,10 @@ def _without_gone(found: Kept) -> Kept:
     settings = current().settings
     if found.conductor is not None and not conductor_there(found.conductor.chosen):
         gone["conductor"] = None
-        said.append(f"The Conductor {found.conductor.chosen} is not there any more: {settings.conductor} is set.")
+        said.append(f"The Conductor {found.conductor.chosen} is no longer available; {settings.conductor} is selected.")
     if found.pool is not None and not pool_there(found.pool.chosen):
         gone["pool"] = None
-        said.append(f"The pool {found.pool.chosen} is not there any more: {settings.pool} is set.")
+        said.append(f"The pool {found.pool.chosen} is no longer available; {settings.pool} is selected.")
     if said:
         st.session_state[KEPT_ERROR] = " ".join(said)
     return found.model_copy(update=gone)

@@ -23,7 +23,7 @@ def notes(runs: Sequence[RunSummary] = ()) -> None:
     if len(unreadable) == 1:
         st.warning(inert(unreadable[0]), icon=":material/warning:")
     elif unreadable:
-        said = f"{len(unreadable)} of these runs cannot be read to their end: opened, each says where and what to do."
+        said = f"{len(unreadable)} of these runs cannot be read completely. Open one to see where and what to do."
         st.warning(said, icon=":material/warning:")
 
 

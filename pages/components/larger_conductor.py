@@ -55,5 +55,5 @@ def _found() -> tuple[WorkerSpec, ...]:
     try:
         return discover_local_servers()
     except Exception:
-        log.exception("this machine's model servers could not be looked for")
+        log.exception("the search for model servers on this machine failed")
         return ()

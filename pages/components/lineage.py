@@ -28,7 +28,7 @@ def _parent(trace: RunTrace, parent: str) -> None:
         if trace.root.before_edit is None:
             said = "the plan as it was"
         elif not edits:
-            said = "the plan written otherwise, no step changed"
+            said = "the plan's text changed, but no step"
         else:
             more = len(edits) - MOST_CHANGES
             said = " · ".join((*edits[:MOST_CHANGES], *([f"{plural(more, 'more change')}"] if more > 0 else ())))

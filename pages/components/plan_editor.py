@@ -145,7 +145,7 @@ def _note(editing: Editing) -> None:
             st.button("Undo", icon=undo, type="tertiary", key="undo-noted", on_click=_undo, args=(editing,))
         else:
             mod = modifier_key()
-            keys = f"{mod} + Enter at once · {mod} + Shift + Enter re-runs · {mod} + Alt + Z takes back"
+            keys = f"{mod} + Enter applies now · {mod} + Shift + Enter re-runs · {mod} + Alt + Z undoes"
             st.markdown(f":gray[Typing applies by itself, {keys}]")
 
 
@@ -161,7 +161,7 @@ def _start_label(forecast: RerunPreview | None) -> str:
 def _in_words(forecast: RerunPreview | None) -> str:
     """What will run, what is reused and what it will about cost, in one line."""
     if forecast is None:
-        return ":red[There is a fault to mend before this plan can run.]"
+        return ":red[Fix the fault before you run this plan.]"
     runs, reused = _numbers(forecast.will_run), _numbers(forecast.will_reuse)
     if not runs:
         return f"↺ **{reused}** reused: nothing has changed, nothing to pay"

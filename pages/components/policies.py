@@ -66,8 +66,8 @@ def choose(before: Policies, keep: Callable[[str, str], None]) -> None:
             key=ON_INCOMPLETE,
             on_change=keep,
             args=("on_incomplete", ON_INCOMPLETE),
-            help="Refused, filtered, cut off or empty. Only if it goes on do later steps read what there is of it. A "
-            "worker's fallback is named in the pool file.",
+            help="An answer that is refused, filtered, cut off or empty. Later steps read what there is of it only if "
+            "it goes on. The pool file names a worker's fallback.",
             persist_state="session",
         )
     with asked_at:

@@ -73,8 +73,8 @@ def _offers(found: Sequence[WorkerSpec] | None, use: Use, verb: str) -> None:
         _small(small, use, verb, first=not found and not keyed)
         if dialog and not found and not keyed:
             st.caption(
-                "Or install a model server, for instance Ollama: `ollama pull qwen2.5:3b`, then `ollama serve`. It is "
-                "found by itself. Or set a provider's key, such as `OPENAI_API_KEY`, and start the inspector again."
+                "Or install a model server, for instance Ollama: `ollama pull qwen2.5:3b`, then `ollama serve`: the "
+                "inspector finds it. Or set a provider's key, such as `OPENAI_API_KEY`, and start the inspector again."
             )
 
     draw()

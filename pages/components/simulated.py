@@ -13,7 +13,7 @@ _WORDS = {
     ),
     "some workers": (
         "some workers simulated",
-        "Some workers are simulated: figures that they have a part in say nothing about any vendor's model.",
+        "Some workers are simulated: figures that include them say nothing about any vendor's model.",
     ),
     "workers or tasks": (
         "simulated workers or tasks",

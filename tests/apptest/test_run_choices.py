@@ -83,7 +83,7 @@ def test_a_kept_choice_that_is_gone_falls_back_and_says_so(visit: Visit, session
     app = visit()
     assert "Pool: rehearsal" in chip(app)
     (note,) = [each.value.replace("\\", "") for each in app.warning]
-    assert note == f"The pool {file} is not there any more: rehearsal is set."
+    assert note == f"The pool {file} is no longer available; rehearsal is selected."
 
 
 NO_PLACES = ["~nobody-of-that-name/x", "~nobody-of-that-name/x.toml", "n" * 5000, "o/" + "n" * 5000]
@@ -102,7 +102,7 @@ def test_whatever_was_typed_as_conductor_and_pool_the_page_is_drawn_again(
     assert not app.exception
     assert "Conductor: tiny" in chip(app)
     assert "Pool: rehearsal" in chip(app)
-    assert "is not there any more" in app.warning[0].value
+    assert "is no longer available" in app.warning[0].value
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ def test_without_its_first_row_a_training_says_what_is_unknown_and_draws_no_full
     app = visit("training")
     said = [each.value for each in app.caption]
     assert any("whether the workers were simulated is unknown" in each for each in said)
-    assert "It cannot be gone on with: its first row is missing." in said
+    assert "It cannot be resumed: its first row is missing." in said
     assert html(app).count('class="track"') == 1, "of the cold start alone, after which another stage began"
     assert "⚡ GRPO" in html(app)
 

@@ -63,7 +63,7 @@ export class Inspector {
     this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
     setText(this.heading, `Step ${number} · ${visible(agent)}, new`)
     setText(this.subtitle, visible(instruction))
-    this.body.replaceChildren(el("p", { class: "muted" }, "It has not run, so there is nothing that it saw. Its fields are in the editor above."))
+    this.body.replaceChildren(el("p", { class: "muted" }, "It has not run, so it saw nothing yet. Its fields are in the editor above."))
   }
 
   showHead(model, step) {

@@ -98,7 +98,7 @@ export class Outcome {
 
 // What there is to say of a run: {title, kind, conclusion, hint, text, done, sourced, workers, code}.
 function said(model, run, last) {
-  if (run === null) return { title: "The answer stands here when a run is over", kind: "quiet" }
+  if (run === null) return { title: "The answer appears here when a run is over", kind: "quiet" }
   if (run.status === "damaged" || run.status === "too_new") {
     const kind = run.status === "damaged" ? "failed" : "cancelled"
     return { title: "Not all of this run can be read", kind, conclusion: run.error, hint: READ }
@@ -165,8 +165,8 @@ function cancelled(run) {
   return `Cancelled ${who} after ${seconds(run.duration_ms)}.`
 }
 
-const STOPPED = "What was written is kept below. Once that is mended, start the program again: the run can then be resumed."
-const READ = "Below stands what can be read, up to that place. What the steps did after it is not known here."
+const STOPPED = "What was written is kept below. Fix the storage error, restart the program, then resume the run."
+const READ = "Everything up to that place is shown below. What happened after it is not known."
 const KEPT = "What the steps wrote until then is kept below; a re-run pays only for what is missing."
 const SIMULATED = "Take one of the examples above, or choose real workers for this task."
 const DECLINED = "Ask in other words, or give the step to another worker under Edit plan: finished steps are reused."
