@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +45,7 @@ def _common(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command: 0 done, 1 the run failed, 2 bad input, 130 or 143 stopped by a signal."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -52,10 +54,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has left; the interpreter would complain once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_stdout_up()  # whoever read our output has left
+        return 1
+    except OSError as error:
+        _give_stdout_up()
+        with suppress(OSError):
+            print(f"error: the output cannot be written: {error.strerror or error}", file=sys.stderr)
         return 1
     return code
+
+
+def _open_what_is_closed() -> None:
+    """Python has no stream for what the caller closed, and prints what belongs on stderr on stdout then."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  for as long as the process
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115  for as long as the process
+
+
+def _give_stdout_up() -> None:
+    """The interpreter would complain once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _stdout_failed() -> bool:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -70,6 +95,8 @@ def _run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
+        if _stdout_failed():
+            raise
         return _fail(arguments, type(error).__name__, f"this machine refused: {error}", 1)
     except KeyboardInterrupt:
         return 130

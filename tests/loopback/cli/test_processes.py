@@ -188,3 +188,29 @@ def test_output_that_is_no_utf_8_terminal(where: list[str]) -> None:
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert out.startswith("gamma answers ")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("arguments", ["run Hello --json", "run Hello", "runs --json", "check no-such-file --json"])
+def test_a_full_disk_under_the_output_is_one_line(arguments: str) -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "conductor_core", *arguments.split()],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert ended.stderr.splitlines()[-1].startswith("error: ")
+    assert "No space left on device" in ended.stderr
+
+
+def test_what_belongs_on_a_closed_stderr_is_not_said_on_stdout_and_a_closed_stdout_is_no_fault() -> None:
+    command = f"{sys.executable} -m conductor_core run Hello --json"
+    ended = subprocess.run(f"{command} 2>&-", shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert json.loads(ended.stdout)["status"] == "completed"
+    ended = subprocess.run(f"{command} >&-", shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout, "Traceback" in ended.stderr) == (0, "", False)
