@@ -17,10 +17,13 @@ PAGE_ROWS = 30
 CURSORS = "history-cursors"
 DAY = "history-day"
 STATUS = "history-status"
+# How often it is looked whether runs have gone on: a list that is read, and no live view. (Streamlit would draw a
+# string that stands alone here.)
 FOLLOWED_S = 2.0
-"""How often it is looked whether runs have gone on: a list that is read, and no live view."""
-# Found only by reading each run, so not counted beforehand. (Streamlit would draw a string that stands alone here.)
+# Found only by reading each run, so not counted beforehand.
 _UNREADABLE = ("damaged", "too_new")
+# No status of a run. (None would be drawn as if there were no choice.)
+_ANY = ""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class _Wanted:
 
 def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
     # The browser knows an option by its text, and the counts in it change: it is told anew which one is chosen.
-    st.session_state[STATUS] = st.session_state.get(STATUS)
+    st.session_state[STATUS] = st.session_state.get(STATUS) or _ANY
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-filters"):
         search = st.text_input(
             "Search tasks",
@@ -51,7 +54,7 @@ def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
         )
         status = st.selectbox(
             "Status",
-            [None, *STATUS_WORDS],
+            [_ANY, *STATUS_WORDS],
             format_func=lambda each: _status_label(each, totals),
             key=STATUS,
             width=220,
@@ -69,14 +72,14 @@ def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
             on_change=_jump,
         )
         st.toggle("Select", key="history-select")
-    return (search or "").strip() or None, status
+    return (search or "").strip() or None, status or None
 
 
-def _status_label(status: str | None, totals: Totals | None) -> str:
-    name = "any status" if status is None else STATUS_WORDS[status]
+def _status_label(status: str, totals: Totals | None) -> str:
+    name = STATUS_WORDS[status] if status else "any status"
     if totals is None or status in _UNREADABLE:
         return name
-    count = totals.runs if status is None else totals.statuses.get(status, 0)
+    count = totals.statuses.get(status, 0) if status else totals.runs
     return f"{name} · {count:,}{'+' if totals.more else ''}"
 
 
@@ -165,7 +168,7 @@ def show() -> None:
     # The filters show counts of what is searched for, which the session knows before they are drawn.
     newest = _newest()
     typed = str(st.session_state.get("history-search") or "").strip() or None
-    totals = _totals(_Wanted(typed, st.session_state.get(STATUS), batch))
+    totals = _totals(_Wanted(typed, st.session_state.get(STATUS) or None, batch))
     search, status = _filters(totals)
     wanted = _Wanted(search, status, batch)
     try:

@@ -40,7 +40,7 @@ def table(rows: Sequence[Entry], held: set[str], *, picking: bool) -> None:
     with st.container(key="runs"):
         with st.container(key="run-row-head", horizontal=True):
             st.html('<div class="cells head">Task</div>')
-            heads = "".join(f'<span class="{_kind(name)}">{name}</span>' for name in _HEAD)
+            heads = "".join(f'<span class="{_kind(name)}" data-name="{name}">{name}</span>' for name in _HEAD)
             st.html(f'<div class="cells head runs">{heads}</div>', width="content")
         for row in rows:
             name = f"batch-{row.batch_id}" if isinstance(row, BatchSummary) else row.run_id
@@ -112,7 +112,7 @@ def _more(run: RunSummary) -> str:
 def _cells(row: Entry) -> str:
     """The columns after the task, as HTML. The names stand in the head; where there is no room, before each cell."""
     cells = _batch_cells(row) if isinstance(row, BatchSummary) else _run_cells(row)
-    inner = "".join(f'<span class="{_kind(name)}" data-name="{name}">{cells[name]}</span>' for name in _HEAD)
+    inner = "".join(f'<span class="{_kind(name)}" data-name="{name}">{cell}</span>' for name, cell in cells.items())
     return f'<div class="cells runs">{inner}</div>'
 
 
@@ -134,9 +134,8 @@ def _batch_cells(batch: BatchSummary) -> dict[str, str]:
     said = escape(counts(batch))
     return {
         "Status": f'<span class="pill {batch_status(batch)}">{STATUS_WORDS[batch_status(batch)]}</span>',
-        "Shape": "batch",
-        "Steps": "—",
-        "Agents": f'<span title="{said}">{said}</span>',
+        # In the place of shape, steps and agents, which are its runs'.
+        "Tasks": f'<span title="{said}">{said}</span>',
         "Tokens": f"{batch.usage.total_tokens:,}",
         "Cost": _cost(batch),
         "Time": "—",

@@ -57,7 +57,7 @@ def bar(rows: Sequence[Entry]) -> None:
         st.button("Release", key="release-picked", disabled=off, on_click=_hold, args=(ids, False))
         bin_ = ":material/delete:"
         st.button("Delete…", key="delete-picked", icon=bin_, disabled=off, on_click=_ask, args=(ids,))
-    _confirm()
+    _confirm(ids)
 
 
 def told() -> None:
@@ -103,9 +103,11 @@ def _ask(run_ids: Sequence[str]) -> None:
     st.session_state[_ASKED] = list(run_ids)
 
 
-def _confirm() -> None:
+def _confirm(ids: Sequence[str]) -> None:
     asked: list[str] | None = st.session_state.get(_ASKED)
-    if not asked:
+    # What is deleted is what is ticked on this page: a question about other runs is not answered here.
+    if not asked or set(asked) != set(ids):
+        st.session_state.pop(_ASKED, None)
         return
     with st.container(border=True, key="delete-confirm"):
         st.markdown(

@@ -152,9 +152,10 @@ def test_a_batch_is_one_row_that_opens_to_its_runs(visit: Visit, session: Sessio
     opener.click().run()
     assert links(app) == ["batch task 2", "batch task 1", "batch task 0"]
     assert any("2 of 4 completed" in each.value for each in app.markdown)
+    assert not any(" 0 tokens" in each.value for each in app.caption), "what its runs took is counted here, too"
     app.selectbox("history-status").set_value("failed").run()
     assert links(app) == ["batch task 0"]
-    app.selectbox("history-status").set_value(None).run()
+    app.selectbox("history-status").set_value("").run()
     app.button("all-runs").click().run()
     assert len(links(app)) == 1
 
@@ -170,9 +171,31 @@ def test_the_filters_and_the_summary_count(visit: Visit, session: Session, finis
     of_failed = next(each.value for each in app.caption if each.value.startswith("1 run · "))
     assert "tokens" in of_failed
     assert of_failed.partition(" · ")[2] != whole.partition(" · ")[2]
-    app.selectbox("history-status").set_value(None).run()
+    app.selectbox("history-status").set_value("").run()
     app.text_input("history-search").set_value("batch task").run()
     assert "any status · 3" in app.selectbox("history-status").options
+
+
+def test_the_page_shows_no_text_but_its_own_and_which_status_is_chosen(visit: Visit, finished_run: RunTrace) -> None:
+    app = visit("history")
+    assert [each.value for each in app.markdown] == []
+    assert app.selectbox("history-status").value == ""
+    assert app.selectbox("history-status").options[0] == "any status · 1"
+
+
+def test_a_question_about_runs_that_are_no_longer_ticked_is_gone(
+    visit: Visit, session: Session, finished_run: RunTrace
+) -> None:
+    batch_of(session, 2)
+    app = visit("history")
+    app.toggle("history-select").set_value(True).run()
+    app.checkbox(f"pick-run-{finished_run.run_id}").set_value(True).run()
+    app.button("delete-picked").click().run()
+    assert app.button("delete-yes").label == "Delete 1 run"
+    app.button("open-batch-some-batch").click().run()
+    assert not any(button.key == "delete-yes" for button in app.button)
+    app.button("all-runs").click().run()
+    assert not any(button.key == "delete-yes" for button in app.button), "it is asked anew"
 
 
 def test_a_day_can_be_jumped_to(visit: Visit, session: Session) -> None:
