@@ -188,4 +188,4 @@ def longest_answer(spec: WorkerSpec) -> int:
 
 def _limit(spec: WorkerSpec) -> int | None:
     values = [spec.params.get(name) for name in _OUTPUT_LIMITS]
-    return max((value for value in values if isinstance(value, int) and value > 0), default=None)
+    return max((value for value in values if type(value) is int and value > 0), default=None)

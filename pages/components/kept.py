@@ -6,6 +6,7 @@ A choice is kept beside the setting that it replaced. Once that setting is anoth
 
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
 
@@ -112,6 +113,10 @@ def _put_aside_if_damaged(file: Path) -> None:
 
 def _forget_oldest(folder: Path) -> None:
     """Browsers come and go; those that chose longest ago are forgotten."""
-    files = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
-    for file in files[:-MOST_BROWSERS]:
-        file.unlink(missing_ok=True)
+    changed_s: dict[Path, float] = {}
+    for file in folder.glob("*.json"):
+        with suppress(OSError):  # another page has just forgotten it
+            changed_s[file] = file.stat().st_mtime
+    for file in sorted(changed_s, key=changed_s.__getitem__)[:-MOST_BROWSERS]:
+        with suppress(OSError):
+            file.unlink()

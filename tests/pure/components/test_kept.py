@@ -1,3 +1,4 @@
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,17 @@ def test_browsers_that_chose_long_ago_are_forgotten(tmp_path: Path, monkeypatch:
     for number in range(4):
         kept.write(tmp_path, Kept(), f"{number:032x}")
     assert len(list((tmp_path / kept.FOLDER).iterdir())) == 2
+
+
+def test_pages_that_choose_at_once_do_not_stumble_over_what_the_others_forget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "MOST_BROWSERS", 1)
+
+    def choose(number: int) -> None:
+        for step in range(20):
+            kept.write(tmp_path, Kept(), f"{number * 100 + step:032x}")
+
+    with ThreadPoolExecutor(8) as pages:
+        list(pages.map(choose, range(8)))
+    assert kept.read(tmp_path) == Kept()

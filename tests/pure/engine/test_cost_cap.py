@@ -76,8 +76,9 @@ def test_a_cap_in_usd_needs_prices() -> None:
     CostCap(Spent(), max_usd=1.0, assumed_price=Price(input=1, output=1)).check_workers([free])
 
 
-def test_a_cap_needs_answers_that_are_limited() -> None:
-    unlimited = DEAR.model_copy(update={"name": "unlimited", "params": {"max_output_tokens": 9, "max_tokens": "9"}})
+@pytest.mark.parametrize("most", ["9", True, 0, -1, 9.5])
+def test_a_cap_needs_answers_that_are_limited(most: object) -> None:
+    unlimited = DEAR.model_copy(update={"name": "unlimited", "params": {"max_output_tokens": 9, "max_tokens": most}})
     anthropic = unlimited.model_copy(update={"provider": "anthropic"})  # the interface demands a limit
     for cap in (CostCap(Spent(), max_usd=1.0), CostCap(Spent(), max_tokens=10)):
         with pytest.raises(BadInput, match=r"the answers of unlimited; give params = \{ max_tokens = 4096"):
