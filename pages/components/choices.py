@@ -43,6 +43,7 @@ BUILT_IN_POOLS = {
     "small": "small · three open models in this process, to download",
 }
 GIB = 2**30
+_LONGEST_SAID = 200
 _HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 T = TypeVar("T")
 
@@ -170,13 +171,19 @@ def _without_gone(found: Kept) -> Kept:
     settings = current().settings
     if found.conductor is not None and not conductor_there(found.conductor.chosen):
         gone["conductor"] = None
-        said.append(f"The Conductor {found.conductor.chosen} is no longer available; {settings.conductor} is selected.")
+        said.append(
+            f"The Conductor {_short(found.conductor.chosen)} is no longer available; {settings.conductor} is selected."
+        )
     if found.pool is not None and not pool_there(found.pool.chosen):
         gone["pool"] = None
-        said.append(f"The pool {found.pool.chosen} is no longer available; {settings.pool} is selected.")
+        said.append(f"The pool {_short(found.pool.chosen)} is no longer available; {settings.pool} is selected.")
     if said:
         st.session_state[KEPT_ERROR] = " ".join(said)
     return found.model_copy(update=gone)
+
+
+def _short(ref: str) -> str:
+    return ref if len(ref) <= _LONGEST_SAID else f"{ref[:_LONGEST_SAID]}…"
 
 
 def conductor_there(ref: str) -> bool:

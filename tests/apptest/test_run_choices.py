@@ -103,6 +103,7 @@ def test_whatever_was_typed_as_conductor_and_pool_the_page_is_drawn_again(
     assert "Conductor: tiny" in chip(app)
     assert "Pool: rehearsal" in chip(app)
     assert "is no longer available" in app.warning[0].value
+    assert len(app.warning[0].value) < 600
 
 
 @pytest.fixture
