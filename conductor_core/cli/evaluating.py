@@ -8,12 +8,15 @@ from typing import Any
 
 from sqlalchemy.engine import make_url
 
+from conductor_core.cli.documents import cost_document
 from conductor_core.cli.output import print_json
 from conductor_core.cli.progress import EvaluationProgress
 from conductor_core.cli.wiring import opened_store
 from conductor_core.evaluation import report
+from conductor_core.evaluation.report import known_usd
 from conductor_core.evaluation.session import Choices, Ended, Prepared, carry_out, prepare
 from conductor_core.settings import Settings
+from conductor_core.spending import Cost
 from storage import Store
 
 _SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
@@ -80,7 +83,7 @@ async def _carry_out(prepared: Prepared, store: Store, progress: EvaluationProgr
 def document(ended: Ended) -> dict[str, Any]:
     """What ``--json`` prints: the contract's keys first, then more."""
     summary, plan = ended.summary, ended.plan
-    costs = [each.cost_usd for each in ended.outcomes]
+    cost = sum((Cost(each.cost_usd, known_usd(each)) for each in ended.outcomes), Cost())
     return {
         "suite": summary.suite,
         "split": summary.split,
@@ -98,5 +101,5 @@ def document(ended: Ended) -> dict[str, Any]:
         "complete": ended.stopped is None,
         "stopped": ended.stopped,
         "tokens": sum(each.tokens + each.conductor_tokens for each in ended.outcomes),
-        "cost_usd": None if None in costs else sum(cost or 0.0 for cost in costs),
+        **cost_document(cost),
     }

@@ -36,6 +36,7 @@ def outcome(name: str, asked: Asked, attempt: Attempt, score: float, *, subset: 
         tokens=sum(trace.usage.total_tokens for trace in traces) - plan_tokens,
         conductor_tokens=plan_tokens,
         cost_usd=None if None in costs else sum(cost or 0.0 for cost in costs),
+        known_usd=sum(trace.known_usd for trace in traces),
         duration_ms=sum(trace.duration_ms or 0.0 for trace in traces),
         steps=sum(_calls(trace) for trace in traces),
         rounds=sum(round_.status == "planned" for round_ in own),

@@ -101,6 +101,7 @@ def result(name: str, outcomes: Sequence[Outcome], first: Sequence[Outcome] = ()
         tokens_per_task=_mean(each.tokens for each in outcomes),
         steps_per_task=_mean(each.steps for each in outcomes),
         usd_per_task=None if None in costs else _mean(cost or 0.0 for cost in costs),
+        known_usd_per_task=_mean(known_usd(each) for each in outcomes) if None in costs else None,
         latency_ms_per_task=_mean(each.duration_ms for each in outcomes),
         by_difficulty=_by(outcomes, lambda each: each.difficulty, lambda each: each.score),
         by_family=_by(outcomes, lambda each: each.family, lambda each: each.score),
@@ -119,6 +120,17 @@ def result(name: str, outcomes: Sequence[Outcome], first: Sequence[Outcome] = ()
         difference_low=None if paired is None else paired.low,
         difference_high=None if paired is None else paired.high,
     )
+
+
+def known_usd(outcome: Outcome) -> float:
+    """What it cost at the least: older records know only what it cost, or nothing of it."""
+    return (outcome.cost_usd or 0.0) if outcome.known_usd is None else outcome.known_usd
+
+
+def _usd(row: Result) -> str:
+    if row.usd_per_task is not None:
+        return f"{row.usd_per_task:.5f}"
+    return f"at least {row.known_usd_per_task:.5f}" if row.known_usd_per_task else "unknown"
 
 
 def _difference_of(outcomes: Sequence[Outcome], first: Sequence[Outcome]) -> Interval | None:
@@ -230,7 +242,7 @@ def _overview(summary: Summary) -> str:
             f"{row.steps_per_task:.2f}",
             f"{row.tokens_per_task:.0f}",
             f"{row.conductor_tokens_per_task:.0f}",
-            "unknown" if row.usd_per_task is None else f"{row.usd_per_task:.5f}",
+            _usd(row),
             f"{row.latency_ms_per_task / 1000:.2f}",
         ]
         for row in (*summary.results, *present)

@@ -50,7 +50,8 @@ class Outcome(Finite):
 
     Attributes:
         score: between 0 and 1. tokens: input and output of all workers, the Conductor's own left out
-            (``conductor_tokens``). cost_usd: None if a price is unknown. duration_ms: wall time of the run.
+            (``conductor_tokens``). cost_usd: None if a price is unknown. known_usd: of what
+            has a price; None in older records. duration_ms: wall time of the run.
         steps: worker calls, those of inner rounds included. rounds: workflows that were carried out, 1 without
             recursion. stops: recursions that the Conductor ended with three empty lists.
         present: the workers there were, where tasks were asked with a part of the pool; else empty.
@@ -69,6 +70,7 @@ class Outcome(Finite):
     tokens: int
     conductor_tokens: int = 0
     cost_usd: float | None = None
+    known_usd: float | None = None
     duration_ms: float
     steps: int
     rounds: int = 1
@@ -106,6 +108,7 @@ class Result(Finite):
     tokens_per_task: float
     steps_per_task: float
     usd_per_task: float | None
+    known_usd_per_task: float | None = None
     latency_ms_per_task: float
     by_difficulty: Mapping[str, float]
     by_family: Mapping[str, float]

@@ -32,6 +32,7 @@ class Standing:
     conductor_tokens: float
     steps: float
     usd: float | None
+    known_usd: float | None
     latency_ms: float
     by_difficulty: Mapping[str, float]
     by_family: Mapping[str, float]
@@ -83,6 +84,7 @@ def _from_result(result: Result) -> Standing:
         conductor_tokens=result.conductor_tokens_per_task,
         steps=result.steps_per_task,
         usd=result.usd_per_task,
+        known_usd=result.known_usd_per_task,
         latency_ms=result.latency_ms_per_task,
         by_difficulty=result.by_difficulty,
         by_family=result.by_family,
@@ -112,6 +114,7 @@ def _so_far(name: str, own: Sequence[Outcome], first: Sequence[Outcome] | None) 
         conductor_tokens=_mean(outcome.conductor_tokens for outcome in own),
         steps=_mean(outcome.steps for outcome in own),
         usd=_mean(costs) if len(costs) == len(own) else None,
+        known_usd=_mean((each.cost_usd or 0.0) if each.known_usd is None else each.known_usd for each in own),
         latency_ms=_mean(outcome.duration_ms for outcome in own),
         by_difficulty=_means(own, lambda outcome: outcome.difficulty, lambda outcome: outcome.score),
         by_family=_means(own, lambda outcome: outcome.family, lambda outcome: outcome.score),
@@ -249,7 +252,9 @@ def usd_words(row: Standing, *, simulated: bool) -> str:
     # Older records call a mixed pool simulated as well: what was paid there is said all the same.
     if simulated and row.usd == 0:
         return SIMULATED
-    return "unknown" if row.usd is None else f"{row.usd:.4f}"
+    if row.usd is None:
+        return f"at least {row.known_usd:.4f}" if row.known_usd else "unknown"
+    return f"{row.usd:.4f}"
 
 
 def percent(value: float, low: float | None, high: float | None) -> str:

@@ -147,6 +147,8 @@ def test_what_was_paid_is_said_also_where_workers_are_called_simulated() -> None
     """Records from before a mixed pool was told apart."""
     assert ">0.0123</span>" in row_html(replace(ROWS[0], usd=0.0123), chosen=False, simulated=True)
     assert ">unknown</span>" in row_html(replace(ROWS[0], usd=None), chosen=False, simulated=True)
+    part = replace(ROWS[0], usd=None, known_usd=0.0123)
+    assert ">at least 0.0123</span>" in row_html(part, chosen=False, simulated=False)
     assert ">0.0000</span>" in row_html(ROWS[0], chosen=False, simulated=False)
 
 

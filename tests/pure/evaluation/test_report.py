@@ -37,7 +37,11 @@ def test_a_row_by_hand() -> None:
 
 def test_an_unknown_price_is_not_taken_for_nothing() -> None:
     outcomes = [*rows("first", 1, 1, 1, 1), row("first", "task-4", cost_usd=None)]
-    assert report.result("first", outcomes).usd_per_task is None
+    found = report.result("first", outcomes)
+    assert found.usd_per_task is None
+    assert found.known_usd_per_task == pytest.approx(0.4), "four of five cost 0.5"
+    half = [*outcomes[:4], row("first", "task-4", cost_usd=None, known_usd=0.25)]
+    assert report.result("first", half).known_usd_per_task == pytest.approx(0.45)
 
 
 def test_differences_are_with_the_first_orchestrator_on_shared_tasks() -> None:
