@@ -3,14 +3,19 @@
 import json
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
+from conductor_core.engine.request import RunRequest
 from conductor_core.errors import StoreFull
 from conductor_core.trace import fold
+from conductor_core.workflow.model import Step, Workflow
 from pages.components.live_view import LiveView
 from tests.browser.conftest import App
+from tests.support.provider import Answer, ScriptedProvider
 
 OpenPage = Callable[..., Page]
 StartRun = Callable[..., str]
@@ -276,15 +281,27 @@ def test_another_run_takes_the_place_of_the_first(app: App, open_page: OpenPage,
 
 @pytest.mark.parametrize("moved", [False, True])
 def test_a_pane_follows_its_text_and_then_shows_its_beginning_unless_one_reads_elsewhere(
-    app: App, open_page: OpenPage, start_run: StartRun, moved: bool
+    app: App, open_page: OpenPage, tmp_path: Path, moved: bool
 ) -> None:
+    lines = "\n\n".join(f"Line {number} of an answer." for number in range(1000))
     page = open_page(app.url, width=1280, height=720)
-    expect(page.get_by_text("No run yet")).to_be_visible()
-    lines = "\n".join(f"Line {number} of a question that nobody has an answer to." for number in range(70))
-    page.goto(app.run_url(start_run(("writer", "{question}", ()), task=lines)))
-    body = page.locator('.pane[data-status="running"] .pane-body')
-    body.evaluate("async body => { while (body.scrollTop < 60) await new Promise((done) => setTimeout(done, 20)) }")
-    if moved:
-        body.evaluate("body => (body.scrollTop = 30)")
-    expect(page.locator(".strip .pill").first).to_contain_text("Completed 1 of 1")
-    assert page.locator(".pane-body").evaluate("body => body.scrollTop") == (30 if moved else 0)
+    with ScriptedProvider() as provider, ThreadPoolExecutor(1) as aside:
+        # Longer than anybody waits: it is cancelled when it has been seen to grow.
+        provider.always(Answer(lines, pieces=1000, pause_s=0.3))
+        pool = tmp_path / "pool.toml"
+        pool.write_text(f'[[worker]]\nname = "writer"\nprovider = "openai"\nmodel = "m"\nbase_url = "{provider.url}"\n')
+        plan = Workflow(steps=(Step(agent="writer", instruction="{question}"),))
+        request = RunRequest(task="A long one", workflow=plan, by="page")
+        run_id = aside.submit(app.engine.start, request, None, str(pool)).result()
+        page.goto(app.run_url(run_id))
+        body = page.locator('.pane[data-status="running"] .pane-body')
+        body.evaluate(
+            "async body => { while (body.scrollTop < 300) await new Promise((done) => setTimeout(done, 20)) }"
+        )
+        if moved:
+            body.evaluate("body => (body.scrollTop = 30)")
+            page.wait_for_timeout(500)
+        app.engine.cancel(run_id, "page")
+        expect(page.locator(".strip .pill").first).to_contain_text("Cancelled")
+        expect(page.locator(".pane .notice")).to_contain_text("what had arrived is kept")
+    assert (page.locator(".pane-body").evaluate("body => body.scrollTop") == 0) is not moved

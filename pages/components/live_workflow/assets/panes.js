@@ -48,6 +48,7 @@ export class Panes {
     }
     // Scrolled after all has been written: the browser lays the page out once.
     for (const [{ scroller }, to] of moved) scroller.scrollTop = to === "end" ? scroller.scrollHeight : 0
+    for (const [pane] of moved) pane.top = pane.scroller.scrollTop
     if (keys === null) this.bring(selected, model)
   }
 
@@ -96,7 +97,8 @@ class Pane {
     this.scroller.append(this.notice, this.reasoning, this.body)
     this.following = true
     this.running = false
-    this.scroller.addEventListener("scroll", () => (this.following = this.atEnd()), { passive: true })
+    this.top = 0
+    this.scroller.addEventListener("scroll", () => this.scrolled(), { passive: true })
     this.markdown = new StreamedMarkdown(this.body)
     const head = el("header", {}, this.dot, this.name, this.chip, this.figures, el("span", { class: "spring" }), el("div", { class: "pane-actions" }, this.read, this.copy))
     this.element = el("article", { class: "pane card", "data-step": key }, head, this.scroller)
@@ -142,6 +144,14 @@ class Pane {
     const ended = this.running && !running
     this.running = running
     return this.following && (running || ended) ? (running ? "end" : "beginning") : null
+  }
+
+  // The end may have moved on before the browser tells of our own scrolling: only who goes up reads elsewhere.
+  scrolled() {
+    const { scrollTop } = this.scroller
+    if (this.atEnd()) this.following = true
+    else if (scrollTop < this.top) this.following = false
+    this.top = scrollTop
   }
 
   atEnd() {
