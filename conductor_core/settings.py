@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from conductor_core.endings import OnIncomplete
 
+_Port = Annotated[int, Field(ge=1, le=65535)]
 _HOST_NAME = re.compile(r"(?!-)[0-9a-z_-]+(?:\.[0-9a-z_-]+)*")
 
 
@@ -52,6 +53,11 @@ class Settings(BaseSettings):
         (),
         description="Variables, with commas, whose values may be sent as keys though their names have no KEY, TOKEN or "
         "SECRET. A pool file cannot allow them: what it names, its servers are sent.",
+    )
+    server_ports: Annotated[tuple[_Port, ...], NoDecode] = Field(
+        (11434, 1234, 8000, 8080, 30000, 4000),
+        description="Ports of this machine, with commas, on which model servers are looked for: the usual ones of "
+        "Ollama, LM Studio, vLLM, llama.cpp, SGLang and LiteLLM. Empty: none are looked for.",
     )
     warm_up: bool = Field(True, description="Load a local default Conductor when the first page is opened.")
     seed: int = Field(
@@ -131,7 +137,7 @@ class Settings(BaseSettings):
                 )
         return tuple(names)
 
-    @field_validator("key_variables", mode="before")
+    @field_validator("key_variables", "server_ports", mode="before")
     @classmethod
     def _read_names(cls, given: object) -> object:
         return tuple(filter(None, map(str.strip, given.split(",")))) if isinstance(given, str) else given

@@ -85,13 +85,13 @@ def check_all(
     return asyncio.run(ask())
 
 
-def discover_local_servers() -> tuple[WorkerSpec, ...]:
-    """The models served on this machine's usual ports, as ready workers."""
-    return asyncio.run(workers.discover_local_servers())
+def discover_local_servers(settings: Settings) -> tuple[WorkerSpec, ...]:
+    """The models served on the ports of the settings, as ready workers."""
+    return asyncio.run(workers.discover_local_servers(workers.titles(settings.server_ports)))
 
 
 def find_servers(key_variables: Mapping[str, str], settings: Settings) -> tuple[FoundServer, ...]:
-    """The model servers on this machine's usual ports, those that want a key included.
+    """The model servers on the ports of the settings, those that want a key included.
 
     Args:
         key_variables: by base URL, the variable whose value that server is sent as its key.
@@ -104,7 +104,7 @@ def find_servers(key_variables: Mapping[str, str], settings: Settings) -> tuple[
         if not is_set(variable):
             raise BadInput(f"{variable} is not set where the inspector was started")
         masking.remember(os.environ[variable].strip())
-    return asyncio.run(workers.find_servers(key_variables=key_variables))
+    return asyncio.run(workers.find_servers(workers.titles(settings.server_ports), key_variables=key_variables))
 
 
 def ready_workers(servers: Sequence[FoundServer]) -> tuple[WorkerSpec, ...]:

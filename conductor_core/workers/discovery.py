@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +26,12 @@ USUAL_PORTS: Mapping[int, str] = {
     4000: "LiteLLM",
 }
 """Default ports, from each server's own documentation; the name is a guess until the server says who it is."""
+
+
+def titles(ports: Iterable[int]) -> dict[int, str]:
+    """What to call a server at each of ``ports`` until it says who it is."""
+    return {port: USUAL_PORTS.get(port, f"port {port}") for port in ports}
+
 
 _PROBE_S = 0.5
 _MOST_BYTES = 1_000_000

@@ -8,7 +8,7 @@ from conductor_core.errors import BadInput
 from conductor_core.pasted_keys import check_spec
 from conductor_core.settings import Settings
 from conductor_core.workers.anthropic import AnthropicDialect
-from conductor_core.workers.discovery import FoundServer, discover_local_servers, find_servers, ready_workers
+from conductor_core.workers.discovery import FoundServer, discover_local_servers, find_servers, ready_workers, titles
 from conductor_core.workers.health import Health, check_health
 from conductor_core.workers.http import HttpWorker
 from conductor_core.workers.openai import OpenAIDialect
@@ -25,6 +25,7 @@ __all__ = [
     "open_worker",
     "read_pool_file",
     "ready_workers",
+    "titles",
 ]
 
 

@@ -28,9 +28,12 @@ def found_servers() -> None:
     st.subheader("Model servers on this machine", anchor=False)
     with st.container(horizontal=True, vertical_alignment="center"):
         look = st.button("Look for servers", key="look", icon=":material/radar:")
-        st.caption("Asks 127.0.0.1 on the usual ports of Ollama, LM Studio, vLLM, llama.cpp, SGLang and LiteLLM.")
+        st.caption(
+            "Asks 127.0.0.1 on the usual ports of Ollama, LM Studio, vLLM, llama.cpp, SGLang and LiteLLM; "
+            "`CONDUCTOR_SERVER_PORTS` names others."
+        )
     if look:
-        with st.spinner("Asking the usual ports"):
+        with st.spinner("Asking the ports"):
             _look()
     if (said := st.session_state.pop(_SAID, None)) is not None:
         good, text = said

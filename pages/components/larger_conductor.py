@@ -8,7 +8,9 @@ import streamlit as st
 from conductor_core.chat import WorkerSpec
 from conductor_core.engine.catalogue import discover_local_servers
 from conductor_core.engine.larger_conductors import LargerConductor, larger_conductors
+from conductor_core.settings import Settings
 from pages.components import choices
+from pages.components.session import current
 from pages.components.words import inert
 
 log = logging.getLogger(__name__)
@@ -42,18 +44,18 @@ def _use(larger: LargerConductor) -> None:
 
 def served() -> tuple[WorkerSpec, ...]:
     """Models on this machine's servers, as far as is known: they are asked in the background, once a minute."""
-    asked = _asked()
+    asked = _asked(current().settings)
     return asked.result() if asked.done() else ()
 
 
 @st.cache_resource(ttl=LOOK_AGAIN_S, show_spinner=False)
-def _asked() -> "Future[tuple[WorkerSpec, ...]]":
-    return _thread.submit(_found)
+def _asked(_settings: Settings) -> "Future[tuple[WorkerSpec, ...]]":
+    return _thread.submit(_found, _settings)
 
 
-def _found() -> tuple[WorkerSpec, ...]:
+def _found(settings: Settings) -> tuple[WorkerSpec, ...]:
     try:
-        return discover_local_servers()
+        return discover_local_servers(settings)
     except Exception:
         log.exception("the search for model servers on this machine failed")
         return ()

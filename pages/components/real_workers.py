@@ -40,7 +40,7 @@ def real_workers_dialog(task: str) -> None:
         task_box.begin(task)
 
     with st.spinner("Looking for model servers on this machine"):
-        found = discover_local_servers()
+        found = discover_local_servers(current().settings)
     _offers(found, run_there, "Run with")
 
 

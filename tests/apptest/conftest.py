@@ -30,7 +30,7 @@ TASK = "A train leaves at 09:40 and covers 210 km at 84 km/h, then 95 km at 76 k
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     """The app as its lifespan would start it."""
-    opened = sessions.open_session(Settings())
+    opened = sessions.open_session(Settings(server_ports=()))
     monkeypatch.setattr(sessions, "_session", opened)
     yield opened
     opened.host.close()

@@ -50,7 +50,7 @@ def main() -> int:
         app = subprocess.Popen(
             [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={PORT}"],
             cwd=ROOT,
-            env=environ | {"CONDUCTOR_DATA_FOLDER": folder},
+            env=environ | {"CONDUCTOR_DATA_FOLDER": folder, "CONDUCTOR_SERVER_PORTS": ""},
         )
         try:
             deadline = time.monotonic() + 60

@@ -1,5 +1,8 @@
+import contextlib
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from conductor_core.engine.catalogue import (
     check_worker,
     conductors_file_text,
     discover_local_servers,
+    find_servers,
     list_conductors,
     pool_file_text,
     ready_workers,
@@ -78,8 +82,25 @@ def test_a_worker_that_is_not_there_is_not(tmp_path: Path) -> None:
     assert "one" in health.detail
 
 
-def test_looking_for_servers_needs_no_event_loop() -> None:
-    assert isinstance(discover_local_servers(), tuple)
+def test_servers_are_looked_for_on_the_ports_of_the_settings() -> None:
+    listed = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 24\r\n\r\n{"data": [{"id": "odd"}]}'
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    asked, _ = server.accept()
+                    with asked:
+                        asked.recv(4096)
+                        asked.sendall(listed.replace(b"24", b"25"))
+
+        threading.Thread(target=answer, daemon=True).start()
+        [spec] = discover_local_servers(Settings(server_ports=(port,)))
+        assert (spec.model, spec.base_url) == ("odd", f"http://127.0.0.1:{port}/v1")
+        [found] = find_servers({}, Settings(server_ports=(port,)))
+        assert found.title == f"port {port}"
+        assert discover_local_servers(Settings(server_ports=())) == ()
 
 
 def test_none_of_this_loads_torch() -> None:
