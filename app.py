@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from pages.components.places import FRAME
-from pages.components.routes import MIDDLEWARE, ROUTES
-from pages.components.session import lifespan
+from pages.components.shell.places import FRAME
+from pages.components.shell.routes import MIDDLEWARE, ROUTES
+from pages.components.shell.runtime import lifespan
 
 app = st.App(FRAME, routes=ROUTES, middleware=MIDDLEWARE, lifespan=lifespan)

@@ -17,7 +17,7 @@ from collections import Counter
 from conductor_core.chat import Conductor, PlanText
 from conductor_core.conductors import open_conductor
 from conductor_core.settings import Settings
-from conductor_core.training.corpus import Example, examples
+from conductor_core.training.corpus.corpus import Example, examples
 from conductor_core.workflow.parser import parse_completion
 
 HELD_OUT_SEED = 1_000_003

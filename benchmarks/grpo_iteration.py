@@ -31,10 +31,10 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from conductor_core.errors import BadInput
 from conductor_core.training.config import GrpoConfig, Guard, read_config
 from conductor_core.training.folder import load
-from conductor_core.training.grpo import Stage, arguments, build_trainer
-from conductor_core.training.logprobs import attend_in_fp32
 from conductor_core.training.recorder import Record, without_console
-from conductor_core.training.situations import draw_situations
+from conductor_core.training.tiny.grpo import Stage, arguments, build_trainer
+from conductor_core.training.tiny.logprobs import attend_in_fp32
+from conductor_core.training.tiny.situations import draw_situations
 
 SEED = 0
 WAYS = ("ours", "ours_free", "trl_generation", "trl")

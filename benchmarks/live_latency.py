@@ -146,7 +146,7 @@ def serve() -> tuple[uvicorn.Server, threading.Thread, str]:
 
 
 def measure(seconds: float) -> Result:
-    from pages.components.session import current
+    from pages.components.shell.runtime import current
 
     server, thread, url = serve()
     session = current()

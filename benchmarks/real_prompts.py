@@ -23,14 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import readable
 from conductor_core.chat import Conductor, PlanRequest, PlanText, WorkerSpec
 from conductor_core.conductors import open_conductor
 from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.engine.pool import read_specs
 from conductor_core.settings import Settings
-from conductor_core.training import readable
-from conductor_core.training.wording import table
-from conductor_core.training.wording.requests import typed_requests
+from conductor_core.training.corpus.wording import table
+from conductor_core.training.corpus.wording.requests import typed_requests
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import topology
@@ -260,7 +260,7 @@ def report(outcomes: Sequence[Outcome], free: Sequence[Outcome], agents: Sequenc
         f"- {len(wordings)} different instructions.",
         f"- {alike} prompts share a run of {RUN_WORDS} words with one of the corpus' typed requests.",
         f"- {sum(bool(each.unreadable) for each in outcomes)} plans hold an instruction that the check of wording",
-        "  objects to (`conductor_core/training/readable.py`: repetitions, words never taught, broken macros, nothing",
+        "  objects to (`benchmarks/readable.py`: repetitions, words never taught, broken macros, nothing",
         "  to work on).",
         "",
         "## Topologies and step counts",

@@ -8,20 +8,28 @@ import streamlit as st
 
 from conductor_core.records.evaluation import EvaluationRecord
 from conductor_core.records.in_use import in_use
-from pages.components import record_folders as folders
-from pages.components.difficulty_marks import legend
-from pages.components.evaluation_charts import pareto, pareto_in_words, steps_by_difficulty, steps_in_words
-from pages.components.evaluation_details import rounds, rounds_html, spreads_html, subsets_html
-from pages.components.evaluation_head import head_html
+from pages.components.evaluation.charts import pareto, pareto_in_words, steps_by_difficulty, steps_in_words
+from pages.components.evaluation.details import rounds, rounds_html, spreads_html, subsets_html
+from pages.components.evaluation.head import head_html
+from pages.components.evaluation.outcomes import runs_view
+from pages.components.evaluation.simulated import meaning, workers_simulated
+from pages.components.evaluation.standing_rows import head_html as table_head_html
+from pages.components.evaluation.standing_rows import heat_html, row_html
+from pages.components.evaluation.standings import (
+    Standing,
+    compared_with,
+    difficulties,
+    families,
+    standings,
+    to_csv,
+    to_markdown,
+)
 from pages.components.figure.component import figure
-from pages.components.outcomes import runs_view
-from pages.components.record_choice import choose_record, follow, no_record
-from pages.components.record_folders import RecordFolder, State
-from pages.components.simulated import meaning, workers_simulated
-from pages.components.standing_rows import head_html as table_head_html
-from pages.components.standing_rows import heat_html, row_html
-from pages.components.standings import Standing, compared_with, difficulties, families, standings, to_csv, to_markdown
-from pages.components.words import ago, inert, plural
+from pages.components.look.difficulty_marks import legend
+from pages.components.look.words import ago, inert, plural
+from pages.components.records import folders
+from pages.components.records.choice import choose_record, follow, no_record
+from pages.components.records.folders import RecordFolder, State
 
 OPENED = "evaluation-opened"
 COMMAND = "conductor evaluate --suite rehearsal --orchestrators conductor,single,moa"

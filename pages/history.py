@@ -6,11 +6,13 @@ from datetime import UTC, date, datetime, time, timedelta
 import streamlit as st
 
 from conductor_core.errors import StoreError
-from pages.components import history_rows, history_selection, places
-from pages.components.damage import notes
-from pages.components.history_rows import Entry
-from pages.components.session import current
-from pages.components.words import STATUS_WORDS, inert, plural
+from pages.components.history import rows as history_rows
+from pages.components.history import selection as history_selection
+from pages.components.history.damage import notes
+from pages.components.history.rows import Entry
+from pages.components.look.words import STATUS_WORDS, inert, plural
+from pages.components.shell import places
+from pages.components.shell.runtime import current
 from storage import RunSummary, Totals
 
 PAGE_ROWS = 30

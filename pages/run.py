@@ -8,14 +8,14 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import preview
 from conductor_core.errors import InspectorError, RunUnreadable
 from conductor_core.trace import RunTrace
-from pages.components.damage import damage, notes
-from pages.components.editing import Editing
-from pages.components.lineage import lineage
+from pages.components.history.damage import damage, notes
 from pages.components.live_workflow.component import Intent, intent_of, live_workflow
-from pages.components.plan_editor import LookedUp, look_up, plan_editor
-from pages.components.real_workers import real_workers_dialog
-from pages.components.session import current
-from pages.components.task_box import task_box
+from pages.components.models.real_workers import real_workers_dialog
+from pages.components.run.editing import Editing
+from pages.components.run.lineage import lineage
+from pages.components.run.plan_editor import LookedUp, look_up, plan_editor
+from pages.components.run.task_box import task_box
+from pages.components.shell.runtime import current
 
 LIVE = "live"
 EDITING = "editing-run"

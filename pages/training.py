@@ -8,16 +8,16 @@ import streamlit as st
 
 from conductor_core.records.in_use import in_use
 from conductor_core.records.training import Stage, TrainingRecord
-from pages.components import record_folders as folders
-from pages.components.curves import STAGE_WORDS, pace_s, spans, stages_of, to_csv, window
 from pages.components.figure.component import figure
-from pages.components.record_choice import choose_record, follow, no_record
-from pages.components.record_folders import RecordFolder, State
-from pages.components.samples import samples_view
-from pages.components.session import current
-from pages.components.training_charts import Panel, panels
-from pages.components.training_head import head_html
-from pages.components.words import ago
+from pages.components.look.words import ago
+from pages.components.records import folders
+from pages.components.records.choice import choose_record, follow, no_record
+from pages.components.records.folders import RecordFolder, State
+from pages.components.shell.runtime import current
+from pages.components.training.charts import Panel, panels
+from pages.components.training.curves import STAGE_WORDS, pace_s, spans, stages_of, to_csv, window
+from pages.components.training.head import head_html
+from pages.components.training.samples import samples_view
 
 EMPTY = "**No training yet.** This command trains the small Conductor on this machine:"
 

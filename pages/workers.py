@@ -13,13 +13,13 @@ from conductor_core.engine.catalogue import (
 )
 from conductor_core.engine.pool import read_specs
 from conductor_core.errors import InspectorError
-from pages.components import choices
-from pages.components.conductors import conductors, keep_health, price_words, shown
-from pages.components.found_servers import CHOSEN_POOL, found_servers
-from pages.components.palette import agent_dot
-from pages.components.real_workers import keys_and_small_models
-from pages.components.session import current
-from pages.components.words import inert
+from pages.components.look.palette import agent_dot
+from pages.components.look.words import inert
+from pages.components.models.conductors import conductors, keep_health, price_words, shown
+from pages.components.models.found_servers import CHOSEN_POOL, found_servers
+from pages.components.models.real_workers import keys_and_small_models
+from pages.components.run import run_settings
+from pages.components.shell.runtime import current
 
 HEALTH = "worker-health"
 
@@ -56,23 +56,23 @@ def show() -> None:
 
 
 def _choose_pool() -> str:
-    offered = choices.offered_pools()
+    offered = run_settings.offered_pools()
     st.selectbox(
         "Pool",
         offered,
-        index=offered.index(choices.pool()),
+        index=offered.index(run_settings.pool()),
         accept_new_options=True,
-        format_func=choices.pool_label,
+        format_func=run_settings.pool_label,
         help="The pool that the Run page uses. A built-in pool, or the path of a pool file (TOML).",
         key=CHOSEN_POOL,
         on_change=_take_pool,
     )
-    return choices.pool()
+    return run_settings.pool()
 
 
 def _take_pool() -> None:
     if chosen := st.session_state[CHOSEN_POOL]:
-        choices.use_pool(str(chosen))
+        run_settings.use_pool(str(chosen))
 
 
 def _check_all(pool: str, specs: tuple[WorkerSpec, ...]) -> None:
@@ -102,10 +102,10 @@ def _row(pool: str, spec: WorkerSpec, names: list[str]) -> None:
     key = f"use:{pool}:{spec.name}"
     used = st.toggle(
         f"Use {inert(spec.name)}",
-        value=spec.name not in choices.excluded(),
+        value=spec.name not in run_settings.excluded(),
         key=key,
         label_visibility="collapsed",
-        on_change=lambda: choices.exclude(spec.name, out=not st.session_state[key]),
+        on_change=lambda: run_settings.exclude(spec.name, out=not st.session_state[key]),
     )
     st.html(f'<span class="muted" aria-hidden="true">{"in use" if used else "left out"}</span>', width=60)
 

@@ -103,7 +103,7 @@ def train_command(
         for option, value in (("--pool", pool), ("--db", db), ("--max-usd", max_usd)):
             if value is not None:
                 raise BadInput(f"{option}: {asked.name} is trained on simulated workers, which need none")
-        from conductor_core.training.run import train  # only now: torch takes seconds to load
+        from conductor_core.training.tiny.run import train  # only now: torch takes seconds to load
 
         if out is None:
             out = _own_folder(asked, written.seed)

@@ -16,7 +16,7 @@ from conductor_core.training.config import TrainingConfig
 from storage import Store
 
 if TYPE_CHECKING:
-    from conductor_core.training.run import Trained
+    from conductor_core.training.tiny.run import Trained
 
 
 def train_at_scale(
@@ -36,12 +36,12 @@ def train_at_scale(
     config = _with_choices(config, pool, max_usd)
     settings = inputs.read_settings()
     with _folder(out, show, dry_run=dry_run) as folder, _store(db, settings) as store:
-        from conductor_core.training import scale  # only now: torch takes seconds to load
         from conductor_core.training.folder import held
+        from conductor_core.training.scale import run as scale  # only now: torch takes seconds to load
 
         with held(folder, resume=resume) if _main_process() else nullcontext():
             if dry_run:
-                from conductor_core.training.dry_run import differences, rehearsed, write_model
+                from conductor_core.training.scale.dry_run import differences, rehearsed, write_model
 
                 settings = settings.model_copy(update={"rehearsal_tokens_per_s": 0.0})
                 made = rehearsed(config, folder, pool=pool)

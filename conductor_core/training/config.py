@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from conductor_core.errors import BadInput
 from conductor_core.records.training import Stage
 from conductor_core.toml_text import NotToml, read_toml
-from conductor_core.training.scale_config import ScaleConfig
+from conductor_core.training.config_scale import ScaleConfig
 from conductor_core.workflow.model import Frozen
 
 CONFIGS = Path(__file__).with_name("configs")

@@ -15,7 +15,7 @@ from conductor_core.errors import BadInput
 from conductor_core.records.in_use import hold, release
 from conductor_core.records.training import RECORD
 from conductor_core.training.checkpoint import writing
-from conductor_core.training.wording.phrases import phrase_rules
+from conductor_core.training.corpus.wording.phrases import phrase_rules
 
 WEIGHTS = "model.safetensors"
 

@@ -12,10 +12,10 @@ from conductor_core.events import Event
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Step, Workflow
-from pages.components import session as sessions
-from pages.components.session import Session
+from pages.components.shell import runtime
+from pages.components.shell.runtime import Session
 
-FRAME = Path(__file__).resolve().parents[2] / "pages" / "components" / "frame.py"
+FRAME = Path(__file__).resolve().parents[2] / "pages" / "components" / "shell" / "frame.py"
 
 CHAIN = Workflow(
     steps=(
@@ -30,8 +30,8 @@ TASK = "A train leaves at 09:40 and covers 210 km at 84 km/h, then 95 km at 76 k
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     """The app as its lifespan would start it."""
-    opened = sessions.open_session(Settings(server_ports=()))
-    monkeypatch.setattr(sessions, "_session", opened)
+    opened = runtime.open_session(Settings(server_ports=()))
+    monkeypatch.setattr(runtime, "_session", opened)
     yield opened
     opened.host.close()
     opened.store.close()
@@ -72,7 +72,7 @@ def visit(session: Session) -> Callable[..., AppTest]:
             app.query_params[name] = value
         app.run()
         if page != "run":
-            app.switch_page(f"../{page}.py").run()
+            app.switch_page(f"../../{page}.py").run()
         assert not app.exception
         return app
 

@@ -10,8 +10,8 @@ from streamlit.testing.v1 import AppTest
 from conductor_core.evaluation.report import summarise
 from conductor_core.records.evaluation import OUTCOMES, SUMMARY, Outcome
 from conductor_core.trace import RunTrace
-from pages.components import record_folders
-from pages.components.session import Session
+from pages.components.records import folders as record_folders
+from pages.components.shell.runtime import Session
 from tests.support.records import evaluation_plan, outcomes, seeds_and_parts, write_evaluation
 
 Visit = Callable[..., AppTest]

@@ -11,8 +11,8 @@ from conductor_core.errors import StoreLocked, StoreReadOnly
 from conductor_core.events import BatchRow, Limits
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Step, Workflow
-from pages.components import history_selection
-from pages.components.session import Session
+from pages.components.history import selection as history_selection
+from pages.components.shell.runtime import Session
 from tests.support.damaging import doctor
 from tests.support.run_events import whole_run
 

@@ -7,8 +7,8 @@ from streamlit.testing.v1.element_tree import Multiselect
 from conductor_core.chat import ConductorInfo
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList
-from pages.components.draft import Draft
-from pages.components.session import Session
+from pages.components.run.draft import Draft
+from pages.components.shell.runtime import Session
 
 Visit = Callable[..., AppTest]
 HOSTILE = "</textarea><script>alert(1)</script> ![x](http://example.com/x.png) :red[no]"

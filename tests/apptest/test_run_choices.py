@@ -11,9 +11,9 @@ from conductor_core.chat import ConductorInfo
 from conductor_core.engine.pool import read_specs
 from conductor_core.events import PoolInfo
 from conductor_core.trace import RunTrace
-from pages.components import choices, kept, preflight
-from pages.components.kept import Choice, Kept
-from pages.components.session import Session
+from pages.components.run import kept, preflight, run_settings
+from pages.components.run.kept import Choice, Kept
+from pages.components.shell.runtime import Session
 
 Visit = Callable[..., AppTest]
 
@@ -39,16 +39,16 @@ def test_an_opened_run_brings_its_own_conductor_and_pool_until_it_is_left(
     specs = read_specs(str(file), session.settings)
     conductor = ConductorInfo(name="http://127.0.0.1:9/v1#planner", kind="remote", model="planner")
     run = retell(100, pool=PoolInfo(name="fast", workers=specs), conductor=conductor)
-    chosen = {choices.CONDUCTOR: "tiny", choices.POOL: "paper"}
+    chosen = {run_settings.CONDUCTOR: "tiny", run_settings.POOL: "paper"}
     app = visit(run=run.run_id, state=dict(chosen))
     assert "Pool: fast" in chip(app)
     assert "planner" in chip(app).replace("\\", "")
     assert not chip(app).startswith("Next run")
-    assert app.selectbox(choices.POOL).value == str(file)
+    assert app.selectbox(run_settings.POOL).value == str(file)
     app.query_params.pop("run")
     app.run()
     assert "Pool: paper" in chip(app)
-    assert app.selectbox(choices.CONDUCTOR).value == "tiny"
+    assert app.selectbox(run_settings.CONDUCTOR).value == "tiny"
 
 
 def test_what_is_chosen_beside_an_opened_run_stays(
@@ -56,7 +56,7 @@ def test_what_is_chosen_beside_an_opened_run_stays(
 ) -> None:
     run = retell(100, pool=PoolInfo(name="fast", workers=read_specs(str(own_pool(session)), session.settings)))
     app = visit(run=run.run_id)
-    app.selectbox(choices.POOL).set_value("paper").run()
+    app.selectbox(run_settings.POOL).set_value("paper").run()
     assert chip(app).startswith("Next run ")
     app.query_params.pop("run")
     app.run()
@@ -77,7 +77,7 @@ def test_an_opened_run_whose_pool_is_gone_says_so(
 
 def test_a_kept_choice_that_is_gone_falls_back_and_says_so(visit: Visit, session: Session) -> None:
     file = own_pool(session)
-    visit().selectbox(choices.POOL).set_value(str(file)).run()
+    visit().selectbox(run_settings.POOL).set_value(str(file)).run()
     assert "Pool: fast" in chip(visit())
     file.unlink()
     app = visit()
@@ -137,7 +137,7 @@ def test_an_address_that_was_chosen_here_is_asked_beside_the_run_too(
 ) -> None:
     address = "http://127.0.0.1:9/v1#planner"
     run = retell(100, conductor=ConductorInfo(name=address, kind="remote", model="planner"))
-    visit(run=run.run_id, state={choices.CONDUCTOR: address})
+    visit(run=run.run_id, state={run_settings.CONDUCTOR: address})
     assert asked == [address]
 
 

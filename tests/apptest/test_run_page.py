@@ -12,9 +12,9 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import edit_step
 from conductor_core.errors import StoreFull, StoreLocked
 from conductor_core.trace import RunTrace
-from pages.components import choices, preflight
-from pages.components import session as sessions
-from pages.components.session import Session, current
+from pages.components.run import preflight, run_settings
+from pages.components.shell import runtime
+from pages.components.shell.runtime import Session, current
 from tests.support.damaging import doctor
 
 Visit = Callable[..., AppTest]
@@ -59,7 +59,7 @@ def test_the_first_page_offers_examples_and_says_what_a_run_is_made_with(visit: 
 
 
 def test_a_conductor_is_kept_by_its_reference_alone_whatever_this_machine_has_of_it(visit: Visit) -> None:
-    offered = visit().selectbox(choices.CONDUCTOR).options
+    offered = visit().selectbox(run_settings.CONDUCTOR).options
     assert any("/" in ref for ref in offered), "one that is not downloaded"
     assert not [ref for ref in offered if "download" in ref]
 
@@ -115,13 +115,13 @@ def test_the_task_of_another_run_replaces_one_that_nobody_changed(
 def test_what_is_chosen_is_still_chosen_after_a_look_at_another_page(visit: Visit) -> None:
     app = visit()
     app.text_area("task").set_value("half a thought")
-    app.number_input(choices.MAX_STEPS).set_value(3)
-    app.number_input(choices.MAX_USD).set_value(0.5)
-    app.selectbox(choices.POOL).set_value("paper").run()
-    app.switch_page("../history.py").run()
-    app.switch_page("../run.py").run()
+    app.number_input(run_settings.MAX_STEPS).set_value(3)
+    app.number_input(run_settings.MAX_USD).set_value(0.5)
+    app.selectbox(run_settings.POOL).set_value("paper").run()
+    app.switch_page("../../history.py").run()
+    app.switch_page("../../run.py").run()
     assert app.text_area("task").value == "half a thought"
-    assert app.number_input(choices.MAX_STEPS).value == 3
+    assert app.number_input(run_settings.MAX_STEPS).value == 3
     label = app.expander[0].label.replace("\\", "")
     assert "Pool: paper" in label
     assert "3 steps · 600 s · $0.50" in label
@@ -139,8 +139,8 @@ def test_limits_and_workers_left_out_are_those_of_the_run(
     monkeypatch.setattr(session.host, "start", start)
     app = visit()
     app.text_area("task").set_value("a task")
-    app.number_input(choices.MAX_STEPS).set_value(3)
-    app.number_input(choices.MAX_TOKENS).set_value(5000)
+    app.number_input(run_settings.MAX_STEPS).set_value(3)
+    app.number_input(run_settings.MAX_TOKENS).set_value(5000)
     app.multiselect("excluded:rehearsal").set_value(["coder"])
     app.button("run").click().run()
     ((request, conductor, pool),) = started
@@ -193,22 +193,22 @@ def test_a_worker_left_out_on_the_workers_page_stays_out_too(visit: Visit) -> No
 def test_each_pool_keeps_who_is_left_out_and_another_tab_takes_nothing_back(visit: Visit) -> None:
     early = visit()
     visit().multiselect("excluded:rehearsal").set_value(["coder"]).run()
-    early.selectbox(choices.POOL).set_value("paper").run()
-    early.number_input(choices.MAX_USD).set_value(0.5).run()
+    early.selectbox(run_settings.POOL).set_value("paper").run()
+    early.number_input(run_settings.MAX_USD).set_value(0.5).run()
     assert "Pool: paper, 7 workers" in chip(visit())
-    assert "6 of 7 workers, without coder" in chip(visit(state={choices.POOL: "rehearsal"}))
+    assert "6 of 7 workers, without coder" in chip(visit(state={run_settings.POOL: "rehearsal"}))
 
 
 def test_budgets_stay_after_a_reload_until_their_setting_is_another_one(
     visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = visit()
-    app.number_input(choices.MAX_USD).set_value(0.5)
-    app.number_input(choices.MAX_TOKENS).set_value(5000)
-    app.number_input(choices.MAX_STEPS).set_value(3).run()
+    app.number_input(run_settings.MAX_USD).set_value(0.5)
+    app.number_input(run_settings.MAX_TOKENS).set_value(5000)
+    app.number_input(run_settings.MAX_STEPS).set_value(3).run()
     assert "3 steps · 600 s · 5,000 tokens · $0.50" in chip(visit())
     settings = current().settings.model_copy(update={"max_steps": 8})
-    monkeypatch.setattr(sessions, "_session", replace(current(), settings=settings))
+    monkeypatch.setattr(runtime, "_session", replace(current(), settings=settings))
     assert "8 steps · 600 s · 5,000 tokens · $0.50" in chip(visit())
 
 
@@ -217,7 +217,7 @@ def test_kept_choices_that_cannot_be_read_are_one_line_and_the_settings_hold(vis
     app = visit()
     assert ["choices.json" in each.value.replace("\\", "") for each in app.warning] == [True]
     assert "5 steps · 600 s" in chip(app)
-    app.number_input(choices.MAX_STEPS).set_value(3).run()
+    app.number_input(run_settings.MAX_STEPS).set_value(3).run()
     assert not app.warning
     assert "3 steps" in chip(visit())
 
@@ -258,13 +258,13 @@ def test_only_files_whose_names_a_page_can_hold_are_offered_as_pools(visit: Visi
     os.mkfifo(pools / "pipe.toml")
     app = visit()
     assert not app.exception
-    assert [ref for ref in app.selectbox(choices.POOL).options if ref.endswith(".toml")] == [
+    assert [ref for ref in app.selectbox(run_settings.POOL).options if ref.endswith(".toml")] == [
         f"mine · {pools / 'mine.toml'}"
     ]
 
 
 def test_a_pool_file_that_cannot_be_used_is_shown_and_nothing_starts(visit: Visit, session: Session) -> None:
-    app = visit(state={choices.POOL: "/no/such/pool.toml", "task": "anything"})
+    app = visit(state={run_settings.POOL: "/no/such/pool.toml", "task": "anything"})
     assert any("pool.toml" in error.value for error in app.error)
     app.button("run").click().run()
     assert session.store.runs() == []
@@ -336,7 +336,7 @@ def test_many_changes_are_counted_and_all_are_told_on_request(
     visit: Visit, session: Session, finished_run: RunTrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Streamlit declares a component only where an app has run.
-    from pages.components import lineage
+    from pages.components.run import lineage
 
     monkeypatch.setattr(lineage, "MOST_CHANGES", 1)
     child = rerun_with(session, finished_run, (0, "other words"), (1, "yet other words"), (2, "third words"))

@@ -11,7 +11,8 @@ from conductor_core.engine.pool import read_specs
 from conductor_core.errors import BadInput
 from conductor_core.settings import Settings
 from conductor_core.workers import pool as workers_pool
-from pages.components import choices, found_servers
+from pages.components.models import found_servers
+from pages.components.run import run_settings
 
 Visit = Callable[..., AppTest]
 OLLAMA, LITELLM = "http://127.0.0.1:11434/v1", "http://127.0.0.1:4000/v1"
@@ -28,31 +29,31 @@ def test_the_rehearsal_pool_says_that_it_is_simulated(visit: Visit) -> None:
 def test_a_worker_that_is_left_out_stays_so_on_the_run_page_and_back(visit: Visit) -> None:
     app = visit("workers")
     app.toggle("use:rehearsal:coder").set_value(False).run()
-    app.switch_page("../run.py").run()
+    app.switch_page("../../run.py").run()
     assert app.multiselect("excluded:rehearsal").value == ["coder"]
     assert "6 of 7 workers" in app.expander[0].label
-    app.switch_page("../workers.py").run()
+    app.switch_page("../../workers.py").run()
     assert app.toggle("use:rehearsal:coder").value is False
     app.toggle("use:rehearsal:coder").set_value(True).run()
-    app.switch_page("../run.py").run()
+    app.switch_page("../../run.py").run()
     assert app.multiselect("excluded:rehearsal").value == []
 
 
 def test_a_missing_key_is_named_by_its_variable(visit: Visit) -> None:
-    app = visit("workers", state={choices.POOL: "paper"})
+    app = visit("workers", state={run_settings.POOL: "paper"})
     assert any("OPENAI" in each.value and "missing" in each.value for each in app.markdown)
 
 
 def test_the_pool_chosen_here_is_the_one_the_run_page_uses(visit: Visit) -> None:
     app = visit("workers")
     app.selectbox("workers-pool").set_value("paper").run()
-    app.switch_page("../run.py").run()
-    assert app.selectbox(choices.POOL).value == "paper"
+    app.switch_page("../../run.py").run()
+    assert app.selectbox(run_settings.POOL).value == "paper"
     assert "paper, 7 workers" in app.expander[0].label
 
 
 def test_a_pool_file_that_cannot_be_used_is_shown_with_its_fault(visit: Visit) -> None:
-    app = visit("workers", state={choices.POOL: "/no/such/pool.toml"})
+    app = visit("workers", state={run_settings.POOL: "/no/such/pool.toml"})
     assert "pool.toml" in app.error[0].value
     assert not app.toggle
 
@@ -77,7 +78,7 @@ def test_servers_that_were_found_become_the_pool_with_one_click(
     assert read_specs(str(file)) == (FOUND,)
     assert app.selectbox("workers-pool").value == str(file)
     assert [toggle.key for toggle in app.toggle] == [f"use:{file}:llama-3"]
-    app.switch_page("../run.py").run()
+    app.switch_page("../../run.py").run()
     assert "local" in app.expander[0].label
     assert "1 workers" not in app.expander[0].label
 
@@ -88,7 +89,7 @@ def test_hostile_text_of_a_pool_file_is_shown_and_does_nothing(visit: Visit, tmp
         '[[worker]]\nname = "<img src=x>"\nprovider = "openai"\nmodel = "<script>1</script>"\n'
         'base_url = "http://127.0.0.1:9/v1"\ndescription = "<b>bold</b>"\n'
     )
-    app = visit("workers", state={choices.POOL: str(file)})
+    app = visit("workers", state={run_settings.POOL: str(file)})
     row, _conductor = (each.proto.body for each in app.get("html") if '"cells workers"' in each.proto.body)
     assert "<img" not in row
     assert "<script" not in row
@@ -108,7 +109,7 @@ def test_conductors_of_files_are_listed_with_price_key_and_health_and_one_is_tak
         'api_key_env = "UNSET_API_KEY"\n'
     )
     (folder / "odd.toml").write_text('[[conductor]]\nname = "tiny"\nmodel = "m"\n')
-    choices.conductor_options.clear()
+    run_settings.conductor_options.clear()
     app = visit("workers")
     rows = [each.proto.body for each in app.get("html") if '"cells workers"' in each.proto.body][-3:]
     assert ["tiny" in rows[0], "sharp" in rows[1], "locked" in rows[2]] == [True, True, True]
@@ -122,8 +123,8 @@ def test_conductors_of_files_are_listed_with_price_key_and_health_and_one_is_tak
     said = "".join(each.value for each in app.markdown).replace("\\", "")
     assert "refuses connections" in said
     app.button("use-conductor-1").click().run()
-    assert app.session_state[choices.CONDUCTOR] == "sharp"
-    choices.conductor_options.clear()
+    assert app.session_state[run_settings.CONDUCTOR] == "sharp"
+    run_settings.conductor_options.clear()
 
 
 def test_a_found_model_becomes_the_conductor_with_one_click(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,8 +132,8 @@ def test_a_found_model_becomes_the_conductor_with_one_click(visit: Visit, monkey
     app = visit("workers")
     app.button("look").click().run()
     app.button("use-as-conductor").click().run()
-    app.switch_page("../run.py").run()
-    assert app.selectbox(choices.CONDUCTOR).value == f"{OLLAMA}#llama-3"
+    app.switch_page("../../run.py").run()
+    assert app.selectbox(run_settings.CONDUCTOR).value == f"{OLLAMA}#llama-3"
 
 
 def test_a_server_that_wants_a_key_is_told_and_asked_with_the_variable_of_one(
@@ -161,8 +162,8 @@ def test_a_server_that_wants_a_key_is_told_and_asked_with_the_variable_of_one(
     app.button("use-as-conductor").click().run()
     (written,) = load_conductors_file(tmp_path / "data" / "conductors" / "local-servers.toml")
     assert (written.name, written.base_url, written.api_key_env) == ("gpt-x", LITELLM, "LITELLM_API_KEY")
-    app.switch_page("../run.py").run()
-    assert app.selectbox(choices.CONDUCTOR).value == "gpt-x"
+    app.switch_page("../../run.py").run()
+    assert app.selectbox(run_settings.CONDUCTOR).value == "gpt-x"
 
 
 def test_a_variable_that_holds_no_key_is_not_sent(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,9 @@ from conductor_core.engine.pool import open_pool
 from conductor_core.evaluation.tasks import Task
 from conductor_core.settings import Settings
 from conductor_core.trace import begin
-from conductor_core.training.answer_cache import AnswerCache
-from conductor_core.training.worker_reward import Patience, Rollout, WorkerReward
-from pages.components.live_view import LiveView
+from conductor_core.training.scale.answer_cache import AnswerCache
+from conductor_core.training.scale.worker_reward import Patience, Rollout, WorkerReward
+from pages.components.live_workflow.messages import LiveView
 from storage import Store
 from tests.support.canaries import CANARIES, EVERY, PLANNERS, forms, found, hostile, variable
 from tests.support.command_line import CommandLine

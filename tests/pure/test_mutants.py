@@ -31,8 +31,8 @@ def test_a_mutant_that_is_gone_leaves_the_rest_of_the_sample() -> None:
         ("conductor_core.trace.xǁRunTraceǁround_at__mutmut_1", "trace"),
         ("conductor_core.workers.health.x__hint__mutmut_9", "workers"),
         ("conductor_core.evaluation.graders.sandbox.run.x_run__mutmut_2", "graders"),
-        ("conductor_core.training.grpo.x_loss__mutmut_2", "grpo"),
-        ("pages.components.security.x__same__mutmut_2", "security"),
+        ("conductor_core.training.tiny.grpo.x_loss__mutmut_2", "grpo"),
+        ("pages.components.shell.security.x__same__mutmut_2", "security"),
         ("storage.event_log.x__settle__mutmut_2", "storage"),
     ],
 )

@@ -16,8 +16,8 @@ from conductor_core.training.config import (
     RecursionConfig,
     TrainingConfig,
 )
-from conductor_core.training.corpus import examples
-from conductor_core.training.tokenizer import train_tokenizer
+from conductor_core.training.corpus.corpus import examples
+from conductor_core.training.corpus.tokenizer import train_tokenizer
 
 SHAPE = ModelShape(
     vocab_size=600,

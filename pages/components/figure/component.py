@@ -7,7 +7,7 @@ JSON): colours are names of ``drawing.PALETTE``, written ``@ink``, which the bro
 
 import streamlit as st
 
-from pages.components.drawing import PALETTE, Figure
+from pages.components.look.drawing import PALETTE, Figure
 
 _BY_THEME = [{name: pair[theme] for name, pair in PALETTE.items()} for theme in (0, 1)]
 _component = st.components.v2.component("conductor-inspector.figure", js="index.js", isolate_styles=False)

@@ -13,7 +13,7 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.errors import StoreFull
 from conductor_core.trace import fold
 from conductor_core.workflow.model import Step, Workflow
-from pages.components.live_view import LiveView
+from pages.components.live_workflow.messages import LiveView
 from tests.browser.conftest import App
 from tests.support.provider import Answer, ScriptedProvider
 

@@ -17,7 +17,7 @@ from conductor_core.events import PoolInfo
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import AccessList, Step, Workflow
-from pages.components import kept
+from pages.components.run import kept
 from storage import Store
 from tests.browser.conftest import PATIENCE_MS, App
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started

@@ -17,7 +17,7 @@ from conductor_core.settings import Settings
 from conductor_core.spending import cost_so_far, interruption
 from conductor_core.token_estimates import tokens_of
 from conductor_core.trace import RunTrace, begin, fold
-from pages.components.live_view import LiveView
+from pages.components.live_workflow.messages import LiveView
 from storage import Store
 from storage.store import open_store
 from tests.support.fakes import quick_settings

@@ -17,8 +17,8 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.errors import StoreFull
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
-from pages.components import routes
-from pages.components.routes import CLOSE_DONE, CLOSE_UNKNOWN_RUN
+from pages.components.shell import routes
+from pages.components.shell.routes import CLOSE_DONE, CLOSE_UNKNOWN_RUN
 from storage import open_store
 from tests.loopback.routes.conftest import Served
 from tests.support.damaging import doctor

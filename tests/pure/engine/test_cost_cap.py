@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from conductor_core.chat import Message, Price, Usage, WorkerSpec
 from conductor_core.engine.cost_cap import CostCap, CostCapReached, longest_answer, longest_question
 from conductor_core.errors import BadInput, LimitReached
-from conductor_core.training.answer_cache import Spent
+from conductor_core.training.scale.answer_cache import Spent
 
 MESSAGES = (Message(role="user", content="x" * 24),)  # at the most 24 tokens and 16 for the turn
 DEAR = WorkerSpec(

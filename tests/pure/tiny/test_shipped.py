@@ -11,6 +11,7 @@ import pytest
 from safetensors import safe_open
 
 import conductor_core.conductors
+from benchmarks.readable import faults
 from conductor_core.chat import ParentPlan, PlanRequest, PlanText, WorkerSpec
 from conductor_core.cli.main import main
 from conductor_core.conductors import open_conductor
@@ -19,8 +20,7 @@ from conductor_core.conductors.short_prompt import MARKERS
 from conductor_core.engine.pool import read_specs
 from conductor_core.rehearsal import EXAMPLES, Example, grade
 from conductor_core.settings import Settings
-from conductor_core.training.readable import faults
-from conductor_core.training.wording.phrases import phrase_rules
+from conductor_core.training.corpus.wording.phrases import phrase_rules
 from conductor_core.workflow.model import Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import topology

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from conductor_core.training.corpus import examples
-from conductor_core.training.readable import faults
+from benchmarks.readable import faults
+from conductor_core.training.corpus.corpus import examples
 from conductor_core.workflow.model import Step, Workflow
 
 

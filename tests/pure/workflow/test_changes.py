@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from conductor_core.workflow.changes import Origins, compare, match
 from conductor_core.workflow.edit import add_step, move_step, remove_step, replace_step
 from conductor_core.workflow.model import Step, Workflow
-from pages.components import draft as drafts
+from pages.components.run import draft as drafts
 from tests.support.fakes import workflow_of
 from tests.support.workflows import edits, workflows
 

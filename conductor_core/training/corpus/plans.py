@@ -1,0 +1,321 @@
+"""Plans of the cold-start corpus: which steps suit a task, who does them, in what words, and who sees what.
+
+Topologies after "Learning to Orchestrate Agents in Natural Language with the Conductor" (arXiv 2512.04388): one shot,
+chain, fan-out with an aggregator, independent attempts with a debate, recursion. Two rules hold for every plan: it
+keeps to the step limit, and every step either holds the task (``{question}``) or reads a step that does.
+"""
+
+import random
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from conductor_core.conductors.seating import SEATS
+from conductor_core.rehearsal import PROFILES
+from conductor_core.rehearsal.exact import success_chance
+from conductor_core.training.config import BEST_OF
+from conductor_core.training.corpus.casting import cast
+from conductor_core.training.corpus.tasks import DIFFICULTIES, Task
+from conductor_core.training.corpus.wording import choose, table
+from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Step, Workflow
+
+_MAIN_ROLE = {
+    "maths": "maths",
+    "word": "maths",
+    "arithmetic": "maths",
+    "olympiad": "maths",
+    "proof": "maths",
+    "parts": "maths",
+    "table": "read",
+    "code": "code",
+    "debug": "code",
+    "choice": "science",
+    "science": "science",
+    "explain": "science",
+    "fact": "fact",
+    "multihop": "fact",
+    "logic": "reason",
+    "decide": "reason",
+    "compare": "item",
+    "foreach": "item",
+    "planning": "plan",
+    "writing": "write",
+    "summary": "write",
+    "translate": "translate",
+    "reading": "read",
+    "extract": "read",
+    "format": "format",
+}
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
+NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
+STEP_COST = 0.02
+"""What a further step must add to the chance of a right answer to be worth its while."""
+_FAN_ROLES = {"compare": "item", "foreach": "item", "parts": "maths"}
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """A step in the Conductor's own terms: ``ordinal`` instead of an agent's name."""
+
+    instruction: str
+    ordinal: int
+    access_list: AccessList
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a completion says: one line of thought, then the lists."""
+
+    thought: str
+    steps: tuple[PlannedStep, ...]
+
+    def workflow(self) -> Workflow:
+        """The steps with the names of the rehearsal pool."""
+        names = [*(worker.name for worker in PROFILES), CONDUCTOR_AGENT]
+        return Workflow(
+            steps=tuple(
+                Step(instruction=step.instruction, agent=names[step.ordinal], access_list=step.access_list)
+                for step in self.steps
+            )
+        )
+
+    def completion(self) -> str:
+        """The text a Conductor writes, ready to be parsed."""
+        model_id = ", ".join(str(step.ordinal) for step in self.steps)
+        subtasks = ", ".join(f'"{step.instruction}"' for step in self.steps)
+        access = ", ".join('"all"' if step.access_list == "all" else str(list(step.access_list)) for step in self.steps)
+        return f"{self.thought}\nmodel_id = [{model_id}]\nsubtasks = [{subtasks}]\naccess_list = [{access}]"
+
+
+def draw_plan(
+    task: Task,
+    present: Sequence[int],
+    max_steps: int,
+    rng: random.Random,
+    *,
+    recursion: bool = False,
+    best_of: int = BEST_OF,
+) -> Plan:
+    """A coherent plan for ``task`` of at most ``max_steps`` steps.
+
+    Most plans choose their words by kind, subject, difficulty and the task's first letter (so that greedy decoding
+    varies with the task instead of repeating one favourite), the others freely. A question of the rehearsal world gets
+    the best of many plans by its exact reward.
+
+    Args:
+        present: the seats that are taken.
+        recursion: whether the Conductor itself may be named, as the ordinal after the last seat.
+        best_of: plans that are weighed for a rehearsal question, and besides them everybody alone. 1: one plan, of any
+            shape unless a way is asked for, and anybody present, so that whom to ask is left to reinforcement learning.
+    """
+    drawing = rng
+    if rng.random() < 0.7:
+        first = ord(task.text.strip()[:1] or " ") % 2
+        rng = random.Random(zlib.crc32(f"{task.kind} {task.noun} {task.difficulty} {first}".encode()))
+    if task.rehearsal is not None:
+        shapes = [_with_another_round(task, steps, max_steps, recursion) for steps in _shapes(task, max_steps)]
+        # Where some shapes leave room for another round, those that leave none are not weighed against them: the reward
+        # of a plan alone does not know what a further round is worth.
+        shapes = [steps for steps in shapes if steps[-1][0] == "again"] or shapes
+        wording = rng.getrandbits(64)
+        if best_of == 1:
+            return _drawn(task, shapes, present, drawing, wording, chance=1.0)
+        plans = [
+            _drawn(task, shapes, present, drawing, wording, chance=drawing.choice((0.0, 0.5))) for _ in range(best_of)
+        ]
+        # Few shapes have one step, and the usual one for its role is not the best for every question: so that one step
+        # is chosen where one is enough, everybody alone is weighed besides.
+        plans += _alone(task, shapes, present, wording)
+        return max(plans, key=lambda plan: _worth(plan, task))
+    steps = _with_another_round(task, _steps(task, max_steps), max_steps, recursion)
+    return _written(task, steps, present, rng)
+
+
+def draw_repair(
+    task: Task, present: Sequence[int], max_steps: int, rng: random.Random, *, best_of: int = BEST_OF
+) -> Plan:
+    """A plan for an inner round whose last response is in doubt; in other words than those of a first round, for an
+    identical call would be answered identically. ``best_of``: as for ``draw_plan``.
+    """
+    task = replace(task, way=None)  # how to work was said for the first round
+    variants = table("plans")["repair"]
+    if task.rehearsal is None:
+        return _written(task, _with_main_role(_fitting(variants, "hard", max_steps), task), present, rng)
+    shapes = [_with_main_role(each["steps"], task) for each in variants if len(each["steps"]) <= max_steps]
+    wording = rng.getrandbits(64)
+    if best_of == 1:
+        return _drawn(task, shapes, present, rng, wording, chance=1.0)
+    plans = [_drawn(task, shapes, present, rng, wording, chance=rng.choice((0.0, 0.5))) for _ in range(best_of)]
+    return max(plans, key=lambda plan: _worth(plan, task))
+
+
+def _with_main_role(steps: list[list[Any]], task: Task) -> list[list[Any]]:
+    """Steps whose role is left to the kind of task, with that kind's role."""
+    role = _MAIN_ROLE.get(task.kind, "solve")
+    return [[step[0].replace("main", role), *step[1:]] for step in steps]
+
+
+def draw_stop(rng: random.Random) -> Plan:
+    """Three empty lists: the last response stands."""
+    return Plan(choose(table("plans")["stop"], rng), ())
+
+
+def _steps(task: Task, max_steps: int) -> list[list[Any]]:
+    plans = table("plans")
+    if task.way:
+        return _with_main_role(_fitting(plans[task.way], task.difficulty, max_steps), task)
+    if task.parts:
+        return _fan(task, max_steps)
+    return _fitting(plans[task.kind], task.difficulty, max_steps)
+
+
+def _fitting(variants: list[dict[str, Any]], difficulty: str, max_steps: int) -> list[list[Any]]:
+    """The variant made for the difficulty if it is short enough, else the longest that is of the easier ones."""
+    steps: list[list[Any]] = [
+        variant["steps"] for variant in variants if difficulty in variant["for"] and len(variant["steps"]) <= max_steps
+    ]
+    if steps:
+        return _longest(steps)
+    easier = {"short", *DIFFICULTIES[: DIFFICULTIES.index(difficulty)]}
+    fits = [
+        variant["steps"] for variant in variants if easier & set(variant["for"]) and len(variant["steps"]) <= max_steps
+    ]
+    if not fits:
+        fits = [variant["steps"] for variant in variants if len(variant["steps"]) <= max_steps]
+    return _longest(fits)
+
+
+def _longest(variants: list[list[list[Any]]]) -> list[list[Any]]:
+    return max(variants, key=len)
+
+
+def _fan(task: Task, max_steps: int) -> list[list[Any]]:
+    words, role = table("plans")["fan"][task.kind], _FAN_ROLES[task.kind]
+    if max_steps >= task.parts + 1:
+        count = task.parts
+        steps: list[list[Any]] = [[f"{role}!", _numbered(words["item"], at), []] for at in range(count)]
+    elif max_steps >= 3:
+        count = 2
+        steps = [[f"{role}!", words["half"].replace("<half>", half), []] for half in ("first", "second")]
+    elif max_steps == 2:
+        return [[role, words["whole"], []], ["check!", words["check"], [0]]]
+    else:
+        return [[role, words["whole"], []]]
+    steps.append(["merge" if task.kind != "parts" else "check!", words["merge"], list(range(count))])
+    if task.difficulty == "hard" and len(steps) < max_steps:
+        steps.append(["check!", words["check"], [count]])
+    return steps
+
+
+def _numbered(words: str, index: int) -> str:
+    return words.replace("<ordinal>", ORDINALS[index]).replace("<number>", NUMBERS[index])
+
+
+def _with_another_round(task: Task, steps: list[list[Any]], max_steps: int, recursion: bool) -> list[list[Any]]:
+    """Lets the Conductor look at the answer to a hard task once more, where that is offered."""
+    if not recursion or not 2 <= len(steps) < max_steps or task.difficulty != "hard" or task.way is not None:
+        return steps
+    return [*steps, ["again", table("plans")["again"], [len(steps) - 1]]]
+
+
+def _drawn(
+    task: Task,
+    shapes: Sequence[list[list[Any]]],
+    present: Sequence[int],
+    rng: random.Random,
+    wording: int,
+    *,
+    chance: float,
+) -> Plan:
+    """One of ``shapes``, a share ``chance`` of its steps cast anyhow; the words of a shape depend on ``wording``."""
+    return _written(task, rng.choice(shapes), present, random.Random(wording), casting=rng, chance=chance)
+
+
+def _alone(task: Task, shapes: Sequence[list[list[Any]]], present: Sequence[int], wording: int) -> list[Plan]:
+    """Each of those present, alone, by each of ``shapes`` that has one step; the order depends on ``wording``."""
+    single = [shape for shape in shapes if len(shape) == 1]
+    plans = [_written(task, shape, (seat,), random.Random(wording)) for shape in single for seat in present]
+    return random.Random(wording).sample(plans, len(plans))
+
+
+def _worth(plan: Plan, task: Task) -> float:
+    """The exact reward of a plan for a question of the rehearsal world."""
+    if task.rehearsal is None:
+        raise ValueError("only a question of the rehearsal world has a known reward")
+    return success_chance(task.rehearsal, plan.workflow()) - STEP_COST * (len(plan.steps) - 1)
+
+
+def _shapes(task: Task, max_steps: int) -> list[list[list[Any]]]:
+    """All shapes that suit the task's kind whatever its difficulty; but the one that it asks for, if it asks for a way:
+    the reward knows nothing of wishes.
+    """
+    if task.way:
+        return [_steps(task, max_steps)]
+    plans = table("plans")
+    variants = [*plans.get(task.kind, ()), *plans["verified"], *plans["staged"]]
+    shapes = [_with_main_role(each["steps"], task) for each in variants if len(each["steps"]) <= max_steps]
+    if task.parts:
+        shapes.append(_fan(task, max_steps))
+    return shapes
+
+
+def _written(
+    task: Task,
+    steps: list[list[Any]],
+    present: Sequence[int],
+    rng: random.Random,
+    *,
+    casting: random.Random | None = None,
+    chance: float = 0.0,
+) -> Plan:
+    roles = [str(step[0]) for step in steps]
+    agents = list(cast([role for role in roles if role != "again"], present, rng=casting, chance=chance))
+    if roles[-1] == "again":
+        agents.append(len(SEATS))
+    wordings = rng.getrandbits(32)
+    written = []
+    for index, (_, words, access) in enumerate(steps):
+        # The same choices for all branches of a fan-out: they differ by what they take, not by their wording.
+        same = bool(task.parts) and not access
+        text = choose(words, random.Random(wordings)) if same else choose(words, rng)
+        written.append(PlannedStep(text.replace("<noun>", task.noun), agents[index], _access(index, access, rng)))
+    return Plan(_thought(task, roles, agents, rng), tuple(written))
+
+
+def _access(index: int, access: Literal["all"] | list[int], rng: random.Random) -> AccessList:
+    """Fine-grained lists as they are; a list of all earlier steps is sometimes written ``"all"``."""
+    if access == "all" or (index > 1 and len(access) == index and rng.random() < 0.35):
+        return "all"
+    return tuple(access)
+
+
+def _thought(task: Task, roles: Sequence[str], agents: Sequence[int], rng: random.Random) -> str:
+    """Kind and difficulty of the task, then who does what, by ordinal: the model reasons before it writes ids."""
+    words = table("plans")["thought"]
+    head = (
+        choose(f"{words[task.difficulty]} {task.noun}", rng)
+        .replace("A a", "An a")
+        .replace("A e", "An e")
+        .replace(" a algebra", " an algebra")
+    )
+    if task.parts:
+        head += f" with {NUMBERS[task.parts - 1]} parts"
+    if task.way:
+        head += words["way"][task.way]
+    clauses: list[tuple[str, list[int]]] = []
+    for role, agent in zip(roles, agents, strict=True):
+        name = ("debate" if role == "=1" else "judge") if role.startswith("=") else role.rstrip("!")
+        if clauses and clauses[-1][0] == name:
+            clauses[-1][1].append(agent)
+        else:
+            clauses.append((name, [agent]))
+    return f"{head}: {', '.join(_done_by(name, who) for name, who in clauses)}."
+
+
+def _done_by(role: str, who: Sequence[int]) -> str:
+    """``solved by models 1 and 4``."""
+    done = table("plans")["thought"]["done"][role]
+    if len(who) == 1:
+        return f"{done} by model {who[0]}"
+    return f"{done} by models {', '.join(map(str, who[:-1]))} and {who[-1]}"

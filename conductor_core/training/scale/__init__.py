@@ -1,0 +1,1 @@
+"""Training of real size: real problems, real workers, perhaps many processes."""

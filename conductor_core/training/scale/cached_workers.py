@@ -1,0 +1,175 @@
+"""Workers of a training: each question is paid for once, however many rollouts ask it, and never beyond the cap.
+
+Two rollouts that ask the same at the same time share one call. Within one workflow identical steps are independent
+attempts (best of n): the first gets sample 0 of the question, the second sample 1, and so on.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from conductor_core.characters import whole_characters
+from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, Usage, Worker, WorkerSpec
+from conductor_core.engine.cost_cap import CostCap
+from conductor_core.engine.identity import worker_identity
+from conductor_core.engine.pool import Pool
+from conductor_core.engine.recorder import closing
+from conductor_core.errors import WorkerRefused, WorkerStreamCut, WorkerTimedOut
+from conductor_core.token_estimates import estimate_input_tokens, tokens_of
+from conductor_core.training.scale.answer_cache import AnswerCache, CachedAnswer
+
+_NO_LIMIT_S = 30 * 24 * 3600.0
+"""The engine's limit for a step: a call has the pool file's own limit here, and waiting for the cap is no fault."""
+
+_Key = tuple[str, int]
+
+
+class CachedPool:
+    """A pool behind the cache and the cap. Belongs to one event loop."""
+
+    def __init__(self, pool: Pool, cache: AnswerCache, cap: CostCap) -> None:
+        self.pool = pool
+        self._cache, self._cap = cache, cap
+        self._under_way: dict[_Key, asyncio.Task[CachedAnswer]] = {}
+        self.gone: dict[str, WorkerRefused] = {}
+        """By worker: why it refuses whatever it is asked."""
+
+    def for_run(self, names: Sequence[str]) -> Pool:
+        """The workers ``names`` for one run, in that order. Raises: KeyError."""
+        taken: set[_Key] = set()
+        workers = {name: CachedWorker(self, self.pool.workers[name], taken) for name in names}
+        return Pool(name=self.pool.name, workers=workers, seed=self.pool.seed)
+
+    async def drain(self) -> None:
+        """Waits until every call under way has ended and is kept: what has been sent will be charged anyway."""
+        while self._under_way:
+            await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+
+    async def aclose(self) -> None:
+        """Breaks off what is under way and closes the workers."""
+        calls = list(self._under_way.values())
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await self.pool.aclose()
+
+    async def ask(self, worker: Worker, messages: Sequence[Message], identity: str, sample: int) -> CachedAnswer:
+        """The answer from the file, from a call that is under way, or from a new one.
+
+        A call goes on when the one who asked has left. Raises: WorkerError, CostCapReached, StoreError.
+        """
+        kept = self._cache.answer(identity, sample)
+        if kept is not None:
+            return kept
+        key = (identity, sample)
+        call = self._under_way.get(key)
+        if call is None:
+            call = self._under_way[key] = asyncio.create_task(self._pay(worker, messages, key))
+            call.add_done_callback(lambda done: self._ended(key, done))
+        return await asyncio.shield(call)
+
+    def _ended(self, key: _Key, call: "asyncio.Task[CachedAnswer]") -> None:
+        del self._under_way[key]
+        if not call.cancelled():
+            call.exception()  # Heard, even if all who asked have left.
+
+    async def _pay(self, worker: Worker, messages: Sequence[Message], key: _Key) -> CachedAnswer:
+        async with self._cap.call(worker.spec, messages) as call:
+            number = self._cache.begin_call(worker.spec.name, call.most, call.most_usd)
+            collected = _Collected(messages)
+            try:
+                finished = await collected.read(worker, messages)
+            except (Exception, asyncio.CancelledError) as error:
+                if collected.may_be_charged(error):
+                    # At its most, as in the file already: nobody says how far its thinking was.
+                    self._cap.add(call.most, call.most_usd)
+                else:
+                    self._cache.drop_call(number)
+                if isinstance(error, WorkerRefused) and not error.of_request:
+                    self.gone[worker.spec.name] = error
+                raise
+            usage = finished.usage or collected.usage
+            cost_usd = finished.cost_usd if finished.cost_usd is not None else _listed(worker.spec, usage)
+            answer = CachedAnswer(
+                whole_characters(collected.text), finished.finish_reason, usage, cost_usd, finished.model
+            )
+            paid_usd = call.cost_usd(usage, finished.cost_usd)
+            self._cache.keep_answer(*key, number, answer, paid_usd)
+            self._cap.add(usage, paid_usd)
+            return answer
+
+
+class CachedWorker:
+    """One worker, for one run.
+
+    What the trace of a run says of usage and cost is what its answers cost when they were given; what the training
+    paid is in the cache's totals.
+
+    Attributes:
+        taken: the samples that this run already has of each question.
+    """
+
+    def __init__(self, calls: CachedPool, worker: Worker, taken: set[_Key]) -> None:
+        self._calls, self._worker, self._taken = calls, worker, taken
+        self.spec = worker.spec.model_copy(update={"timeout_s": _NO_LIMIT_S, "fallback": None})
+
+    async def answer(self, messages: Sequence[Message]) -> AsyncIterator[Chunk]:
+        identity = worker_identity(self._worker.spec, messages, self._calls.pool.seed)
+        sample = 0
+        while (identity, sample) in self._taken:
+            sample += 1
+        self._taken.add((identity, sample))
+        try:
+            answer = await self._calls.ask(self._worker, messages, identity, sample)
+        except BaseException:
+            self._taken.discard((identity, sample))
+            raise
+        yield TextDelta(text=answer.output)
+        yield Finished(
+            finish_reason=answer.finish_reason, usage=answer.usage, cost_usd=answer.cost_usd, model=answer.model
+        )
+
+    async def aclose(self) -> None:
+        """Nothing: the worker itself serves other runs."""
+
+
+class _Collected:
+    """The stream of one call, gathered, within the worker's own time limit."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._pieces: list[str] = []
+        self._input_tokens = estimate_input_tokens(tuple(messages))
+        self._characters = 0
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
+
+    @property
+    def usage(self) -> Usage:
+        """By estimate, where the provider says nothing."""
+        return Usage(input_tokens=self._input_tokens, output_tokens=tokens_of(self._characters), estimated=True)
+
+    def may_be_charged(self, error: BaseException) -> bool:
+        """Whether the provider had begun on a call that broke off, or may have."""
+        return self._characters > 0 or isinstance(error, WorkerTimedOut | WorkerStreamCut | asyncio.CancelledError)
+
+    async def read(self, worker: Worker, messages: Sequence[Message]) -> Finished:
+        """Raises: WorkerError."""
+        spec = worker.spec
+        try:
+            async with asyncio.timeout(spec.timeout_s) as limit, closing(worker.answer(messages)) as stream:
+                async for chunk in stream:
+                    if isinstance(chunk, Finished):
+                        return chunk
+                    self._characters += len(chunk.text)
+                    if not isinstance(chunk, ReasoningDelta):
+                        self._pieces.append(chunk.text)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise WorkerTimedOut(f"worker {spec.name} gave no complete answer within {spec.timeout_s:g} s") from error
+        raise WorkerStreamCut(f"the answer of worker {spec.name} was cut: its stream ended without a finish_reason")
+
+
+def _listed(spec: WorkerSpec, usage: Usage) -> float | None:
+    return None if spec.price is None else spec.price.cost_usd(usage)

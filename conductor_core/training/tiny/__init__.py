@@ -1,0 +1,1 @@
+"""Training against the rehearsal world: cold start, GRPO, recursion."""

@@ -1,0 +1,65 @@
+"""Rollouts held to the grammar of legal plans, without the phrase book that decoding is held to.
+
+Sampled freely, a longer plan is likelier to have a slip in its lists, so that a reward of 0 for what does not parse
+speaks for short plans whatever they are worth: half-trained policies fell to one step by it. Held to the grammar, all
+plans are compared by what they are worth. The policy's gradient is that of the unmasked distribution.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import xgrammar
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from conductor_core.conductors.grammar import PlanShape, choices_of, plan_grammar
+from conductor_core.training.tiny.rollout import Mask
+from conductor_core.training.tiny.situations import Situation
+
+KEPT_GRAMMARS = 512
+
+
+def shape_of(situation: Situation) -> PlanShape:
+    """The plans that are legal for a prompt: seats that are taken, the step limit, stopping in an inner round."""
+    request = situation.request
+    choices = choices_of(situation.agents, recursion=request.allow_recursion)
+    return PlanShape(choices, request.max_steps, may_stop=request.parent is not None, task_first=True)
+
+
+class LegalPlans:
+    """Masks for rollouts of one tokenizer; compiled grammars are kept."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> None:
+        """``vocabulary``: width of the model's logits."""
+        self._vocabulary = vocabulary
+        info = xgrammar.TokenizerInfo.from_huggingface(
+            tokenizer, vocab_size=vocabulary, stop_token_ids=[int(tokenizer.eos_token_id)]
+        )
+        compiler = xgrammar.GrammarCompiler(info, max_threads=1)
+        self._compiled: Callable[[PlanShape], Any] = lru_cache(KEPT_GRAMMARS)(
+            lambda shape: compiler.compile_grammar(plan_grammar(shape))
+        )
+
+    def mask(self, situations: Sequence[Situation], group: int) -> Mask:
+        """For ``rollout.sample``: ``group`` rows for each of ``situations``."""
+        matchers = [
+            xgrammar.GrammarMatcher(self._compiled(shape_of(situation)))
+            for situation in situations
+            for _ in range(group)
+        ]
+        accepted = [0] * len(matchers)
+
+        def forbid(logits: Tensor, written: list[list[int]], rows: Sequence[int]) -> None:
+            bitmask = xgrammar.allocate_token_bitmask(len(rows), self._vocabulary)
+            for place, row in enumerate(rows):
+                matcher = matchers[row]
+                for token in written[row][accepted[row] :]:
+                    if not matcher.accept_token(token):
+                        raise ValueError("a rollout holds a token that its grammar forbids")
+                    accepted[row] += 1
+                if not matcher.is_terminated():  # a row that has ended stays in its block for a while
+                    matcher.fill_next_token_bitmask(bitmask, place)
+            xgrammar.apply_token_bitmask_inplace(logits, bitmask.to(logits.device))
+
+        return forbid

@@ -1,0 +1,170 @@
+"""The fine-tune on recursive calls: when to let the last response stand, to plan again, to ask oneself at all.
+
+Inner rounds (arXiv 2512.04388, section 3: the task, the parent's plan, the last response) are made from plans of the
+policy as it is when the stage begins: each is carried out by the simulated workers, and what they wrote is the last
+response. The reward of an inner round is exact, given what a reader can tell of that response (its manner: a confident
+solution, one in doubt, a check ...): three empty lists are worth the chance that a response of this manner is right, a
+new plan the chance that it ends rightly after one. Every inner step costs; stopping costs nothing.
+
+Outer rounds that end in the Conductor itself are worth, for each manner in which the rounds before may end, the better
+of stopping and of a good plan for an answer in doubt, its steps paid for. That is an approximation: the inner round is
+taken to be played well, which the other prompts train at the same time, and to have one plan only. Its words are not
+those of a first round: an identical call would be answered identically, and a second round would gain nothing. A
+recursion that other steps read counts as a stop.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
+
+from conductor_core.chat import ParentPlan
+from conductor_core.rehearsal import RehearsalTask
+from conductor_core.rehearsal.decisions import Manner
+from conductor_core.rehearsal.exact import endings, second_round, success_chance
+from conductor_core.training.config import RecursionConfig
+from conductor_core.training.corpus.plans import draw_repair
+from conductor_core.training.corpus.tasks import rehearsal_task
+from conductor_core.training.corpus.wording import choose, table
+from conductor_core.training.tiny.reward import Worth, read_plan
+from conductor_core.training.tiny.rollout import sample
+from conductor_core.training.tiny.simulated import carry_out
+from conductor_core.training.tiny.situations import Inner, Situation, draw_situation
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
+from conductor_core.workflow.printer import to_lists
+
+RESPONSES = 8
+"""Times that the workers are asked for a last response of the kind wanted."""
+BATCH = 48
+"""Prompts that are written for at once before the stage begins."""
+
+
+def recursion_situations(
+    config: RecursionConfig,
+    seed: str,
+    model: Qwen2ForCausalLM,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_tokens: int,
+) -> list[Situation]:
+    """The stage's prompts: the same for the same seed and weights."""
+    count = config.iterations * config.prompts
+    outer = [draw_situation(random.Random(f"{seed}/{at}"), config.pool, allow_recursion=True) for at in range(count)]
+    parents = _written(outer, seed, model, tokenizer, temperature=1.0, max_tokens=max_tokens)
+    found = []
+    for at, (situation, parent) in enumerate(zip(outer, parents, strict=True)):
+        rng = random.Random(f"{seed}/{at}/inner")
+        again = second_plan(situation, random.Random(f"{seed}/{at}/again"))
+        inner = rng.random() < config.inner_share and (parent or again)
+        priced = replace(situation, again=again, step_cost=config.reward.step_cost)
+        found.append(balanced_inner_situation(priced, recursive(inner, situation, rng), rng) if inner else priced)
+    return found
+
+
+def _written(
+    situations: Sequence[Situation],
+    seed: str,
+    model: Qwen2ForCausalLM,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    temperature: float,
+    max_tokens: int,
+) -> list[Workflow | None]:
+    """One plan of ``model`` for each prompt, None where it wrote no valid one."""
+    plans: list[Workflow | None] = []
+    for at in range(0, len(situations), BATCH):
+        part = situations[at : at + BATCH]
+        ids = [tokenizer.encode(each.prompt, add_special_tokens=False) for each in part]
+        drawn = random.Random(f"{seed}/{at}").getrandbits(63)
+        written = sample(model, ids, 1, max_tokens=max_tokens, temperature=temperature, seed=drawn)
+        texts = tokenizer.batch_decode(written.completion_ids, skip_special_tokens=True)
+        plans += [read_plan(situation, text) for situation, text in zip(part, texts, strict=True)]
+    return plans
+
+
+def second_plan(situation: Situation, rng: random.Random) -> Workflow:
+    """A good plan of an inner round of ``situation``, whatever came of the first round."""
+    present = tuple(seat for seat, name in enumerate(situation.agents) if name is not None)
+    return draw_repair(rehearsal_task(situation.task), present, situation.request.max_steps, rng).workflow()
+
+
+def recursive(plan: Workflow, situation: Situation, rng: random.Random) -> Workflow:
+    """``plan``, ending in a step of the Conductor itself that reads the one before."""
+    steps = plan.steps
+    if any(step.agent == CONDUCTOR_AGENT for step in steps):
+        before = next(at for at, step in enumerate(steps) if step.agent == CONDUCTOR_AGENT)
+        if before and plan.reads(before):
+            return Workflow(steps=steps[: before + 1])
+        steps = tuple(step for step in steps[:before] if step.agent != CONDUCTOR_AGENT) or (
+            Step(instruction="Answer this: {question}", agent=situation.request.agents[0].name),
+        )
+    kept = steps[: max(1, situation.request.max_steps - 1)]
+    words = choose(table("plans")["again"], rng)
+    # A plan that was cut short may have lost steps that read others; what is left still reads only earlier ones.
+    return Workflow(steps=(*kept, Step(instruction=words, agent=CONDUCTOR_AGENT, access_list=(len(kept) - 1,))))
+
+
+def inner_situation(outer: Situation, first: Workflow, rng: random.Random) -> Situation:
+    """The inner round of ``first``, after its workers have been asked."""
+    response, manner = last_response(outer.task, first, rng.getrandbits(32))
+    parent = ParentPlan(plan=to_lists(first, outer.agents), last_response=response)
+    request = outer.request.model_copy(update={"allow_recursion": False, "parent": parent})
+    return Situation(request, outer.task, inner=Inner(first, manner))
+
+
+def balanced_inner_situation(outer: Situation, first: Workflow, rng: random.Random) -> Situation:
+    """An inner round in which, as far as can be, it is as often better to plan again as to stop.
+
+    As they come, three of four last responses are best left alone, and a policy that always stops had most of the
+    reward: it never went on to tell them apart. What each of the two is worth does not depend on how often it is met.
+    """
+    wanted = rng.random() < 0.5
+    situation = inner_situation(outer, first, rng)
+    if outer.again is None:
+        return situation
+    for _ in range(RESPONSES):
+        stop, again = worth(situation, Workflow(steps=())), worth(situation, outer.again)
+        if (0.5 * (again.chance - stop.chance) > outer.step_cost * again.steps) == wanted:
+            break
+        situation = inner_situation(outer, first, rng)
+    return situation
+
+
+def last_response(task: RehearsalTask, first: Workflow, seed: int) -> tuple[str, Manner]:
+    """What the latest step that the recursion of ``first`` reads has written, and in which manner."""
+    replies = carry_out(task, first, seed)
+    read = replies[first.reads(len(replies))[-1]]
+    return read.text, read.manner
+
+
+def worth(situation: Situation, workflow: Workflow) -> Worth:
+    """See the module."""
+    task = situation.task
+    if situation.inner is not None:
+        rounds = second_round(task, situation.inner.first, workflow)
+        alike = [each for ending, each in rounds.items() if ending.manner == situation.inner.manner]
+        chance = sum(weight for weight, _ in alike)
+        return Worth(sum(weight * after for weight, after in alike) / chance, len(workflow.steps))
+    paid = len(workflow.steps) - 1
+    ends_in_recursion = workflow.steps[-1].agent == CONDUCTOR_AGENT
+    again = situation.again
+    if not ends_in_recursion or again is None or not endings(task, workflow):
+        return Worth(success_chance(task, workflow), paid)
+    stop: defaultdict[Manner, float] = defaultdict(float)
+    replan: defaultdict[Manner, float] = defaultdict(float)
+    weight_of: defaultdict[Manner, float] = defaultdict(float)
+    for ending, (weight, after) in second_round(task, workflow, again).items():
+        weight_of[ending.manner] += weight
+        stop[ending.manner] += weight * bool(ending.right)
+        replan[ending.manner] += weight * after
+    chance, steps = 0.0, float(paid)
+    for manner, weight in weight_of.items():
+        cost = 2 * situation.step_cost * len(again.steps) * weight
+        if replan[manner] - cost > stop[manner]:
+            chance += replan[manner]
+            steps += weight * len(again.steps)
+        else:
+            chance += stop[manner]
+    return Worth(chance, steps)

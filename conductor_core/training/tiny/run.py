@@ -1,0 +1,194 @@
+"""A whole training, stage by stage, in one output folder; what was interrupted goes on where its last checkpoint is.
+
+The folder holds the model as the local Conductor loads it, ``record.jsonl``, and below ``stages`` the model after each
+stage in float32 and, while a stage runs, its checkpoints.
+"""
+
+import platform
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from conductor_core.conductors.seating import numbering
+from conductor_core.errors import BadInput
+from conductor_core.records import now
+from conductor_core.records.training import Ended, HeldOut, Iteration, Stage, Started, append, read_record
+from conductor_core.rehearsal import rehearsal_specs
+from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoint, plan_anew, writing
+from conductor_core.training.config import TrainingConfig
+from conductor_core.training.folder import WEIGHTS, begun_with, check_start, held, load, save, weights_sha256
+from conductor_core.training.recorder import Record, Show
+from conductor_core.training.tiny import cold_start, grpo
+from conductor_core.training.tiny.teaching import taught_rounds
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training has left.
+
+    Attributes:
+        stage: the last that was finished.
+        seconds: of all stages, pauses between resumed parts left out.
+        iteration, held_out: its last figures.
+    """
+
+    folder: Path
+    sha256: str
+    stage: Stage
+    seconds: float
+    iteration: Iteration | None
+    held_out: HeldOut | None
+
+
+def train(
+    config: TrainingConfig,
+    out: Path,
+    *,
+    resume: bool = False,
+    stop_after: Stage | None = None,
+    start_from: str | None = None,
+    show: Show = lambda _: None,
+) -> Trained:
+    """Runs the stages of ``config`` and writes the model folder to ``out``.
+
+    Args:
+        resume: go on with what ``out`` holds; stages that are finished stay as they are.
+        stop_after: leave out the stages after this one.
+        start_from: model folder or hub id to begin with, instead of a cold start.
+
+    Raises: BadInput if the config does not fit the request, or the folder cannot be used or is in use already.
+    """
+    stages = _stages(config, stop_after, start_from)
+    torch.set_num_threads(config.threads)
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    with held(out, resume=resume):
+        return _train(config, out, stages, start_from, show, resume=resume)
+
+
+def _train(
+    config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start_from: str | None, show: Show, *, resume: bool
+) -> Trained:
+    cold = stages[0] == "cold_start"
+    _open(config, out, stages, "" if cold else begun_with(start_from or config.base or ""), resume=resume)
+    for index, stage in enumerate(stages):
+        folder = out / "stages" / stage
+        if (folder / WEIGHTS).is_file():
+            show(f"{stage} is finished: {folder}")
+            continue
+        start = str(out / "stages" / stages[index - 1]) if index else start_from or config.base
+        _run_stage(config, out, stages[:index], stage, start, show)
+    model, tokenizer = load(out / "stages" / stages[-1])
+    save(model.bfloat16(), tokenizer, out)
+    record, sha256 = read_record(out), weights_sha256(out)
+    seconds = record.seconds(stages)
+    with writing(out):
+        append(out, Ended(at=now(), seconds=seconds, model=str(out), sha256=sha256))
+    iterations, held_out = record.iterations(stages[-1]), record.held_out()
+    return Trained(
+        out, sha256, stages[-1], seconds, iterations[-1] if iterations else None, held_out[-1] if held_out else None
+    )
+
+
+def _stages(config: TrainingConfig, stop_after: Stage | None, start_from: str | None) -> tuple[Stage, ...]:
+    stages = config.stages
+    if start_from is not None:
+        stages = tuple(stage for stage in stages if stage != "cold_start")
+    elif config.cold_start is None and config.base is None:
+        raise BadInput(f"config {config.name} has neither a cold start nor a base: name a model to start from (--from)")
+    if stop_after is not None:
+        if stop_after not in stages:
+            raise BadInput(f"config {config.name} has no stage {stop_after} to stop after; it has {', '.join(stages)}")
+        stages = stages[: stages.index(stop_after) + 1]
+    if not stages:
+        raise BadInput(f"config {config.name} has no stage but the cold start, which a model to start from replaces")
+    return stages
+
+
+def _open(config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start: str, *, resume: bool) -> None:
+    """Begins a record in ``out``, or goes on with the one there if it is of the same training."""
+    if resume:
+        _go_on(config, out, stages, start)
+        return
+    started = Started(
+        name=config.name,
+        at=now(),
+        seed=config.seed,
+        config=config.model_dump(mode="json"),
+        simulated=True,
+        machine=_machine(config),
+        agents=tuple(name for name in numbering(rehearsal_specs()) if name is not None),
+        planned={stage: _planned(config, stage) for stage in stages},
+        started_from=start,
+    )
+    with writing(out):
+        append(out, started)
+
+
+def _go_on(config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start: str) -> None:
+    started = read_record(out).started
+    if started is None or not _same(started, config):
+        raise BadInput(f"{out} holds a training of another config or seed: go on with the one it was begun with")
+    check_start(out, started.started_from, start)
+    plan_anew(out, {stage: _planned(config, stage) for stage in config.stages}, stages, start)
+
+
+def _same(started: Started, config: TrainingConfig) -> bool:
+    """Whether a record is of this config. Settings that are newer than the record have their defaults there."""
+    try:
+        return TrainingConfig.model_validate(dict(started.config)) == config
+    except ValidationError:
+        return False
+
+
+def _planned(config: TrainingConfig, stage: Stage) -> int:
+    if stage == "cold_start" and config.cold_start is not None:
+        return cold_start.planned_steps(config.cold_start)
+    return config.grpo_of(stage).iterations
+
+
+def _run_stage(
+    config: TrainingConfig, out: Path, before: tuple[Stage, ...], stage: Stage, start: str | None, show: Show
+) -> None:
+    """Trains one stage and writes its folder, from the last checkpoint if there is one."""
+    work = out / "stages" / f"{stage}.checkpoints"
+    with writing(work):
+        work.mkdir(parents=True, exist_ok=True)
+    checkpoint = latest_checkpoint(work)
+    record = Record(out, stage, _planned(config, stage), show)
+    steps = 1 if stage == "cold_start" else config.grpo_of(stage).updates
+    reached = int(checkpoint.name.rpartition("-")[2]) // steps if checkpoint else -1
+    drop_rows_after(out, before, stage, reached, rounds=taught_rounds(work))
+    record.resume()
+    cpu = config.device == "cpu" or not torch.cuda.is_available()
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    if stage == "cold_start" and config.cold_start is not None:
+        model, tokenizer = cold_start.run(config.cold_start, config.seed, work, record, checkpoint=checkpoint, cpu=cpu)
+    else:
+        model, tokenizer = load(start or "")
+        model = grpo.run(
+            config.grpo_of(stage),
+            config.seed,
+            model,
+            tokenizer,
+            work,
+            record,
+            checkpoint=checkpoint,
+            cpu=cpu,
+            best_of=config.best_of,
+        )
+    save(model, tokenizer, out / "stages" / stage)
+    shutil.rmtree(work)
+
+
+def _machine(config: TrainingConfig) -> str:
+    device = "cpu"
+    if config.device == "auto" and torch.cuda.is_available():
+        device = torch.cuda.get_device_name()
+    processor = platform.processor() or platform.machine()
+    return f"{device if device != 'cpu' else processor}, {config.threads} threads, torch {torch.__version__}"

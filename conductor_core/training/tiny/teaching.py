@@ -1,0 +1,129 @@
+"""The recursion stage's lessons: real rounds, inner and outer ones, shown once each before its reinforcement learning.
+
+A kill costs at most a twentieth of them: model and optimiser are kept each time that the record has a row of how far it
+is, and the examples come again by the number of the step.
+"""
+
+import os
+import random
+import time
+from pathlib import Path
+from statistics import fmean
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
+
+from conductor_core.records.training import Taught
+from conductor_core.training.checkpoint import writing
+from conductor_core.training.config import RecursionConfig
+from conductor_core.training.corpus.corpus import Example
+from conductor_core.training.recorder import Record, in_words
+from conductor_core.training.tiny.cold_start import LeftPadded, example_rows
+from conductor_core.training.tiny.inner_rounds import draw_inner_round, draw_other_example, draw_outer_rounds
+
+INNER_AT_ONCE, OUTER_AT_ONCE, CORPUS_AT_ONCE = 6, 2, 4
+"""Examples in one supervised step. More inner rounds than outer ones: whether to open a further round is learned
+sooner than whom to ask in it. The corpus' examples are of other tasks than rehearsal questions and keep plans for those
+as they are, wishes how to work among them."""
+AT_ONCE = INNER_AT_ONCE + OUTER_AT_ONCE
+TOLD = 20
+"""Times that it is told, and kept, how far the lessons are."""
+_KEPT = "taught-*.pt"
+
+
+def teach(
+    model: Qwen2ForCausalLM,
+    tokenizer: PreTrainedTokenizerBase,
+    config: RecursionConfig,
+    seed: str,
+    work: Path,
+    record: Record,
+) -> None:
+    """Shows ``config.taught`` rounds, inner and outer ones, once each, among examples of the corpus; goes on where
+    ``work`` says that it was stopped. Beside every outer one goes its twin without recursion, for else plans grew the
+    further step also where the Conductor was not on offer.
+
+    Raises: BadInput if record or folder cannot be written.
+    """
+    steps = config.taught // AT_ONCE
+    told_every, began = max(1, steps // TOLD), time.monotonic()
+    collate, losses = LeftPadded(int(tokenizer.pad_token_id)), list[float]()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=config.taught_learning_rate, betas=(0.9, 0.98))
+    first = _taken_up(work, model, optimiser)
+    model.train()
+    for step in range(first, steps):
+        optimiser.param_groups[0]["lr"] = config.taught_learning_rate * min(1.0, (step + 1) / 5) * (1 - step / steps)
+        rows = example_rows(_lesson(f"{seed}/taught/{step}", config), tokenizer)
+        batch = collate([{"prompt": prompt, "completion": completion} for prompt, completion in rows])
+        on_device = {name: part.to(model.device) if isinstance(part, Tensor) else part for name, part in batch.items()}
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=config.optimiser.bf16):
+            loss: Tensor = model(**on_device).loss
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimiser.max_grad_norm)
+        optimiser.step()
+        optimiser.zero_grad()
+        losses.append(float(loss.detach()))
+        done = step + 1
+        if done % told_every == 0 or done == steps:
+            left_s = (time.monotonic() - began) / (done - first) * (steps - done)
+            mean = fmean(losses)
+            row = Taught(
+                stage=record.stage, rounds=done * AT_ONCE, planned=steps * AT_ONCE, seconds=record.seconds, loss=mean
+            )
+            record.add(row)
+            record.show(
+                f"{record.stage}: shown {row.rounds} of {row.planned} rounds · loss {mean:.3f} · {in_words(left_s)}"
+            )
+            _keep(work, done, model, optimiser)
+            losses.clear()
+
+
+def taught_rounds(work: Path) -> int:
+    """How many rounds the model that is kept in ``work`` has been shown."""
+    kept = _latest(work)
+    return _step(kept) * AT_ONCE if kept else 0
+
+
+def _lesson(seed: str, config: RecursionConfig) -> list[Example]:
+    step_cost = config.reward.step_cost
+    drawn = [
+        draw_inner_round(random.Random(f"{seed}/inner/{at}"), config.pool, step_cost) for at in range(INNER_AT_ONCE)
+    ]
+    for at in range(OUTER_AT_ONCE):
+        drawn += draw_outer_rounds(random.Random(f"{seed}/outer/{at}"), config.pool, step_cost)
+    return drawn + [draw_other_example(f"{seed}/corpus/{at}") for at in range(CORPUS_AT_ONCE)]
+
+
+def _keep(work: Path, step: int, model: Qwen2ForCausalLM, optimiser: torch.optim.Optimizer) -> None:
+    """Whole or not at all; what was kept before goes only then."""
+    path, new = work / _KEPT.replace("*", str(step)), work / "taught.new"
+    with writing(work):
+        work.mkdir(parents=True, exist_ok=True)
+        with new.open("wb") as file:
+            torch.save({"model": model.state_dict(), "optimiser": optimiser.state_dict()}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        for earlier in work.glob(_KEPT):
+            if earlier != path:
+                earlier.unlink()
+
+
+def _taken_up(work: Path, model: Qwen2ForCausalLM, optimiser: torch.optim.Optimizer) -> int:
+    """Puts what is kept into model and optimiser. Returns the step that comes next."""
+    kept = _latest(work)
+    if kept is None:
+        return 0
+    state = torch.load(kept, map_location=model.device, weights_only=True)
+    model.load_state_dict(state["model"])
+    optimiser.load_state_dict(state["optimiser"])
+    return _step(kept)
+
+
+def _latest(work: Path) -> Path | None:
+    return max(work.glob(_KEPT), key=_step, default=None)
+
+
+def _step(kept: Path) -> int:
+    return int(kept.stem.rpartition("-")[2])

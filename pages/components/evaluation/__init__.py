@@ -1,0 +1,1 @@
+"""The Evaluate page: standings, details and charts of an evaluation."""

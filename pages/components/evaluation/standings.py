@@ -1,0 +1,276 @@
+"""An evaluation's figures a row per orchestrator: from its summary, or so far from the outcomes while it goes on."""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from conductor_core.records.evaluation import EvaluationPlan, EvaluationRecord, Outcome, Result
+from pages.components.evaluation.simulated import LATENCY, simulated_parts, workers_simulated
+from pages.components.look.words import plural
+
+DIFFICULTIES = ("easy", "medium", "hard")
+SIMULATED = "simulated"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One row. Attributes as in ``Result``; intervals are None while they are not known, and where there is none.
+
+    Attributes:
+        tokens, conductor_tokens: a task, of the workers and of the Conductor itself.
+        computed: not an orchestrator of the plan but made of others' outcomes: there are no runs to open.
+    """
+
+    orchestrator: str
+    n: int
+    score: float
+    score_low: float | None
+    score_high: float | None
+    tokens: float
+    conductor_tokens: float
+    steps: float
+    usd: float | None
+    known_usd: float | None
+    latency_ms: float
+    by_difficulty: Mapping[str, float]
+    by_family: Mapping[str, float]
+    steps_by_difficulty: Mapping[str, float]
+    faults: int
+    difference: float | None
+    difference_low: float | None
+    difference_high: float | None
+    absent_named: int = 0
+    computed: bool = False
+
+
+def standings(record: EvaluationRecord) -> list[Standing]:
+    """In the plan's order; orchestrators without any outcome yet are left out.
+
+    Where tasks were asked with a part of the pool, the best of those present alone comes last.
+    """
+    if (summary := record.summary) is not None:
+        rows = [_from_result(result) for result in summary.results]
+        if summary.present is not None:
+            rows.append(replace(_from_result(summary.present.best_present), computed=True))
+        return rows
+    found: list[Standing] = []
+    by_name: dict[str, list[Outcome]] = {}
+    for outcome in record.outcomes:
+        by_name.setdefault(outcome.orchestrator, []).append(outcome)
+    first = by_name.get(record.plan.orchestrators[0], []) if record.plan.orchestrators else []
+    for name in record.plan.orchestrators:
+        if own := by_name.get(name):
+            found.append(_so_far(name, own, None if own is first else first))
+    return found
+
+
+def compared_with(plan: EvaluationPlan) -> str:
+    """The orchestrator that all differences are to, however the rows are ordered."""
+    return next(iter(plan.orchestrators), "the first")
+
+
+def _from_result(result: Result) -> Standing:
+    score_low, score_high = _ends(result.score_low, result.score_high)
+    difference_low, difference_high = _ends(result.difference_low, result.difference_high)
+    return Standing(
+        orchestrator=result.orchestrator,
+        n=result.n,
+        score=result.score,
+        score_low=score_low,
+        score_high=score_high,
+        tokens=result.tokens_per_task,
+        conductor_tokens=result.conductor_tokens_per_task,
+        steps=result.steps_per_task,
+        usd=result.usd_per_task,
+        known_usd=result.known_usd_per_task,
+        latency_ms=result.latency_ms_per_task,
+        by_difficulty=result.by_difficulty,
+        by_family=result.by_family,
+        steps_by_difficulty=result.steps_by_difficulty,
+        faults=result.faults,
+        difference=result.difference,
+        difference_low=difference_low,
+        difference_high=difference_high,
+        absent_named=result.absent_named,
+    )
+
+
+def _ends(low: float | None, high: float | None) -> tuple[float | None, float | None]:
+    """No interval instead of one of no width: resampling identical outcomes, of one task say, gives no other."""
+    return (None, None) if low == high else (low, high)
+
+
+def _so_far(name: str, own: Sequence[Outcome], first: Sequence[Outcome] | None) -> Standing:
+    costs = [outcome.cost_usd for outcome in own if outcome.cost_usd is not None]
+    return Standing(
+        orchestrator=name,
+        n=len(own),
+        score=_mean(outcome.score for outcome in own),
+        score_low=None,
+        score_high=None,
+        tokens=_mean(outcome.tokens for outcome in own),
+        conductor_tokens=_mean(outcome.conductor_tokens for outcome in own),
+        steps=_mean(outcome.steps for outcome in own),
+        usd=_mean(costs) if len(costs) == len(own) else None,
+        known_usd=_mean((each.cost_usd or 0.0) if each.known_usd is None else each.known_usd for each in own),
+        latency_ms=_mean(outcome.duration_ms for outcome in own),
+        by_difficulty=_means(own, lambda outcome: outcome.difficulty, lambda outcome: outcome.score),
+        by_family=_means(own, lambda outcome: outcome.family, lambda outcome: outcome.score),
+        steps_by_difficulty=_means(own, lambda outcome: outcome.difficulty, lambda outcome: outcome.steps),
+        faults=sum(outcome.fault is not None for outcome in own),
+        difference=_difference(own, first),
+        difference_low=None,
+        difference_high=None,
+        absent_named=sum(outcome.absent_named for outcome in own),
+    )
+
+
+def _difference(own: Sequence[Outcome], first: Sequence[Outcome] | None) -> float | None:
+    """Over the tasks that both have done; the first orchestrator has none to itself."""
+    if first is None:
+        return None
+    theirs = {outcome.task_id: outcome.score for outcome in first}
+    pairs = [outcome.score - theirs[outcome.task_id] for outcome in own if outcome.task_id in theirs]
+    return _mean(pairs) if pairs else None
+
+
+def _means(
+    outcomes: Sequence[Outcome], key: Callable[[Outcome], str], value: Callable[[Outcome], float]
+) -> Mapping[str, float]:
+    groups: dict[str, list[float]] = {}
+    for outcome in outcomes:
+        groups.setdefault(key(outcome), []).append(value(outcome))
+    # Tasks whose group is not known have no name, as in the summary.
+    return {name: _mean(values) for name, values in groups.items() if name}
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)
+
+
+def difficulties(rows: Sequence[Standing]) -> list[str]:
+    """All that occur: the usual three in their order, then others by name."""
+    found = {name for row in rows for name in row.by_difficulty}
+    return [name for name in DIFFICULTIES if name in found] + sorted(found - set(DIFFICULTIES))
+
+
+def families(rows: Sequence[Standing]) -> list[str]:
+    return sorted({name for row in rows for name in row.by_family})
+
+
+def frontier(rows: Sequence[Standing]) -> list[Standing]:
+    """Those that no other beats at as few tokens or fewer, by rising tokens."""
+    front: list[Standing] = []
+    for row in sorted(rows, key=lambda each: (each.tokens, -each.score)):
+        if not front or row.score > front[-1].score:
+            front.append(row)
+    return front
+
+
+_HEADS = (
+    "orchestrator", "n", "score", "score_low", "score_high", "difference", "difference_low", "difference_high",
+    "worker_tokens_per_task", "conductor_tokens_per_task", "usd_per_task", "latency_ms_per_task", "steps_per_task",
+    "faults",
+)  # fmt: skip
+
+
+def _cells(row: Standing) -> list[str | float | int | None]:
+    return [
+        row.orchestrator, row.n, row.score, row.score_low, row.score_high, row.difference, row.difference_low,
+        row.difference_high, row.tokens, row.conductor_tokens, row.usd, row.latency_ms, row.steps, row.faults,
+    ]  # fmt: skip
+
+
+def to_csv(rows: Sequence[Standing], plan: EvaluationPlan) -> str:
+    """All figures in full, with score by difficulty and family, and what they are of."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    hard, kinds = difficulties(rows), families(rows)
+    # What they are of comes last: the columns before it keep their places.
+    about = {
+        "compared_with": compared_with(plan),
+        "suite": plan.suite,
+        "split": plan.split,
+        "pool": plan.pool,
+        "simulated": " and ".join(simulated_parts(plan)),
+    }
+    groups = [*(f"difficulty:{name}" for name in hard), *(f"family:{name}" for name in kinds)]
+    writer.writerow([_cell(head) for head in [*_HEADS, *groups, *about]])
+    for row in rows:
+        more = [row.by_difficulty.get(name) for name in hard] + [row.by_family.get(name) for name in kinds]
+        writer.writerow([_cell(cell) for cell in [*_cells(row), *more, *about.values()]])
+    return file.getvalue()
+
+
+def _cell(value: object) -> object:
+    """A text that a spreadsheet would take for a formula begins with a quote, which tells it that it is none."""
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return f"'{value}"
+    return "" if value is None else value
+
+
+def to_markdown(rows: Sequence[Standing], plan: EvaluationPlan) -> str:
+    """The table as people read it, below a line that says what it is of."""
+    parts = " and ".join(simulated_parts(plan))
+    about = f"{plan.name}: {plan.suite}, {plan.split} split, {plural(plan.tasks, 'task')}, pool {plan.pool}"
+    simulated = workers_simulated(plan)
+    lines = [
+        _one_line(f"{about}, seed {plan.seed}{f'; {parts} are simulated' if parts else ''}."),
+        "",
+        f"| orchestrator | tasks | score [95 %] | difference to {_one_line(compared_with(plan))} [95 %] "
+        "| worker tokens | Conductor tokens | USD | latency s | steps |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        cells = (
+            _one_line(row.orchestrator),
+            str(row.n),
+            percent(row.score, row.score_low, row.score_high),
+            points(row.difference, row.difference_low, row.difference_high),
+            f"{row.tokens:,.0f}",
+            f"{row.conductor_tokens:,.0f}",
+            usd_words(row, simulated=simulated),
+            f"{row.latency_ms / 1000:.1f}",
+            f"{row.steps:.1f}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    if simulated:
+        lines += ["", LATENCY]
+    return "\n".join(lines) + "\n"
+
+
+def _one_line(text: str) -> str:
+    """So that a name breaks no table, and stands for no image, link or tag."""
+    return " ".join(re.sub(r"[\\|<\[\]`]", r"\\\g<0>", text).split())
+
+
+def usd_words(row: Standing, *, simulated: bool) -> str:
+    """``SIMULATED`` where no worker could be paid. ``simulated``: whether all workers are."""
+    # Older records call a mixed pool simulated as well: what was paid there is said all the same.
+    if simulated and row.usd == 0:
+        return SIMULATED
+    if row.usd is None:
+        return f"at least {row.known_usd:.4f}" if row.known_usd else "unknown"
+    return f"{row.usd:.4f}"
+
+
+def percent(value: float, low: float | None, high: float | None) -> str:
+    return f"{100 * value:.1f}" + interval(low, high)
+
+
+def points(value: float | None, low: float | None, high: float | None) -> str:
+    if value is None:
+        return "—"
+    return f"{signed(value)}" + ("" if low is None or high is None else f" [{signed(low)}, {signed(high)}]")
+
+
+def interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f" [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def signed(value: float) -> str:
+    """In points of a hundred, with a real minus sign."""
+    return f"{100 * value:+.1f}".replace("-", "−")

@@ -1,0 +1,1 @@
+"""Runs as rows: chosen, exported, deleted; what cannot be read of them."""

@@ -1,0 +1,179 @@
+"""A row of the History page: a run, or a batch that opens to its runs. Every text is escaped."""
+
+from collections.abc import Sequence
+from html import escape
+
+import streamlit as st
+
+from pages.components.look.words import STATUS_WORDS, ago, inert, moment, plural, right_to_left, seconds
+from pages.components.shell import places
+from pages.components.shell.runtime import current
+from storage import BatchSummary, RunSummary
+
+Entry = RunSummary | BatchSummary
+
+_HEAD = ("Status", "Shape", "Steps", "Agents", "Tokens", "Cost", "Time", "When")
+_NUMBERS = ("Steps", "Tokens", "Cost", "Time", "When")
+
+
+def entries(limit: int, before: int | None) -> list[Entry]:
+    """Runs that came alone and batches, newest first; each has its ``sequence`` as cursor. Raises: StoreError."""
+    store = current().store
+    found: list[Entry] = [*store.runs(limit=limit, before=before, alone=True)]
+    if store.fault is None:  # of a damaged file what can be read of its runs is listed
+        found += store.batches(limit=limit, before=before)
+    return sorted(found, key=lambda each: each.sequence, reverse=True)[:limit]
+
+
+def pick_key(entry: Entry) -> str:
+    """The key of the row's checkbox, which says what it stands for."""
+    return f"pick-batch-{entry.batch_id}" if isinstance(entry, BatchSummary) else f"pick-run-{entry.run_id}"
+
+
+def table(rows: Sequence[Entry], held: set[str], *, picking: bool) -> None:
+    """A row per entry: what it was asked is the link that opens it, the rest stands in columns.
+
+    Args:
+        held: ids of runs that may not be deleted.
+        picking: a checkbox stands before each row.
+    """
+    with st.container(key="runs"):
+        with st.container(key="run-row-head", horizontal=True):
+            st.html('<div class="cells head">Task</div>')
+            heads = "".join(f'<span class="{_kind(name)}" data-name="{name}">{name}</span>' for name in _HEAD)
+            st.html(f'<div class="cells head runs">{heads}</div>', width="content")
+        for row in rows:
+            name = f"batch-{row.batch_id}" if isinstance(row, BatchSummary) else row.run_id
+            # A page link takes no direction: its row is named after the task's.
+            way = "-rtl" if isinstance(row, RunSummary) and right_to_left(row.task) else ""
+            with st.container(key=f"run-row-{name}{way}", horizontal=True):
+                if isinstance(row, BatchSummary):
+                    _open_batch(row)
+                else:
+                    label, link = _task(row, held=row.run_id in held), {"run": row.run_id}
+                    st.page_link(places.RUN, label=label, query_params=link, width="stretch", help=_more(row))
+                if picking:
+                    st.checkbox(f"Select {inert(_name(row)[:60])}", key=pick_key(row), label_visibility="collapsed")
+                st.html(_cells(row), width="content")
+
+
+def _name(row: Entry) -> str:
+    return row.name if isinstance(row, BatchSummary) else row.task or "no task"
+
+
+def _open_batch(batch: BatchSummary) -> None:
+    # A page link to the page itself would leave the browser's address as it was.
+    st.button(
+        f"▤ {inert(batch.name[:200])} · {plural(batch.size, 'task')}",
+        key=f"open-batch-{batch.batch_id}",
+        type="tertiary",
+        width="stretch",
+        help=inert(f"Batch {batch.batch_id}, {moment(batch.created_at_utc)}, {plural(batch.runs, 'run')}"),
+        on_click=go_to_batch,
+        args=(batch.batch_id,),
+    )
+
+
+def go_to_batch(batch_id: str | None) -> None:
+    """Shows only the runs of this batch; None: all again."""
+    st.session_state["history-cursors"] = []
+    st.session_state["history-day"] = None
+    if batch_id is None:
+        st.query_params.pop("batch", None)
+    else:
+        st.query_params["batch"] = batch_id
+
+
+def _kind(column: str) -> str:
+    return "number" if column in _NUMBERS else "ellipsis"
+
+
+def _task(run: RunSummary, *, held: bool) -> str:
+    task = inert(run.task[:300]) or "no task"
+    marks = ("⚑ " if held else "") + ("↻ " if run.parent_run_id else "")
+    return f"{marks}{task}"
+
+
+def _more(run: RunSummary) -> str:
+    """What the row has no room for."""
+    if run.damage:
+        return inert(f"Run {run.run_id}") + "  \n" + inert(run.damage)
+    lines = [f"Run {run.run_id}, {run.created_at_utc:%Y-%m-%d %H:%M} UTC, started by {run.by}"]
+    if run.batch_row is not None:
+        lines.append(f"Row {run.batch_row} of batch {run.batch_id}")
+    if run.parent_run_id:
+        lines.append(f"Re-run of {run.parent_run_id}")
+    lines.append(f"Conductor: {run.conductor or 'none'}; pool: {run.pool}")
+    if run.error:
+        lines.append(run.error)
+    return "  \n".join(inert(line) for line in lines)
+
+
+def _cells(row: Entry) -> str:
+    """The columns after the task, as HTML. The names stand in the head; where there is no room, before each cell."""
+    cells = _batch_cells(row) if isinstance(row, BatchSummary) else _run_cells(row)
+    inner = "".join(f'<span class="{_kind(name)}" data-name="{name}">{cell}</span>' for name, cell in cells.items())
+    return f'<div class="cells runs">{inner}</div>'
+
+
+def _run_cells(run: RunSummary) -> dict[str, str]:
+    agents = ", ".join(run.agents)
+    return {
+        "Status": f'<span class="pill {run.status}">{STATUS_WORDS[run.status]}</span>',
+        "Shape": escape(run.topology or "—"),
+        "Steps": _steps(run),
+        "Agents": f'<span title="{escape(agents)}">{escape(agents) or "—"}</span>',
+        "Tokens": f"{run.usage.total_tokens:,}",
+        "Cost": _cost(run),
+        "Time": seconds(run.duration_ms),
+        "When": ago(run.created_at_utc),
+    }
+
+
+def _batch_cells(batch: BatchSummary) -> dict[str, str]:
+    said = escape(counts(batch))
+    return {
+        "Status": f'<span class="pill {batch_status(batch)}">{STATUS_WORDS[batch_status(batch)]}</span>',
+        # In the place of shape, steps and agents, which are its runs'.
+        "Tasks": f'<span title="{said}">{said}</span>',
+        "Tokens": f"{batch.usage.total_tokens:,}",
+        "Cost": _cost(batch),
+        "Time": "—",
+        "When": ago(batch.created_at_utc),
+    }
+
+
+def batch_status(batch: BatchSummary) -> str:
+    """Running while one of its runs is, completed if all of its tasks are, else what most of the others are."""
+    others = {status: count for status, count in batch.statuses.items() if status != "completed"}
+    if "running" in others:
+        return "running"
+    if others:
+        return max(others, key=lambda status: others[status])
+    return "interrupted" if batch.not_begun else "completed"
+
+
+def counts(batch: BatchSummary) -> str:
+    """``198 of 200 completed, 1 failed, 1 not begun``."""
+    parts = [f"{batch.statuses.get('completed', 0):,} of {batch.size:,} completed"]
+    parts += [f"{n:,} {STATUS_WORDS[each][2:]}" for each, n in batch.statuses.items() if each != "completed"]
+    parts += [f"{batch.not_begun:,} not begun"] if batch.not_begun else []
+    return ", ".join(parts)
+
+
+def _steps(run: RunSummary) -> str:
+    """How many, and how many of them were reused or failed."""
+    said = f"{run.steps_completed} called, {run.steps_reused} reused, {run.steps_failed} failed, of {run.steps}"
+    parts = [str(run.steps)]
+    if run.steps_reused:
+        parts.append(f"↺{run.steps_reused}")
+    if run.steps_failed:
+        parts.append(f"✕{run.steps_failed}")
+    return f'<span title="{said}">{" ".join(parts)}</span>'
+
+
+def _cost(entry: Entry) -> str:
+    cost = escape(str(entry.cost))
+    if entry.simulated:
+        return f'<span class="pill simulated" title="{cost}: no real model answered">simulated</span>'
+    return f'<span title="{cost}">{cost}</span>'

@@ -1,0 +1,151 @@
+"""What can be done with several runs of the History page: exported, held, deleted."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+import streamlit as st
+
+from conductor_core.cli.documents import run_document
+from conductor_core.errors import RunUnreadable, StoreError
+from pages.components.history.rows import Entry, pick_key
+from pages.components.look.words import inert, moment, plural
+from pages.components.shell.runtime import current
+from storage import Deleted
+
+_ASKED = "history-delete-asked"
+_TOLD = "history-told"
+_MOST_OF_A_BATCH = 100_000
+_MOST_REASONS = 3
+
+
+def picked(rows: Sequence[Entry]) -> list[str]:
+    """Ids of the runs whose rows are ticked; of a batch, all of its runs."""
+    found: list[str] = []
+    for row in rows:
+        if not st.session_state.get(pick_key(row)):
+            continue
+        if pick_key(row).startswith("pick-batch-"):
+            found += [run.run_id for run in current().store.runs(limit=_MOST_OF_A_BATCH, batch=row.batch_id)]
+        else:
+            found.append(pick_key(row).removeprefix("pick-run-"))
+    return found
+
+
+def bar(rows: Sequence[Entry]) -> None:
+    """The line above the table while rows are being picked."""
+    ids = picked(rows)
+    none = not ids
+    with st.container(key="picked", horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**{plural(len(ids), 'run')} selected**", width="content")
+        everything = all(st.session_state.get(pick_key(row)) for row in rows)
+        name = "None" if everything else "All of this page"
+        st.button(name, key="pick-all", on_click=_pick_all, args=(rows, not everything))
+        st.download_button(
+            "Export",
+            data=lambda: exported(ids),
+            file_name="runs.jsonl",
+            mime="application/x-ndjson",
+            icon=":material/download:",
+            key="export-picked",
+            help="One JSON document a line, as `show RUN_ID --json` prints it.",
+            disabled=none,
+            on_click="ignore",
+        )
+        off = none or current().store.refusal is not None
+        told = "A held run (⚑) cannot be deleted. Who placed or released a hold, and when, is on record."
+        st.button("Hold", key="hold-picked", help=told, disabled=off, on_click=_hold, args=(ids, True))
+        st.button("Release", key="release-picked", disabled=off, on_click=_hold, args=(ids, False))
+        bin_ = ":material/delete:"
+        st.button("Delete…", key="delete-picked", icon=bin_, disabled=off, on_click=_ask, args=(ids,))
+    _confirm(ids)
+
+
+def told() -> None:
+    """What the last action came to, once."""
+    if (said := st.session_state.pop(_TOLD, None)) is not None:
+        good, text = said
+        (st.success if good else st.warning)(inert(text), icon=":material/check:" if good else ":material/warning:")
+
+
+def exported(run_ids: Sequence[str]) -> bytes:
+    """A document a line, as ``show --json`` prints it."""
+    return "".join(f"{line}\n" for line in _documents(run_ids)).encode()
+
+
+def _documents(run_ids: Sequence[str]) -> Iterator[str]:
+    for run_id in run_ids:
+        try:
+            document = run_document(current().store.trace(run_id)[0], whole=True)
+        except RunUnreadable as error:
+            if error.trace is None:
+                document = {"run_id": run_id, "damage": {"sequence": error.sequence, "message": str(error)}}
+            else:
+                document = run_document(error.trace, whole=True, fault=error)
+        yield json.dumps(document)
+
+
+def _pick_all(rows: Sequence[Entry], on: bool) -> None:
+    for row in rows:
+        st.session_state[pick_key(row)] = on
+
+
+def _hold(run_ids: Sequence[str], held: bool) -> None:
+    try:
+        current().store.hold(run_ids, "page", held=held)
+    except StoreError as error:
+        st.session_state[_TOLD] = (False, str(error))
+        return
+    what = "held: none of them can be deleted" if held else "released"
+    st.session_state[_TOLD] = (True, f"{plural(len(run_ids), 'run')} {what}.")
+
+
+def _ask(run_ids: Sequence[str]) -> None:
+    st.session_state[_ASKED] = list(run_ids)
+
+
+def _confirm(ids: Sequence[str]) -> None:
+    asked: list[str] | None = st.session_state.get(_ASKED)
+    # What is deleted is what is ticked on this page: a question about other runs is not answered here.
+    if not asked or set(asked) != set(ids):
+        st.session_state.pop(_ASKED, None)
+        return
+    with st.container(border=True, key="delete-confirm"):
+        st.markdown(
+            f"**Delete {plural(len(asked), 'run')} for good?** Tasks, plans, what each step saw and answered, and "
+            "costs go. That they were deleted, when and from where, stays on record. Export them first if in doubt."
+        )
+        with st.container(horizontal=True):
+            name = f"Delete {plural(len(asked), 'run')}"
+            st.button(name, key="delete-yes", type="primary", on_click=_delete, args=(asked,))
+            st.button("Keep them", key="delete-no", on_click=_ask, args=((),))
+
+
+def _delete(run_ids: Sequence[str]) -> None:
+    st.session_state[_ASKED] = None
+    try:
+        outcome = current().store.delete(run_ids, "page")
+    except StoreError as error:
+        st.session_state[_TOLD] = (False, f"Nothing was deleted: {error}")
+        return
+    st.session_state[_TOLD] = (not outcome.refused, _said(outcome))
+
+
+def _said(outcome: Deleted) -> str:
+    said = f"{plural(len(outcome.run_ids), 'run')} deleted."
+    if outcome.refused:
+        shown = [f"{run_id}: {why}" for run_id, why in list(outcome.refused.items())[:_MOST_REASONS]]
+        more = len(outcome.refused) - len(shown)
+        said += f" {plural(len(outcome.refused), 'run')} kept: " + "; ".join(shown)
+        said += f"; and {more} more." if more else "."
+    return said
+
+
+def record() -> None:
+    """Which runs were deleted, folded."""
+    found, count = current().store.deletions()
+    if not count:
+        return
+    with st.expander(f"{plural(count, 'run')} deleted", icon=":material/delete:"):
+        lines = [f"{moment(each.deleted_at_utc)} · by {each.by} · run {each.run_id}" for each in found]
+        lines += [f"and {count - len(found):,} before"] if count > len(found) else []
+        st.markdown("  \n".join(inert(line) for line in lines))

@@ -1,0 +1,317 @@
+"""From a run's events to the messages that keep a page in step with it. Pure: no socket, no store, no Streamlit.
+
+The page is sent one ``snapshot``, then only what changed:
+
+    {"type": "snapshot", "sequence": n, "elapsed_ms": t, "run": RunTrace, "layout": ..., "shape": ..., "drafts": [...],
+     "timeline": ... of a run that is over, else null,
+     "conclusion": {"kind", "text", "formula"} of the answer, null while there is none,
+     "advice": {"by_code": what can be done about a failure of each code, "otherwise": about any other}}
+    {"type": "delta", "sequence": n, "path": [..], "text": .., "reasoning": bool, "output_tokens": n}
+    {"type": "plan_delta", "sequence": n, "round": [..], "text": .., "reasoning": bool, "draft": {...} or null},
+     "layout" where it changed
+    {"type": "progress", "sequence": n, "path": [..] of a step or "round": [..] of a plan, "progress": Progress}
+    {"type": "patch", "sequence": n, "elapsed_ms": t, "run": changed scalars, "steps": [StepTrace without its round],
+     "rounds": [RoundTrace without its steps]}, "layout", "shape" and "conclusion" where they changed, "timeline" at the
+     run's end
+
+A snapshot with ``"stopped": true`` is the last of a run whose end could not be written, or whose record cannot be read
+to its end; then its ``status`` is ``damaged`` or ``too_new``.
+
+Sequence is that of the event log, so a page drops what it has already seen. A *draft* is what can be read so far of a
+plan that is still being written; its steps are shown and laid out like a plan's.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from conductor_core import events as ev
+from conductor_core.advice import ADVICE, OTHERWISE
+from conductor_core.answers.conclusion import conclude
+from conductor_core.errors import InspectorError, RunUnreadable
+from conductor_core.events import Event, Path
+from conductor_core.trace import RoundTrace, RunTrace, StepTrace, apply
+from conductor_core.workflow.model import AccessList
+from conductor_core.workflow.parser import partial_steps
+from pages.components.live_workflow.layout import Round, lay_out, network_data
+from pages.components.live_workflow.timeline import timeline
+from storage import unreadable_status
+
+MessageJson = dict[str, Any]
+
+_MOST_DRAFTED = 32
+"""Steps of a draft that are shown: no limit allows more in a plan."""
+_LONG = 8192
+_LONG_SHARE = 32
+"""A plan of more than ``_LONG`` characters is read again when it has grown by this share: no real one is so long, and
+reading it at each piece would take time quadratic in its length."""
+
+
+class Numbered(Protocol):
+    """An event with its place in the log."""
+
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def event(self) -> Event: ...
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A step that can already be read in an unfinished completion. ``access_list``: None: not written yet."""
+
+    instruction: str
+    agent: str
+    access_list: AccessList | None
+
+    def reads(self, index: int) -> tuple[int, ...] | None:
+        """The earlier steps it may see, being step ``index``."""
+        if self.access_list is None or self.access_list == "all":
+            return None if self.access_list is None else tuple(range(index))
+        return tuple(sorted({earlier for earlier in self.access_list if 0 <= earlier < index}))
+
+
+class LiveView:
+    """One reader's fold of one run. ``sequence`` is the last event that ``trace`` holds."""
+
+    def __init__(self, trace: RunTrace, sequence: int) -> None:
+        self._trace = trace
+        self._sequence = sequence
+        self._drafted: dict[Path, int] = {}
+        """How many characters of a plan were there when its draft was read last."""
+        self._drafts = {round_.path: draft_steps(round_, trace) for round_ in _rounds(trace) if _open(round_)}
+
+    @property
+    def ended(self) -> bool:
+        return self._trace.ended
+
+    def snapshot(self, now_utc: datetime | None = None) -> MessageJson:
+        """All there is to show, at ``now_utc`` (default: now)."""
+        return {
+            "type": "snapshot",
+            "sequence": self._sequence,
+            "elapsed_ms": self._elapsed_ms(now_utc or datetime.now(UTC)),
+            "run": self._trace.model_dump(mode="json"),
+            "drafts": [self._draft_json(path) for path in self._drafts],
+            "layout": self._layout(),
+            "shape": shape_in_words(self._trace),
+            "timeline": timeline(self._trace),
+            "conclusion": conclusion_of(self._trace),
+            "advice": {"by_code": dict(ADVICE), "otherwise": OTHERWISE},
+        }
+
+    def stopped(self, error: InspectorError) -> MessageJson:
+        """The last snapshot of a run that stopped for ``error`` before its end could be written: shown as failed.
+
+        Only shown so: the log has no such event, and the program's next start will mark the run as interrupted.
+        """
+        why = f"the run stopped because its record could not be written: {error}"
+        duration_ms = self._trace.last_at_ms
+        apply(
+            self._trace,
+            ev.RunFailed(run_id=self._trace.run_id, error_code=error.code, error=why, duration_ms=duration_ms),
+        )
+        return {**self.snapshot(), "stopped": True}
+
+    def unreadable(self, error: RunUnreadable) -> MessageJson:
+        """The one snapshot of a run whose record cannot be read beyond what this view holds.
+
+        Steps that ran there have the status ``unread``: neither the record nor anybody else says how they went on.
+        """
+        message = self.snapshot(self._trace.created_at_utc)
+        _close_record(message["run"]["root"])
+        message["run"] |= {"status": unreadable_status(error), "error_code": error.code, "error": str(error)}
+        message["run"]["answer"] = None  # an answer that may not be what was written is none
+        return {**message, "stopped": True}
+
+    def messages(self, batch: Iterable[Numbered]) -> Iterator[MessageJson]:
+        """Folds ``batch`` and yields what a page needs to follow; text of one step in a row comes as one message."""
+        pending: MessageJson | None = None
+        for numbered in batch:
+            if numbered.sequence <= self._sequence:
+                continue
+            self._sequence = numbered.sequence
+            message = self._fold(numbered.event)
+            if pending is not None and _continues(pending, message):
+                message = {**message, "text": pending["text"] + message["text"]}
+            elif pending is not None:
+                yield self._finish(pending)
+            pending = message
+        if pending is not None:
+            yield self._finish(pending)
+
+    def _fold(self, event: Event) -> MessageJson:
+        match event:
+            case ev.StepDelta():
+                apply(self._trace, event)
+                tokens = {"output_tokens": event.output_tokens}
+                text = {"text": event.text, "reasoning": event.reasoning}
+                return {"type": "delta", "sequence": self._sequence, "path": list(event.path), **text, **tokens}
+            case ev.PlanDelta():
+                apply(self._trace, event)
+                text = {"text": event.text, "round": list(event.round), "reasoning": event.reasoning}
+                return {"type": "plan_delta", "sequence": self._sequence, **text}
+            case ev.StepProgress() | ev.PlanProgress():
+                apply(self._trace, event)
+                where = (
+                    {"path": list(event.path)} if isinstance(event, ev.StepProgress) else {"round": list(event.round)}
+                )
+                progress = event.progress.model_dump(mode="json")
+                return {"type": "progress", "sequence": self._sequence, "progress": progress, **where}
+            case _:
+                return self._patch(event)
+
+    def _finish(self, message: MessageJson) -> MessageJson:
+        """Reads the draft once per message, however many pieces of text it holds."""
+        if message["type"] != "plan_delta":
+            return message
+        path = tuple(message["round"])
+        known, written = self._drafts.get(path, ()), len(self._trace.round_at(path).raw)
+        if written > _LONG and written - self._drafted.get(path, 0) < written // _LONG_SHARE:
+            return {**message, "draft": None}
+        self._drafted[path] = written
+        draft = draft_steps(self._trace.round_at(path), self._trace)
+        if draft == known:
+            return {**message, "draft": None}
+        self._drafts[path] = draft
+        changed = {"draft": self._draft_json(path)}
+        if [step.access_list for step in draft] != [step.access_list for step in known]:
+            changed["layout"] = self._layout()
+        return {**message, **changed}
+
+    def _patch(self, event: Event) -> MessageJson:
+        trace = self._trace
+        before_run, before_status = _scalars(trace), {step.path: step.status for step in trace.walk()}
+        apply(trace, event)
+        steps: list[StepTrace] = []
+        rounds: list[RoundTrace] = []
+        replanned = isinstance(
+            event, ev.PlanStarted | ev.PlanCompleted | ev.PlanRejected | ev.PlanEdited | ev.RecursionEntered
+        )
+        if isinstance(event, ev.PlanStarted | ev.PlanCompleted | ev.PlanRejected | ev.PlanEdited):
+            rounds = [trace.round_at(event.round)]
+            self._drafts.pop(event.round, None)
+            self._drafted.pop(event.round, None)
+            if not isinstance(event, ev.PlanStarted):
+                steps = rounds[0].steps
+        elif isinstance(event, ev.RecursionEntered | ev.RecursionLeft):
+            rounds, steps = [trace.round_at(event.path)], [trace.step_at(event.path)]
+        elif hasattr(event, "path"):
+            steps = [trace.step_at(event.path)]
+        else:
+            steps = [step for step in trace.walk() if before_status.get(step.path) != step.status]
+        message: MessageJson = {
+            "type": "patch",
+            "sequence": self._sequence,
+            "elapsed_ms": event.at_ms,
+            "run": {name: value for name, value in _scalars(trace).items() if before_run[name] != value},
+            "steps": [step.model_dump(mode="json", exclude={"round"}) for step in steps],
+            "rounds": [each.model_dump(mode="json", exclude={"steps"}) for each in rounds],
+        }
+        if replanned:
+            message |= {"layout": self._layout(), "shape": shape_in_words(trace)}
+        if trace.ended:
+            message["timeline"] = timeline(trace)
+        if "answer" in message["run"]:
+            message["conclusion"] = conclusion_of(trace)
+        return message
+
+    def _layout(self) -> MessageJson:
+        rounds = []
+        for each in _rounds(self._trace):
+            drafts = self._drafts.get(each.path, ())
+            reads: tuple[tuple[int, ...] | None, ...] = tuple(step.reads for step in each.steps)
+            reads = reads or tuple(step.reads(index) for index, step in enumerate(drafts))
+            if reads or not each.path:
+                rounds.append(Round(each.path, reads))
+        return network_data(lay_out(rounds))
+
+    def _draft_json(self, path: Path) -> MessageJson:
+        steps = [
+            {
+                "instruction": step.instruction,
+                "agent": step.agent,
+                "access_list": step.access_list,
+                "reads": step.reads(index) or (),
+            }
+            for index, step in enumerate(self._drafts[path])
+        ]
+        return {"round": list(path), "steps": steps}
+
+    def _elapsed_ms(self, now_utc: datetime) -> float:
+        if self._trace.ended:
+            return self._trace.last_at_ms
+        return max((now_utc - self._trace.created_at_utc).total_seconds() * 1000, self._trace.last_at_ms)
+
+
+def draft_steps(round_: RoundTrace, trace: RunTrace) -> tuple[Draft, ...]:
+    """The steps that can already be read of what the Conductor is writing, their agents named."""
+    names = round_.agents or tuple(spec.name for spec in trace.pool.workers)
+    drafts = []
+    for step in partial_steps(round_.raw, most=_MOST_DRAFTED):
+        agent = step.agent
+        if isinstance(agent, int):
+            agent = (names[agent] if 0 <= agent < len(names) else None) or f"agent {agent}"
+        drafts.append(Draft(step.instruction or "", agent or "", step.access_list))
+    return tuple(drafts)
+
+
+def conclusion_of(trace: RunTrace) -> MessageJson | None:
+    """What the run's answer comes to, in a line; None: it has no answer."""
+    return None if trace.answer is None else asdict(conclude(trace.answer, trace.task))
+
+
+def shape_in_words(trace: RunTrace) -> str:
+    """The flow of the first round by agents, e.g. ``planner → solver × 2 → verifier``."""
+    steps = trace.steps
+    if not steps:
+        return ""
+    depth: list[int] = []
+    for step in steps:
+        depth.append(1 + max((depth[index] for index in step.reads), default=-1))
+    words = []
+    for layer in range(max(depth) + 1):
+        agents = [step.agent for step, at in zip(steps, depth, strict=True) if at == layer]
+        words.append(_agents_in_words(agents))
+    return " → ".join(words)
+
+
+def _agents_in_words(agents: Sequence[str]) -> str:
+    unique = list(dict.fromkeys(agents))
+    if len(unique) > 3:
+        return f"{len(agents)} workers"
+    return " + ".join(f"{name} × {agents.count(name)}" if agents.count(name) > 1 else name for name in unique)
+
+
+def _rounds(trace: RunTrace) -> Iterator[RoundTrace]:
+    yield trace.root
+    for step in trace.walk():
+        if step.round is not None:
+            yield step.round
+
+
+def _close_record(round_: MessageJson) -> None:
+    for step in round_["steps"]:
+        if step["status"] == "running":
+            step["status"] = "unread"
+        if step["round"] is not None:
+            _close_record(step["round"])
+
+
+def _open(round_: RoundTrace) -> bool:
+    return round_.status == "planning" and bool(round_.raw) and not round_.steps
+
+
+def _continues(earlier: MessageJson, later: MessageJson) -> bool:
+    if later["type"] == "progress":
+        return False
+    if later["type"] == "delta":
+        return all(earlier.get(name) == later[name] for name in ("type", "path", "reasoning"))
+    return later["type"] == "plan_delta" and all(
+        earlier.get(name) == later[name] for name in ("type", "round", "reasoning")
+    )
+
+
+def _scalars(trace: RunTrace) -> MessageJson:
+    return trace.model_dump(mode="json", exclude={"root", "pool", "task", "conductor", "limits", "last_at_ms"})

@@ -1,0 +1,107 @@
+"""What all figures have in common: a quiet frame, and names beside the curves in place of a legend."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pages.components.look.palette import DARK, LIGHT, NO_AGENT_DARK, NO_AGENT_LIGHT
+
+Figure = Mapping[str, Any]
+
+PALETTE: Mapping[str, tuple[str, str]] = {
+    "ink": ("#1a1f2b", "#e8ebf0"),
+    "muted": ("#59616f", "#a3acba"),
+    "soft": ("#8b93a1", "#77808f"),
+    "faint": ("#c9ced6", "#3d4554"),
+    "line": ("#e3e6eb", "#2a3140"),
+    "surface": ("#ffffff", "#0d1117"),
+    "tone-0": ("#4b5362", "#b9c1cd"),
+    "tone-1": ("#8d96a5", "#7d8797"),
+    "tone-2": ("#c8ced7", "#49525f"),
+    **{f"agent-{number}": pair for number, pair in enumerate(zip(LIGHT, DARK, strict=True))},
+    "agent-none": (NO_AGENT_LIGHT, NO_AGENT_DARK),
+}
+"""Colours by name, for the light and the dark theme. Colour means agent or status: all else is ink in some strength."""
+
+LINE_HEIGHT_PX = 15.0
+TOP_PX, BOTTOM_PX = 22, 30
+
+
+def layout(height: int, *, right: int = 96, left: int = 44, **more: Any) -> dict[str, Any]:
+    """Plotly's layout without what carries no data. ``right``: room for names beside the curves, in pixels."""
+    axis = {"zeroline": False, "linecolor": "@line", "tickcolor": "@line", "automargin": False}
+    return {
+        "height": height,
+        "margin": {"l": left, "r": right, "t": TOP_PX, "b": BOTTOM_PX},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": "@font", "size": 12, "color": "@muted"},
+        "showlegend": False,
+        "hovermode": "x unified",
+        "hoverlabel": {"bgcolor": "@surface", "bordercolor": "@line", "font": {"color": "@ink", "size": 12}},
+        "dragmode": "zoom",
+        # The same value at each update: zoom and selection stay as they are.
+        "uirevision": "same",
+        **more,
+        "xaxis": {**axis, "showgrid": False, "showline": True, **more.get("xaxis", {})},
+        "yaxis": {**axis, "gridcolor": "@line", "fixedrange": True, **more.get("yaxis", {})},
+    }
+
+
+def apart(wanted: Sequence[float], gap: float) -> list[float]:
+    """Positions as near to ``wanted`` as can be, at least ``gap`` from each other, in the same order.
+
+    Neighbours that would touch become a block around the middle of what they wanted.
+    """
+    blocks: list[list[int]] = []
+    for index in sorted(range(len(wanted)), key=lambda index: wanted[index]):
+        block = [index]
+        while blocks and _begin(block, wanted, gap) < _begin(blocks[-1], wanted, gap) + gap * len(blocks[-1]):
+            block = blocks.pop() + block
+        blocks.append(block)
+    placed = [0.0] * len(wanted)
+    for block in blocks:
+        for rank, index in enumerate(block):
+            placed[index] = _begin(block, wanted, gap) + gap * rank
+    return placed
+
+
+def _begin(block: Sequence[int], wanted: Sequence[float], gap: float) -> float:
+    return sum(wanted[index] for index in block) / len(block) - gap * (len(block) - 1) / 2
+
+
+def names_beside(
+    ends: Sequence[tuple[str, float]],
+    y_range: tuple[float, float],
+    height: int,
+    colours: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """Annotations to the right of a figure: each name at the height where its curve ends, none over another."""
+    low, high = y_range
+    plot_px = height - TOP_PX - BOTTOM_PX
+    wanted = [(min(max(value, low), high) - low) / (high - low) * plot_px for _, value in ends]
+    return [
+        {
+            "text": plain(name),
+            "x": 1,
+            "xref": "paper",
+            "xanchor": "left",
+            "xshift": 8,
+            "y": 0,
+            "yref": "paper",
+            "yanchor": "middle",
+            "yshift": at_px,
+            "showarrow": False,
+            "align": "left",
+            "font": {"color": (colours or {}).get(name, "@ink"), "size": 12},
+        }
+        for (name, _), at_px in zip(ends, apart(wanted, LINE_HEIGHT_PX), strict=True)
+    ]
+
+
+def plain(text: str) -> str:
+    """Plotly reads a small HTML dialect and templates in texts: data must be part of neither."""
+    return text.replace("<", "‹").replace(">", "›").replace("%{", "% {").replace("@", "＠") if text else text
+
+
+def content(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> Figure:
+    return {"data": [dict(trace) for trace in traces], "layout": dict(layout)}

@@ -1,0 +1,1 @@
+"""Models of one's own: workers, Conductors, servers found on this machine."""

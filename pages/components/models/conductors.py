@@ -1,0 +1,107 @@
+"""The Conductors of the Workers page: those of the conductors files, and the one in use, with their health."""
+
+from html import escape
+
+import streamlit as st
+
+from conductor_core.chat import Price
+from conductor_core.engine.catalogue import ConductorOption, Health, check_conductor, conductor_faults
+from conductor_core.errors import InspectorError
+from pages.components.look.words import inert
+from pages.components.run import run_settings
+from pages.components.shell.runtime import current
+
+HEALTH = "conductor-health"
+
+
+def conductors() -> None:
+    """Draws the part of the page; a file that cannot be read is said with its fault."""
+    st.subheader("Conductors", anchor=False)
+    with st.container(key="conductors"):
+        for number, option in enumerate(shown()):
+            with st.container(key=f"worker-row-conductor-{number}", horizontal=True, vertical_alignment="center"):
+                _row(number, option)
+    for fault in conductor_faults(current().settings):
+        st.warning(inert(fault), icon=":material/warning:")
+    folder = inert(str(current().settings.conductors_folder))
+    st.caption(f"Further ones: `[[conductor]]` tables in {folder}/\\*.toml, with name, model and base_url at least.")
+
+
+def shown() -> list[ConductorOption]:
+    """The one in use, the shipped one, and all that files name."""
+    options = run_settings.conductor_options()
+    here = [option for option in options.values() if option.named or option.ref in ("tiny", run_settings.conductor())]
+    return sorted(here, key=lambda option: option.ref != run_settings.conductor())
+
+
+def keep_health(ref: str, health: Health) -> None:
+    st.session_state.setdefault(HEALTH, {})[ref] = health
+
+
+def price_words(price: Price | None) -> str:
+    if price is None:
+        return "price unknown"
+    if not price.input and not price.output:
+        return "free"
+    return f"${price.input:g} in · ${price.output:g} out"
+
+
+def _row(number: int, option: ConductorOption) -> None:
+    st.html(_who(option))
+    with st.container(width=200, gap=None):
+        _state(option)
+    with st.container(width="content", key=f"icon-only-conductor-{number}"):
+        check = f"Check Conductor {inert(option.name)} now"
+        asked = st.button(
+            check, key=f"check-conductor-{number}", icon=":material/network_check:", type="tertiary", help=check
+        )
+    if asked:
+        with st.spinner("Asking its server"):
+            _check(option.ref)
+        st.rerun()
+    if option.ref == run_settings.conductor():
+        st.html('<span class="muted">in use</span>', width=103)
+    else:
+        st.button(
+            "Use", key=f"use-conductor-{number}", on_click=run_settings.use_conductor, args=(option.ref,), width=103
+        )
+
+
+def _check(ref: str) -> None:
+    try:
+        keep_health(ref, check_conductor(ref, current().settings))
+    except InspectorError as error:
+        keep_health(ref, Health(ok=False, latency_ms=None, detail=str(error)))
+
+
+def _who(option: ConductorOption) -> str:
+    """Name, where it comes from, model, place and price, as HTML; every text is escaped."""
+    here = option.server is None
+    cells = (
+        (f"<b>{escape(option.name)}</b>", "of a conductors file" if option.named else "ready at hand"),
+        (escape(option.model or option.name), "runs on this machine" if here else escape(option.server or "")),
+        (price_words(option.price), "" if here or option.price is None else "per million tokens"),
+    )
+    inner = "".join(
+        f'<div class="ellipsis">{first}<div class="ellipsis second muted">{second}</div></div>'
+        for first, second in cells
+    )
+    return f'<div class="cells workers" title="{escape(option.reason)}">{inner}</div>'
+
+
+def _state(option: ConductorOption) -> None:
+    health: Health | None = st.session_state.get(HEALTH, {}).get(option.ref)
+    if health is not None:
+        colour, glyph = ("green", "check_circle") if health.ok else ("red", "error")
+        took = f" · {health.latency_ms:.0f} ms" if health.ok and health.latency_ms is not None else ""
+        said = health.detail.removeprefix(f"Conductor {option.name}").lstrip(": ")
+        st.markdown(f":{colour}[:material/{glyph}: {inert(said)}]{took}")
+    elif option.server is None:
+        st.markdown(
+            ":material/check_circle: on this machine" if option.runnable else f":orange[{inert(option.reason)}]"
+        )
+    else:
+        st.markdown(":gray[:material/help: not checked yet]")
+    if option.key_state:
+        missing = option.key_state.endswith("missing")
+        st.markdown(f":{'orange' if missing else 'green'}[:material/key: {inert(option.key_state)}]")

@@ -1,0 +1,242 @@
+"""From simulated to real: what this machine has to answer with, best first, each one click away.
+
+Shown over the Run page where a simulated worker could not answer, and on the Workers page.
+"""
+
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Literal
+
+import streamlit as st
+
+from conductor_core.chat import WorkerSpec
+from conductor_core.engine import real_workers as core
+from conductor_core.engine.catalogue import discover_local_servers
+from conductor_core.engine.real_workers import SmallModel
+from conductor_core.errors import InspectorError
+from pages.components.look.dialogs import dialog_scheme
+from pages.components.look.words import inert, listed, plural
+from pages.components.run import run_settings, task_box
+from pages.components.shell.runtime import current
+
+ERROR, STARTED = "real-workers-error", "real-workers-started"
+LOCAL_POOL, KEYED_POOL, SMALL_POOL = "local-servers", "my-keys", "my-small-models"
+EVERY_S = 1.0
+"""How often the progress of downloads is drawn."""
+_NAME = "\0"
+Kind = Literal["primary", "secondary"]
+Use = Callable[[str], None]
+"""Takes a pool: a built-in one's name or a file."""
+
+
+@st.dialog("Real models for this task", width="medium")
+def real_workers_dialog(task: str) -> None:
+    """Offers what there is; whatever is taken, ``task`` runs again there."""
+    dialog_scheme()
+    st.caption(inert(task if len(task) <= 200 else f"{task[:200]} …"))
+
+    def run_there(pool: str) -> None:
+        run_settings.use_pool(pool)
+        task_box.begin(task)
+
+    with st.spinner("Looking for model servers on this machine"):
+        found = discover_local_servers(current().settings)
+    _offers(found, run_there, "Run with")
+
+
+def keys_and_small_models() -> None:
+    """For the Workers page, which has its own part for servers."""
+    st.subheader("More real workers", anchor=False)
+    _offers(None, run_settings.use_pool, "Use")
+
+
+def _offers(found: Sequence[WorkerSpec] | None, use: Use, verb: str) -> None:
+    """``found``: on servers; None: this is no dialog, and servers have their own place."""
+    dialog = found is not None
+    moving = dialog or _moving(core.small_models())
+
+    @st.fragment(run_every=EVERY_S if moving else None)
+    def draw() -> None:
+        if st.session_state.pop(STARTED, False):
+            st.rerun()
+        if message := st.session_state.get(ERROR):
+            st.error(inert(message), icon=":material/error:")
+        keyed, small = core.keyed_workers(), core.small_models()
+        if dialog:
+            core.time_answers()
+        elif _moving(small) != moving:
+            st.rerun()
+        if found:
+            _servers(found, use, verb)
+        if keyed:
+            _keys(keyed, use, verb, first=not found)
+        _small(small, use, verb, first=not found and not keyed)
+        if dialog and not found and not keyed:
+            st.caption(
+                "Or install a model server, for instance Ollama: `ollama pull qwen2.5:3b`, then `ollama serve`: the "
+                "inspector finds it. Or set a provider's key, such as `OPENAI_API_KEY`, and start the inspector again."
+            )
+
+    draw()
+
+
+def _moving(models: Sequence[SmallModel]) -> bool:
+    """Whether something of them changes by itself."""
+    return any(model.download.state in ("waiting", "running") or model.timing for model in models)
+
+
+def _servers(found: Sequence[WorkerSpec], use: Use, verb: str) -> None:
+    _head(
+        "Model servers on this machine",
+        "Tasks go to them alone, at no cost, unless a server passes them on, as LiteLLM can.",
+    )
+    for address in dict.fromkeys(spec.base_url for spec in found):
+        models = [spec.name for spec in found if spec.base_url == address]
+        _line(str(address).removesuffix("/v1"), listed(models))
+    label = f"{verb} {_these(found, 'model')}"
+    st.button(label, key="use-servers", type="primary", on_click=_take, args=(LOCAL_POOL, found, use))
+
+
+def _keys(keyed: Sequence[WorkerSpec], use: Use, verb: str, *, first: bool) -> None:
+    _head("Keys in this environment", "Their providers charge for each answer, at the prices on the Workers page.")
+    for variable in dict.fromkeys(spec.api_key_env for spec in keyed):
+        _line(str(variable), listed([spec.name for spec in keyed if spec.api_key_env == variable]))
+    label = f"{verb} {_these(keyed, 'worker')}"
+    kind: Kind = "primary" if first else "secondary"
+    st.button(label, key="use-keys", type=kind, on_click=_take, args=(KEYED_POOL, keyed, use))
+
+
+def _small(models: Sequence[SmallModel], use: Use, verb: str, *, first: bool) -> None:
+    _head(
+        "Small open models, in this process",
+        "No server and no key. They answer anything, quickly and not always rightly; licence Apache-2.0.",
+    )
+    st.html(_table(models))
+    for model in models:
+        if model.download.state == "running" or (model.download.state == "paused" and model.download.here_bytes):
+            share = min(1.0, model.download.here_bytes / model.size_bytes)
+            st.progress(share, f"{inert(model.spec.name)}: {_progress(model)}")
+    for reason in failures(models):
+        st.error(inert(reason), icon=":material/error:")
+    _small_buttons(models, use, verb, kind="primary" if first else "secondary")
+
+
+def failures(models: Sequence[SmallModel]) -> list[str]:
+    """Why downloads failed; one reason that several share is said once, with all their names."""
+    named: dict[str, list[str]] = {}
+    for model in models:
+        if model.download.state == "failed":
+            named.setdefault(model.download.reason.replace(model.spec.model, _NAME), []).append(model.spec.model)
+    return [f"{reason.replace(_NAME, names[0])}{_also(names[1:])}" for reason, names in named.items()]
+
+
+def _also(names: Sequence[str]) -> str:
+    return f". The same for {listed(names)}" if names else ""
+
+
+def _small_buttons(models: Sequence[SmallModel], use: Use, verb: str, kind: Kind) -> None:
+    here = [model for model in models if model.download.state == "here"]
+    away = [model for model in models if model.download.state != "here" and model.fits]
+    busy = [model for model in away if model.download.state in ("waiting", "running")]
+    with st.container(horizontal=True):
+        if here:
+            specs = [model.spec for model in here]
+            label = f"{verb} {_these(specs, 'model')}"
+            st.button(label, key="use-small", type=kind, on_click=_take, args=(SMALL_POOL, specs, use))
+        if busy:
+            st.button("Pause", key="pause-small", icon=":material/pause:", on_click=core.pause, args=(busy,))
+        elif away:
+            begun = any(model.download.here_bytes for model in away)
+            left = sum(model.size_bytes - model.download.here_bytes for model in away)
+            label = f"{'Go on downloading' if begun else 'Download'} {_these(away, 'model')} ({_gb(left)})"
+            st.button(
+                label,
+                key="download-small",
+                icon=":material/download:",
+                type="secondary" if here else kind,
+                on_click=core.begin,
+                args=(away,),
+                help="From the Hugging Face hub. You may close this, or the program: it goes on where it was.",
+            )
+        if any(model.fits and model.answer_s is None and not model.timing for model in models):
+            st.button(
+                "Time an answer here",
+                key="time-small",
+                icon=":material/timer:",
+                type="tertiary",
+                on_click=core.time_answers,
+                help="Uses the processor for some seconds; nothing is downloaded for it.",
+            )
+
+
+def _take(name: str, specs: Sequence[WorkerSpec], use: Use) -> None:
+    st.session_state.pop(ERROR, None)
+    try:
+        file = core.save_pool(name, specs, current().settings)
+    except InspectorError as error:
+        st.session_state[ERROR] = str(error)
+        return
+    use(str(file))
+    st.session_state[STARTED] = True
+
+
+def _table(models: Sequence[SmallModel]) -> str:
+    memory = models[0].memory
+    heads = ("Model", "Download", f"Needs, of {_gb(memory.total_bytes)} {memory.label}", "An answer", "Here")
+    rows = [f'<span class="muted {"" if at == 0 else "number"}">{escape(head)}</span>' for at, head in enumerate(heads)]
+    for model in models:
+        cells = (_gb(model.size_bytes), _gb(model.needed_bytes), _answer(model), _state(model))
+        rows.append(
+            f'<span class="ellipsis" title="{escape(model.spec.model)}">{escape(model.spec.name)}'
+            f'<span class="ellipsis second muted">{escape(model.spec.description)}</span></span>'
+        )
+        rows += [f'<span class="number">{escape(cell)}</span>' for cell in cells]
+    return f'<div class="cells small-models">{"".join(rows)}</div>'
+
+
+def _answer(model: SmallModel) -> str:
+    """Seconds of a paragraph here."""
+    if not model.fits:
+        return "–"
+    if model.answer_s is None:
+        return "measuring …" if model.timing else "not timed"
+    return f"about {max(1, round(model.answer_s))} s"
+
+
+def _state(model: SmallModel) -> str:
+    if not model.fits:
+        return "✕ too large"
+    return {
+        "here": "✓ yes",
+        "running": "↓ on its way",
+        "waiting": "waits",
+        "paused": "paused",
+        "failed": "✕ failed",
+        "absent": "↓ download",
+    }[model.download.state]
+
+
+def _progress(model: SmallModel) -> str:
+    now = model.download
+    text = f"{_gb(now.here_bytes)} of {_gb(model.size_bytes)}"
+    if now.bytes_per_s:
+        left_s = (model.size_bytes - now.here_bytes) / now.bytes_per_s
+        wait = f"{left_s / 60:.0f} min" if left_s >= 90 else f"{left_s:.0f} s"
+        return f"{text}, {now.bytes_per_s / 1e6:.1f} MB/s, about {wait} left"
+    return f"{text}, paused" if now.state == "paused" else text
+
+
+def _gb(size_bytes: float) -> str:
+    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e8 else f"{size_bytes / 1e6:.0f} MB"
+
+
+def _these(things: Sequence[object], what: str) -> str:
+    return f"this {what}" if len(things) == 1 else f"these {plural(len(things), what)}"
+
+
+def _head(title: str, says: str) -> None:
+    st.html(f'<div class="offer-head"><b>{escape(title)}</b> <span class="muted">{escape(says)}</span></div>')
+
+
+def _line(name: str, says: str) -> None:
+    st.html(f'<div class="offer-line"><code>{escape(name)}</code> <span>{escape(says)}</span></div>')

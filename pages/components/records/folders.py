@@ -1,0 +1,128 @@
+"""Where the records of training and evaluation are, and how one that may still be growing stands."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from conductor_core.records import SHIPPED, evaluation, training
+from conductor_core.records.evaluation import EvaluationRecord
+from conductor_core.records.training import TrainingRecord
+from pages.components.look.words import is_text
+
+Kind = Literal["training", "evaluations"]
+State = Literal["running", "stopped", "ended"]
+
+_FILES = {"training": training.RECORD, "evaluations": evaluation.PLAN}
+_SHIPPED = {"training": "training", "evaluations": "evaluation"}
+LEAST_QUIET_S = 90.0
+"""A record to which nothing was added for this long, or for several of its own iterations, is no longer written."""
+
+
+@dataclass(frozen=True)
+class RecordFolder:
+    """A folder that holds a record.
+
+    Attributes:
+        shipped: it came with this repository. began_utc: as the record says, else when it was last written.
+        changed_s: when it was last written, in seconds of the epoch.
+    """
+
+    folder: Path
+    shipped: bool
+    began_utc: datetime
+    changed_s: float
+
+    @property
+    def label(self) -> str:
+        return f"{self.folder.name} · {'shipped' if self.shipped else f'{self.began_utc:%Y-%m-%d %H:%M}'}"
+
+    @property
+    def changed_utc(self) -> datetime:
+        return datetime.fromtimestamp(self.changed_s, UTC)
+
+
+def record_folders(kind: Kind, data_folder: Path) -> list[RecordFolder]:
+    """Those of this machine, last begun first, then those that came with the repository."""
+    own = sorted(_folders(kind, data_folder / kind, shipped=False), key=lambda each: each.began_utc, reverse=True)
+    theirs = sorted(_folders(kind, SHIPPED / _SHIPPED[kind], shipped=True), key=lambda each: each.folder.name)
+    return own + theirs
+
+
+def _folders(kind: Kind, root: Path, *, shipped: bool) -> Iterator[RecordFolder]:
+    # What is shipped may be one record, whose folder is the root itself.
+    for file in [root / _FILES[kind], *root.glob(f"*/{_FILES[kind]}")]:
+        fitted = kind == "evaluations" and file.parent.name.startswith(evaluation.FIT_PREFIX)
+        if file.is_file() and is_text(str(file)) and not fitted:
+            changed_s = _changed_s(file.parent)
+            yield RecordFolder(file.parent, shipped, _began_utc(file, changed_s), changed_s)
+
+
+def _began_utc(file: Path, changed_s: float) -> datetime:
+    """What a plan says, or the first line of a training's record; it may be broken, which is told where it is read."""
+    try:
+        with file.open(encoding="utf-8") as text:
+            head = text.read() if file.name == evaluation.PLAN else text.readline()
+        began = datetime.fromisoformat(json.loads(head)["at"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return datetime.fromtimestamp(changed_s, UTC)
+    return began if began.tzinfo else began.replace(tzinfo=UTC)
+
+
+def refreshed(folder: RecordFolder) -> RecordFolder:
+    """The same, as it stands now. Raises: OSError if it is gone."""
+    return replace(folder, changed_s=_changed_s(folder.folder))
+
+
+def _changed_s(folder: Path) -> float:
+    parts = _parts(folder)
+    if not parts:
+        raise FileNotFoundError(f"{folder} holds no record any more")
+    return max(each.stat().st_mtime for each in parts)
+
+
+def _parts(folder: Path) -> list[Path]:
+    names = (training.RECORD, evaluation.PLAN, evaluation.OUTCOMES, evaluation.SUMMARY)
+    return [folder / name for name in names if (folder / name).is_file()]
+
+
+def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    return tuple((part.name, part.stat().st_mtime_ns, part.stat().st_size) for part in _parts(folder))
+
+
+def read_training(folder: Path) -> TrainingRecord:
+    """Read again only when it has changed; broken lines are left out and told. Raises: BadInput."""
+    return _read_training(folder, _stamp(folder))
+
+
+def read_evaluation(folder: Path) -> EvaluationRecord:
+    """Read again only when it has changed; broken lines are left out and told. Raises: BadInput."""
+    return _read_evaluation(folder, _stamp(folder))
+
+
+@lru_cache(maxsize=4)
+def _read_training(folder: Path, _stamp: object) -> TrainingRecord:
+    return training.read_record(folder, lenient=True)
+
+
+@lru_cache(maxsize=4)
+def _read_evaluation(folder: Path, _stamp: object) -> EvaluationRecord:
+    return evaluation.read_record(folder, lenient=True)
+
+
+def state(*, ended: bool, changed_s: float, now_s: float, pace_s: float = 0.0, in_use: bool | None = None) -> State:
+    """How a record stands, by its lock, and by its silence where there is none: preparing takes minutes without a row.
+
+    Args:
+        changed_s, now_s: when it was last written, and now, in seconds of the epoch.
+        pace_s: the usual time between two of its rows.
+        in_use: whether a process holds its folder, as ``records.in_use`` says; None: unknown.
+    """
+    if ended:
+        return "ended"
+    if in_use is not None:
+        return "running" if in_use else "stopped"
+    return "running" if now_s - changed_s < max(LEAST_QUIET_S, 10 * pace_s) else "stopped"

@@ -1,0 +1,1 @@
+"""The Run page: the task, its settings, the plan under a person's hands."""

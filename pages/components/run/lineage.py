@@ -1,0 +1,69 @@
+"""Where a run comes from and what was made of it: its parent, what was changed against that, and its re-runs."""
+
+import streamlit as st
+
+from conductor_core.errors import StoreError
+from conductor_core.trace import RunTrace
+from pages.components.look.words import STATUS_WORDS, ago, inert, plural
+from pages.components.shell.runtime import current
+from storage import RunSummary
+
+MOST_CHANGES, MOST_RERUNS = 3, 3
+
+
+def lineage(trace: RunTrace) -> None:
+    """Draws a line for the parent and one for the re-runs, each where there is one."""
+    if trace.parent_run_id:
+        _parent(trace, trace.parent_run_id)
+    if trace.ended:
+        _reruns(trace)
+
+
+def _parent(trace: RunTrace, parent: str) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="way-here", wrap=False):
+        st.caption("Takes up" if trace.resumed else "Re-run of", width="content")
+        # A page link to the page itself would show that run but leave the browser's address as it is.
+        st.button(f"run {inert(parent)}", key="parent-run", type="tertiary", on_click=_open, args=(parent,))
+        edits = trace.root.edits
+        if trace.root.before_edit is None:
+            said = "the plan as it was"
+        elif not edits:
+            said = "the plan's text changed, but no step"
+        else:
+            more = len(edits) - MOST_CHANGES
+            said = " · ".join((*edits[:MOST_CHANGES], *([f"{plural(more, 'more change')}"] if more > 0 else ())))
+        every = "  \n".join(map(inert, edits)) if len(edits) > 1 else None
+        st.markdown(f"✎ {inert(said)}", help=every, width="stretch")
+
+
+def _reruns(trace: RunTrace) -> None:
+    try:
+        found = current().store.runs(limit=MOST_RERUNS + 1, parent=trace.run_id)
+    except StoreError as error:
+        st.error(inert(str(error)), icon=":material/error:")
+        return
+    if not found:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="reruns", wrap=False):
+        st.caption("Re-runs of this run", width="content")
+        for run in found[:MOST_RERUNS]:
+            st.button(
+                _label(run),
+                key=f"rerun-{run.run_id}",
+                type="tertiary",
+                help=inert(f"Run {run.run_id}"),
+                on_click=_open,
+                args=(run.run_id,),
+            )
+        if len(found) > MOST_RERUNS:
+            st.caption("and older ones, in History", width="content")
+
+
+def _label(run: RunSummary) -> str:
+    when = "" if run.created_at_utc is None else f" {ago(run.created_at_utc)}"
+    anew = f", {run.steps - run.steps_reused} of {plural(run.steps, 'step')} anew" if run.steps else ""
+    return inert(f"{STATUS_WORDS[run.status]}{when}{anew}")
+
+
+def _open(run_id: str) -> None:
+    st.query_params["run"] = run_id

@@ -1,0 +1,285 @@
+"""The plan editor: a line per step that opens to its fields, and what a re-run would call before it starts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from conductor_core.engine.rerun import RerunPreview, StepForecast
+from conductor_core.workflow.changes import Origins
+from conductor_core.workflow.model import Step, Workflow
+from conductor_core.workflow.printer import to_json
+from conductor_core.workflow.topology import topology
+from conductor_core.workflow.validation import Checked
+from pages.components.look.palette import agent_dot
+from pages.components.look.words import inert
+from pages.components.run import draft as drafts
+from pages.components.run.draft import Draft
+from pages.components.run.edited_plan import edited_plan
+from pages.components.run.editing import Editing
+from pages.components.run.step_fields import say, step_fields, tell_task_button
+
+Preview = Callable[[Workflow, Origins], RerunPreview]
+NEW_INSTRUCTION = "Answer this task, using what the earlier steps found: {question}"
+
+
+@dataclass(frozen=True)
+class LookedUp:
+    """A draft with all that follows from it. ``forecast``: what its run would call and reuse; None: it has faults.
+
+    ``drawn``: it as the graph draws it; None: nothing is changed yet, and the run is drawn. ``open_steps``: those whose
+    fields are shown, the last opened last.
+    """
+
+    checked: Checked
+    forecast: RerunPreview | None
+    drawn: dict[str, Any] | None
+    open_steps: tuple[int, ...]
+
+
+def look_up(editing: Editing, preview: Preview) -> LookedUp:
+    """``preview``: what running a workflow would call and reuse, told which step is which."""
+    draft = editing.draft
+    checked, forecast = _checked(editing, draft, preview)
+    return LookedUp(
+        checked=checked,
+        forecast=forecast,
+        drawn=_drawn(editing, checked, forecast, preview) if draft.changed else None,
+        open_steps=_open_steps(editing, checked),
+    )
+
+
+def _checked(editing: Editing, draft: Draft, preview: Preview) -> tuple[Checked, RerunPreview | None]:
+    checked = editing.check(draft.workflow)
+    return checked, None if checked.workflow is None else preview(checked.workflow, draft.origins)
+
+
+def _drawn(editing: Editing, checked: Checked, forecast: RerunPreview | None, preview: Preview) -> dict[str, Any]:
+    shown = drafts.last_readable(editing.draft, lambda workflow: editing.check(workflow).faults)
+    if shown != editing.draft:
+        forecast = _checked(editing, shown, preview)[1]
+    return edited_plan(editing.draft, shown, forecast, checked.faults)
+
+
+def plan_editor(
+    editing: Editing, looked_up: LookedUp, start: Callable[[Workflow, Origins], None], close: Callable[[], None]
+) -> None:
+    """Draws the editor.
+
+    Args:
+        start: starts the run of the edited workflow.
+        close: leaves the editor, before the page is drawn; the draft is kept.
+    """
+    checked, forecast = looked_up.checked, looked_up.forecast
+    with st.container(border=True, key="plan-editor"):
+        asked = _toolbar(editing, checked, forecast, close)
+        with st.container(key="edit-steps", gap=None):
+            for index in range(len(editing.draft.workflow.steps)):
+                _step(editing, index, checked, forecast)
+            if not editing.draft.workflow.steps:
+                st.button("Add a step", icon=":material/add:", key="add-first", on_click=_add, args=(editing, 0))
+    if asked and checked.workflow is not None:
+        start(checked.workflow, editing.draft.origins)
+
+
+def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, close: Callable[[], None]) -> bool:
+    """Whether the person asked to run the plan as it now is."""
+    draft = editing.draft
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        shape = topology(draft.workflow) if draft.workflow.steps else "no steps"
+        st.markdown(f"**Edit the plan** :small[:gray[{shape}]]", width="content")
+        st.markdown(f":small[{_in_words(forecast)}]", width="stretch")
+        changes: list[tuple[str, str, bool, str | None, Callable[[Draft], Draft]]] = [
+            ("Undo", "undo", not draft.past, "Mod+Alt+Z", drafts.undo),
+            ("Redo", "redo", not draft.future, "Mod+Alt+Y", drafts.redo),
+            ("Reset", "restart_alt", not draft.changed, None, drafts.reset),
+        ]
+        with st.container(horizontal=True, width="content", gap="small", key="icon-only-plan"):
+            for label, icon, disabled, shortcut, act in changes:
+                st.button(
+                    label,
+                    icon=f":material/{icon}:",
+                    key=label.lower(),
+                    help=f"{label} ({shortcut.replace('Mod', modifier_key())})" if shortcut else label,
+                    type="tertiary",
+                    disabled=disabled,
+                    on_click=lambda act=act: editing.keep(act(editing.draft)),
+                    shortcut=shortcut,
+                )
+            st.download_button(
+                "Save as a workflow file",
+                to_json(draft.workflow, editing.trace.task),
+                icon=":material/download:",
+                file_name="workflow.json",
+                mime="application/json",
+                on_click="ignore",
+                type="tertiary",
+                key="save-plan",
+                help="Save as a workflow file, for `check` and `run --workflow` of the command line",
+            )
+        kept = "Your changes are kept until you leave this run."
+        st.button("Close", key="close-editor", help=kept, on_click=close)
+        asked = st.button(
+            _start_label(forecast),
+            type="primary",
+            icon=":material/play_arrow:",
+            key="start-edited",
+            disabled=forecast is None,
+            help=f"{modifier_key()} + Shift + Enter",
+            shortcut="Mod+Shift+Enter",
+        )
+    for fault in checked.faults:
+        if fault.step is None:
+            say(fault, "red", "error")
+    _note(editing)
+    return asked
+
+
+def _note(editing: Editing) -> None:
+    """What the last change took along, in a line that is there all the same: no step moves away under the mouse."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="edit-note"):
+        if note := editing.draft.note:
+            st.markdown(f":material/link_off: {note}", width="content")
+            undo = ":material/undo:"
+            st.button("Undo", icon=undo, type="tertiary", key="undo-noted", on_click=_undo, args=(editing,))
+        else:
+            mod = modifier_key()
+            keys = f"{mod} + Enter applies now · {mod} + Shift + Enter re-runs · {mod} + Alt + Z undoes"
+            st.markdown(f":gray[Typing applies by itself, {keys}]")
+
+
+def _start_label(forecast: RerunPreview | None) -> str:
+    if forecast is None:
+        return "Re-run"
+    runs, reused = len(forecast.will_run), len(forecast.will_reuse)
+    if not runs:
+        return "Re-run"
+    return f"Re-run {runs} of {runs + reused} steps" if reused else f"Run {runs} step{'s' if runs != 1 else ''}"
+
+
+def _in_words(forecast: RerunPreview | None) -> str:
+    """What will run, what is reused and what it will about cost, in one line."""
+    if forecast is None:
+        return ":red[Fix the fault before you run this plan.]"
+    runs, reused = _numbers(forecast.will_run), _numbers(forecast.will_reuse)
+    if not runs:
+        return f"↺ **{reused}** reused: nothing has changed, nothing to pay"
+    cost = inert(forecast.cost.in_line)
+    kept = f" · ↺ **{reused}** reused" if reused else ""
+    return f"▶ **{runs}** will run{kept} · about {forecast.estimated_tokens:,} tokens, {cost}"
+
+
+def _numbers(forecasts: tuple[StepForecast, ...]) -> str:
+    return ", ".join(str(each.index) for each in forecasts)
+
+
+def _step(editing: Editing, index: int, checked: Checked, forecast: RerunPreview | None) -> None:
+    step_id = editing.draft.now.ids[index]
+    opened = _is_open(editing, index, checked)
+    with st.container(key=f"edit-row-{index}"):
+        _line(editing, index, step_id, opened, forecast)
+    if not opened:
+        for warning in checked.warnings:
+            if warning.step == index:
+                say(warning, "orange", "warning")
+        tell_task_button(editing, checked, index, step_id)
+        return
+    with st.container(key=f"edit-fields-{index}"):
+        step_fields(editing, index, step_id, checked)
+
+
+def _open_steps(editing: Editing, checked: Checked) -> tuple[int, ...]:
+    """Numbers of the steps whose fields are shown, the last opened last."""
+    ids = editing.draft.now.ids
+    opened = [index for index in range(len(ids)) if _is_open(editing, index, checked)]
+    return tuple(sorted(opened, key=lambda index: (*editing.open_ids, ids[index]).index(ids[index])))
+
+
+def _is_open(editing: Editing, index: int, checked: Checked) -> bool:
+    """A step with a fault is open by itself."""
+    return editing.draft.now.ids[index] in editing.open_ids or any(fault.step == index for fault in checked.faults)
+
+
+def _line(editing: Editing, index: int, step_id: int, opened: bool, forecast: RerunPreview | None) -> None:
+    step = editing.draft.workflow.steps[index]
+    name_at, sees_at, told_at, fate_at, buttons_at = st.columns(
+        [2.1, 1.2, 4, 3.4, 1.7], vertical_alignment="center", gap="small", wrap=False
+    )
+    with name_at, st.container(horizontal=True, vertical_alignment="center", gap=None):
+        st.button(
+            f"**{index} · {inert(step.agent)}**",
+            key=editing.field_key(step_id, "open"),
+            icon=":material/expand_more:" if opened else ":material/chevron_right:",
+            help=f"{'Close' if opened else 'Change'} step {index}",
+            type="tertiary",
+            on_click=editing.toggle,
+            args=(step_id,),
+        )
+        st.html(agent_dot(step.agent, editing.agents), width="content")
+    sees_at.markdown(f":small[:gray[{_sees(step, index)}]]")
+    told_at.markdown(f":small[{inert(step.instruction[:300])}]")
+    fate_at.markdown(_fate(index, forecast))
+    with buttons_at, st.container(horizontal=True, horizontal_alignment="right", gap=None, key=f"icon-only-{index}"):
+        _structure_buttons(editing, index, step_id)
+
+
+def _sees(step: Step, index: int) -> str:
+    if step.access_list == "all":
+        return f"sees all {index}" if index else "sees nothing"
+    return f"sees {', '.join(map(str, step.access_list))}" if step.access_list else "sees nothing"
+
+
+def _fate(index: int, forecast: RerunPreview | None) -> str:
+    """What a run of the edited plan would do with this step, and why."""
+    if forecast is None:
+        return ""
+    for each in forecast.will_reuse:
+        if each.index == index:
+            return f":gray-badge[↺ reused] :small[:gray[{inert(each.reason)}]]"
+    for each in forecast.will_run:
+        if each.index == index:
+            return f":blue-badge[▶ runs] :small[:gray[{inert(each.reason)}]]"
+    return ""
+
+
+def _structure_buttons(editing: Editing, index: int, step_id: int) -> None:
+    last = len(editing.draft.workflow.steps) - 1
+    buttons: list[tuple[str, str, str, bool, Callable[[], None]]] = [
+        ("up", f"Move step {index} up", "arrow_upward", index == 0, lambda: _move(editing, index, index - 1)),
+        ("down", f"Move step {index} down", "arrow_downward", index == last, lambda: _move(editing, index, index + 1)),
+        ("add", f"Add a step after step {index}", "add", False, lambda: _add(editing, index + 1)),
+        ("remove", f"Remove step {index}", "delete", False, lambda: editing.keep(drafts.remove(editing.draft, index))),
+    ]
+    for key, label, icon, disabled, act in buttons:
+        st.button(
+            label,
+            icon=f":material/{icon}:",
+            key=editing.field_key(step_id, key),
+            help=label,
+            disabled=disabled,
+            on_click=act,
+            type="tertiary",
+        )
+
+
+def modifier_key() -> str:
+    """What Streamlit's ``Mod`` is on the keyboard before the person."""
+    return "⌘" if "Mac" in st.context.headers.get("User-Agent", "") else "Ctrl"
+
+
+def _undo(editing: Editing) -> None:
+    editing.keep(drafts.undo(editing.draft))
+
+
+def _move(editing: Editing, index: int, to_index: int) -> None:
+    editing.keep(drafts.move(editing.draft, index, to_index))
+
+
+def _add(editing: Editing, index: int) -> None:
+    """A new step ``index``, open, that sees the step before it."""
+    steps = editing.draft.workflow.steps
+    agent = steps[index - 1].agent if index else editing.agents[0]
+    new = Step(instruction=NEW_INSTRUCTION, agent=agent, access_list=(index - 1,) if index else ())
+    editing.keep(drafts.insert(editing.draft, index, new))
+    editing.open_only(editing.draft.now.ids[index])

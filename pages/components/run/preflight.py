@@ -1,0 +1,171 @@
+"""What the Run page says before Run is pressed: who would answer, what is wrong with the rest, a click that helps."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass
+
+import streamlit as st
+
+from conductor_core.chat import WorkerSpec
+from conductor_core.engine.missing_keys import missing_keys
+from conductor_core.engine.preflight import Part, Preflight, preflight
+from conductor_core.errors import InspectorError
+from conductor_core.events import Limits
+from conductor_core.token_estimates import estimate_tokens
+from pages.components.look.words import inert, plural
+from pages.components.run import run_settings
+from pages.components.run.run_choices import address_of_the_run_alone, may_be_asked
+from pages.components.shell.runtime import current
+
+SIMULATED = "rehearsal"
+KEPT_S = 60.0
+"""How long an answer stands: a page is drawn at every click, and a server comes or goes seldom."""
+AT_ONCE_S = 0.25
+"""What a page waits for the answer before it is drawn without: a healthy server takes hundredths of that."""
+POLL_S = 0.3
+Missing = Mapping[str, tuple[str, ...]]
+"""Variables of keys that are not set, each with the workers that need it."""
+_LONG_TASK = 2000
+"""Tokens from which on a task's length is asked about anew as it grows."""
+
+
+@dataclass(frozen=True)
+class _Look:
+    found: "Future[Preflight]"
+    begun_s: float
+
+
+_looks: dict[object, _Look] = {}
+_lock = threading.Lock()
+_asking = ThreadPoolExecutor(4, thread_name_prefix="pre-flight")
+
+
+def preflight_notice(specs: Sequence[WorkerSpec], task: str) -> None:
+    """One line; nothing where all workers are simulated and the Conductor is the shipped one.
+
+    Args:
+        specs: the pool's workers, those left out included; none where the pool cannot be read, which is said elsewhere.
+    """
+    used = [spec for spec in specs if spec.name not in run_settings.excluded()]
+    if not used or (all(spec.simulated for spec in used) and run_settings.conductor() == "tiny"):
+        return
+    size = estimate_tokens(task)
+    unasked = address_of_the_run_alone()
+    conductor = run_settings.conductor() if unasked is None else None
+    asked = (conductor, tuple(used), run_settings.limits(), size // 1000 if size > _LONG_TASK else 0)
+    looked = _look(*asked, task).found
+    waiting = bool(wait_for([looked], timeout=AT_ONCE_S).not_done)
+    _line(used, looked, unasked)
+    if waiting:
+
+        @st.fragment(run_every=POLL_S)
+        def wait() -> None:
+            if looked.done():
+                st.rerun()
+
+        wait()
+
+
+def forget() -> None:
+    """Has everyone asked anew."""
+    with _lock:
+        _looks.clear()
+
+
+def _look(conductor: str | None, specs: tuple[WorkerSpec, ...], limits: Limits, _size: int, task: str) -> _Look:
+    """Asked aside, so that no page waits for a server; one answer for all pages of this process."""
+    key = (conductor, tuple(spec.model_dump_json() for spec in specs), limits.max_usd, _size)
+    with _lock:
+        now = time.monotonic()
+        for old in [each for each, look in _looks.items() if now - look.begun_s > KEPT_S and look.found.done()]:
+            del _looks[old]
+        if key not in _looks:
+            _looks[key] = _Look(_asking.submit(preflight, conductor, specs, limits, current().settings, task), now)
+        return _looks[key]
+
+
+def _line(used: Sequence[WorkerSpec], looked: "Future[Preflight]", unasked: str | None) -> None:
+    """``unasked``: the Conductor's address where it came with the run: its server learns nothing, and gets no key."""
+    found, fault = None, ""
+    if looked.done():
+        try:
+            found = looked.result()
+        except InspectorError as error:
+            fault = str(error)
+    missing = missing_keys(used)
+    with st.container(key="key-notice", horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(_words(used, missing, found, fault, unasked), width="stretch")
+        if found is not None:
+            with st.popover(f"{found.answering} of {len(found.parts)} answer", width="content", key="preflight-all"):
+                _list(found)
+        if unasked is not None:
+            st.button("Ask the Conductor", key="ask-conductor", on_click=may_be_asked, args=(unasked,))
+        _help(used, missing, found)
+
+
+def _words(
+    used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None, fault: str, unasked: str | None
+) -> str:
+    if fault:
+        return f":orange[:material/warning:] {inert(fault)}"
+    if missing:
+        variables = ", ".join(f"**{inert(variable)}**" for variable in missing)
+        keyless = sum(map(len, missing.values()))
+        others = 0 if found is None else len(found.failing) - keyless
+        more = f" And {plural(others, 'other')} {'does' if others == 1 else 'do'} not answer." if others > 0 else ""
+        return (
+            f":orange[:material/key_off:] {inert(run_settings.pool_name())}: {run_settings.keys_there(used)}. "
+            f"Not set: {variables}.{more}"
+        )
+    if found is None:
+        conductor = "" if unasked else " and the Conductor"
+        return f":gray[:material/network_check: Asking {plural(len(used), 'worker')}{conductor}…]"
+    if found.failing:
+        first = found.failing[0]
+        more = f" And {len(found.failing) - 1} more." if len(found.failing) > 1 else ""
+        return f":orange[:material/warning:] {inert(_capital(first.detail))}.{more}"
+    if found.budget_warning:
+        return f":orange[:material/money_off:] {inert(_capital(found.budget_warning))}."
+    if unasked:
+        return f":gray[:material/help: The Conductor {inert(unasked)} came with this run and was not asked.]"
+    return ":green[:material/check_circle:] :gray[Ready to run.]"
+
+
+def _capital(text: str) -> str:
+    return (text[:1].upper() + text[1:]).rstrip(".")
+
+
+def _list(found: Preflight) -> None:
+    for part in found.parts:
+        st.markdown(_row(part))
+    if found.budget_warning:
+        st.markdown(f":orange[:material/money_off:] {inert(_capital(found.budget_warning))}.")
+
+
+def _row(part: Part) -> str:
+    colour, glyph = ("green", "check_circle") if part.ok else ("red", "error")
+    who = "Conductor " if part.role == "conductor" else ""
+    took = "" if part.latency_ms is None or not part.ok else f" · {part.latency_ms:.0f} ms"
+    price = "" if part.priced else " · price unknown"
+    # A fault names whom it is of, as it must elsewhere.
+    said = part.detail.removeprefix(f"{who or 'worker '}{part.name}").lstrip(": ")
+    return f":{colour}[:material/{glyph}:] **{who}{inert(part.name)}** · {inert(said)}{took}{price}"
+
+
+def _help(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None) -> None:
+    """The click that makes the pool usable."""
+    out = [name for names in missing.values() for name in names] if found is None else found.failing_workers
+    if out and len(out) < len(used):
+        st.button("Use only what answers", key="use-answering", on_click=_leave_out, args=(out,))
+    elif out:
+        st.button("Use the simulated pool", key="use-simulated", on_click=run_settings.use_pool, args=(SIMULATED,))
+    elif found is not None and found.failing:
+        st.button("Ask again", key="ask-again", on_click=forget)
+
+
+def _leave_out(names: Sequence[str]) -> None:
+    for name in names:
+        run_settings.exclude(name, out=True)

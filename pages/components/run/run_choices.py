@@ -1,0 +1,107 @@
+"""An opened run brings its own Conductor, pool and policies, so that asking again asks whom it asked, and alike.
+
+What was chosen before is there again once no run is open, unless something else was chosen meanwhile.
+"""
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from conductor_core.trace import RunTrace
+from pages.components.look.words import inert
+from pages.components.run import policies, run_settings
+from pages.components.run.policies import Policies
+
+_BROUGHT = "choices-from-run"
+_MAY_BE_ASKED = "addresses-that-may-be-asked"
+
+
+@dataclass(frozen=True)
+class _Brought:
+    """What the run on the page set, and what had been chosen before it."""
+
+    run_id: str
+    conductor: str
+    pool: str
+    conductor_before: str
+    pool_before: str
+    policies: Policies
+    policies_before: Policies
+    missing: tuple[str, ...]
+
+    @property
+    def untouched(self) -> bool:
+        return (run_settings.conductor(), run_settings.pool()) == (self.conductor, self.pool)
+
+
+def take_choices_of(trace: RunTrace | None) -> None:
+    """Call it before the fields are drawn."""
+    brought: _Brought | None = st.session_state.get(_BROUGHT)
+    if trace is not None and brought is not None and brought.run_id == trace.run_id:
+        return
+    before, policies_before = (run_settings.conductor(), run_settings.pool()), run_settings.chosen_policies()
+    if brought is not None and brought.untouched:
+        before = brought.conductor_before, brought.pool_before
+        run_settings.put(*before)
+    if brought is not None and policies_before == brought.policies:
+        policies_before = brought.policies_before
+        policies.put(policies_before)
+    st.session_state.pop(_BROUGHT, None)
+    if trace is None:
+        return
+    missing = []
+    conductor, pool = before
+    if trace.conductor is not None:
+        if run_settings.conductor_there(trace.conductor.name):
+            conductor = trace.conductor.name
+        else:
+            missing.append(f"Conductor {trace.conductor.name}")
+    found = run_settings.pool_called(trace.pool.name)
+    if found is None:
+        missing.append(f"pool {trace.pool.name}")
+    else:
+        pool = found
+    run_settings.put(conductor, pool)
+    if found is not None:
+        run_settings.also_exclude(trace.pool.excluded)
+    own = _policies_of(trace, found)
+    policies.put(own)
+    st.session_state[_BROUGHT] = _Brought(trace.run_id, conductor, pool, *before, own, policies_before, tuple(missing))
+
+
+def _policies_of(trace: RunTrace, pool: str | None) -> Policies:
+    """What has the next run go as this one did: said only where the pool, if it is there, would have it otherwise."""
+    there = None if pool is None else run_settings.policies_of_pool(pool)
+    if there is None:
+        return Policies(trace.on_incomplete, trace.give_question)
+    return Policies(
+        None if there.on_incomplete == trace.on_incomplete else trace.on_incomplete,
+        None if there.give_question == trace.give_question else trace.give_question,
+    )
+
+
+def missing_note() -> str:
+    """What of the opened run is not here any more, as a sentence; empty: nothing."""
+    brought: _Brought | None = st.session_state.get(_BROUGHT)
+    if brought is None or not brought.missing:
+        return ""
+    verb = "is" if len(brought.missing) == 1 else "are"
+    left = f"Conductor {run_settings.conductor()} and pool {run_settings.pool_name()} are set for the next run."
+    return inert(f"The {' and the '.join(brought.missing)} of this run {verb} not here any more. {left}")
+
+
+def address_of_the_run_alone() -> str | None:
+    """The chosen Conductor, if it is an address that the opened run brought and nobody here has chosen; else None.
+
+    A record may come from anybody, and whoever asks that server for its health sends it the key of CONDUCTOR_API_KEY.
+    """
+    brought: _Brought | None = st.session_state.get(_BROUGHT)
+    ref = run_settings.conductor()
+    if brought is None or "://" not in ref or ref != brought.conductor or ref == brought.conductor_before:
+        return None
+    return None if ref in st.session_state.get(_MAY_BE_ASKED, ()) else ref
+
+
+def may_be_asked(ref: str) -> None:
+    """From now on this session's pages ask the Conductor at that address as one that was chosen here."""
+    st.session_state[_MAY_BE_ASKED] = (*st.session_state.get(_MAY_BE_ASKED, ()), ref)

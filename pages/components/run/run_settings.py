@@ -1,0 +1,444 @@
+"""What the next run is made with: Conductor, pool, workers left out, budgets.
+
+The page's state goes first, then what was kept from before (``kept``), then the settings.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, TypeVar
+
+import streamlit as st
+
+from conductor_core.chat import WorkerSpec
+from conductor_core.engine.catalogue import ConductorOption, conductor_faults, list_conductors
+from conductor_core.engine.missing_keys import missing_keys
+from conductor_core.engine.pool import pool_file, read_pool, read_specs
+from conductor_core.engine.request import limits_from
+from conductor_core.errors import InspectorError
+from conductor_core.events import Limits, PoolInfo
+from conductor_core.given_path import given_path, is_file, is_folder
+from pages.components.look.words import inert, is_text, listed, plural
+from pages.components.run import kept, policies
+from pages.components.run.kept import Choice, Kept
+from pages.components.run.policies import Policies
+from pages.components.shell.browser_id import browser_id
+from pages.components.shell.runtime import current
+
+CONDUCTOR, POOL = "conductor-choice", "pool-choice"
+MAX_STEPS, MAX_SECONDS, MAX_TOKENS, MAX_USD, MAX_DEPTH = (
+    "max-steps",
+    "max-seconds",
+    "max-tokens",
+    "max-usd",
+    "max-depth",
+)
+SHIPPED = "tiny"
+KEPT, KEPT_ERROR = "kept-choices", "kept-choices-error"
+BUILT_IN_POOLS = {
+    "rehearsal": "rehearsal · simulated, no key needed",
+    "paper": "paper · seven real models, keys needed",
+    "small": "small · three open models in this process, to download",
+}
+GIB = 2**30
+_LONGEST_SAID = 200
+_HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Choices:
+    conductor: str
+    pool: str
+    excluded: tuple[str, ...]
+    limits: Limits
+    policies: Policies
+
+
+def now() -> Choices:
+    """What is chosen at this moment. Raises: PoolInvalid."""
+    names = [spec.name for spec in read_specs(pool(), current().settings)]
+    return Choices(
+        conductor=conductor(),
+        pool=pool(),
+        excluded=tuple(name for name in excluded() if name in names),
+        limits=limits(),
+        policies=chosen_policies(),
+    )
+
+
+def conductor() -> str:
+    return str(st.session_state.get(CONDUCTOR) or _before("conductor", current().settings.conductor))
+
+
+def pool() -> str:
+    return str(st.session_state.get(POOL) or _before("pool", current().settings.pool))
+
+
+def use_conductor(ref: str) -> None:
+    st.session_state[CONDUCTOR] = ref
+    _keep("conductor", CONDUCTOR, current().settings.conductor)
+
+
+def was_proposed() -> bool:
+    """Whether a larger Conductor was proposed before, and taken or sent away."""
+    return _kept().proposed
+
+
+def put_proposal_away() -> None:
+    st.session_state[KEPT] = _kept().model_copy(update={"proposed": True})
+    _write(proposed=True)
+
+
+def use_pool(ref: str) -> None:
+    st.session_state[POOL] = ref
+    _keep("pool", POOL, current().settings.pool)
+
+
+def excluded_key() -> str:
+    """Each pool has its own list: another pool has other workers."""
+    return f"excluded:{pool()}"
+
+
+def excluded() -> list[str]:
+    return list(st.session_state.get(excluded_key(), _kept().excluded.get(pool(), ())))
+
+
+def exclude(name: str, out: bool) -> None:
+    st.session_state[excluded_key()] = [each for each in excluded() if each != name] + ([name] if out else [])
+    _keep_excluded()
+
+
+def chosen_policies() -> Policies:
+    return policies.chosen(_policies_before())
+
+
+def _policies_before() -> Policies:
+    return Policies(_before("on_incomplete", None), _before("give_question", None))
+
+
+def policies_of_pool(ref: str) -> Policies | None:
+    """What a pool and the settings have where nothing is chosen; None: the pool cannot be read."""
+    settings = current().settings
+    try:
+        said = read_pool(ref, settings).options
+    except InspectorError:
+        return None
+    told = settings.give_question if said.give_question is None else said.give_question
+    return Policies(said.on_incomplete or settings.on_incomplete, told)
+
+
+def limits() -> Limits:
+    base, state = _limits_before(), st.session_state
+    return Limits(
+        max_steps=state.get(MAX_STEPS) or base.max_steps,
+        max_tokens=state.get(MAX_TOKENS, base.max_tokens),
+        max_usd=state.get(MAX_USD, base.max_usd),
+        max_seconds=state.get(MAX_SECONDS, base.max_seconds),
+        max_depth=state.get(MAX_DEPTH, base.max_depth),
+    )
+
+
+def _limits_before() -> Limits:
+    """As they are before anyone changes them on this page."""
+    base = limits_from(current().settings)
+    return base.model_copy(update={name: _before(name, setting) for name, setting in base})
+
+
+def _before(name: str, setting: T) -> T:
+    choice: Choice[T] | None = getattr(_kept(), name)
+    return choice.chosen if choice is not None and choice.instead_of == setting else setting
+
+
+def _kept() -> Kept:
+    """Read once a session: what another tab chooses later does not change what this one shows."""
+    state = st.session_state
+    if KEPT not in state:
+        try:
+            state[KEPT] = _without_gone(kept.read(current().settings.data_folder, browser_id()))
+        except InspectorError as error:
+            state[KEPT], state[KEPT_ERROR] = Kept(), str(error)
+    found: Kept = state[KEPT]
+    return found
+
+
+def _without_gone(found: Kept) -> Kept:
+    """``found`` without a Conductor or a pool that is not there any more, which is said once."""
+    gone: dict[str, None] = {}
+    said = []
+    settings = current().settings
+    if found.conductor is not None and not conductor_there(found.conductor.chosen):
+        gone["conductor"] = None
+        said.append(
+            f"The Conductor {_short(found.conductor.chosen)} is no longer available; {settings.conductor} is selected."
+        )
+    if found.pool is not None and not pool_there(found.pool.chosen):
+        gone["pool"] = None
+        said.append(f"The pool {_short(found.pool.chosen)} is no longer available; {settings.pool} is selected.")
+    if said:
+        st.session_state[KEPT_ERROR] = " ".join(said)
+    return found.model_copy(update=gone)
+
+
+def _short(ref: str) -> str:
+    return ref if len(ref) <= _LONGEST_SAID else f"{ref[:_LONGEST_SAID]}…"
+
+
+def conductor_there(ref: str) -> bool:
+    """Whether a Conductor of that name can be asked: of this machine, a file, a server, a folder or the hub."""
+    if "#" in ref or ref in conductor_options() or _HUB_ID.fullmatch(ref):
+        return True
+    return is_folder(given_path(ref))
+
+
+def pool_there(ref: str) -> bool:
+    """Whether there is a pool of that name, whole or not."""
+    try:
+        return ref in BUILT_IN_POOLS or is_file(pool_file(ref, current().settings))
+    except InspectorError:
+        return False
+
+
+def pool_called(name: str) -> str | None:
+    """What to choose for a pool that a run's record calls ``name``; None: there is none."""
+    if pool_name() == name:
+        return pool()
+    called = (ref for ref in offered_pools() if ref == name or (ref not in BUILT_IN_POOLS and Path(ref).stem == name))
+    return next((ref for ref in called if pool_there(ref)), None)
+
+
+def put(conductor_ref: str, pool_ref: str) -> None:
+    """Sets both for this session, without keeping them: nobody chose them."""
+    st.session_state[CONDUCTOR], st.session_state[POOL] = conductor_ref, pool_ref
+
+
+def also_exclude(names: Sequence[str]) -> None:
+    """Leaves these workers of the pool out as well, for this session."""
+    if more := [name for name in names if name not in excluded()]:
+        st.session_state[excluded_key()] = [*excluded(), *more]
+
+
+def _keep(name: str, key: str, setting: object) -> None:
+    """Keeps what the field ``key`` says now as the choice ``name``."""
+    chosen = st.session_state[key]
+    kept_so = chosen != setting and chosen != ""
+    _write(**{name: Choice(chosen=chosen, instead_of=setting) if kept_so else None})
+
+
+def _keep_excluded() -> None:
+    out = {ref: names for ref, names in _latest().excluded.items() if ref != pool()}
+    if names := excluded():
+        out[pool()] = tuple(names)
+    _write(excluded=out)
+
+
+def _latest() -> Kept:
+    """What is kept by now: another tab may have chosen too."""
+    try:
+        return kept.read(current().settings.data_folder, browser_id())
+    except InspectorError:
+        return Kept()
+
+
+def _write(**changes: object) -> None:
+    st.session_state.pop(KEPT_ERROR, None)
+    try:
+        kept.write(current().settings.data_folder, _latest().model_copy(update=changes), browser_id())
+    except InspectorError as error:
+        st.session_state[KEPT_ERROR] = str(error)
+
+
+def offered_pools() -> list[str]:
+    """The one in use, the built-in ones, and the pool files of the data folder whose names a page can hold."""
+    settings = current().settings
+    found = (file for file in settings.pools_folder.glob("*.toml") if file.is_file())
+    files = sorted(str(file) for file in found if is_text(str(file)))
+    return list(dict.fromkeys([pool(), settings.pool, *BUILT_IN_POOLS, *files]))
+
+
+def pool_label(ref: str) -> str:
+    name = Path(ref).stem
+    return BUILT_IN_POOLS.get(ref) or (ref if ref == name else f"{name} · {ref}")
+
+
+def pool_name() -> str:
+    return pool() if pool() in BUILT_IN_POOLS else Path(pool()).stem
+
+
+def keys_there(specs: Sequence[WorkerSpec]) -> str:
+    """How many of the workers that need a key have it, as ``0 of 7 keys``; empty if all have."""
+    need = [spec for spec in specs if spec.api_key_env is not None]
+    without = sum(len(names) for names in missing_keys(need).values())
+    return f"{len(need) - without} of {plural(len(need), 'key')}" if without else ""
+
+
+def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
+    """Draws the expander, whose label sums up what is chosen inside. Gives the pool's workers, none if it is faulty.
+
+    Args:
+        shown: the pool of the run on the page; where another is chosen the label says that it is for the next run.
+    """
+    specs: Sequence[WorkerSpec] = ()
+    fault = ""
+    try:
+        specs = read_specs(pool(), current().settings)
+    except InspectorError as error:
+        fault = str(error)
+    names = [spec.name for spec in specs]
+    if message := st.session_state.get(KEPT_ERROR):
+        st.warning(inert(message), icon=":material/warning:")
+    with st.expander(_label(specs, shown), icon=":material/tune:", expanded=bool(fault), key="settings"):
+        left, middle, right = st.columns([5, 5, 5], gap="large")
+        with left:
+            _choose_conductor()
+        with middle:
+            _choose_pool(names, fault)
+        with right:
+            _choose_limits()
+            policies.choose(_policies_before(), lambda name, key: _keep(name, key, None))
+        st.html(_models(tuple(conductor_options().values()), conductor()))
+    return specs
+
+
+def _label(specs: Sequence[WorkerSpec], shown: PoolInfo | None) -> str:
+    chosen, names = limits(), [spec.name for spec in specs]
+    out = [name for name in names if name in excluded()]
+    workers = (
+        f"{len(names) - len(out)} of {plural(len(names), 'worker')}, without {listed(out)}"
+        if out
+        else (plural(len(names), "worker"))
+    )
+    parts = [plural(chosen.max_steps, "step"), f"{chosen.max_seconds:g} s" if chosen.max_seconds else "no time limit"]
+    if chosen.max_tokens is not None:
+        parts.append(f"{chosen.max_tokens:,} tokens")
+    if chosen.max_usd is not None:
+        parts.append(f"${chosen.max_usd:.2f}")
+    if keys := keys_there([spec for spec in specs if spec.name not in out]):
+        workers += f", {keys}"
+    chips = [f"Conductor: {conductor()}", f"Pool: {pool_name()}, {workers}", f"Limits: {' · '.join(parts)}"]
+    chips += chosen_policies().in_words
+    other = shown is not None and (shown.name, set(shown.excluded)) != (pool_name(), set(out))
+    return ("Next run " if other else "") + " ".join(f":gray-badge[{inert(chip)}]" for chip in chips)
+
+
+@st.cache_data(ttl=30, show_spinner=False)
+def conductor_options() -> dict[str, ConductorOption]:
+    """By what to call it. Kept for half a minute: looking at disks and memory is not free."""
+    return {option.ref: option for option in list_conductors(current().settings)}
+
+
+def _choose_conductor() -> None:
+    options = conductor_options()
+    offered = list(dict.fromkeys([conductor(), current().settings.conductor, *options]))
+    chosen = st.selectbox(
+        "Conductor",
+        offered,
+        index=offered.index(conductor()),
+        key=CONDUCTOR,
+        accept_new_options=True,
+        on_change=_keep,
+        args=("conductor", CONDUCTOR, current().settings.conductor),
+        help="Your conductors files, and what this machine has and could have. You may also type a folder, a hub id, "
+        "or URL#MODEL of an OpenAI-compatible server.",
+        persist_state="session",
+    )
+    st.caption(_what_running_does(chosen or "", options.get(chosen or "")))
+    for fault in conductor_faults(current().settings):
+        st.warning(inert(fault), icon=":material/warning:")
+
+
+def _what_running_does(ref: str, option: ConductorOption | None) -> str:
+    if option is not None:
+        glyph = ":material/check_circle:" if option.downloaded else ":material/download:"
+        if option.server is not None:
+            # As code: an address alone would become a link.
+            key = "" if option.runnable else f" {inert(option.key_state or '')}"
+            return f":material/dns: {inert(option.model)} at `{option.server.replace('`', '')}`{key}"
+        can = " It chooses among kinds of plan, by the kind of task, and reads no details." if ref == SHIPPED else ""
+        return f"{glyph if option.runnable else ':orange[:material/warning:]'} {inert(option.reason)}{can}"
+    if "#" in ref:
+        return ":material/dns: A model on a server."
+    return ":material/download: A folder, or a hub id: running it downloads it unless it is on this machine."
+
+
+def _models(options: Sequence[ConductorOption], chosen: str) -> str:
+    """What this machine has and could have, as HTML: name, size, memory needed against memory there, state."""
+    there = f"{options[0].memory_there_bytes / GIB:.0f} GiB {escape(options[0].memory)}"
+    rows = ['<span class="muted">Model</span>']
+    rows += [f'<span class="number muted">{head}</span>' for head in ("Size", f"Needs, of {there}", "Here")]
+    for option in options:
+        if option.server is not None:
+            continue
+        state = "✕ too large" if not option.runnable else "✓ yes" if option.downloaded else "↓ download"
+        name_class = "ellipsis chosen" if option.ref == chosen else "ellipsis"
+        rows.append(f'<span class="{name_class}" title="{escape(option.reason)}">{escape(option.name)}</span>')
+        rows += [
+            f'<span class="number">{escape(cell)}</span>'
+            for cell in (_size(option.size_bytes), _size(option.memory_needed_bytes), state)
+        ]
+    return f'<div class="cells models">{"".join(rows)}</div>'
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / GIB:.1f} GiB" if size_bytes >= GIB / 10 else f"{size_bytes / 2**20:.0f} MiB"
+
+
+def _choose_pool(names: list[str], fault: str) -> None:
+    offered = offered_pools()
+    st.selectbox(
+        "Pool",
+        offered,
+        index=offered.index(pool()),
+        key=POOL,
+        accept_new_options=True,
+        format_func=pool_label,
+        on_change=_keep,
+        args=("pool", POOL, current().settings.pool),
+        help="A built-in pool, or the path of a pool file (TOML). The Workers page shows who is in it.",
+        persist_state="session",
+    )
+    if fault:
+        st.error(fault, icon=":material/error:")
+        return
+    st.multiselect(
+        "Leave out",
+        names,
+        [name for name in excluded() if name in names],
+        key=excluded_key(),
+        placeholder="No worker is left out",
+        on_change=_keep_excluded,
+        persist_state="session",
+    )
+
+
+def _choose_limits() -> None:
+    settings, base = limits_from(current().settings), _limits_before()
+
+    def field(label: str, name: str, key: str, least: float, most: float | None = None, **how: Any) -> None:
+        st.number_input(
+            label,
+            least,
+            most,
+            getattr(base, name),
+            key=key,
+            on_change=_keep,
+            args=(name, key, getattr(settings, name)),
+            persist_state="session",
+            **how,
+        )
+
+    deep = "How many rounds deep a step may ask the Conductor itself; 0: never."
+    steps_at, depth_at, seconds_at = st.columns(3, gap="small")
+    with steps_at:
+        field("Steps", "max_steps", MAX_STEPS, 1, kept.MOST_STEPS)
+    with depth_at:
+        field("Depth", "max_depth", MAX_DEPTH, 0, kept.MOST_DEPTH, help=deep)
+    with seconds_at:
+        field("Seconds", "max_seconds", MAX_SECONDS, 1.0, step=60.0, format="%.0f", placeholder="no limit")
+    tokens_at, usd_at = st.columns(2, gap="small")
+    with tokens_at:
+        field("Tokens", "max_tokens", MAX_TOKENS, 1, placeholder="no limit")
+    with usd_at:
+        field("USD", "max_usd", MAX_USD, 0.0, placeholder="no limit")

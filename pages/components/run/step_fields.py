@@ -1,0 +1,165 @@
+"""The fields of one step in the plan editor: what it is told, who does it, what it sees; faults at each."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Literal
+
+import streamlit as st
+
+from conductor_core.workflow.model import QUESTION, AccessList, Fault, Step
+from conductor_core.workflow.validation import UNTOLD, Checked
+from pages.components.look.words import inert
+from pages.components.run import draft as drafts
+from pages.components.run.editing import Editing
+
+ALL, CHOSEN = "All earlier steps", "Only these"
+
+
+def tell_task_button(editing: Editing, checked: Checked, index: int, step_id: int) -> None:
+    """One click tells step ``index`` the task, where no step that matters is told it."""
+    if not any(warning.code == UNTOLD and warning.step == index for warning in checked.warnings):
+        return
+    st.button(
+        "Tell it the task",
+        icon=":material/add:",
+        key=editing.field_key(step_id, "tell"),
+        help=f"Adds {QUESTION}, which stands for the task, to the instruction",
+        type="tertiary",
+        on_click=_tell,
+        args=(editing, step_id),
+    )
+
+
+def _tell(editing: Editing, step_id: int) -> None:
+    if step_id in editing.draft.now.ids:
+        editing.keep(drafts.tell_task(editing.draft, editing.draft.now.ids.index(step_id)))
+
+
+def step_fields(editing: Editing, index: int, step_id: int, checked: Checked) -> None:
+    """Draws the fields of step ``index``. Each change goes into the draft at once."""
+    told, who, sees = st.columns([5, 2, 3], gap="medium")
+    with told:
+        key = editing.field_key(step_id, "instruction")
+        st.text_area(
+            f"Instruction of step {index}",
+            value=editing.draft.workflow.steps[index].instruction,
+            key=key,
+            height=88,
+            placeholder="What this agent is told. {question} stands for the task.",
+            help="{question} stands for the task's text.",
+            on_change=_take_value,
+            args=(editing, step_id, "instruction", key),
+        )
+        _faults_at(checked, index, "instruction")
+        tell_task_button(editing, checked, index, step_id)
+    with who:
+        _agent_field(editing, index, step_id)
+        _faults_at(checked, index, "agent")
+    with sees:
+        _access_field(editing, index, step_id)
+        _faults_at(checked, index, "access_list")
+    _faults_at(checked, index, "workflow")
+
+
+def _agent_field(editing: Editing, index: int, step_id: int) -> None:
+    step = editing.draft.workflow.steps[index]
+    descriptions = {spec.name: spec.description for spec in editing.trace.pool.workers}
+    offered = list(editing.offered_agents)
+    if step.agent not in offered:
+        offered.append(step.agent)
+    key = editing.field_key(step_id, "agent")
+    st.selectbox(
+        f"Agent of step {index}",
+        offered,
+        index=offered.index(step.agent),
+        key=key,
+        help=descriptions.get(step.agent) or None,
+        on_change=_take_value,
+        args=(editing, step_id, "agent", key),
+    )
+
+
+def _access_field(editing: Editing, index: int, step_id: int) -> None:
+    if index == 0:
+        st.caption("Sees nothing: it is the first step.")
+        return
+    step, ids = editing.draft.workflow.steps[index], editing.draft.now.ids
+    labels = {
+        each: f"{number} · {earlier.agent}"
+        for number, (each, earlier) in enumerate(zip(ids[:index], editing.draft.workflow.steps, strict=False))
+    }
+    kind_key, chosen_key = editing.field_key(step_id, "access-kind"), _chosen_key(editing, step_id, labels)
+    st.segmented_control(
+        f"Step {index} sees",
+        [ALL, CHOSEN],
+        default=ALL if step.access_list == "all" else CHOSEN,
+        required=True,
+        key=kind_key,
+        on_change=_take_access,
+        args=(editing, step_id, kind_key, chosen_key),
+    )
+    if step.access_list == "all":
+        return
+    st.multiselect(
+        f"Steps that step {index} sees",
+        ids[:index],
+        default=[ids[earlier] for earlier in step.access_list if 0 <= earlier < index],
+        format_func=lambda each: labels.get(each, "removed"),
+        key=chosen_key,
+        label_visibility="collapsed",
+        placeholder="Sees nothing",
+        on_change=_take_access,
+        args=(editing, step_id, kind_key, chosen_key),
+    )
+
+
+def _chosen_key(editing: Editing, step_id: int, labels: Mapping[int, str]) -> str:
+    """Another key for other options or other names of them: the browser keeps a choice by the names that it saw."""
+    shown = hashlib.sha256(repr(sorted(labels.items())).encode()).hexdigest()[:12]
+    return editing.field_key(step_id, f"access-{shown}")
+
+
+# Each callback is handed its field's key as it was drawn: another one of the same click may have changed the draft. The
+# browser may also send a field whose card was closed meanwhile: Streamlit has dropped its value, and nothing is taken.
+
+
+def _take_value(editing: Editing, step_id: int, field: Literal["instruction", "agent"], key: str) -> None:
+    if key in st.session_state:
+        _take(editing, step_id, field, st.session_state[key])
+
+
+def _take_access(editing: Editing, step_id: int, kind_key: str, chosen_key: str) -> None:
+    if kind_key not in st.session_state and chosen_key not in st.session_state:
+        return
+    # The field of single steps is drawn for "chosen" alone.
+    if st.session_state.get(kind_key, CHOSEN) == ALL:
+        _take(editing, step_id, "access_list", "all")
+        return
+    ids = editing.draft.now.ids
+    # Just switched from "all": the field of single steps does not exist yet and begins with every step chosen.
+    chosen = st.session_state.get(chosen_key, ids)
+    earlier = ids[: ids.index(step_id)] if step_id in ids else ()
+    _take(editing, step_id, "access_list", tuple(number for number, each in enumerate(earlier) if each in chosen))
+
+
+def _take(editing: Editing, step_id: int, field: str, value: str | AccessList) -> None:
+    draft = editing.draft
+    if step_id not in draft.now.ids:  # removed by the same click
+        return
+    index = draft.now.ids.index(step_id)
+    step = draft.workflow.steps[index]
+    editing.keep(drafts.change(draft, index, Step.model_validate({**step.model_dump(), field: value})))
+
+
+def _faults_at(checked: Checked, index: int, field: str) -> None:
+    for fault in checked.faults:
+        if fault.step == index and fault.field == field:
+            say(fault, "red", "error")
+    for warning in checked.warnings:
+        if warning.step == index and warning.field == field:
+            say(warning, "orange", "warning")
+
+
+def say(fault: Fault, colour: str, icon: str) -> None:
+    # Faults quote what was typed: the text must not act as markdown.
+    st.markdown(f":{colour}[:material/{icon}: {inert(fault.message)}]")

@@ -1,0 +1,120 @@
+"""Where a run begins: the task, examples, and what it runs with, in one card."""
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from conductor_core.engine.catalogue import EXAMPLES
+from conductor_core.engine.request import RunRequest
+from conductor_core.errors import InspectorError
+from conductor_core.trace import RunTrace
+from pages.components.look.words import inert
+from pages.components.run import run_settings
+from pages.components.run.larger_conductor import propose_larger_conductor
+from pages.components.run.preflight import preflight_notice
+from pages.components.run.run_choices import may_be_asked, missing_note, take_choices_of
+from pages.components.shell.runtime import current
+
+TASK = "task"
+ERROR = "start-error"
+_FROM_RUN = "task-from-run"
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """The run whose task was put into the box, and the box's text after that: as long as it is so, no one typed."""
+
+    run_id: str
+    text: str
+
+
+def task_box(trace: RunTrace | None) -> None:
+    """Draws the card. Starting a run puts its id into the address (``?run=``); a refusal is shown in the card.
+
+    The box takes over the task of the run on the page unless someone has typed another, which is kept.
+    """
+    _take_task_of(trace)
+    take_choices_of(trace)
+    with st.container(border=True, key="task-box"):
+        with st.container(horizontal=True, vertical_alignment="top", key="task-row", wrap=False):
+            st.text_area(
+                "Task",
+                key=TASK,
+                height="content",
+                label_visibility="collapsed",
+                placeholder="Type a task, or take an example. The Conductor writes a workflow for it.",
+                persist_state="session",
+            )
+            with st.container(horizontal=True, width="content", key="task-actions", wrap=False):
+                st.button("Plan only", key="plan-only", on_click=_start, args=(True,))
+                st.button("Run", key="run", type="primary", on_click=_start, args=(False,), shortcut="Mod+Enter")
+        if message := st.session_state.pop(ERROR, None):
+            st.error(message, icon=":material/error:")
+        with st.container(key="settings-row"):
+            specs = run_settings.expander(trace.pool if trace is not None else None)
+            with st.container(key="examples", horizontal=True, gap="xsmall", wrap=False):
+                _examples()
+        if note := missing_note():
+            st.warning(note, icon=":material/warning:")
+        preflight_notice(specs, st.session_state.get(TASK, ""))
+        propose_larger_conductor()
+    if trace is not None and st.session_state.get(TASK, "").strip() != trace.task.strip():
+        st.caption(f"The task of the run below: {inert(trace.task[:400])}")
+
+
+def _take_task_of(trace: RunTrace | None) -> None:
+    if trace is None:
+        return
+    text, taken = st.session_state.get(TASK, ""), st.session_state.get(_FROM_RUN)
+    untouched = not text.strip() or (isinstance(taken, _Taken) and text == taken.text)
+    if untouched and (taken is None or taken.run_id != trace.run_id):
+        st.session_state[TASK] = trace.task
+        st.session_state[_FROM_RUN] = _Taken(trace.run_id, trace.task)
+
+
+def _examples() -> None:
+    for number, example in enumerate(EXAMPLES):
+        st.button(
+            example.title,
+            key=f"example-{number}",
+            type="tertiary",
+            on_click=_take_example,
+            args=(example.task,),
+        )
+
+
+def _take_example(task: str) -> None:
+    st.session_state[TASK] = task
+
+
+def _start(plan_only: bool) -> None:
+    """Reads what is chosen now, not when the button was drawn: a field may have changed with the click."""
+    task = st.session_state.get(TASK, "").strip()
+    if not task:
+        st.session_state[ERROR] = "There is no task yet: type one, or take an example."
+        return
+    begin(task, plan_only=plan_only)
+
+
+def begin(task: str, *, plan_only: bool = False) -> None:
+    """Starts a run of ``task`` with what is chosen, and opens it; a refusal is shown in the card."""
+    session = current()
+    try:
+        chosen = run_settings.now()
+        request = RunRequest(
+            task=task,
+            limits=chosen.limits,
+            seed=session.settings.seed,
+            by="page",
+            plan_only=plan_only,
+            excluded=chosen.excluded,
+            on_incomplete=chosen.policies.on_incomplete,
+            give_question=chosen.policies.give_question,
+        )
+        run_id = session.host.start(request, chosen.conductor, chosen.pool)
+        may_be_asked(chosen.conductor)
+    except InspectorError as error:
+        st.session_state[ERROR] = str(error)
+        return
+    st.session_state[_FROM_RUN] = _Taken(run_id, st.session_state.get(TASK, task))
+    st.query_params["run"] = run_id

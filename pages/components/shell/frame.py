@@ -1,0 +1,26 @@
+"""The entry script, run at each visit and each action: navigation, and the frame that every page stands in."""
+
+import streamlit as st
+
+from pages.components.shell import places
+from pages.components.shell.runtime import current
+
+st.set_page_config(page_title="Conductor Inspector", page_icon="🎼", layout="wide", initial_sidebar_state=230)
+
+run = st.Page(places.RUN, title="Run", icon=":material/play_circle:", url_path=places.RUN.stem)
+history = st.Page(places.HISTORY, title="History", icon=":material/history:", url_path=places.HISTORY.stem)
+workers = st.Page(places.WORKERS, title="Workers", icon=":material/groups:", url_path=places.WORKERS.stem)
+evaluate = st.Page(places.EVALUATE, title="Evaluate", icon=":material/leaderboard:", url_path=places.EVALUATE.stem)
+training = st.Page(places.TRAINING, title="Training", icon=":material/school:", url_path=places.TRAINING.stem)
+
+
+def home() -> None:
+    """The bare address leads to the Run page, whose own address also holds links to runs (`/run?run=ID`)."""
+    st.switch_page(run, query_params=dict(st.query_params))
+
+
+start = st.Page(home, title="Conductor Inspector", default=True, visibility="hidden", url_path="home")
+st.navigation({"": [start, run, history], "Conductor": [evaluate, training], "System": [workers]}).run()
+
+# After the page is drawn: it is then that loading a model may take the processor.
+current().warm_up()

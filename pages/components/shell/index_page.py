@@ -1,0 +1,42 @@
+"""The HTML that the pages' addresses answer with: Streamlit's own, told where its server is, with our style sheets.
+
+Streamlit's script does not know how much of an address is the page's name. So it asks for its server below the page
+first (``/history/_stcore/health``), gets two errors, and only then asks where the server is.
+
+Through ``st.html`` the sheets would come after the first elements: these are laid out by Streamlit's own sheet first
+and jump. Here they end the body, behind what Streamlit adds to the head; of equal rules the later one counts.
+"""
+
+from pathlib import Path
+
+import streamlit as st
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
+
+from pages.components.shell import places
+from pages.components.shell.browser_id import give_id
+
+ROOMS = Path(__file__).parents[1]
+SHEETS = (ROOMS / "shell" / "frame.css", ROOMS / "look" / "look.css", ROOMS / "records" / "records.css")
+_TOLD = b'<script>window.__streamlit = { BACKEND_BASE_URL: new URL(".", location.href).href }</script>\n    '
+_FIRST_MODULE = b'<script type="module"'
+_BODY_END = b"</body>"
+
+
+def _html() -> bytes:
+    own = (Path(st.__file__).parent / "static" / "index.html").read_bytes()
+    styles = b"".join(b"<style>\n%s</style>\n" % sheet.read_bytes() for sheet in SHEETS)
+    return own.replace(_FIRST_MODULE, _TOLD + _FIRST_MODULE, 1).replace(_BODY_END, styles + _BODY_END, 1)
+
+
+HTML = _html()
+
+
+async def _page(request: Request) -> HTMLResponse:
+    response = HTMLResponse(HTML, headers={"cache-control": "no-cache"})
+    give_id(request.cookies, response)
+    return response
+
+
+ROUTES = [Route("/", _page), *(Route(f"/{page.stem}", _page) for page in places.ALL)]

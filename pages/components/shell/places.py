@@ -1,0 +1,16 @@
+"""Where the pages are, for links from one to another. A page's address is its file's name."""
+
+from pathlib import Path
+
+PAGES = Path(__file__).resolve().parents[2]
+
+FRAME = Path(__file__).with_name("frame.py")
+"""The script that every page stands in."""
+
+RUN = PAGES / "run.py"
+HISTORY = PAGES / "history.py"
+WORKERS = PAGES / "workers.py"
+TRAINING = PAGES / "training.py"
+EVALUATE = PAGES / "evaluate.py"
+
+ALL = (RUN, HISTORY, WORKERS, TRAINING, EVALUATE)

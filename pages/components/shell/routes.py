@@ -1,0 +1,156 @@
+"""Our own routes beside Streamlit's: a run followed live over a WebSocket, its cancellation, and plotly.js.
+
+Tokens do not pass through Streamlit's reruns: a page subscribes here, is sent a snapshot and then what changes
+(``live_view`` has the messages). Cancelling is a plain POST so that it works at once, whatever the page's script does.
+"""
+
+import asyncio
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from conductor_core.errors import RunUnreadable, StoreError, UnknownRun
+from pages.components.live_workflow.messages import LiveView
+from pages.components.shell import index_page
+from pages.components.shell.runtime import OneLineStartFault, current
+from pages.components.shell.security import ContentSecurityPolicy, OwnPagesOnly
+from storage import Store
+
+CLOSE_DONE = 1000
+CLOSE_TRY_AGAIN = 1013
+CLOSE_UNKNOWN_RUN = 4404
+"""There is nothing more to know of this run: the page need not come back."""
+WATCH_S = 1.0
+KATEX = Path(__file__).parents[1] / "live_workflow" / "vendor" / "katex"
+PLOTLY_JS = Path(__file__).parents[1] / "figure" / "vendor" / "plotly-basic.min.js"
+
+
+async def follow_run(websocket: WebSocket) -> None:
+    """Sends the run's messages until it has ended or the page is gone."""
+    run_id = websocket.path_params["run_id"]
+    await websocket.accept()
+    shown: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
+    sending = asyncio.create_task(_send_run(websocket, current().store, run_id, shown))
+    listening = asyncio.create_task(_until_disconnected(websocket))
+    watching = asyncio.create_task(_until_log_fails(run_id, shown))
+    tasks = (sending, listening, watching)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if not watching.cancelled():
+        await _say_that_it_stopped(websocket, shown.result(), watching.result())
+    if sending.cancelled():
+        return
+    code = CLOSE_TRY_AGAIN if sending.exception() else sending.result()
+    # The page may have gone while the last message was on its way.
+    with suppress(RuntimeError, WebSocketDisconnect):
+        await websocket.close(code)
+    if error := sending.exception():
+        if isinstance(error, WebSocketDisconnect | StoreError):
+            return
+        raise error
+
+
+async def _send_run(websocket: WebSocket, store: Store, run_id: str, shown: "asyncio.Future[LiveView]") -> int:
+    try:
+        trace, sequence = await asyncio.to_thread(store.trace, run_id)
+    except UnknownRun as error:
+        await _send(websocket, {"type": "unknown", "message": str(error)})
+        return CLOSE_UNKNOWN_RUN
+    except RunUnreadable as error:
+        if error.trace is None:
+            await _send(websocket, {"type": "unknown", "message": str(error)})
+            return CLOSE_UNKNOWN_RUN
+        await _send(websocket, LiveView(error.trace, (error.sequence or 1) - 1).unreadable(error))
+        return CLOSE_DONE
+    view = LiveView(trace, sequence)
+    await _send(websocket, view.snapshot())
+    if not view.ended:
+        shown.set_result(view)
+        try:
+            async for batch in store.follow(run_id, sequence):
+                for message in view.messages(batch):
+                    await _send(websocket, message)
+        except RunUnreadable as error:
+            await _send(websocket, view.unreadable(error))
+    return CLOSE_DONE
+
+
+async def _until_log_fails(run_id: str, shown: "asyncio.Future[LiveView]") -> StoreError:
+    """Waits for what no event can tell: that this process's run stopped because its events could not be written."""
+    host = current().host
+    await shown
+    while True:
+        if run_id not in host.active():
+            with suppress(UnknownRun):  # another process carries it out
+                if isinstance(error := host.error(run_id), StoreError):
+                    return error
+        await asyncio.sleep(WATCH_S)
+
+
+async def _say_that_it_stopped(websocket: WebSocket, view: LiveView, error: StoreError) -> None:
+    """The whole run once more: a message that was cut off by the failure may be missing on the page."""
+    with suppress(RuntimeError, WebSocketDisconnect):
+        await _send(websocket, view.stopped(error))
+        await websocket.close(CLOSE_DONE)
+
+
+async def _send(websocket: WebSocket, message: dict[str, Any]) -> None:
+    await websocket.send_text(json.dumps(message, ensure_ascii=False, separators=(",", ":")))
+
+
+async def _until_disconnected(websocket: WebSocket) -> None:
+    while (await websocket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def cancel_run(request: Request) -> Response:
+    """Cancels the run if this process is carrying it out: 202, else 404."""
+    run_id = request.path_params["run_id"]
+    host = current().host
+    if run_id not in host.active():
+        return JSONResponse({"error": f"run {run_id} is not running here"}, status_code=404)
+    host.cancel(run_id, "page")
+    return JSONResponse({"run_id": run_id}, status_code=202)
+
+
+async def plotly_js(_request: Request) -> Response:
+    """The part of Plotly that our figures need; Streamlit's own copy cannot be reached from a component.
+
+    By a route of ours, because what Streamlit serves of a component is asked for again at each visit.
+    """
+    return FileResponse(PLOTLY_JS, media_type="text/javascript", headers={"cache-control": "max-age=86400"})
+
+
+class _KatexFiles(StaticFiles):
+    """KaTeX, its style and its fonts, which pages ask for when a text has its first formula."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["cache-control"] = "max-age=86400"
+        return response
+
+
+ROUTES: list[BaseRoute] = [
+    WebSocketRoute("/api/runs/{run_id}/live", follow_run),
+    Route("/api/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
+    Route("/api/plotly.js", plotly_js),
+    Mount("/api/katex", _KatexFiles(directory=KATEX)),
+    *index_page.ROUTES,
+]
+MIDDLEWARE = [
+    Middleware(OneLineStartFault),
+    Middleware(ContentSecurityPolicy),
+    Middleware(OwnPagesOnly, names=lambda: current().settings.allowed_hosts),
+]

@@ -1,0 +1,163 @@
+"""What every response and every call of our own routes must satisfy, as pure-ASGI middleware.
+
+Streamlit escapes HTML in model output but would fetch a remote image, which can carry data away; the content security
+policy forbids it, together with any other connection to another host.
+
+Streamlit's socket answers any page whose name resolves to this machine, and pages of other local servers; our own
+routes would answer any. So every call is refused whose Host is a name that a foreign page can have (DNS rebinding), or
+whose Origin, which a browser adds and no page can change, is not the host that it calls.
+"""
+
+import base64
+import hashlib
+import ipaddress
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
+
+from pages.components.shell.index_page import HTML
+
+
+def _inline_scripts() -> str:
+    """The digests of the scripts that stand in the page itself: these run, an injected one does not."""
+    scripts = re.findall(rb"<script>(.*?)</script>", HTML, re.DOTALL)
+    return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'" for script in scripts)
+
+
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        f"script-src 'self' {_inline_scripts()}",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "font-src 'self' data:",
+        "connect-src 'self'",
+        "worker-src 'self' blob:",
+        "media-src 'self' blob:",
+        "object-src 'none'",
+        "base-uri 'self'",
+        "form-action 'self'",
+        "frame-ancestors 'self'",
+    )
+)
+_HEADERS = (
+    (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
+    # A foreign page cannot even load a file of ours, which would tell it that the app runs here.
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+)
+UNKNOWN_HOST = (
+    "This app is not served under the host name of this call. To serve it under a name of your own, set "
+    "CONDUCTOR_ALLOWED_HOSTS=NAME where it is started. A reverse proxy must pass the Host header on."
+)
+OTHER_ORIGIN = "This address answers only the pages that it serves itself."
+_HOST = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>[0-9A-Za-z._-]+))(?::(?P<port>[0-9]{1,5}))?")
+
+
+class ContentSecurityPolicy:
+    """Adds the policy to every HTTP response."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_policy(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *_HEADERS]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_policy)
+
+
+class OwnPagesOnly:
+    """Answers, on every path and socket, only the pages of this app and callers that are no browser.
+
+    Args:
+        names: the host names that the app is served under, in small letters; asked at each call.
+    """
+
+    def __init__(self, app: ASGIApp, names: Callable[[], Collection[str]]) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        hosts, origins = _values(scope, b"host"), _values(scope, b"origin")
+        called = _read_host(hosts[0]) if len(hosts) == 1 else None
+        if called is None or not _is_ours(called.name, self._names()):
+            await _refuse(UNKNOWN_HOST, scope, receive, send)
+        elif not origins:
+            await self._app(scope, receive, send)
+        elif len(origins) == 1 and _same(origins[0], called):
+            # Streamlit compares the two as text, and where they differ it asks the internet for this machine's address.
+            scheme = origins[0].partition(":")[0]
+            own = (b"origin", f"{scheme}://{hosts[0]}".encode("latin-1"))
+            headers = [own if name == b"origin" else (name, value) for name, value in scope["headers"]]
+            await self._app({**scope, "headers": headers}, receive, send)
+        else:
+            await _refuse(OTHER_ORIGIN, scope, receive, send)
+
+
+@dataclass(frozen=True)
+class _Host:
+    """``name``: in small letters, without a dot at its end; ``port``: None where none was written."""
+
+    name: str
+    port: int | None
+
+
+def _read_host(text: str) -> _Host | None:
+    """What a Host header says; None for anything but ``NAME``, ``NAME:PORT``, ``[IPV6]`` and ``[IPV6]:PORT``."""
+    found = _HOST.fullmatch(text)
+    if found is None:
+        return None
+    port = None if found["port"] is None else int(found["port"])
+    if port is not None and not 0 < port < 65536:
+        return None
+    if found["ipv6"] is None:
+        return _Host(found["name"].lower().removesuffix("."), port)
+    try:
+        return _Host(ipaddress.IPv6Address(found["ipv6"]).compressed, port)
+    except ValueError:
+        return None
+
+
+def _is_ours(name: str, names: Collection[str]) -> bool:
+    """Whether no foreign page can be served under this name: it is an address, ``localhost``, or one of ``names``."""
+    if name == "localhost" or name in names:
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _same(origin: str, called: _Host) -> bool:
+    """Whether the page that calls was served by the host that it calls. An origin that cannot be read is another."""
+    scheme, _, rest = origin.partition("://")
+    usual = {"http": 80, "https": 443}.get(scheme)
+    page = _read_host(rest)
+    if usual is None or page is None:
+        return False
+    return (page.name, page.port or usual) == (called.name, called.port or usual)
+
+
+def _values(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+
+
+async def _refuse(why: str, scope: Scope, receive: Receive, send: Send) -> None:
+    refusal = WebSocketClose(4403) if scope["type"] == "websocket" else PlainTextResponse(why, 403)
+    await refusal(scope, receive, send)

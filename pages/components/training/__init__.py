@@ -1,0 +1,1 @@
+"""The Training page: curves, charts and samples of a training."""

@@ -1,0 +1,370 @@
+"""The figures of a training run, after figures 3, 7 and 8 of the paper (arXiv 2512.04388), all on one axis."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from conductor_core.records.training import Stage, TrainingRecord
+from pages.components.look.difficulty_marks import legend, marks
+from pages.components.look.drawing import Figure, content, layout, names_beside, plain
+from pages.components.training import curves as cv
+from pages.components.training.curves import Curve, Span
+from pages.components.training.stage_settings import grammar_in_words
+
+HEIGHT_PX = 250
+MOST_POINTS = 600
+DASHES = ("dot", "dash", "solid")
+TONES = ("@tone-0", "@tone-1", "@tone-2")
+HELD_OUT = "held out"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A figure with its words.
+
+    Attributes:
+        note: what a reader must know, in one line, as HTML. curves: as recorded, for the table to download.
+    """
+
+    key: str
+    title: str
+    note: str
+    alt: str
+    figure: Figure
+    curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True)
+class Line:
+    """How one curve is drawn. ``marks``: only points, which are never smoothed."""
+
+    curve: Curve
+    dash: str = "solid"
+    colour: str = "@ink"
+    marks: str | None = None
+
+
+def panels(record: TrainingRecord, stages: Sequence[Stage], *, smooth: bool) -> list[Panel]:
+    """The figures for which those ``stages`` have data, in the order in which they are read."""
+    axis = _Axis(cv.spans(record, stages), smooth)
+    made = (
+        _reward(record, axis),
+        _agents(record, axis),
+        _accuracy(record, axis),
+        _steps(record, axis),
+        _entropy(record, axis),
+        _time(record, axis),
+        _loss(record, axis),
+        _shapes(record, axis),
+    )
+    return [panel for panel in made if panel is not None]
+
+
+@dataclass(frozen=True)
+class _Axis:
+    spans: tuple[Span, ...]
+    smooth: bool
+
+    @property
+    def window(self) -> int:
+        return cv.window(self.spans)
+
+    def shown(self, curve: Curve) -> Curve:
+        return curve.smoothed(self.window) if self.smooth else curve
+
+    def x(self) -> dict[str, Any]:
+        end = self.spans[-1].end if self.spans else 1
+        step = _nice(end / 6)
+        ticks = [(span.offset + at, at) for span in self.spans for at in range(0, span.length + 1, step)]
+        # A stage's last tick would stand upon the 0 of the next.
+        kept = [(x, at) for x, at in ticks if at == 0 or not any(0 < span.offset - x < step / 4 for span in self.spans)]
+        kept = [(x, at) for x, at in kept if not (at and any(span.offset == x for span in self.spans))]
+        return {
+            "range": [0, max(end, 1)],
+            "tickvals": [x for x, _ in kept],
+            "ticktext": [str(at) for _, at in kept],
+            "unifiedhovertitle": {"text": self.hover_title()},
+            "showspikes": True,
+            "spikemode": "across",
+            "spikedash": "solid",
+        }
+
+    def hover_title(self) -> str:
+        """Plotly knows only the axis' own number there; with several stages a row of the hover says which it is."""
+        return f"{cv.STAGE_WORDS[self.spans[0].stage]} · iteration %{{x}}" if len(self.spans) == 1 else " "
+
+    def marks(self) -> dict[str, Any]:
+        """Where stages begin, and which."""
+        edges = [
+            {
+                "type": "line",
+                "x0": span.offset,
+                "x1": span.offset,
+                "y0": 0,
+                "y1": 1,
+                "yref": "paper",
+                "line": {"color": "@soft", "width": 1, "dash": "dot"},
+            }
+            for span in self.spans[1:]
+        ]
+        names = [
+            {
+                "text": cv.STAGE_WORDS[span.stage],
+                "x": span.offset,
+                "y": 1,
+                "yref": "paper",
+                "xanchor": "left",
+                "yanchor": "bottom",
+                "showarrow": False,
+                "font": {"size": 11, "color": "@muted"},
+            }
+            for span in self.spans
+        ]
+        return {"shapes": edges, "annotations": names}
+
+    def label(self, x: int) -> str:
+        span = next((span for span in reversed(self.spans) if x > span.offset), self.spans[0])
+        return f"{cv.STAGE_WORDS[span.stage]} · iteration {x - span.offset}"
+
+
+def _nice(rough: float) -> int:
+    """The whole 1, 2 or 5 times a power of ten that is next above ``rough``."""
+    size = 1
+    while True:
+        for factor in (1, 2, 5):
+            if factor * size >= rough:
+                return factor * size
+        size *= 10
+
+
+def _reward(record: TrainingRecord, axis: _Axis) -> Panel | None:
+    rows = record.iterations()
+    reward = cv.curve("reward", rows, axis.spans, lambda row: row.reward)
+    valid = cv.curve("valid plans", rows, axis.spans, lambda row: row.format_rate)
+    lines = [Line(reward), Line(valid, "dot", "@muted")]
+    here = {span.stage for span in axis.spans}
+    grammar = grammar_in_words(record, [row.stage for row in rows if row.stage in here and row.format_rate is not None])
+    note = f"Mean over rollouts. Valid: parses and breaks no rule{'; ' if grammar else ''}{grammar}."
+    return _lines("reward", "Reward and valid plans", note, lines, axis, "%{y:.3f}")
+
+
+def _accuracy(record: TrainingRecord, axis: _Axis) -> Panel | None:
+    rows, held = record.iterations(), record.held_out()
+    lines = _by_difficulty(rows, axis, "accuracy_by_difficulty")
+    if not lines:
+        lines = [Line(cv.curve("accuracy", rows, axis.spans, lambda row: row.accuracy))]
+    held_out = cv.by_name(held, axis.spans, "accuracy_by_difficulty", cv.DIFFICULTIES)
+    if not held_out:
+        held_out = [cv.curve("", held, axis.spans, lambda row: row.accuracy)]
+    names = [each.name for each in held_out]
+    by_name = marks(names)
+    lines += [
+        Line(Curve(f"{each.name}, {HELD_OUT}".lstrip(", "), each.points), marks=by_name[each.name].symbol)
+        for each in held_out
+    ]
+    said = f" ({escape(legend(names))})" if any(names) else ""
+    note = f"Lines: rollouts. Marks{said}: held out, {escape(cv.splits(held))}." if held else "Mean over rollouts."
+    return _lines("accuracy", "Accuracy by difficulty", note, lines, axis, "%{y:.3f}")
+
+
+def _steps(record: TrainingRecord, axis: _Axis) -> Panel | None:
+    rows = record.iterations()
+    lines = _by_difficulty(rows, axis, "steps_by_difficulty")
+    if not lines:
+        lines = [Line(cv.curve("steps", rows, axis.spans, lambda row: row.steps))]
+    return _lines("steps", "Steps per workflow", "Mean over valid plans.", lines, axis, "%{y:.2f}", top=None)
+
+
+def _by_difficulty(rows: Sequence[Any], axis: _Axis, field: str) -> list[Line]:
+    found = cv.by_name(rows, axis.spans, field, cv.DIFFICULTIES)
+    colours = ("@muted", "@muted", "@ink")
+    return [Line(each, DASHES[at % 3], colours[at % 3]) for at, each in enumerate(found)]
+
+
+def _entropy(record: TrainingRecord, axis: _Axis) -> Panel | None:
+    found = cv.curve("entropy", record.iterations(), axis.spans, lambda row: row.entropy)
+    note = "Nats per completion token: how open the next word still is."
+    return _lines("entropy", "Entropy", note, [Line(found)], axis, "%{y:.3f}", top=None)
+
+
+def _loss(record: TrainingRecord, axis: _Axis) -> Panel | None:
+    rows = record.iterations()
+    lines = [
+        Line(cv.curve("loss", rows, axis.spans, lambda row: row.loss)),
+        Line(cv.curve("wording", rows, axis.spans, lambda row: row.supervised_loss), "dot", "@muted"),
+    ]
+    note = "As optimised; each stage has a loss of its own. Wording: the term that guards it."
+    return _lines("loss", "Loss", note, lines, axis, "%{y:.4f}", top=None, bottom=None)
+
+
+def _agents(record: TrainingRecord, axis: _Axis) -> Panel | None:
+    names = record.started.agents if record.started else ()
+    found = cv.shares(record.iterations(), axis.spans, "agent_share", names)
+    colours = {name: f"@agent-{number % 8}" for number, name in enumerate(names)}
+    return _areas(
+        "agents",
+        "Agent choice",
+        "Share of steps given to each agent; colours as on the Run page.",
+        [Line(each, colour=colours.get(each.name, "@agent-none")) for each in found],
+        axis,
+        "%{y:.1%}",
+        top=1.0,
+    )
+
+
+def _shapes(record: TrainingRecord, axis: _Axis) -> Panel | None:
+    found = cv.shares(record.iterations(), axis.spans, "topology_share")
+    biggest = sorted(found, key=lambda each: -each.last)[: len(DASHES)]
+    lines = [Line(each, DASHES[-1 - at], ("@ink", "@muted", "@muted")[at]) for at, each in enumerate(biggest)]
+    note = "Share of valid plans; the most frequent three at the end."
+    return _lines("shapes", "Shapes of workflows", note, lines, axis, "%{y:.1%}")
+
+
+def _time(record: TrainingRecord, axis: _Axis) -> Panel | None:
+    rows = record.iterations()
+    parts = [
+        cv.curve("update", rows, axis.spans, lambda row: row.update_s),
+        cv.curve("reward", rows, axis.spans, lambda row: row.reward_s),
+        cv.curve("rollout", rows, axis.spans, lambda row: row.rollout_s),
+    ]
+    lines = [Line(each, colour=TONES[at]) for at, each in enumerate(parts) if each]
+    return _areas("time", "Where an iteration's time goes", "Seconds, one upon another.", lines, axis, "%{y:.2f} s")
+
+
+def _lines(
+    key: str,
+    title: str,
+    note: str,
+    lines: Sequence[Line],
+    axis: _Axis,
+    number: str,
+    *,
+    top: float | None = 1.0,
+    bottom: float | None = 0.0,
+) -> Panel | None:
+    drawn = [line for line in lines if line.curve]
+    if not drawn:
+        return None
+    traces: list[Mapping[str, Any]] = []
+    if axis.smooth:
+        traces += [_trace(line, line.curve, axis, number, raw=True) for line in drawn if not line.marks]
+    for line in drawn:
+        traces.append(_trace(line, line.curve if line.marks else axis.shown(line.curve), axis, number))
+    y_range = _range(drawn, top, bottom)
+    ends = [(line.curve.name, axis.shown(line.curve).last) for line in drawn if not line.marks]
+    colours = {line.curve.name: line.colour for line in drawn}
+    if not ends:
+        ends = [(line.curve.name, line.curve.last) for line in drawn]
+    return _panel(key, title, note, drawn, traces, ends, colours, y_range, axis)
+
+
+def _areas(
+    key: str, title: str, note: str, lines: Sequence[Line], axis: _Axis, number: str, *, top: float | None = None
+) -> Panel | None:
+    if not lines:
+        return None
+    shown = [axis.shown(line.curve) for line in lines]
+    traces = [
+        {
+            **_trace(line, curve, axis, number),
+            "stackgroup": str(part),
+            "line": {"width": 0.6, "color": "@surface"},
+            "fillcolor": line.colour,
+        }
+        for line, curve in zip(lines, shown, strict=True)
+        for part in [0]
+    ]
+    ends, floor = [], 0.0
+    for curve in shown:
+        ends.append((curve.name, floor + curve.last / 2))
+        floor += curve.last
+    highest = [sum(values) for values in zip(*(_values(line.curve) for line in lines), strict=False)]
+    y_range = (0.0, top or max(highest) * 1.05 or 1.0)
+    colours = {line.curve.name: line.colour for line in lines} if key == "agents" else {}
+    return _panel(key, title, note, lines, traces, ends, colours, y_range, axis)
+
+
+def _panel(
+    key: str,
+    title: str,
+    note: str,
+    lines: Sequence[Line],
+    traces: Sequence[Mapping[str, Any]],
+    ends: Sequence[tuple[str, float]],
+    colours: Mapping[str, str],
+    y_range: tuple[float, float],
+    axis: _Axis,
+) -> Panel:
+    marks = axis.marks()
+    if len(axis.spans) > 1:
+        longest = max(traces, key=lambda trace: len(trace["x"]))
+        # The hover lists what is stacked from the top, that is from the last trace on.
+        stacked = "stackgroup" in longest
+        traces = [*traces, _where(longest, axis)] if stacked else [_where(longest, axis), *traces]
+    annotations = [*marks["annotations"], *names_beside(ends, y_range, HEIGHT_PX, colours)]
+    shape = layout(
+        HEIGHT_PX, xaxis=axis.x(), yaxis={"range": list(y_range)}, shapes=marks["shapes"], annotations=annotations
+    )
+    words = "; ".join(f"{line.curve.name} from {_first(line.curve):.3g} to {line.curve.last:.3g}" for line in lines)
+    curves = tuple(line.curve for line in lines)
+    return Panel(key, title, note, f"{title} over iterations: {words}.", content(traces, shape), curves)
+
+
+def _trace(line: Line, curve: Curve, axis: _Axis, number: str, *, raw: bool = False) -> dict[str, Any]:
+    """A gap between stages: what was measured at the end of one does not lead to the beginning of the next."""
+    points: list[tuple[int, float | None]] = []
+    for part in curve.points:
+        drawn = part if line.marks else thinned(part)
+        points += [*drawn, *([(drawn[-1][0], None)] if drawn else [])]
+    name = plain(curve.name)
+    trace: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "markers" if line.marks else "lines",
+        "name": name,
+        "x": [x for x, _ in points],
+        "y": [value for _, value in points],
+    }
+    if line.marks:
+        trace["cliponaxis"] = False
+        trace["marker"] = {"symbol": line.marks, "size": 8, "color": line.colour, "line": {"width": 1.6}}
+    else:
+        trace["line"] = {"dash": line.dash, "color": line.colour, "width": 2}
+    if raw:
+        return {**trace, "line": {"color": "@faint", "width": 1}, "hoverinfo": "skip"}
+    return {**trace, "hovertemplate": f"{number}<extra>{name}</extra>"}
+
+
+def _where(trace: Mapping[str, Any], axis: _Axis) -> dict[str, Any]:
+    """A trace that is not seen: its row in the hover says the stage and the iteration."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "line": {"width": 0, "color": "rgba(0,0,0,0)"},
+        "x": trace["x"],
+        "y": trace["y"],
+        "customdata": [axis.label(x) for x in trace["x"]],
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
+
+
+def thinned(part: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+    """Points at even distances, and the last: a figure has no more pixels, and is sent anew every few seconds."""
+    stride = -(-len(part) // MOST_POINTS)
+    return part if stride <= 1 else [*part[:-1][::stride], part[-1]]
+
+
+def _values(curve: Curve) -> list[float]:
+    return [value for part in curve.points for _, value in part]
+
+
+def _first(curve: Curve) -> float:
+    return _values(curve)[0]
+
+
+def _range(lines: Sequence[Line], top: float | None, bottom: float | None) -> tuple[float, float]:
+    values = [value for line in lines for value in _values(line.curve)]
+    low = min(values) if bottom is None else min(bottom, *values)
+    high = max(values) if top is None else max(top, *values)
+    room = (high - low or 1.0) * 0.04
+    return (low - room if bottom is None or low < bottom else low, high + room)

@@ -1,0 +1,91 @@
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from conductor_core.errors import BadInput
+from conductor_core.settings import Settings
+from pages.components.run import kept
+from pages.components.run.kept import Choice, Kept
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    assert kept.read(tmp_path) == Kept()
+    chosen = Kept(
+        pool=Choice(chosen="paper", instead_of="rehearsal"),
+        excluded={"paper": ("gpt-5", "o3")},
+        max_usd=Choice(chosen=0.5, instead_of=None),
+    )
+    kept.write(tmp_path / "new folder", chosen)
+    assert kept.read(tmp_path / "new folder") == chosen
+    assert [file.name for file in (tmp_path / "new folder").iterdir()] == [kept.FILE]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "Invalid JSON"),
+        ("\udcff", "Invalid JSON"),
+        ('{"excluded": {"rehearsal": "coder"}}', "at excluded.rehearsal"),
+        ('{"max_steps": {"chosen": 99, "instead_of": 5}}', "at max_steps.chosen"),
+        ('{"max_usd": {"chosen": NaN, "instead_of": null}}', "at max_usd.chosen"),
+        ('{"something else": 1}', "at something else"),
+    ],
+)
+def test_a_damaged_file_is_one_clear_error_and_is_put_aside_not_lost(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / kept.FILE
+    file.write_text(text, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(BadInput, match=said) as caught:
+        kept.read(tmp_path)
+    assert str(file) in str(caught.value)
+    kept.write(tmp_path, Kept(excluded={"rehearsal": ("coder",)}))
+    assert kept.read(tmp_path).excluded == {"rehearsal": ("coder",)}
+    aside = tmp_path / f"{kept.FILE}.unreadable"
+    assert aside.read_text(encoding="utf-8", errors="surrogateescape") == text
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "a file").touch()
+    with pytest.raises(BadInput, match=r"choices\.json cannot be written"):
+        kept.write(tmp_path / "a file", Kept())
+
+
+def test_bounds_are_those_of_the_settings() -> None:
+    of_settings = Settings.model_json_schema()["properties"]
+    for name, most in (("max_steps", kept.MOST_STEPS), ("max_depth", kept.MOST_DEPTH)):
+        assert of_settings[name]["maximum"] == most
+
+
+A, B = "a" * 32, "b" * 32
+
+
+def test_each_browser_has_its_own_and_a_new_one_begins_with_the_last(tmp_path: Path) -> None:
+    first = Kept(pool=Choice(chosen="paper", instead_of="rehearsal"))
+    second = Kept(pool=Choice(chosen="small", instead_of="rehearsal"))
+    kept.write(tmp_path, first, A)
+    assert kept.read(tmp_path, B) == first
+    kept.write(tmp_path, second, B)
+    assert kept.read(tmp_path, A) == first
+    assert kept.read(tmp_path, B) == second
+    assert kept.read(tmp_path) == second
+
+
+def test_browsers_that_chose_long_ago_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "MOST_BROWSERS", 2)
+    for number in range(4):
+        kept.write(tmp_path, Kept(), f"{number:032x}")
+    assert len(list((tmp_path / kept.FOLDER).iterdir())) == 2
+
+
+def test_pages_that_choose_at_once_do_not_stumble_over_what_the_others_forget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "MOST_BROWSERS", 1)
+
+    def choose(number: int) -> None:
+        for step in range(20):
+            kept.write(tmp_path, Kept(), f"{number * 100 + step:032x}")
+
+    with ThreadPoolExecutor(8) as pages:
+        list(pages.map(choose, range(8)))
+    assert kept.read(tmp_path) == Kept()
