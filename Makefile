@@ -56,6 +56,8 @@ mutants: $(VENV)/.mutants
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/oxlint --deny-warnings pages tests
+	$(BIN)/oxfmt --check pages tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/node --test "tests/js/*.test.js"
@@ -75,6 +77,7 @@ constraints: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/oxfmt pages tests
 
 clean:
 	rm -rf $(VENV) $(INTEROP) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -7,7 +7,12 @@ const { takeOut } = await live("formulas.js")
 const sources = (text, growing) => takeOut(text, growing).formulas.map(({ source }) => source)
 
 test("formulas are found in each of their delimiters", () => {
-  assert.deepEqual(sources("So \\(a^2\\) and $b_1$, then \\[c\\] and $$d$$."), ["\\(a^2\\)", "$b_1$", "\\[c\\]", "$$d$$"])
+  assert.deepEqual(sources("So \\(a^2\\) and $b_1$, then \\[c\\] and $$d$$."), [
+    "\\(a^2\\)",
+    "$b_1$",
+    "\\[c\\]",
+    "$$d$$",
+  ])
 })
 
 test("money, code and fences are no formulas", () => {

@@ -7,7 +7,14 @@ const { beginsAsJson, inLines, isJson } = await live("json_text.js")
 
 test("one object or list is JSON, a number or a word in it is not", () => {
   assert.deepEqual(['{"a":1}', " [1, 2]\n", "[]"].map(isJson), [true, true, true])
-  assert.deepEqual(["12", '"a"', "{a:1}", '{"a":1} and more', "", "[x]"].map(isJson), [false, false, false, false, false, false])
+  assert.deepEqual(["12", '"a"', "{a:1}", '{"a":1} and more', "", "[x]"].map(isJson), [
+    false,
+    false,
+    false,
+    false,
+    false,
+    false,
+  ])
 })
 
 test("a text that is not whole yet begins as JSON only if it can become some", () => {

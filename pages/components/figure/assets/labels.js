@@ -26,7 +26,7 @@ export function placeLabels(element, labels, path, font) {
   const room = { width: xaxis._length, height: yaxis._length }
   taken.push(...along(path.map(([x, y]) => [xaxis.d2p(x), yaxis.d2p(y)])))
   // Those with least room choose first.
-  const order = points.map((_, index) => index).sort((one, other) => crowd(points, other) - crowd(points, one))
+  const order = points.map((_, index) => index).toSorted((one, other) => crowd(points, other) - crowd(points, one))
   const places = []
   for (const index of order) {
     const best = candidates(points[index])

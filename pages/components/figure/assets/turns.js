@@ -65,7 +65,7 @@ async function drawAll() {
 // The nearest to view of those that are near enough.
 function inSight() {
   const near = [...waiting].filter((figure) => figure.away < Infinity)
-  return near.sort((one, other) => one.away - other.away)[0]
+  return near.toSorted((one, other) => one.away - other.away)[0]
 }
 
 // Of a figure that has only just come it is not known yet, and a hidden page is not told.

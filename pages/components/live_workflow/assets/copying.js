@@ -19,7 +19,8 @@ export function copyAsWritten(root) {
 
 function selected(root) {
   const selection = root.getSelection ? root.getSelection() : document.getSelection()
-  if (selection.rangeCount && root.contains(selection.getRangeAt(0).commonAncestorContainer)) return selection.getRangeAt(0)
+  if (selection.rangeCount && root.contains(selection.getRangeAt(0).commonAncestorContainer))
+    return selection.getRangeAt(0)
   const [composed] = selection.getComposedRanges?.({ shadowRoots: [root] }) ?? []
   if (!composed || !root.contains(composed.startContainer)) return null
   const range = document.createRange()
@@ -79,8 +80,14 @@ function covers(range, block) {
     return rest.toString().trim() === ""
   }
   const { startContainer, startOffset, endContainer, endOffset } = range
-  const starts = range.compareBoundaryPoints(Range.START_TO_START, inside) <= 0 || blank(inside.startContainer, inside.startOffset, startContainer, startOffset)
-  return starts && (range.compareBoundaryPoints(Range.END_TO_END, inside) >= 0 || blank(endContainer, endOffset, inside.endContainer, inside.endOffset))
+  const starts =
+    range.compareBoundaryPoints(Range.START_TO_START, inside) <= 0 ||
+    blank(inside.startContainer, inside.startOffset, startContainer, startOffset)
+  return (
+    starts &&
+    (range.compareBoundaryPoints(Range.END_TO_END, inside) >= 0 ||
+      blank(endContainer, endOffset, inside.endContainer, inside.endOffset))
+  )
 }
 
 function between(range, after, before) {

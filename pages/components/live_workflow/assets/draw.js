@@ -161,7 +161,9 @@ function footer(step, status, model) {
     case "retrying":
       return `attempt ${step.attempts.length + 1} · ${seconds(ms)}`
     case "skipped":
-      return step.because.length ? `skipped: ${step.because.map((path) => `${pathKey(path)} ${whyBelow(model, path)}`).join(", ")}` : "skipped: the run stopped"
+      return step.because.length
+        ? `skipped: ${step.because.map((path) => `${pathKey(path)} ${whyBelow(model, path)}`).join(", ")}`
+        : "skipped: the run stopped"
     case "reused":
       return `reused · ${tokens(step.usage.output_tokens)} · nothing paid`
     default:

@@ -1,8 +1,8 @@
 // Painting a plan that is being edited: what is new, changed, moved or removed, and what a re-run would do with it. Every
 // mark has a sign and a word or a line of its own: none is told by colour.
 
-import { visible } from "./text.js"
 import { CARD_HEIGHT, agentDot, drawInstruction, fit, frame } from "./draw.js"
+import { visible } from "./text.js"
 
 const PADDING = 13
 const TAG_HEIGHT = 17
@@ -29,7 +29,18 @@ export function drawEditedCard(ctx, { x, y, width, step, agentIndex, selected, h
   const stroke = box ? box.stroke : step.change && !gone ? theme.text : theme.line
   const lineWidth = step.change === "new" ? 2.4 : 1.4
   ctx.save()
-  frame(ctx, { left, top, width, selected, hover, theme, lineWidth, stroke, fill: box ? box.fill : theme.surface, dashed: gone })
+  frame(ctx, {
+    left,
+    top,
+    width,
+    selected,
+    hover,
+    theme,
+    lineWidth,
+    stroke,
+    fill: box ? box.fill : theme.surface,
+    dashed: gone,
+  })
   agentDot(ctx, left + PADDING + 4.5, top + 20, theme.agent(agentIndex))
   ctx.textBaseline = "middle"
   ctx.textAlign = "left"

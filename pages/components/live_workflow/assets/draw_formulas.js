@@ -8,8 +8,16 @@ const FOLDER = new URL("api/katex/", BASE)
 const SLICE_MS = 8
 const KEPT = 400
 // A definition can make a short formula grow without bounds, within what `maxExpand` allows.
-const REFUSED = /\\(?:href|url|includegraphics|html[A-Z][a-z]*|[gex]?def|(?:future)?let|global|long|(?:re)?newcommand|providecommand)(?![a-z])/
-const OPTIONS = { throwOnError: true, trust: false, strict: "ignore", maxExpand: 500, maxSize: 12, output: "htmlAndMathml" }
+const REFUSED =
+  /\\(?:href|url|includegraphics|html[A-Z][a-z]*|[gex]?def|(?:future)?let|global|long|(?:re)?newcommand|providecommand)(?![a-z])/
+const OPTIONS = {
+  throwOnError: true,
+  trust: false,
+  strict: "ignore",
+  maxExpand: 500,
+  maxSize: 12,
+  output: "htmlAndMathml",
+}
 
 const roots = new Set()
 const drawn = new Map() // by source: the element to copy, or null where it cannot be drawn

@@ -45,7 +45,9 @@ export class EditorKeys {
     const { field } = this
     this.forget()
     if (!field?.isConnected) return
-    field.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", keyCode: 13, ctrlKey: true, bubbles: true, cancelable: true }))
+    field.dispatchEvent(
+      new KeyboardEvent("keydown", { key: "Enter", keyCode: 13, ctrlKey: true, bubbles: true, cancelable: true }),
+    )
   }
 
   // A field that is left has applied what was typed.

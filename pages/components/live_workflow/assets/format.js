@@ -43,12 +43,14 @@ export const perMillion = (price) => (price ? `$${price.input} in, $${price.outp
 
 // What a model in the inspector's own process is doing: {phase, done, total, per_s}.
 export function doing({ phase, done, total, per_s: rate }) {
-  if (phase === "loading") return `Loading the model, ${total ? Math.floor((100 * done) / total) : 0} % of ${gigabytes(total)}`
+  if (phase === "loading")
+    return `Loading the model, ${total ? Math.floor((100 * done) / total) : 0} % of ${gigabytes(total)}`
   if (phase === "reading") return `Reading the prompt, ${whole.format(done)} of ${tokens(total)}`
   return `Writing, ${tokens(done)}${rate ? ` · ${rate.toFixed(rate < 10 ? 1 : 0)}/s` : ""}`
 }
 
-const gigabytes = (bytes) => (bytes < 1e9 ? `${whole.format(Math.max(1, bytes / 1e6))} MB` : `${(bytes / 1e9).toFixed(1)} GB`)
+const gigabytes = (bytes) =>
+  bytes < 1e9 ? `${whole.format(Math.max(1, bytes / 1e6))} MB` : `${(bytes / 1e9).toFixed(1)} GB`
 
 export const shortHash = (hash) => (hash ? `${hash.slice(0, 4)}…${hash.slice(-4)}` : "–")
 

@@ -6,11 +6,14 @@ const LONGEST_CHARACTERS = 3_000
 const LONGEST_SEARCHED = 20_000
 const LONGEST_IN_DOLLARS = 1_000
 const ENVIRONMENTS = new Set(
-  ("align alignat alignedat aligned array Bmatrix bmatrix cases CD darray dcases drcases equation gather gathered " +
-    "matrix multline pmatrix rcases smallmatrix split subarray Vmatrix vmatrix").split(" "),
+  (
+    "align alignat alignedat aligned array Bmatrix bmatrix cases CD darray dcases drcases equation gather gathered " +
+    "matrix multline pmatrix rcases smallmatrix split subarray Vmatrix vmatrix"
+  ).split(" "),
 )
 // A fence, a run of backticks, a backslash with what it escapes, a dollar.
-const STOPS = /^[ \t>]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?(?<fence>`{3,}|~{3,})[^`\n]*$|(?<ticks>`+)|\\(?<escaped>[\s\S])|\$/gm
+const STOPS =
+  /^[ \t>]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?(?<fence>`{3,}|~{3,})[^`\n]*$|(?<ticks>`+)|\\(?<escaped>[\s\S])|\$/gm
 const BLANK_LINE = /\n[ \t>]*\n/g
 // Punctuation that Markdown treats as a dollar and that hardly any text has.
 const MARKS = ["\u2e2a", "\u2e2b", "\u2e2c", "\u2e2d", "\u2e30", "\u2e31", "\u2e33"]
@@ -32,7 +35,7 @@ export function takeOut(text, growing = false) {
     parts.push(part)
     written = upTo
   }
-  for (const { start, end, ...formula } of found(text, growing)) {
+  for (const { start, end, ...formula } of formulasIn(text, growing)) {
     keep(start)
     const source = text.slice(start, end)
     parts.push(`${mark}${formulas.length}${mark}`)
@@ -44,7 +47,7 @@ export function takeOut(text, growing = false) {
   return { shown: parts.join(""), formulas, mark, lineOf }
 }
 
-function* found(whole, growing) {
+function* formulasIn(whole, growing) {
   const text = new Searched(whole)
   let position = 0
   while (position < whole.length) {
@@ -129,13 +132,29 @@ function openerAt(text, start) {
   }
   if (text[start] === "$") {
     if (/[A-Za-z0-9]/.test(text[start - 1] ?? "") || /^\s?$/.test(text[start + 1] ?? "")) return null
-    return { length: 1, longest: LONGEST_IN_DOLLARS, certain: false, crosses: false, display: false, closer: "$", close: dollar }
+    return {
+      length: 1,
+      longest: LONGEST_IN_DOLLARS,
+      certain: false,
+      crosses: false,
+      display: false,
+      closer: "$",
+      close: dollar,
+    }
   }
   const environment = /^\\begin\{([A-Za-z]{2,12})(\*?)\}/.exec(text.slice(start, start + 24))
   if (!environment || !ENVIRONMENTS.has(environment[1])) return null
   const name = environment[1] + environment[2]
   const close = (within, from, limit) => environmentEnd(within, from, limit, name)
-  return { ...paragraph, length: environment[0].length, display: true, crosses: true, whole: true, closer: `\\end{${name}}`, close }
+  return {
+    ...paragraph,
+    length: environment[0].length,
+    display: true,
+    crosses: true,
+    whole: true,
+    closer: `\\end{${name}}`,
+    close,
+  }
 }
 
 // A backslash pair is one: `\\)` is a new line and a bracket.

@@ -266,7 +266,7 @@ export class Graph {
     const granted = (edge) => edge.to === this.selected && edge.change !== "lost"
     const focused = this.layout.edges.some(granted)
     // The selected step's inputs are painted last, over the others.
-    for (const edge of [...this.layout.edges].sort((a, b) => granted(a) - granted(b))) {
+    for (const edge of this.layout.edges.toSorted((a, b) => granted(a) - granted(b))) {
       const from = this.places.get(edge.from)
       const to = this.places.get(edge.to)
       const dimmed = focused && !granted(edge) && !edge.change

@@ -19,7 +19,13 @@ function plan(body) {
   const reasoningTitle = el("summary", {}, "Reasoning")
   const reasoning = el("details", { class: "reasoning" }, reasoningTitle, reasoningText)
   const lists = el("pre", { class: "raw plan-text" })
-  const bar = el("div", { class: "bar" }, el("b", {}, "As written"), el("span", { class: "spring" }), copyButton("Copy what the Conductor wrote", () => raw))
+  const bar = el(
+    "div",
+    { class: "bar" },
+    el("b", {}, "As written"),
+    el("span", { class: "spring" }),
+    copyButton("Copy what the Conductor wrote", () => raw),
+  )
   const rejected = el("div", {})
   body.append(state, bar, reasoning, lists, rejected)
   return (model, step) => {
@@ -36,7 +42,21 @@ function plan(body) {
     bar.hidden = !raw
     lists.hidden = !parts.lists
     lists.classList.toggle("streaming", writing)
-    once(state, JSON.stringify([round?.status, round?.source, round?.duration_ms, round?.rejected.length, round?.retries?.length, model.run?.status, raw === "", !round?.reasoning, round?.progress]), () => planState(model, round))
+    once(
+      state,
+      JSON.stringify([
+        round?.status,
+        round?.source,
+        round?.duration_ms,
+        round?.rejected.length,
+        round?.retries?.length,
+        model.run?.status,
+        raw === "",
+        !round?.reasoning,
+        round?.progress,
+      ]),
+      () => planState(model, round),
+    )
     once(rejected, round?.rejected.length ?? 0, () => (round?.rejected ?? []).map(rejectedAttempt))
   }
 }
@@ -44,9 +64,29 @@ function plan(body) {
 function planState(model, round) {
   if (!round) return [el("p", { class: "muted" }, "The Conductor's writing appears here as it happens.")]
   const lines = []
-  if (!model.ended && round.status === "planning") lines.push(el("p", { class: "muted" }, round.progress ? `${doing(round.progress)}…` : !round.raw && round.reasoning ? "Reasoning before it writes the plan…" : round.raw ? "Writing the plan; steps appear in the graph as they can be read." : "Reading the task…"))
+  if (!model.ended && round.status === "planning")
+    lines.push(
+      el(
+        "p",
+        { class: "muted" },
+        round.progress
+          ? `${doing(round.progress)}…`
+          : !round.raw && round.reasoning
+            ? "Reasoning before it writes the plan…"
+            : round.raw
+              ? "Writing the plan; steps appear in the graph as they can be read."
+              : "Reading the task…",
+      ),
+    )
   for (const retry of round.retries ?? []) lines.push(el("p", { class: "warn" }, retryLine(retry)))
-  if (round.source === "conductor") lines.push(el("p", {}, `✓ ${plural(round.workflow?.steps.length ?? 0, "step")} · ${round.topology} · written in ${seconds(round.duration_ms)}`))
+  if (round.source === "conductor")
+    lines.push(
+      el(
+        "p",
+        {},
+        `✓ ${plural(round.workflow?.steps.length ?? 0, "step")} · ${round.topology} · written in ${seconds(round.duration_ms)}`,
+      ),
+    )
   if (round.source === "file") lines.push(el("p", {}, "This plan was given, not written by a Conductor."))
   if (round.source === "parent") lines.push(el("p", {}, "This plan comes from an earlier run."))
   if (round.edited_by) lines.push(el("p", {}, `✎ edited before this run (${visible(round.edited_by)})`))
@@ -68,8 +108,17 @@ function rejectedAttempt({ attempt, raw, reasoning, faults }) {
     "details",
     { class: "rejected", open: true },
     el("summary", {}, `Attempt ${attempt} rejected: ${plural(faults.length, "fault")}`),
-    ...faults.map((fault) => el("p", { class: "bad" }, `✕ ${visible(fault.message)}${fault.line ? ` (line ${fault.line})` : ""}`)),
-    reasoning && reasoning !== raw && el("details", { class: "reasoning" }, el("summary", {}, "Reasoning"), el("div", { class: "raw", dir: "auto" }, visible(reasoning))),
+    ...faults.map((fault) =>
+      el("p", { class: "bad" }, `✕ ${visible(fault.message)}${fault.line ? ` (line ${fault.line})` : ""}`),
+    ),
+    reasoning &&
+      reasoning !== raw &&
+      el(
+        "details",
+        { class: "reasoning" },
+        el("summary", {}, "Reasoning"),
+        el("div", { class: "raw", dir: "auto" }, visible(reasoning)),
+      ),
     el("pre", { class: "raw", dir: "auto" }, visible(raw)),
   )
 }
@@ -107,13 +156,22 @@ function cost(body) {
       ["Price", conductor ? perMillion(price) : "–"],
       ["Model", conductor?.model ?? "–"],
       ["Runs on", conductor ? [conductor.kind, conductor.device, conductor.dtype].filter(Boolean).join(" · ") : "–"],
-      ["Prompt", conductor ? (conductor.prompt_sha256 ? `of its own, ${shortHash(conductor.prompt_sha256)}` : "the program’s") : "–"],
+      [
+        "Prompt",
+        conductor
+          ? conductor.prompt_sha256
+            ? `of its own, ${shortHash(conductor.prompt_sha256)}`
+            : "the program’s"
+          : "–",
+      ],
       ["Decoding", conductor ? (conductor.constrained ? "grammar-constrained" : "free") : "–"],
       ["Input", tokens(round?.usage.input_tokens ?? 0) + mark],
       ["Output", tokens(round?.usage.output_tokens ?? 0) + mark],
       ["First token", seconds(round?.first_token_ms)],
       ["Duration", seconds(round?.duration_ms)],
     ]
-    once(table, JSON.stringify(rows), () => rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", { class: "number" }, visible(value))]))
+    once(table, JSON.stringify(rows), () =>
+      rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", { class: "number" }, visible(value))]),
+    )
   }
 }

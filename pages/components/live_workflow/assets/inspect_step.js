@@ -11,8 +11,15 @@ export const stepTabs = { Saw: saw, Output: output, Messages: messages, Cost: co
 function output(body, { onRead }) {
   let current = null
   const title = () => `Step ${pathKey(current.path)} · ${visible(current.agent)}`
-  const all = readButton("Show all of the output", () => onRead({ title: title(), text: current.output, name: `step-${pathKey(current.path)}` }))
-  const bar = el("div", { class: "bar" }, all, copyButton("Copy the output", () => current.output))
+  const all = readButton("Show all of the output", () =>
+    onRead({ title: title(), text: current.output, name: `step-${pathKey(current.path)}` }),
+  )
+  const bar = el(
+    "div",
+    { class: "bar" },
+    all,
+    copyButton("Copy the output", () => current.output),
+  )
   const notice = el("div", { class: "notice" })
   const prose = el("div", { class: "prose" })
   const facts = el("p", { class: "muted small facts-line" })
@@ -25,7 +32,9 @@ function output(body, { onRead }) {
     const lines = [...notices(model, step), ...(running ? [] : cutNotice(step.output))]
     all.hidden = !step.output
     notice.hidden = lines.length === 0
-    once(notice, lines.map((line) => line.text).join("\n"), () => lines.map((line) => el("p", { class: line.kind }, line.node ?? line.text)))
+    once(notice, lines.map((line) => line.text).join("\n"), () =>
+      lines.map((line) => el("p", { class: line.kind }, line.node ?? line.text)),
+    )
     markdown.show(running ? step.output : beginning(step.output), !running)
     if (!step.output && !running) once(prose, "none", () => [el("p", { class: "muted" }, "No output.")])
     once(partial, step.attempts.length, () => step.attempts.filter((attempt) => attempt.partial).map(partialText))
@@ -56,7 +65,8 @@ function saw(body, { onSelect }) {
   }
 }
 
-const preview = (model, step) => step.reads.map((index) => firstLine(model, [...step.path.slice(0, -1), index])).join("|")
+const preview = (model, step) =>
+  step.reads.map((index) => firstLine(model, [...step.path.slice(0, -1), index])).join("|")
 
 function sawParts(model, step, begun, onSelect) {
   if (!begun) return planned(model, step, onSelect)
@@ -64,8 +74,12 @@ function sawParts(model, step, begun, onSelect) {
   // What was not there yet could not be withheld: an output that was has a digest.
   const withheld = step.withheld.filter((part) => part.sha256)
   const absent = step.withheld.filter((part) => !part.sha256)
-  const seen = granted.length ? granted : [el("p", { class: "muted" }, "This step saw its instruction and no earlier output.")]
-  return [...seen, withheldBox(step.granted, withheld, absent), absent.length ? absentBox(absent) : null].filter(Boolean)
+  const seen = granted.length
+    ? granted
+    : [el("p", { class: "muted" }, "This step saw its instruction and no earlier output.")]
+  return [...seen, withheldBox(step.granted, withheld, absent), absent.length ? absentBox(absent) : null].filter(
+    Boolean,
+  )
 }
 
 function withheldBox(granted, withheld, absent) {
@@ -105,7 +119,12 @@ function sharedCard(model, part, onSelect) {
   const title = el("div", {}, el("b", {}, `from ${key} · ${visible(part.agent)} `))
   if (part.tokens !== null) title.append(size(part))
   const line = el("div", { class: "preview", dir: "auto" }, firstLine(model, part.path))
-  const card = el("button", { type: "button", class: "shared", title: `Open step ${key}`, onclick: () => onSelect(key) }, title, line)
+  const card = el(
+    "button",
+    { type: "button", class: "shared", title: `Open step ${key}`, onclick: () => onSelect(key) },
+    title,
+    line,
+  )
   card.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
   return card
 }
@@ -137,12 +156,22 @@ function messages(body) {
 
 export function messageList(sent) {
   return [
-    el("p", { class: "muted small" }, `Exactly as sent: ${plural(sent.length, "message")}, ${count(sent.reduce((sum, { content }) => sum + content.length, 0))} characters.`),
+    el(
+      "p",
+      { class: "muted small" },
+      `Exactly as sent: ${plural(sent.length, "message")}, ${count(sent.reduce((sum, { content }) => sum + content.length, 0))} characters.`,
+    ),
     ...sent.map(({ role, content }, index) =>
       el(
         "section",
         { class: `message ${role}` },
-        el("header", {}, el("b", {}, role), el("span", { class: "spring" }), copyButton(`Copy message ${index + 1}`, () => content)),
+        el(
+          "header",
+          {},
+          el("b", {}, role),
+          el("span", { class: "spring" }),
+          copyButton(`Copy message ${index + 1}`, () => content),
+        ),
         el("pre", { class: "raw", dir: "auto" }, visible(content)),
       ),
     ),
@@ -183,7 +212,15 @@ function costRows(model, step) {
     ["Started", step.started_ms === null ? "not yet" : `${seconds(step.started_ms)} into the run`],
     ["First token", seconds(step.first_token_ms)],
     ["Duration", seconds(model.stepMs(step))],
-    ["Attempts", step.started_ms === null ? "none" : String(step.attempts.filter((attempt) => !attempt.loading).length + (step.attempts.at(-1)?.then === "kept" ? 0 : 1))],
+    [
+      "Attempts",
+      step.started_ms === null
+        ? "none"
+        : String(
+            step.attempts.filter((attempt) => !attempt.loading).length +
+              (step.attempts.at(-1)?.then === "kept" ? 0 : 1),
+          ),
+    ],
     ["Finish reason", step.finish_reason ?? "–"],
     ["Model", visible(step.model ?? worker?.model ?? "–")],
   ]
@@ -201,9 +238,12 @@ function edit(body, { onEdit }) {
   return (model, step, { editable }) => {
     path = step.path
     once(list, `${step.instruction}|${step.agent}|${accessList(step.access_list)}`, () => [
-      el("dt", {}, "Agent"), el("dd", {}, visible(step.agent)),
-      el("dt", {}, "Access list"), el("dd", {}, el("code", {}, accessList(step.access_list))),
-      el("dt", {}, "Instruction"), el("dd", { dir: "auto" }, visible(step.instruction)),
+      el("dt", {}, "Agent"),
+      el("dd", {}, visible(step.agent)),
+      el("dt", {}, "Access list"),
+      el("dd", {}, el("code", {}, accessList(step.access_list))),
+      el("dt", {}, "Instruction"),
+      el("dd", { dir: "auto" }, visible(step.instruction)),
     ])
     const inner = step.path.length > 1
     const possible = editable && model.editable
@@ -213,8 +253,11 @@ function edit(body, { onEdit }) {
 }
 
 function editHint(possible, inner) {
-  if (inner) return "This step belongs to a plan that the Conductor wrote while the run went on; edit the step that opened it."
-  return possible ? "A re-run is a new run; steps whose input stays the same are reused." : "The plan can be edited when the run is over."
+  if (inner)
+    return "This step belongs to a plan that the Conductor wrote while the run went on; edit the step that opened it."
+  return possible
+    ? "A re-run is a new run; steps whose input stays the same are reused."
+    : "The plan can be edited when the run is over."
 }
 
 export function hash(value) {

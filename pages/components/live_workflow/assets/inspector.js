@@ -18,7 +18,14 @@ export class Inspector {
     this.follow = el("button", { type: "button", class: "quiet", onclick: onFollow }, "Follow the run")
     this.subtitle = el("p", { class: "muted instruction", dir: "auto" })
     this.body = el("div", { class: "inspector-body", role: "tabpanel", tabindex: "0" })
-    const head = el("div", { class: "inspector-head" }, this.dot, this.heading, el("span", { class: "spring" }), this.follow)
+    const head = el(
+      "div",
+      { class: "inspector-head" },
+      this.dot,
+      this.heading,
+      el("span", { class: "spring" }),
+      this.follow,
+    )
     this.scroller = el("div", { class: "inspector-scroll" }, head, this.subtitle, this.body)
     this.element = el("aside", { class: "card inspector", "aria-label": "Inspector" }, this.tabs, this.scroller)
     this.wanted = { step: "Saw", plan: "Plan" }
@@ -63,7 +70,9 @@ export class Inspector {
     this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
     setText(this.heading, `Step ${number} · ${visible(agent)}, new`)
     setText(this.subtitle, visible(instruction))
-    this.body.replaceChildren(el("p", { class: "muted" }, "It has not run, so it saw nothing yet. Its fields are in the editor above."))
+    this.body.replaceChildren(
+      el("p", { class: "muted" }, "It has not run, so it saw nothing yet. Its fields are in the editor above."),
+    )
   }
 
   showHead(model, step) {

@@ -3,7 +3,19 @@
 import { estimateTokens, pathKey } from "./format.js"
 import { takeAdvice } from "./status.js"
 
-const ENDED = new Set(["planned", "completed", "refused", "filtered", "cut", "empty", "failed", "cancelled", "interrupted", "damaged", "too_new"])
+const ENDED = new Set([
+  "planned",
+  "completed",
+  "refused",
+  "filtered",
+  "cut",
+  "empty",
+  "failed",
+  "cancelled",
+  "interrupted",
+  "damaged",
+  "too_new",
+])
 
 export class RunModel {
   constructor() {
@@ -145,7 +157,7 @@ export class RunModel {
 
   // A plan written anew may have fewer steps than the one before.
   dropStrays() {
-    for (const [key, step] of [...this.steps]) {
+    for (const [key, step] of this.steps) {
       const plan = this.rounds.get(pathKey(step.path.slice(0, -1)))?.workflow
       if (!plan || step.path.at(-1) >= plan.steps.length) this.steps.delete(key)
     }
@@ -227,8 +239,16 @@ export class RunModel {
     const planning = [...this.rounds.values()].filter((round) => round.status === "planning" && round.messages.length)
     const running = [...this.steps.values()].filter((step) => step.status === "running" && this.worker(asked(step)))
     return [
-      ...planning.map(({ messages, raw }) => ({ price: this.conductorPrice(), messages, written: estimateTokens(raw) })),
-      ...running.map((step) => ({ price: priceOf(this.worker(asked(step))), messages: step.messages, written: this.stepTokens(step) })),
+      ...planning.map(({ messages, raw }) => ({
+        price: this.conductorPrice(),
+        messages,
+        written: estimateTokens(raw),
+      })),
+      ...running.map((step) => ({
+        price: priceOf(this.worker(asked(step))),
+        messages: step.messages,
+        written: this.stepTokens(step),
+      })),
     ]
   }
 

@@ -21,13 +21,21 @@ export class Outcome {
   constructor({ onSelect, onGoOn, onWorkers, onRead }) {
     this.onRead = onRead
     this.title = el("span", { class: "outcome-title" })
-    this.source = el("button", { type: "button", class: "quiet source", onclick: () => this.from && onSelect(this.from) })
+    this.source = el("button", {
+      type: "button",
+      class: "quiet source",
+      onclick: () => this.from && onSelect(this.from),
+    })
     this.conclusion = el("p", { class: "conclusion", dir: "auto" })
     this.hint = el("p", { class: "muted hint" })
     this.copy = copyButton("Copy the answer", () => this.answer ?? "")
     this.more = el("button", { type: "button", class: "more", onclick: () => this.read() }, "Show all")
     this.goOn = el("button", { type: "button", class: "go-on", onclick: onGoOn, hidden: true })
-    this.workers = el("button", { type: "button", class: "to-workers", onclick: onWorkers, hidden: true }, "Choose real workers")
+    this.workers = el(
+      "button",
+      { type: "button", class: "to-workers", onclick: onWorkers, hidden: true },
+      "Choose real workers",
+    )
     this.body = el("div", { class: "prose outcome-body", dir: "auto" })
     this.markdown = new StreamedMarkdown(this.body)
     const line = el("div", { class: "outcome-line" }, this.title, this.source)
@@ -64,7 +72,7 @@ export class Outcome {
     this.answer = run?.answer ?? null
     this.goOn.hidden = !goOn || !model.editable
     setText(this.goOn, `▶ ${goOn}`)
-    const shown = said(model, run, last)
+    const shown = outcomeOf(model, run, last)
     this.shown = shown
     setClass(this.element, `card outcome ${shown.kind}`)
     setText(this.title, shown.title)
@@ -97,7 +105,7 @@ export class Outcome {
 }
 
 // What there is to say of a run: {title, kind, conclusion, hint, text, done, sourced, workers, code}.
-function said(model, run, last) {
+function outcomeOf(model, run, last) {
   if (run === null) return { title: "The answer appears here when a run is over", kind: "quiet" }
   if (run.status === "damaged" || run.status === "too_new") {
     const kind = run.status === "damaged" ? "failed" : "cancelled"
@@ -107,15 +115,29 @@ function said(model, run, last) {
   const none = { title: "No answer", kind: "cancelled", hint: KEPT }
   switch (run.status) {
     case "failed":
-      return { ...none, kind: "failed", conclusion: `${run.error_code}: ${run.error}`, hint: model.stopped ? STOPPED : advice(run.error_code) }
+      return {
+        ...none,
+        kind: "failed",
+        conclusion: `${run.error_code}: ${run.error}`,
+        hint: model.stopped ? STOPPED : advice(run.error_code),
+      }
     case "cancelled":
       return { ...none, conclusion: cancelled(run) }
     case "interrupted":
       return { ...none, conclusion: "The program ended during this run." }
     case "planned":
-      return { title: "Plan only", kind: "quiet", conclusion: "The plan is written and nothing has run.", hint: "Edit it, or run it as it stands." }
+      return {
+        title: "Plan only",
+        kind: "quiet",
+        conclusion: "The plan is written and nothing has run.",
+        hint: "Edit it, or run it as it stands.",
+      }
   }
-  const quiet = { kind: "quiet", sourced: Boolean(last), title: last ? "Answer will come from" : "Answer will come from the plan’s last step" }
+  const quiet = {
+    kind: "quiet",
+    sourced: Boolean(last),
+    title: last ? "Answer will come from" : "Answer will come from the plan’s last step",
+  }
   if (last?.status !== "running" || !last.output) return quiet
   return { ...quiet, title: "Answer, being written by", text: last.output, done: false }
 }
@@ -123,11 +145,25 @@ function said(model, run, last) {
 function answered(model, run, last) {
   const { kind, text, formula } = model.conclusion
   if (notWhole(run.status)) return endedShort(model, run, last)
-  const answer = { title: "Answer", kind: "answered", sourced: true, conclusion: text, text: run.answer, done: true, formula, code: kind === "code" }
+  const answer = {
+    title: "Answer",
+    kind: "answered",
+    sourced: true,
+    conclusion: text,
+    text: run.answer,
+    done: true,
+    formula,
+    code: kind === "code",
+  }
   const amber = { ...answer, title: "No answer", kind: "declined" }
   if (kind === "empty") return { ...amber, text: undefined, conclusion: "The last step wrote nothing.", hint: EMPTY }
   if (kind === "declined" && last?.simulated) {
-    return { ...amber, conclusion: "This worker is simulated and knows only the example tasks.", hint: SIMULATED, workers: true }
+    return {
+      ...amber,
+      conclusion: "This worker is simulated and knows only the example tasks.",
+      hint: SIMULATED,
+      workers: true,
+    }
   }
   if (kind === "declined") return { ...amber, hint: DECLINED }
   if (last?.incomplete) return { ...answer, title: "Answer, cut off", kind: "declined", hint: CUT }

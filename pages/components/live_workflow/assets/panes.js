@@ -32,7 +32,8 @@ export class Panes {
     keys.forEach((key, index) => {
       if (!this.panes.has(key)) this.panes.set(key, new Pane(key, this))
       const { element } = this.panes.get(key)
-      if (this.element.children[index] !== element) this.element.insertBefore(element, this.element.children[index] ?? null)
+      if (this.element.children[index] !== element)
+        this.element.insertBefore(element, this.element.children[index] ?? null)
     })
     // Once the plan is whole its panes take all the room: the end of the run then changes nothing.
     const planned = model.run !== null && !model.planning
@@ -61,7 +62,10 @@ export class Panes {
     const { scrollLeft, clientWidth } = this.element
     const span = (keys) => {
       const parts = keys.map((key) => this.panes.get(key).element)
-      return [Math.min(...parts.map((part) => part.offsetLeft)), Math.max(...parts.map((part) => part.offsetLeft + part.offsetWidth))]
+      return [
+        Math.min(...parts.map((part) => part.offsetLeft)),
+        Math.max(...parts.map((part) => part.offsetLeft + part.offsetWidth)),
+      ]
     }
     let [left, right] = span(wanted)
     if (right - left > clientWidth) [left, right] = span(wanted.slice(-1))
@@ -100,7 +104,16 @@ class Pane {
     this.top = 0
     this.scroller.addEventListener("scroll", () => this.scrolled(), { passive: true })
     this.markdown = new StreamedMarkdown(this.body)
-    const head = el("header", {}, this.dot, this.name, this.chip, this.figures, el("span", { class: "spring" }), el("div", { class: "pane-actions" }, this.read, this.copy))
+    const head = el(
+      "header",
+      {},
+      this.dot,
+      this.name,
+      this.chip,
+      this.figures,
+      el("span", { class: "spring" }),
+      el("div", { class: "pane-actions" }, this.read, this.copy),
+    )
     this.element = el("article", { class: "pane card", "data-step": key }, head, this.scroller)
     head.addEventListener("click", () => onSelect(key))
     this.text = ""
@@ -190,7 +203,12 @@ export function beginning(text) {
 
 export function cutNotice(text) {
   if (text.length <= SHOWN_WHEN_DONE) return []
-  return [{ kind: "muted", text: `The first ${count(SHOWN_WHEN_DONE)} of ${count(text.length)} characters; “Show all” has the rest.` }]
+  return [
+    {
+      kind: "muted",
+      text: `The first ${count(SHOWN_WHEN_DONE)} of ${count(text.length)} characters; “Show all” has the rest.`,
+    },
+  ]
 }
 
 function placeholder(step, inner) {
@@ -232,23 +250,30 @@ export function notices(model, step) {
     const why = step.because.map((path) => `step ${pathKey(path)} ${becauseOf(model, path)}`).join(", ")
     lines.push({ kind: "muted", text: `⊘ skipped because ${why}` })
   }
-  if (step.status === "unread") lines.push({ kind: "warn", text: "⚠ the record ends here; what it holds of the step is kept" })
+  if (step.status === "unread")
+    lines.push({ kind: "warn", text: "⚠ the record ends here; what it holds of the step is kept" })
   if (step.status === "cancelled") lines.push({ kind: "warn", text: "■ cancelled; what had arrived is kept" })
   if (step.status === "completed" && step.incomplete) {
     lines.push({ kind: "warn", text: `◐ cut off by the provider (${step.finish_reason}): the answer is not complete` })
   }
   if (notWhole(step.status)) lines.push(...notWholeLines(model, step))
-  if (step.answered_by) lines.push({ kind: "muted", text: `⇄ answered by ${visible(step.answered_by)} in the place of ${visible(step.agent)}` })
+  if (step.answered_by)
+    lines.push({
+      kind: "muted",
+      text: `⇄ answered by ${visible(step.answered_by)} in the place of ${visible(step.agent)}`,
+    })
   if (step.reused_from) lines.push(reusedLine(step))
   const inner = model.rounds.get(pathKey(step.path))
-  if (inner) lines.push({ kind: "muted", text: `⤵ answered by a round of its own, opened by step ${pathKey(step.path)}` })
+  if (inner)
+    lines.push({ kind: "muted", text: `⤵ answered by a round of its own, opened by step ${pathKey(step.path)}` })
   return lines
 }
 
 // One call of a step that another followed: what was wrong, and what was done about it.
 function attemptLine(step, attempt) {
   const who = attempt.agent ? `${visible(attempt.agent)}: ` : ""
-  if (attempt.loading) return `◷ ${who}the server is loading its model and is asked again until it answers: ${visible(attempt.error)}`
+  if (attempt.loading)
+    return `◷ ${who}the server is loading its model and is asked again until it answers: ${visible(attempt.error)}`
   const asked = attempt.then_agent ? visible(attempt.then_agent) : visible(step.agent)
   const then = {
     again: "",
@@ -263,11 +288,18 @@ function attemptLine(step, attempt) {
 // Of an answer that is no whole one: how it ended, in whose words, and whether others get it.
 function notWholeLines(model, step) {
   const { glyph } = STEP_STATUS[step.status]
-  const lines = [{ kind: "warn", text: `${glyph} ${NOT_WHOLE[step.status]}${step.refusal ? `: ${visible(step.refusal)}` : ""}` }]
+  const lines = [
+    { kind: "warn", text: `${glyph} ${NOT_WHOLE[step.status]}${step.refusal ? `: ${visible(step.refusal)}` : ""}` },
+  ]
   for (const { name, arguments: given } of step.tool_calls) {
-    lines.push({ kind: "warn", text: `⚒ it called the tool ${visible(name)} with ${visible(given) || "nothing"}; it has no tools here, and nothing was called` })
+    lines.push({
+      kind: "warn",
+      text: `⚒ it called the tool ${visible(name)} with ${visible(given) || "nothing"}; it has no tools here, and nothing was called`,
+    })
   }
-  const readers = [...model.steps.values()].filter((each) => each.path.length === step.path.length && each.reads.includes(step.path.at(-1)))
+  const readers = [...model.steps.values()].filter(
+    (each) => each.path.length === step.path.length && each.reads.includes(step.path.at(-1)),
+  )
   if (!step.passed_on && readers.length) lines.push({ kind: "muted", text: "⊘ its output is not passed on" })
   lines.push({ kind: "muted", text: advice(`Answer${step.status[0].toUpperCase()}${step.status.slice(1)}`) })
   return lines

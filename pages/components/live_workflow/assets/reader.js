@@ -5,8 +5,8 @@
 import { copyButton, el, setText } from "./dom.js"
 import { count } from "./format.js"
 import { isJson } from "./json_text.js"
-import { Search } from "./reader_search.js"
 import { asParts } from "./reader_parts.js"
+import { Search } from "./reader_search.js"
 import { renderMarkdown, visible } from "./text.js"
 
 // Longer texts are shown as they are written, without markup: what they hold is data rather than prose.
@@ -19,11 +19,34 @@ export class Reader {
     this.title = el("h2", { tabindex: "-1" })
     this.size = el("span", { class: "muted number" })
     this.search = new Search({ scroller: () => this.body, parts: () => this.parts })
-    const save = (kind) => el("button", { type: "button", class: "quiet", title: `Save as a file, as it was written`, onclick: () => this.save(kind) }, `Save .${kind}`)
-    const close = el("button", { type: "button", class: "quiet close", "aria-label": "Close", title: "Close (Esc)", onclick: () => this.element.close() }, "✕")
+    const save = (kind) =>
+      el(
+        "button",
+        { type: "button", class: "quiet", title: `Save as a file, as it was written`, onclick: () => this.save(kind) },
+        `Save .${kind}`,
+      )
+    const close = el(
+      "button",
+      {
+        type: "button",
+        class: "quiet close",
+        "aria-label": "Close",
+        title: "Close (Esc)",
+        onclick: () => this.element.close(),
+      },
+      "✕",
+    )
     const head = el(
-      "header", {}, this.title, this.size, el("span", { class: "spring" }), this.search.element,
-      copyButton("Copy all of it", () => this.text), save("md"), save("txt"), close,
+      "header",
+      {},
+      this.title,
+      this.size,
+      el("span", { class: "spring" }),
+      this.search.element,
+      copyButton("Copy all of it", () => this.text),
+      save("md"),
+      save("txt"),
+      close,
     )
     this.body = el("div", { class: "reader-body", tabindex: "0", "aria-label": "Text" })
     this.element = el("dialog", { class: "reader", "aria-label": "Reader" }, head, this.body)
@@ -85,7 +108,8 @@ export class Reader {
   draw(first) {
     const began = performance.now()
     let at = first
-    for (; at < this.parts.length && (at === first || performance.now() - began < SLICE_MS); at += 1) this.drawPart(this.parts[at])
+    for (; at < this.parts.length && (at === first || performance.now() - began < SLICE_MS); at += 1)
+      this.drawPart(this.parts[at])
     if (at < this.parts.length) this.filling = setTimeout(() => this.draw(at))
     else this.body.dataset.whole = "true"
     if (at < this.parts.length) delete this.body.dataset.whole

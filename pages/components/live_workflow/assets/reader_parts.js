@@ -27,7 +27,7 @@ export function asParts(text, plain) {
 
 // Each with where it ends, its end of line included.
 function* lines(text) {
-  for (let at = 0; at < text.length; ) {
+  for (let at = 0; at < text.length;) {
     const end = text.indexOf("\n", at) + 1 || text.length
     yield { line: text.slice(at, end), end }
     at = end

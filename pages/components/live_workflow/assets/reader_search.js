@@ -11,10 +11,27 @@ export class Search {
   constructor({ scroller, parts }) {
     this.scroller = scroller
     this.parts = parts
-    this.input = el("input", { type: "search", placeholder: "Search", "aria-label": "Search in this text", title: "Search (Ctrl+F); Enter for the next one, Shift+Enter for the one before" })
+    this.input = el("input", {
+      type: "search",
+      placeholder: "Search",
+      "aria-label": "Search in this text",
+      title: "Search (Ctrl+F); Enter for the next one, Shift+Enter for the one before",
+    })
     this.found = el("span", { class: "muted number found", role: "status" })
-    const step = (by, name, glyph) => el("button", { type: "button", class: "quiet", "aria-label": name, title: name, onclick: () => this.step(by) }, glyph)
-    this.element = el("div", { class: "reader-search", role: "search" }, this.input, this.found, step(-1, "Previous match", "↑"), step(1, "Next match", "↓"))
+    const step = (by, name, glyph) =>
+      el(
+        "button",
+        { type: "button", class: "quiet", "aria-label": name, title: name, onclick: () => this.step(by) },
+        glyph,
+      )
+    this.element = el(
+      "div",
+      { class: "reader-search", role: "search" },
+      this.input,
+      this.found,
+      step(-1, "Previous match", "↑"),
+      step(1, "Next match", "↓"),
+    )
     this.input.addEventListener("input", () => {
       clearTimeout(this.waiting)
       this.waiting = setTimeout(() => this.look(), WAIT_MS)
@@ -60,7 +77,8 @@ export class Search {
       this.parts().forEach((part, number) => {
         if (!part.shown) return
         const { text } = this.indexOf(part)
-        for (let at = text.indexOf(this.sought); at >= 0; at = text.indexOf(this.sought, at + this.sought.length)) this.matches.push([number, at])
+        for (let at = text.indexOf(this.sought); at >= 0; at = text.indexOf(this.sought, at + this.sought.length))
+          this.matches.push([number, at])
       })
     }
     if (this.matches.length) this.step(1)
@@ -88,7 +106,14 @@ export class Search {
 
   say() {
     const more = this.whole ? "" : "+"
-    setText(this.found, this.sought ? (this.matches.length ? `${count(this.at + 1)} of ${count(this.matches.length)}${more}` : `none${more && " yet"}`) : "")
+    setText(
+      this.found,
+      this.sought
+        ? this.matches.length
+          ? `${count(this.at + 1)} of ${count(this.matches.length)}${more}`
+          : `none${more && " yet"}`
+        : "",
+    )
   }
 
   // Marks the match that is chosen, and those around it.
@@ -141,7 +166,9 @@ export class Search {
 // In small letters, each character where it was.
 function folded(text) {
   const small = text.toLowerCase()
-  return small.length === text.length ? small : [...text].map((each) => (each.toLowerCase().length === each.length ? each.toLowerCase() : each)).join("")
+  return small.length === text.length
+    ? small
+    : [...text].map((each) => (each.toLowerCase().length === each.length ? each.toLowerCase() : each)).join("")
 }
 
 function pieceAt(pieces, at) {

@@ -7,7 +7,11 @@ import { RUN_STATUS, STEP_STATUS } from "./status.js"
 export class Strip {
   constructor({ onCancel, onEdit }) {
     this.pill = el("span", { class: "pill", role: "status", "aria-live": "polite" })
-    this.simulated = el("span", { class: "pill simulated", title: "No real model answers in this run" }, "Simulated workers")
+    this.simulated = el(
+      "span",
+      { class: "pill simulated", title: "No real model answers in this run" },
+      "Simulated workers",
+    )
     this.time = el("span", { class: "number time", title: "Time since the run began" })
     this.tokens = el("span", { class: "number tokens", title: "Input and output tokens of Conductor and workers" })
     this.cost = el("span", { class: "number cost", title: "What this run itself spent" })
@@ -15,12 +19,26 @@ export class Strip {
     this.link = el("span", { class: "link-state" })
     this.cancel = el("button", { type: "button", onclick: onCancel }, "Cancel")
     this.edit = el("button", { type: "button", onclick: onEdit }, "Edit plan")
-    this.share = el("button", { type: "button", title: "Copy the address of this run", onclick: () => this.copy() }, "Share")
+    this.share = el(
+      "button",
+      { type: "button", title: "Copy the address of this run", onclick: () => this.copy() },
+      "Share",
+    )
     this.aboutRun = [this.simulated, this.time, this.tokens, this.cost, this.cancel, this.edit, this.share]
     this.element = el(
       "div",
       { class: "strip" },
-      el("div", { class: "facts" }, this.pill, this.simulated, this.time, this.tokens, this.cost, this.shape, this.link),
+      el(
+        "div",
+        { class: "facts" },
+        this.pill,
+        this.simulated,
+        this.time,
+        this.tokens,
+        this.cost,
+        this.shape,
+        this.link,
+      ),
       el("div", { class: "actions" }, this.cancel, this.edit, this.share),
     )
   }
@@ -56,7 +74,9 @@ export class Strip {
     this.cancel.disabled = model.ended || cancelling
     this.cancel.hidden = model.ended
     this.edit.disabled = !editable || !model.editable || model.steps.size === 0
-    this.edit.title = model.editable ? "Change the plan and run what changed" : "The plan can be edited when the run is over"
+    this.edit.title = model.editable
+      ? "Change the plan and run what changed"
+      : "The plan can be edited when the run is over"
   }
 
   showCost(model) {
@@ -75,8 +95,8 @@ export class Strip {
     const done = steps.filter((step) => step.status === "completed" || step.status === "reused").length
     // What the run itself is called need not be counted for one step.
     const others = ["refused", "filtered", "cut", "empty", "failed"].map((name) => {
-      const count = steps.filter((step) => step.status === name).length
-      return count > (name === status && name !== "failed" ? 1 : 0) ? ` · ${count} ${STEP_STATUS[name].word}` : ""
+      const number = steps.filter((step) => step.status === name).length
+      return number > (name === status && name !== "failed" ? 1 : 0) ? ` · ${number} ${STEP_STATUS[name].word}` : ""
     })
     return ` ${done} of ${steps.length}${others.join("")}`
   }
@@ -84,6 +104,7 @@ export class Strip {
 
 function planningNow(model) {
   const round = model.rounds.get("")
-  if (!round?.raw && round?.retries?.at(-1)?.loading) return "the Conductor’s server is loading its model, and is asked again until it answers"
+  if (!round?.raw && round?.retries?.at(-1)?.loading)
+    return "the Conductor’s server is loading its model, and is asked again until it answers"
   return "the Conductor is writing the plan"
 }

@@ -12,7 +12,7 @@ const BLOCKS = "p, h1, h2, h3, h4, h5, h6, td, th"
 // `auto` does not look into parts that have a direction of their own.
 const HOLDERS = "blockquote, ul, ol, li, table"
 const ALLOWED_TAGS = new Set(
-  ("p br hr h1 h2 h3 h4 h5 h6 strong em s code pre blockquote ul ol li table thead tbody tr th td a").split(" "),
+  "p br hr h1 h2 h3 h4 h5 h6 strong em s code pre blockquote ul ol li table thead tbody tr th td a".split(" "),
 )
 const ALLOWED_ATTRIBUTES = new Set(["href", "start", "style"])
 const ALLOWED_STYLE = /^text-align: ?(left|center|right);?$/
@@ -28,7 +28,12 @@ const ESCAPED = /[\\`*_#+\-.!<>|~$[\]()]/
 const markdown = new MarkdownIt({ html: false, linkify: false, breaks: true, typographer: false })
 markdown.disable("image")
 markdown.inline.ruler.before("escape", "backslash", (state, silent) => {
-  if (state.src[state.pos] !== "\\" || /^$|[\n]/.test(state.src[state.pos + 1] ?? "") || ESCAPED.test(state.src[state.pos + 1])) return false
+  if (
+    state.src[state.pos] !== "\\" ||
+    /^$|[\n]/.test(state.src[state.pos + 1] ?? "") ||
+    ESCAPED.test(state.src[state.pos + 1])
+  )
+    return false
   if (!silent) state.pending += "\\"
   state.pos += 1
   return true
@@ -37,8 +42,11 @@ markdown.inline.ruler.before("escape", "backslash", (state, silent) => {
 const scanned = markdown.inline.State.prototype.scanDelims
 markdown.inline.State.prototype.scanDelims = function (start, splitsWords) {
   const run = scanned.call(this, start, splitsWords)
-  const within = /[A-Za-z0-9)\]]/.test(this.src[start - 1] ?? "") && /[A-Za-z0-9(]/.test(this.src[start + run.length] ?? "")
-  return this.src[start] === "*" && within ? { ...run, can_open: false, can_close: run.can_close && run.length > 1 } : run
+  const within =
+    /[A-Za-z0-9)\]]/.test(this.src[start - 1] ?? "") && /[A-Za-z0-9(]/.test(this.src[start + run.length] ?? "")
+  return this.src[start] === "*" && within
+    ? { ...run, can_open: false, can_close: run.can_close && run.length > 1 }
+    : run
 }
 markdown.validateLink = (url) => /^https?:\/\//i.test(url)
 
@@ -53,7 +61,9 @@ export function visible(text) {
 // As `dir="auto"` tells it: by the first letter that has a direction.
 export function rightToLeft(text) {
   const [first] = /\p{L}/u.exec(text) ?? [""]
-  return /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u.test(first)
+  return /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u.test(
+    first,
+  )
 }
 
 const named = (character) => `⟨U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`
@@ -66,14 +76,16 @@ export function renderMarkdown(text, { growing = false, whole = text, from = 0 }
   const tokens = markdown.parse(shown, {})
   const blocks = tokens.filter(({ level, nesting, type }) => level === 0 && nesting >= 0 && type !== "inline")
   const codes = blocks.map(({ type, content }) => (type === "fence" || type === "code_block" ? content : null))
-  for (const token of tokens) if (token.type === "fence" && isOneLineOfJson(token)) token.content = `${inLines(token.content)}\n`
+  for (const token of tokens)
+    if (token.type === "fence" && isOneLineOfJson(token)) token.content = `${inLines(token.content)}\n`
   const template = document.createElement("template")
   template.innerHTML = markdown.renderer.render(tokens, markdown.options, {})
   scrub(template.content)
   for (const holder of template.content.querySelectorAll(HOLDERS)) {
     holder.setAttribute("dir", rightToLeft(holder.textContent) ? "rtl" : "ltr")
   }
-  for (const cell of template.content.querySelectorAll("td, th")) cell.classList.toggle("short", cell.textContent.length <= SHORT_CELL)
+  for (const cell of template.content.querySelectorAll("td, th"))
+    cell.classList.toggle("short", cell.textContent.length <= SHORT_CELL)
   const starts = lineStarts(text)
   const at = (line) => from + (starts[lineOf ? (lineOf[line] ?? starts.length) : line] ?? text.length)
   ;[...template.content.children].forEach((element, index) => {
@@ -97,7 +109,8 @@ function asCode(shown, source) {
   return fragment
 }
 
-const isOneLineOfJson = ({ info, content }) => /^json\b/i.test(info) && !content.trim().includes("\n") && isJson(content)
+const isOneLineOfJson = ({ info, content }) =>
+  /^json\b/i.test(info) && !content.trim().includes("\n") && isJson(content)
 
 // Where each line of `text` begins.
 function lineStarts(text) {
@@ -157,13 +170,14 @@ function putIntoLinks(root, formulas, mark) {
 
 // A second lock behind markdown-it's own escaping: whatever is not on the list becomes text.
 function scrub(root) {
-  for (const element of [...root.querySelectorAll("*")]) {
+  for (const element of root.querySelectorAll("*")) {
     if (!ALLOWED_TAGS.has(element.localName)) {
       element.replaceWith(document.createTextNode(element.textContent))
       continue
     }
-    for (const { name, value } of [...element.attributes]) {
-      if (!ALLOWED_ATTRIBUTES.has(name) || (name === "style" && !ALLOWED_STYLE.test(value))) element.removeAttribute(name)
+    for (const { name, value } of Array.from(element.attributes)) {
+      if (!ALLOWED_ATTRIBUTES.has(name) || (name === "style" && !ALLOWED_STYLE.test(value)))
+        element.removeAttribute(name)
     }
     if (element.localName === "a") {
       element.setAttribute("rel", "noopener noreferrer nofollow")
@@ -221,7 +235,9 @@ export class StreamedMarkdown {
       this.tail.before(renderMarkdown(text.slice(this.settled, boundary), { whole: text, from: this.settled }))
       this.settled = boundary
     }
-    this.tail.replaceChildren(renderMarkdown(text.slice(this.settled), { growing: true, whole: text, from: this.settled }))
+    this.tail.replaceChildren(
+      renderMarkdown(text.slice(this.settled), { growing: true, whole: text, from: this.settled }),
+    )
     const now = performance.now()
     this.due = now - began < QUICK_MS ? 0 : now + REST * (now - began)
   }

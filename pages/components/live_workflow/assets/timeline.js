@@ -13,7 +13,12 @@ export class Timeline {
     this.buttons = []
     this.summary = el("span", { class: "muted" })
     this.grid = el("div", { class: "timeline-grid", "aria-hidden": "true" })
-    this.rows = el("div", { class: "timeline-rows", role: "toolbar", "aria-orientation": "vertical", "aria-label": "Steps by time" })
+    this.rows = el("div", {
+      class: "timeline-rows",
+      role: "toolbar",
+      "aria-orientation": "vertical",
+      "aria-label": "Steps by time",
+    })
     this.rows.addEventListener("keydown", (event) => this.key(event))
     const head = el("header", {}, el("b", {}, "Timeline"), this.summary)
     const body = el("div", { class: "timeline-body" }, this.grid, this.rows)
@@ -60,7 +65,12 @@ export class Timeline {
         onclick: () => this.onSelect(key || null),
       },
       el("span", { class: "timeline-name" }, bar.depth ? "↳ " : "", visible(bar.label)),
-      el("span", { class: "timeline-track" }, began && el("i", { class: "timeline-bar" }), el("span", { class: "timeline-text number" }, bar.text)),
+      el(
+        "span",
+        { class: "timeline-track" },
+        began && el("i", { class: "timeline-bar" }),
+        el("span", { class: "timeline-text number" }, bar.text),
+      ),
     )
   }
 

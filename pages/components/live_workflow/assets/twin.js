@@ -32,7 +32,8 @@ export class Twin {
         this.buttons.set(key, button)
       }
       const button = this.buttons.get(key)
-      if (this.element.children[index] !== button) this.element.insertBefore(button, this.element.children[index] ?? null)
+      if (this.element.children[index] !== button)
+        this.element.insertBefore(button, this.element.children[index] ?? null)
       setText(button, step.text)
       setAttributes(button, {
         "aria-label": step.label,
@@ -61,7 +62,8 @@ function runButton(step) {
 }
 
 function editedButton({ key, number, was, agent, reads, change, fate, words }) {
-  if (change === "removed") return { key, text: `${CHANGE.removed.glyph} ${was}`, label: `Removed step ${was}, ${agent}` }
+  if (change === "removed")
+    return { key, text: `${CHANGE.removed.glyph} ${was}`, label: `Removed step ${was}, ${agent}` }
   const said = [change && CHANGE[change].word, fate && FATE[fate].word, words, readsInWords(reads)].filter(Boolean)
   const glyph = (change ? CHANGE[change] : FATE[fate])?.glyph ?? "○"
   return { key, text: `${glyph} ${number}`, label: `Step ${number}, ${agent}, ${said.join(", ")}` }

@@ -1,5 +1,6 @@
 // The component as a whole: one model fed by one socket, shown by the parts.
 
+import { bringFields } from "./bring_fields.js"
 import { el, setText } from "./dom.js"
 import { EDITOR, EditorKeys } from "./editor_keys.js"
 import { doing, pathKey } from "./format.js"
@@ -18,8 +19,6 @@ import { Twin } from "./twin.js"
 
 const TICK_MS = 125
 const TELL_AGAIN_MS = 3000
-const FIELDS_REST_MS = 1500
-const FIELDS_AGAIN_MS = 75
 const MOST_TELLS = 2
 const TASK_FIELD = ".st-key-task-box textarea"
 const PAGE = '[data-testid="stMainBlockContainer"]'
@@ -57,11 +56,35 @@ export class LiveWorkflow {
     this.legend = el("div", { class: "legend", "aria-hidden": "true" }, this.statuses, this.granted)
     this.fault = el("span", { class: "plan-fault bad", role: "status" })
     const keys = el("span", { class: "keys", "aria-hidden": "true" }, "←/→ select · Enter open")
-    const footer = el("div", { class: "graph-footer" }, this.planButton, this.legend, this.fault, el("span", { class: "spring" }), this.twin.element, keys)
-    const map = el("section", { class: "card map", "aria-label": "Workflow graph" }, this.graph.element, this.empty, this.how, footer)
+    const footer = el(
+      "div",
+      { class: "graph-footer" },
+      this.planButton,
+      this.legend,
+      this.fault,
+      el("span", { class: "spring" }),
+      this.twin.element,
+      keys,
+    )
+    const map = el(
+      "section",
+      { class: "card map", "aria-label": "Workflow graph" },
+      this.graph.element,
+      this.empty,
+      this.how,
+      footer,
+    )
     const main = el("div", { class: "main" }, map, this.panes.element)
     const stage = el("div", { class: "stage" }, main, el("div", { class: "side" }, this.inspector.element))
-    this.root = el("div", { class: "live-workflow", "data-status": "opening" }, this.strip.element, this.notice, this.outcome.element, stage, this.reader.element)
+    this.root = el(
+      "div",
+      { class: "live-workflow", "data-status": "opening" },
+      this.strip.element,
+      this.notice,
+      this.outcome.element,
+      stage,
+      this.reader.element,
+    )
     parent.querySelector(".reserved")?.remove()
     parent.append(this.root)
     this.root.append(this.timeline.element)
@@ -199,7 +222,7 @@ export class LiveWorkflow {
     const { model } = this
     const steps = [...model.steps.values()]
     const begun = steps.filter((step) => step.status === "running")
-    const latest = begun.sort((a, b) => b.started_ms - a.started_ms)[0]
+    const latest = begun.toSorted((a, b) => b.started_ms - a.started_ms)[0]
     if (latest) this.selected = pathKey(latest.path)
     else if (model.ended && steps.length) this.selected = pathKey(whatMatters(model, steps).path)
     else if (!steps.length) this.selected = null
@@ -322,43 +345,6 @@ function whenThere(selector, show, tries = 40) {
   else if (tries > 0) setTimeout(() => whenThere(selector, show, tries - 1), 75)
 }
 
-let bringing = new AbortController()
-
-// The steps of the editor scroll in themselves: with its line, the fields of step `number` come into view there, and the
-// page follows once the list rests. Python draws the fields part by part, so they are brought again until they rest,
-// another step is brought, or somebody scrolls, clicks or types.
-function bringFields(number) {
-  const selector = `.st-key-edit-fields-${number}`
-  const until = performance.now() + FIELDS_REST_MS
-  bringing.abort()
-  bringing = new AbortController()
-  const { signal } = bringing
-  for (const kind of ["wheel", "pointerdown", "keydown"]) {
-    document.addEventListener(kind, () => bringing.abort(), { signal, capture: true, passive: true })
-  }
-  let place = null
-  const bring = () => {
-    if (signal.aborted || performance.now() > until) return
-    const fields = document.querySelector(selector)
-    const list = fields?.closest(".st-key-edit-steps")
-    if (list) {
-      intoView(list, list.querySelector(`.st-key-edit-row-${number}`) ?? fields, fields)
-      const { top, bottom } = list.getBoundingClientRect()
-      const rests = place === top + bottom
-      place = top + bottom
-      if (rests && (top < 0 || bottom > window.innerHeight)) list.scrollIntoView({ block: "nearest" })
-    }
-    setTimeout(bring, FIELDS_AGAIN_MS)
-  }
-  bring()
-}
-
-function intoView(list, line, fields) {
-  const below = fields.getBoundingClientRect().bottom - list.getBoundingClientRect().bottom
-  const above = list.getBoundingClientRect().top - line.getBoundingClientRect().top
-  list.scrollTop += above > 0 ? -above : Math.max(0, Math.min(below, -above))
-}
-
 function planText(model) {
   if (model.run === null) return ""
   if (model.edited) return "✎ edited, not run"
@@ -395,16 +381,24 @@ const USUAL = new Set(["waiting", "running", "completed"])
 
 // Of an ended run: the step that brought it down, else the one that gives the answer.
 function whatMatters(model, steps) {
-  const failed = model.run.status === "failed" && (steps.find((step) => step.status === "failed") ?? steps.find((step) => notWhole(step.status)))
+  const failed =
+    model.run.status === "failed" &&
+    (steps.find((step) => step.status === "failed") ?? steps.find((step) => notWhole(step.status)))
   return failed || steps.filter((step) => step.path.length === 1).at(-1)
 }
 
 // Before the first run: what will stand here.
 function howItWorks() {
   const cards = [
-    ["The Conductor plans", "It writes steps: what to do, which worker does it, and which earlier outputs that worker may see."],
+    [
+      "The Conductor plans",
+      "It writes steps: what to do, which worker does it, and which earlier outputs that worker may see.",
+    ],
     ["Workers answer", "Each step starts as soon as what it may see is there. You watch the text arrive."],
-    ["You see and steer", "What each step saw, what was withheld, what it cost. Change a step; only what changed runs again."],
+    [
+      "You see and steer",
+      "What each step saw, what was withheld, what it cost. Change a step; only what changed runs again.",
+    ],
   ]
   return cards.flatMap(([title, text], index) => [
     ...(index ? [el("span", { class: "how-arrow", "aria-hidden": "true" }, "→")] : []),
