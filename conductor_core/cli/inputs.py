@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import typer
 from pydantic import ValidationError
 
 from conductor_core.cli.text import one_line
@@ -34,6 +35,13 @@ def given_text(text: str, what: str) -> str:
     if not text.strip():
         raise BadInput(f"the {what} is empty")
     return text
+
+
+def named(option: typer.CallbackParam, given: str | None) -> str | None:
+    """A name that was given: an empty one, as an unset variable of a script leaves it, does not mean the default."""
+    if given is not None and not given.strip():
+        raise BadInput(f"{option.opts[0]} is empty: name one, or leave it out")
+    return given
 
 
 def database_url(given: str | None) -> str | None:

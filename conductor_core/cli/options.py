@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from conductor_core.cli.inputs import database_url
+from conductor_core.cli.inputs import database_url, named
 from conductor_core.endings import OnIncomplete
 from conductor_core.engine.request import limits_from
 from conductor_core.events import Limits
@@ -35,6 +35,7 @@ Conductor = Annotated[
     typer.Option(
         "--conductor",
         metavar="NAME",
+        callback=named,
         help="tiny (default), a name or FILE#NAME of a conductors file, a model folder, a hub id, or URL#MODEL; else "
         "CONDUCTOR_CONDUCTOR.",
     ),
@@ -44,6 +45,7 @@ Pool = Annotated[
     typer.Option(
         "--pool",
         metavar="NAME",
+        callback=named,
         help="rehearsal (default), paper, a pool file (TOML), or the name of one in pools/ of the data folder; else "
         "CONDUCTOR_POOL.",
     ),

@@ -42,3 +42,10 @@ test("a formula that is still written is not drawn", () => {
 test("a text without a dollar or a backslash is left alone", () => {
   assert.deepEqual(takeOut("plain"), { shown: "plain", formulas: [], mark: "", lineOf: null })
 })
+
+test("of very many formulas the first are drawn, and all keep their place", () => {
+  const { formulas } = takeOut("\\(x\\) ".repeat(5000))
+  assert.equal(formulas.length, 5000)
+  assert.equal(formulas.filter(({ drawn }) => drawn).length, 3000)
+  assert.ok(formulas[2999].drawn && !formulas[3000].drawn)
+})

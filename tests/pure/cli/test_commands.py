@@ -144,6 +144,8 @@ def test_a_database_is_named_by_its_path_or_its_url(cli: CommandLine, workflow: 
     assert cli("runs").out == "no runs\n"
     assert "is in the way" in cli("runs", "--db", tmp_path).error
     assert cli("runs", "--db", "").error.startswith("--db is empty")
+    for option in ("--pool", "--conductor"):
+        assert cli("run", "What?", option, "").error.startswith(f"{option} is empty: name one, or leave it out")
     evaluation = ["evaluate", "--suite", "rehearsal", "--limit", 1, "--orchestrators", "single"]
     assert "is not a database URL" in cli(*evaluation, "--db", "://").error
 

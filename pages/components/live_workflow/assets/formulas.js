@@ -3,6 +3,8 @@
 
 // A longer one is not drawn.
 const LONGEST_CHARACTERS = 3_000
+// Further ones of a text stay as they were written: each takes its time.
+const MOST_DRAWN = 3_000
 const LONGEST_SEARCHED = 20_000
 const LONGEST_IN_DOLLARS = 1_000
 const ENVIRONMENTS = new Set(
@@ -19,8 +21,8 @@ const BLANK_LINE = /\n[ \t>]*\n/g
 const MARKS = ["\u2e2a", "\u2e2b", "\u2e2c", "\u2e2d", "\u2e30", "\u2e31", "\u2e33"]
 
 // `{shown, formulas, mark, lineOf}`: the text with `mark NUMBER mark` in the place of each formula, the formulas as
-// `{source, tex, display, drawn}` with the delimiters in `source` (`drawn` false: not whole), and for each line of
-// `shown` the line of `text` where it begins. `growing`: more text may follow.
+// `{source, tex, display, drawn}` with the delimiters in `source` (`drawn` false: not whole, too long, or one of too
+// many), and for each line of `shown` the line of `text` where it begins. `growing`: more text may follow.
 export function takeOut(text, growing = false) {
   const mark = MARKS.find((each) => !text.includes(each))
   if (!mark || !/[$\\]/.test(text)) return { shown: text, formulas: [], mark: "", lineOf: null }
@@ -39,7 +41,7 @@ export function takeOut(text, growing = false) {
     keep(start)
     const source = text.slice(start, end)
     parts.push(`${mark}${formulas.length}${mark}`)
-    formulas.push({ source, ...formula })
+    formulas.push({ source, ...formula, drawn: formula.drawn && formulas.length < MOST_DRAWN })
     for (let at = source.indexOf("\n"); at >= 0; at = source.indexOf("\n", at + 1)) line += 1
     written = end
   }
