@@ -19,7 +19,7 @@ from conductor_core.run_facts import BatchRow as BatchRow
 from conductor_core.run_facts import Limits as Limits
 from conductor_core.run_facts import Path as Path
 from conductor_core.run_facts import PoolInfo as PoolInfo
-from conductor_core.run_facts import Shared as Shared
+from conductor_core.run_facts import SharedOutput as SharedOutput
 from conductor_core.workflow.changes import Origins, require_fit
 from conductor_core.workflow.model import Fault, Frozen, Workflow
 
@@ -185,8 +185,8 @@ class StepStarted(_Event):
     agent: str
     identity: str
     messages: tuple[Message, ...]
-    granted: tuple[Shared, ...] = ()
-    withheld: tuple[Shared, ...] = ()
+    granted: tuple[SharedOutput, ...] = ()
+    withheld: tuple[SharedOutput, ...] = ()
 
 
 class StepDelta(_Event):
@@ -318,8 +318,8 @@ class StepReused(_Event):
     agent: str
     identity: str
     messages: tuple[Message, ...]
-    granted: tuple[Shared, ...] = ()
-    withheld: tuple[Shared, ...] = ()
+    granted: tuple[SharedOutput, ...] = ()
+    withheld: tuple[SharedOutput, ...] = ()
     source_run_id: str
     source_path: Path
     output: str

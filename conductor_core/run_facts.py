@@ -48,7 +48,7 @@ class BatchRow(Frozen):
     max_usd: NonNegativeFloat | None = None
 
 
-class Shared(Frozen):
+class SharedOutput(Frozen):
     """An earlier output that a step was granted or denied, named so that it can be proven later.
 
     Attributes:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from conductor_core.chat import ConductorInfo, FinishReason, Message, ToolCall, Usage
 from conductor_core.endings import Ending, OnIncomplete
-from conductor_core.events import BatchRow, Limits, Path, PoolInfo, Shared
+from conductor_core.events import BatchRow, Limits, Path, PoolInfo, SharedOutput
 from conductor_core.progress import Progress
 from conductor_core.workflow.changes import Origins, compare
 from conductor_core.workflow.model import AccessList, Fault, Workflow
@@ -80,8 +80,8 @@ class StepTrace(Mutable):
     simulated: bool = False
     identity: str | None = None
     messages: tuple[Message, ...] = ()
-    granted: tuple[Shared, ...] = ()
-    withheld: tuple[Shared, ...] = ()
+    granted: tuple[SharedOutput, ...] = ()
+    withheld: tuple[SharedOutput, ...] = ()
     output: str = ""
     output_sha256: str | None = None
     reasoning: str = ""

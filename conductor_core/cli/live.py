@@ -39,7 +39,7 @@ class RunStopped(InspectorError):
 _TOLD_EVERY_MS = 5_000
 
 
-class LiveView:
+class ProgressView:
     """Prints the events of one run.
 
     Args:
@@ -263,7 +263,7 @@ def _step_line(event: ev.Event, step: StepTrace) -> str | None:
     return None
 
 
-def watch(store: "Store", host: "EngineHost", run_id: str, view: LiveView) -> tuple[RunTrace, int]:
+def watch(store: "Store", host: "EngineHost", run_id: str, view: ProgressView) -> tuple[RunTrace, int]:
     """Shows a run of ``host`` until it has ended. Ctrl-C or SIGTERM cancels it, a second one ends the program.
 
     Returns the trace and the exit code. Raises: RunStopped if the log failed, and could not even take the run's end.
@@ -274,7 +274,7 @@ def watch(store: "Store", host: "EngineHost", run_id: str, view: LiveView) -> tu
         raise RunStopped(error) from error
 
 
-async def _watch(store: "Store", host: "EngineHost", run_id: str, view: LiveView) -> tuple[RunTrace, int]:
+async def _watch(store: "Store", host: "EngineHost", run_id: str, view: ProgressView) -> tuple[RunTrace, int]:
     loop = asyncio.get_running_loop()
     stopped_by: list[int] = []
 
@@ -310,7 +310,7 @@ async def _watch(store: "Store", host: "EngineHost", run_id: str, view: LiveView
     return trace, 0 if trace.status in ("completed", "planned") else 1
 
 
-async def _show(store: "Store", run_id: str, view: LiveView) -> None:
+async def _show(store: "Store", run_id: str, view: ProgressView) -> None:
     async with aclosing(store.follow(run_id)) as groups:
         async for group in groups:
             for stored in group:

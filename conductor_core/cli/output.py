@@ -10,7 +10,7 @@ from conductor_core.cli.text import one_line, plain
 from conductor_core.trace import RunTrace
 
 if TYPE_CHECKING:
-    from conductor_core.cli.live import LiveView
+    from conductor_core.cli.live import ProgressView
     from storage import RunSummary, Store
 
 _MOST_NOTES = 5
@@ -34,7 +34,7 @@ def print_notes(store: "Store", runs: "Sequence[RunSummary]" = ()) -> None:
         print(one_line(note, 2000), file=sys.stderr)
 
 
-def print_outcome(trace: RunTrace, view: "LiveView", *, as_json: bool) -> None:
+def print_outcome(trace: RunTrace, view: "ProgressView", *, as_json: bool) -> None:
     """What a run that has been watched leaves."""
     if as_json:
         print_json(documents.run_document(trace))

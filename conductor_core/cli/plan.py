@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli import documents, inputs, options, report
-from conductor_core.cli.live import LiveView, watch
+from conductor_core.cli.live import ProgressView, watch
 from conductor_core.cli.output import print_json
 from conductor_core.cli.ready import ready
 from conductor_core.cli.task_file import read_tasks
@@ -55,7 +55,7 @@ def plan(
     with opened_store(db, settings) as store, opened_engine(store, settings) as host:
         for number, text in enumerate(texts, start=1):
             run_id = host.start(replace(longest, task=text, run_id=new_run_id()), conductor_ref, pool_ref)
-            trace, this_code = watch(store, host, run_id, LiveView(quiet=quiet or len(texts) > 1, answer=False))
+            trace, this_code = watch(store, host, run_id, ProgressView(quiet=quiet or len(texts) > 1, answer=False))
             traces.append(trace)
             code = max(code, this_code)
             if len(texts) > 1 and not quiet:

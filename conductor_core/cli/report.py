@@ -11,7 +11,7 @@ from conductor_core.cli.inputs import fault_line
 from conductor_core.cli.live import summary, workflow_lines
 from conductor_core.cli.text import duration, indented, label, labels, one_line, plain
 from conductor_core.errors import RunUnreadable
-from conductor_core.events import Shared
+from conductor_core.events import SharedOutput
 from conductor_core.spending import IN_WORDS, basis, cost_of_part
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.model import AccessList
@@ -203,7 +203,7 @@ def _spent(trace: RunTrace, spent: RoundTrace | StepTrace) -> str:
     return " ".join(filter(None, (f"{tokens} · {cost_of_part(trace, spent).in_line}", IN_WORDS[basis(spent)])))
 
 
-def _shared(outputs: Sequence[Shared]) -> str:
+def _shared(outputs: Sequence[SharedOutput]) -> str:
     if not outputs:
         return "no earlier output"
     return ", ".join(

@@ -10,7 +10,7 @@ import typer
 
 from conductor_core.chat import ConductorInfo
 from conductor_core.cli import documents, inputs, options
-from conductor_core.cli.live import LiveView, watch
+from conductor_core.cli.live import ProgressView, watch
 from conductor_core.cli.output import print_json, print_outcome
 from conductor_core.cli.ready import ready
 from conductor_core.cli.text import label, one_line
@@ -88,7 +88,7 @@ def rerun_command(
             print("\n".join(preview_lines(rerun.forecast)), file=sys.stderr, flush=True)
         with opened_engine(store, settings) as host:
             new_id = host.start(rerun.request, rerun.conductor, rerun.pool)
-            view = LiveView(quiet=quiet, answer=not as_json)
+            view = ProgressView(quiet=quiet, answer=not as_json)
             trace, code = watch(store, host, new_id, view)
     print_outcome(trace, view, as_json=as_json)
     return code

@@ -7,7 +7,7 @@ import typer
 
 from conductor_core.cli import inputs, options
 from conductor_core.cli.batch import BatchOptions, Shown, batch_file, run_batch
-from conductor_core.cli.live import LiveView, watch
+from conductor_core.cli.live import ProgressView, watch
 from conductor_core.cli.output import print_outcome
 from conductor_core.cli.ready import ready
 from conductor_core.cli.taking_up import Asked, as_before, last_run_of_batch, limits_of_batch
@@ -83,7 +83,7 @@ def run(
     request = ready(request, conductor_ref, pool_ref, settings, only_answering=only_what_answers, quiet=quiet)
     with opened_store(db, settings) as store, opened_engine(store, settings) as host:
         run_id = host.start(request, conductor_ref if needed else None, pool_ref)
-        view = LiveView(quiet=quiet, answer=not as_json)
+        view = ProgressView(quiet=quiet, answer=not as_json)
         trace, code = watch(store, host, run_id, view)
     print_outcome(trace, view, as_json=as_json)
     return code

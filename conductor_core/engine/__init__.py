@@ -2,9 +2,9 @@
 
 host.EngineHost.start -> runner.Engine.create -> runner.Execution.carry_out
     -> planning.ask_conductor | use_given      the workflow, written or given
-    -> rounds.Round.carry_out                  a step starts the moment its reads are there
-        -> question.Asker.question             its messages (context.build) and its identity
-        -> reuse.Source.find                   the recorded answer of an identical step
+    -> rounds.RoundRunner.run                    a step starts the moment its reads are there
+        -> step_input.StepInputs.of           its messages (context.build) and its identity
+        -> reuse.EarlierAnswers.find           the recorded answer of an identical step
         -> step.StepCall.run                   one step: attempts, stream, usage
     -> recorder.Recorder                       every event, durable and folded
 """

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from conductor_core.chat import Message, Usage
 from conductor_core.endings import WHY_EMPTY, Ending
-from conductor_core.events import Path, Shared
+from conductor_core.events import Path, SharedOutput
 from conductor_core.token_estimates import estimate_tokens
 from conductor_core.workflow.model import QUESTION, Step, Workflow
 
@@ -75,8 +75,8 @@ class Answer:
         """Its text as a past turn of whoever reads it: an empty turn says nothing, and some providers refuse it."""
         return self.output if self.output.strip() else f"[This step brought no output: {WHY_EMPTY[self.ending]}.]"
 
-    def shared(self) -> Shared:
-        return Shared(
+    def shared(self) -> SharedOutput:
+        return SharedOutput(
             path=self.path, agent=self.agent, sha256=self.sha256, characters=len(self.output), tokens=self.tokens
         )
 
@@ -86,8 +86,8 @@ class Context:
     """The messages of one step, and which earlier outputs of its round are, and are not, in them."""
 
     messages: tuple[Message, ...]
-    granted: tuple[Shared, ...]
-    withheld: tuple[Shared, ...]
+    granted: tuple[SharedOutput, ...]
+    withheld: tuple[SharedOutput, ...]
 
 
 def expand(instruction: str, task: str) -> str:
@@ -136,12 +136,12 @@ def build(
 
 def withheld(
     workflow: Workflow, index: int, granted: frozenset[int], answers: Mapping[int, Answer], round_path: Path
-) -> tuple[Shared, ...]:
+) -> tuple[SharedOutput, ...]:
     """Every earlier step of the round that is not ``granted``; one without an output (yet) has no digest."""
     return tuple(
         answers[earlier].shared()
         if earlier in answers
-        else Shared(path=(*round_path, earlier), agent=step.agent, sha256="", characters=0, tokens=0)
+        else SharedOutput(path=(*round_path, earlier), agent=step.agent, sha256="", characters=0, tokens=0)
         for earlier, step in enumerate(workflow.steps[:index])
         if earlier not in granted
     )

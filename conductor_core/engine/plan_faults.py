@@ -2,7 +2,7 @@
 
 from conductor_core.chat import PlanFinished
 from conductor_core.workflow.parsed import Parsed
-from conductor_core.workflow.source import Notes, Source, shorten
+from conductor_core.workflow.source import Notes, SourceText, shorten
 
 
 def as_written(text: str, finished: PlanFinished) -> str:
@@ -23,7 +23,7 @@ def not_a_plan(text: str, finished: PlanFinished, most_tokens: int) -> Parsed | 
     found = _why(text, finished, most_tokens)
     if found is None:
         return None
-    notes = Notes(Source(as_written(text, finished)))
+    notes = Notes(SourceText(as_written(text, finished)))
     notes.fault(*found, 0)
     return notes.parsed(None)
 

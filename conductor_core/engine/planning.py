@@ -22,7 +22,7 @@ from conductor_core.token_estimates import estimate_input_tokens, tokens_of
 from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.parser import parse_completion
-from conductor_core.workflow.source import Notes, Source
+from conductor_core.workflow.source import Notes, SourceText
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked, validate
 
@@ -233,12 +233,12 @@ class _Writing:
             max_steps=self._request.max_steps,
             allow_recursion=self._request.allow_recursion,
             allow_stop=self._request.parent is not None,
-            task=None if self._state.asker.give_question else self._request.task,
+            task=None if self._state.step_inputs.give_question else self._request.task,
         )
         return parsed, checked
 
     def _broken_off(self, raw: str) -> Parsed:
-        notes = Notes(Source(raw))
+        notes = Notes(SourceText(raw))
         most = self._state.settings.plan_max_bytes
         notes.fault(
             "too_large",

@@ -6,9 +6,9 @@ from conductor_core.chat import ConductorInfo, Usage
 from conductor_core.endings import INCOMPLETE
 from conductor_core.engine.context import Answer
 from conductor_core.engine.pool import Pool
-from conductor_core.engine.question import Asker
-from conductor_core.engine.reuse import Source, origin, whole
+from conductor_core.engine.reuse import EarlierAnswers, origin, whole
 from conductor_core.engine.step import cost_of
+from conductor_core.engine.step_input import StepInputs
 from conductor_core.events import Path
 from conductor_core.spending import Cost
 from conductor_core.token_estimates import estimate_tokens
@@ -91,7 +91,7 @@ def preview(
     Raises: ValueError if ``origins`` does not fit.
     """
     conductor = conductor or source.conductor
-    asker = Asker(
+    step_inputs = StepInputs(
         task=source.task,
         pool=pool,
         conductor=conductor,
@@ -107,8 +107,8 @@ def preview(
         rerun = [earlier for earlier in workflow.reads(index) if earlier not in answers]
         found = None
         if not rerun:
-            question = asker.question(workflow, index, answers)
-            found = looked_up.recorded.find(question.identity, (index,))
+            step_input = step_inputs.of(workflow, index, answers)
+            found = looked_up.recorded.find(step_input.identity, (index,))
         if found is None:
             will_run.append(_forecast(looked_up, index, looked_up.why_run(index, rerun), pool))
             continue
@@ -131,7 +131,7 @@ class _LookedUp:
 
     def __init__(self, source: RunTrace, workflow: Workflow, origins: Origins | None) -> None:
         self.source, self.workflow = source, workflow
-        self.recorded = Source(source)
+        self.recorded = EarlierAnswers(source)
         self.changes = compare(source.root.workflow or Workflow(steps=()), workflow, origins)
         self._asked = {(step.agent, step.instruction) for step in source.walk() if step.answered}
 

@@ -6,7 +6,7 @@ from conductor_core.trace import ReusedFrom, RunTrace, StepTrace
 from conductor_core.workflow.model import Workflow
 
 
-class Source:
+class EarlierAnswers:
     """The finished steps of a run, those of its inner rounds and those it reused itself included.
 
     A step is found by identity alone, whatever its place: a digest covers all that determines the answer, so what is

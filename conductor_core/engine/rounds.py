@@ -12,10 +12,10 @@ from conductor_core.engine.context import Answer
 from conductor_core.engine.identity import digest_text
 from conductor_core.engine.missing_keys import also_missing
 from conductor_core.engine.planning import ask_conductor, use_given
-from conductor_core.engine.question import Question
 from conductor_core.engine.reuse import origin
 from conductor_core.engine.state import RunState
 from conductor_core.engine.step import StepCall
+from conductor_core.engine.step_input import StepInput
 from conductor_core.errors import ConductorError, WorkerRefused, codes_of
 from conductor_core.trace import StepTrace
 from conductor_core.workflow.model import Step, Workflow
@@ -39,7 +39,7 @@ async def cancel_all(tasks: Iterable["asyncio.Task[Answer | None]"]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class Round:
+class RoundRunner:
     """Carries out one workflow.
 
     Attributes:
@@ -61,8 +61,8 @@ class Round:
         tasks: list[asyncio.Task[Answer | None]] = []
         try:
             while True:
-                for index, question in await self._ready():
-                    task = asyncio.create_task(self._step(index, question), name=f"step {(*self._path, index)}")
+                for index, step_input in await self._ready():
+                    task = asyncio.create_task(self._step(index, step_input), name=f"step {(*self._path, index)}")
                     running[task] = index
                     tasks.append(task)
                 if not running:
@@ -77,38 +77,38 @@ class Round:
         last = len(self._workflow.steps) - 1
         return self._failures.get(last) or self.answers[last]
 
-    async def _ready(self) -> list[tuple[int, Question]]:
+    async def _ready(self) -> list[tuple[int, StepInput]]:
         """The steps that can be asked now, once all that can be reused is.
 
         A recorded answer was there before: a step that may not read it is denied it, and not merely too early for it.
         """
         while (reused := self._reusable()) is not None:
-            index, question, recorded = reused
+            index, step_input, recorded = reused
             del self._waiting[index]
             path = (*self._path, index)
-            await self._take(index, await _reuse(self._state, path, self._workflow.steps[index], question, recorded))
-        ready = [(index, self._question(index)) for index in self._waiting if self._can_be_asked(index)]
+            await self._take(index, await _reuse(self._state, path, self._workflow.steps[index], step_input, recorded))
+        ready = [(index, self._step_input(index)) for index in self._waiting if self._can_be_asked(index)]
         for index, _ in ready:
             del self._waiting[index]
         return ready
 
-    def _reusable(self) -> tuple[int, Question, StepTrace] | None:
+    def _reusable(self) -> tuple[int, StepInput, StepTrace] | None:
         """The first step that waits for nothing and has a recorded answer."""
         if self._state.source.empty:
             return None
         for index in self._waiting:
             if self._can_be_asked(index):
-                question = self._question(index)
-                recorded = self._state.source.find(question.identity, (*self._path, index))
+                step_input = self._step_input(index)
+                recorded = self._state.source.find(step_input.identity, (*self._path, index))
                 if recorded is not None:
-                    return index, question, recorded
+                    return index, step_input, recorded
         return None
 
     def _can_be_asked(self, index: int) -> bool:
         return all(earlier in self.answers for earlier in self._workflow.reads(index))
 
-    def _question(self, index: int) -> Question:
-        return self._state.asker.question(self._workflow, index, self.answers, self._path)
+    def _step_input(self, index: int) -> StepInput:
+        return self._state.step_inputs.of(self._workflow, index, self.answers, self._path)
 
     async def _ended(self, index: int, answer: Answer | None) -> None:
         path = (*self._path, index)
@@ -149,14 +149,14 @@ class Round:
                 )
             )
 
-    async def _step(self, index: int, question: Question) -> Answer | None:
+    async def _step(self, index: int, step_input: StepInput) -> Answer | None:
         state, step, path = self._state, self._workflow.steps[index], (*self._path, index)
-        if question.parent is not None:
-            return await _Recursion(state, path, step, question, question.parent).run()
-        return await StepCall(state, path, step, question).run()
+        if step_input.parent is not None:
+            return await _Recursion(state, path, step, step_input, step_input.parent).run()
+        return await StepCall(state, path, step, step_input).run()
 
 
-async def _reuse(state: RunState, path: ev.Path, step: Step, question: Question, recorded: StepTrace) -> Answer:
+async def _reuse(state: RunState, path: ev.Path, step: Step, step_input: StepInput, recorded: StepTrace) -> Answer:
     """Lets a recorded answer stand in for the step at ``path``. Raises: StoreError."""
     recorder = state.recorder
     source_run_id, source_path = origin(state.source.run_id, recorded)
@@ -167,10 +167,10 @@ async def _reuse(state: RunState, path: ev.Path, step: Step, question: Question,
             at_ms=recorder.now_ms(),
             path=path,
             agent=step.agent,
-            identity=question.identity,
-            messages=question.context.messages,
-            granted=question.context.granted,
-            withheld=question.context.withheld,
+            identity=step_input.identity,
+            messages=step_input.context.messages,
+            granted=step_input.context.granted,
+            withheld=step_input.context.withheld,
             source_run_id=source_run_id,
             source_path=source_path,
             output=recorded.output,
@@ -198,16 +198,16 @@ async def _reuse(state: RunState, path: ev.Path, step: Step, question: Question,
 class _Recursion:
     """A step whose agent is the Conductor itself: it writes a workflow of its own for the same task.
 
-    The inner call sees what ``question`` holds. Three empty lists return the last response.
+    The inner call sees what ``step_input`` holds. Three empty lists return the last response.
     """
 
-    def __init__(self, state: RunState, path: ev.Path, step: Step, question: Question, parent: ParentPlan) -> None:
-        self._state, self._path, self._step, self._question, self._parent = state, path, step, question, parent
+    def __init__(self, state: RunState, path: ev.Path, step: Step, step_input: StepInput, parent: ParentPlan) -> None:
+        self._state, self._path, self._step, self._step_input, self._parent = state, path, step, step_input, parent
         self._started_ms = 0.0
 
     async def run(self) -> Answer | None:
         """Raises: LimitReached, StoreError."""
-        state, recorder, last = self._state, self._state.recorder, self._question.last
+        state, recorder, last = self._state, self._state.recorder, self._step_input.last
         self._started_ms = recorder.now_ms()
         await recorder.emit(
             ev.StepStarted(
@@ -215,10 +215,10 @@ class _Recursion:
                 at_ms=self._started_ms,
                 path=self._path,
                 agent=self._step.agent,
-                identity=self._question.identity,
+                identity=self._step_input.identity,
                 messages=(),
-                granted=self._question.context.granted,
-                withheld=self._question.context.withheld,
+                granted=self._step_input.context.granted,
+                withheld=self._step_input.context.withheld,
             ),
             ev.RecursionEntered(run_id=recorder.run_id, at_ms=self._started_ms, path=self._path, depth=len(self._path)),
         )
@@ -236,14 +236,14 @@ class _Recursion:
                 )
                 return None
             return await self._complete("stopped", last)
-        outcome = await Round(state, self._path, workflow).carry_out()
+        outcome = await RoundRunner(state, self._path, workflow).carry_out()
         if isinstance(outcome, Failure):
             await self._fail(outcome.code, outcome.message)
             return None
         return await self._complete("answered", outcome)
 
     async def _plan(self) -> Workflow:
-        recorded = self._state.source.inner_workflow(self._question.identity)
+        recorded = self._state.source.inner_workflow(self._step_input.identity)
         if recorded is None:
             return await ask_conductor(self._state, self._path, self._parent)
         await use_given(self._state, self._path, recorded, ())

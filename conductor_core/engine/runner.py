@@ -17,12 +17,12 @@ from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.limits import Budget
 from conductor_core.engine.planning import ask_conductor, check_given, use_given
 from conductor_core.engine.pool import Pool
-from conductor_core.engine.question import Asker
 from conductor_core.engine.recorder import Recorder
 from conductor_core.engine.request import RunRequest
-from conductor_core.engine.reuse import Source
-from conductor_core.engine.rounds import Failure, Round
-from conductor_core.engine.state import Gates, RunState
+from conductor_core.engine.reuse import EarlierAnswers
+from conductor_core.engine.rounds import Failure, RoundRunner
+from conductor_core.engine.state import ConcurrencyLimits, RunState
+from conductor_core.engine.step_input import StepInputs
 from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.events import EventSink
 from conductor_core.settings import Settings
@@ -42,7 +42,7 @@ class Engine:
     def __init__(self, sink: EventSink, settings: Settings) -> None:
         self._sink = sink
         self._settings = settings
-        self._gates = Gates()
+        self._concurrency = ConcurrencyLimits()
 
     async def run(self, request: RunRequest, conductor: Conductor | None, pool: Pool) -> RunTrace:
         """Carries out one run; a failed one is a trace with status ``failed``.
@@ -67,7 +67,7 @@ class Engine:
             settings=self._settings,
             conductor=conductor,
             pool=pool,
-            asker=Asker(
+            step_inputs=StepInputs(
                 task=request.task,
                 pool=pool,
                 conductor=None if conductor is None else conductor.info,
@@ -77,8 +77,8 @@ class Engine:
             ),
             recorder=recorder,
             budget=Budget(request.limits, recorder.trace),
-            source=Source(request.reuse_from, *request.before, resumed=request.resumed),
-            gates=self._gates,
+            source=EarlierAnswers(request.reuse_from, *request.before, resumed=request.resumed),
+            concurrency=self._concurrency,
             on_incomplete=checked.created.on_incomplete,
             cap=checked.cap,
         )
@@ -207,7 +207,7 @@ class Execution:
             await use_given(state, (), workflow, warnings, before)
         if request.plan_only:
             return None
-        return await Round(state, (), workflow).carry_out()
+        return await RoundRunner(state, (), workflow).carry_out()
 
     async def _conclude(self, body: "asyncio.Task[Answer | Failure | None]", cancelled_by: str | None = None) -> None:
         """Stops what still runs and writes the final event. Raises: StoreError."""

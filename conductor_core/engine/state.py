@@ -8,23 +8,23 @@ from conductor_core.endings import OnIncomplete
 from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.limits import Budget
 from conductor_core.engine.pool import Pool
-from conductor_core.engine.question import Asker
 from conductor_core.engine.recorder import Recorder
 from conductor_core.engine.request import RunRequest
-from conductor_core.engine.reuse import Source
+from conductor_core.engine.reuse import EarlierAnswers
+from conductor_core.engine.step_input import StepInputs
 from conductor_core.settings import Settings
 
 
-class Gates:
-    """One gate per worker, shared by all runs of an engine: at most ``max_concurrency`` calls at once."""
+class ConcurrencyLimits:
+    """One limit for each worker, shared by all runs of an engine: at most ``max_concurrency`` calls at once."""
 
     def __init__(self) -> None:
-        self._gates: dict[tuple[str | int | None, ...], asyncio.Semaphore] = {}
+        self._semaphores: dict[tuple[str | int | None, ...], asyncio.Semaphore] = {}
 
     def of(self, spec: WorkerSpec) -> asyncio.Semaphore:
-        """The gate of ``spec``; the same model under the same name at the same server is the same worker."""
+        """The limit of ``spec``: the same model under the same name at the same server is the same worker."""
         key = (spec.name, spec.provider, spec.model, spec.base_url, spec.max_concurrency)
-        return self._gates.setdefault(key, asyncio.Semaphore(spec.max_concurrency))
+        return self._semaphores.setdefault(key, asyncio.Semaphore(spec.max_concurrency))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class RunState:
     settings: Settings
     conductor: Conductor | None
     pool: Pool
-    asker: Asker
+    step_inputs: StepInputs
     recorder: Recorder
     budget: Budget
-    source: Source
-    gates: Gates
+    source: EarlierAnswers
+    concurrency: ConcurrencyLimits
     on_incomplete: OnIncomplete = "allow"
     cap: CostCap | None = None

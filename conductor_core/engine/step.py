@@ -14,9 +14,9 @@ from conductor_core.engine.context import Answer
 from conductor_core.engine.course import Course, Then
 from conductor_core.engine.identity import digest_text
 from conductor_core.engine.limits import LiveCall
-from conductor_core.engine.question import Question
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
 from conductor_core.engine.state import RunState
+from conductor_core.engine.step_input import StepInput
 from conductor_core.errors import InspectorError, WorkerError, WorkerFiltered, WorkerStreamCut, WorkerTimedOut
 from conductor_core.progress import Progress, watching
 from conductor_core.token_estimates import estimate_input_tokens, tokens_of
@@ -49,11 +49,11 @@ class _Brought:
 class StepCall:
     """Calls workers for one step, records everything, and gives its answer, or None if it failed for good."""
 
-    def __init__(self, state: RunState, path: ev.Path, step: Step, question: Question) -> None:
-        self._state, self._path, self._step, self._question = state, path, step, question
+    def __init__(self, state: RunState, path: ev.Path, step: Step, step_input: StepInput) -> None:
+        self._state, self._path, self._step, self._step_input = state, path, step, step_input
         self._recorder, self._budget = state.recorder, state.budget
         self._course = Course(state, step.agent)
-        self._input_tokens = estimate_input_tokens(question.context.messages)
+        self._input_tokens = estimate_input_tokens(step_input.context.messages)
         self._live = LiveCall(self._spec.price, self._input_tokens)
         self._deltas = DeltaBuffer(state.recorder, state.settings.delta_interval_ms, self._delta_events)
         self._started_ms = 0.0
@@ -115,11 +115,11 @@ class StepCall:
 
     async def _attempt(self) -> Finished:
         """One call, once there is room for it, also in what many runs may spend together. Raises: WorkerError."""
-        async with self._state.gates.of(self._spec):
+        async with self._state.concurrency.of(self._spec):
             cap = self._state.cap
             if cap is None:
                 return await self._call()
-            async with cap.call(self._spec, self._question.context.messages) as call:
+            async with cap.call(self._spec, self._step_input.context.messages) as call:
                 usage, cost_usd = Usage(), 0.0
                 try:
                     finished = await self._call()
@@ -146,7 +146,7 @@ class StepCall:
         self._begin_attempt()
         self._live = self._budget.begin_call(self._path, self._input_tokens, self._spec.price)
         self._asked = True
-        answer = self._course.worker.answer(self._question.context.messages)
+        answer = self._course.worker.answer(self._step_input.context.messages)
         try:
             async with asyncio.timeout(self._spec.timeout_s) as limit, closing(answer) as stream:
                 with watching(self._recorder.progress(self._progress_event)):
@@ -218,10 +218,10 @@ class StepCall:
                 at_ms=self._started_ms,
                 path=self._path,
                 agent=self._step.agent,
-                identity=self._question.identity,
-                messages=self._question.context.messages,
-                granted=self._question.context.granted,
-                withheld=self._question.context.withheld,
+                identity=self._step_input.identity,
+                messages=self._step_input.context.messages,
+                granted=self._step_input.context.granted,
+                withheld=self._step_input.context.withheld,
             )
         )
 

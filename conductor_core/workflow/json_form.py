@@ -13,7 +13,7 @@ from conductor_core.workflow.entries import read_access, read_agent, read_instru
 from conductor_core.workflow.literals import Node, NotLiteral, Reader, Reading
 from conductor_core.workflow.parsed import Parsed, RawStep
 from conductor_core.workflow.scan import CANONICAL
-from conductor_core.workflow.source import MAX_STEPS_READ, Notes, Source, shorten
+from conductor_core.workflow.source import MAX_STEPS_READ, Notes, SourceText, shorten
 
 _STEP_KEYS: tuple[Literal["instruction", "agent", "access_list"], ...] = ("instruction", "agent", "access_list")
 _ALIAS_OF = {"agent": "assigned_agent"}
@@ -31,7 +31,7 @@ def read_json(text: str) -> Parsed | None:
     start = len(text) - len(text.lstrip())
     if text[start : start + 1] not in ("{", "["):
         return None
-    source = Source(text)
+    source = SourceText(text)
     notes = Notes(source)
     reader = Reader(source, json=True)
     try:

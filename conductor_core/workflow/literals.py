@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from conductor_core.workflow.escapes import decode, without_dangling_escape
-from conductor_core.workflow.source import Source, shorten, without_halves
+from conductor_core.workflow.source import SourceText, shorten, without_halves
 
 MAX_DEPTH = 32
 MAX_ITEMS = 10_000
@@ -120,7 +120,7 @@ class Reader:
     """
 
     def __init__(
-        self, source: Source, *, stops: Sequence[int] = (), json: bool = False, allowance: Allowance | None = None
+        self, source: SourceText, *, stops: Sequence[int] = (), json: bool = False, allowance: Allowance | None = None
     ) -> None:
         self.source = source
         self.text = source.text

@@ -18,7 +18,7 @@ from conductor_core.workflow.source import (
     MAX_COMPLETION_CHARACTERS,
     MAX_STEPS_READ,
     Notes,
-    Source,
+    SourceText,
 )
 
 __all__ = ["Parsed", "PartialStep", "Position", "RawStep", "parse_completion", "parse_workflow_file", "partial_steps"]
@@ -30,7 +30,7 @@ def parse_completion(text: str) -> Parsed:
     """The workflow that the Conductor's ``text`` ends in: of several attempts, the last whole one."""
     if len(text) > MAX_COMPLETION_CHARACTERS:
         return _too_large(text, MAX_COMPLETION_CHARACTERS)
-    source = Source(text)
+    source = SourceText(text)
     notes = Notes(source)
     found = scan(source)
     steps: tuple[RawStep, ...] | None = None
@@ -65,7 +65,7 @@ def partial_steps(text: str, most: int = MAX_STEPS_READ) -> tuple[PartialStep, .
 
     Cheap enough for every piece of a stream: one linear pass.
     """
-    source = Source(text[-MAX_COMPLETION_CHARACTERS:])
+    source = SourceText(text[-MAX_COMPLETION_CHARACTERS:])
     notes = Notes(source)
     latest = scan(source).latest
     steps = _steps(latest, notes, most) if latest else ()
@@ -91,7 +91,7 @@ def _growing(attempt: Attempt, end: int) -> tuple[int, Place] | None:
 
 
 def _too_large(text: str, most: int) -> Parsed:
-    notes = Notes(Source(""))
+    notes = Notes(SourceText(""))
     notes.fault("too_large", f"The text has {len(text):,} characters; at most {most:,} are read.", 0)
     return notes.parsed(None)
 

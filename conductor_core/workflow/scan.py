@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from conductor_core.workflow.literals import Allowance, Node, NotLiteral, Reader, Reading
-from conductor_core.workflow.source import Source
+from conductor_core.workflow.source import SourceText
 
 Field = Literal["agent", "instruction", "access_list", "steps"]
 
@@ -92,7 +92,7 @@ class Scan:
     spent_at: int | None
 
 
-def scan(source: Source) -> Scan:
+def scan(source: SourceText) -> Scan:
     """Finds all attempts in ``source``. Takes time linear in its length."""
     allowance = Allowance()
     assignments, work = _assignments(source, allowance)
@@ -134,7 +134,7 @@ def _heads(text: str, allowance: Allowance) -> list[_Head]:
     return heads
 
 
-def _assignments(source: Source, allowance: Allowance) -> tuple[list[Assignment], int]:
+def _assignments(source: SourceText, allowance: Allowance) -> tuple[list[Assignment], int]:
     """All assignments in order, none inside another, as far as the allowance reaches."""
     text = source.text
     heads = _heads(text, allowance)
@@ -195,7 +195,7 @@ def _outside(offsets: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[i
     return kept
 
 
-def _whole_attempts(source: Source, assignments: Sequence[Assignment]) -> list[Attempt]:
+def _whole_attempts(source: SourceText, assignments: Sequence[Assignment]) -> list[Attempt]:
     """Whole attempts, ascending by their end.
 
     Lists with nothing but punctuation and comments between them belong together, in whatever order. What is left may
@@ -224,7 +224,7 @@ def _whole_attempts(source: Source, assignments: Sequence[Assignment]) -> list[A
     return [window for window in windows if _is_whole(window)] or empty_steps
 
 
-def _runs(source: Source, assignments: Sequence[Assignment]) -> list[list[Assignment]]:
+def _runs(source: SourceText, assignments: Sequence[Assignment]) -> list[list[Assignment]]:
     """Splits where words stand between two lists, comments and code fences apart."""
     runs: list[list[Assignment]] = []
     for found in assignments:

@@ -19,7 +19,7 @@ _BLOCK = 4096
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class Source:
+class SourceText:
     """A text and where its lines begin. Half characters (lone surrogates) are replaced: they cannot be stored.
 
     Attributes:
@@ -60,7 +60,7 @@ class Notes:
         more_faults: faults that were counted but not kept.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceText) -> None:
         self.source = source
         self.faults: list[Fault] = []
         self.more_faults = 0

@@ -15,7 +15,7 @@ from conductor_core.evaluation.tasks import Task
 from conductor_core.settings import Settings
 from conductor_core.trace import begin
 from conductor_core.training.scale.answer_cache import AnswerCache
-from conductor_core.training.scale.worker_reward import Patience, Rollout, WorkerReward
+from conductor_core.training.scale.worker_reward import Patience, WorkerReward, WorkerRollout
 from pages.components.live_workflow.messages import LiveView
 from storage import Store
 from tests.support.canaries import CANARIES, EVERY, PLANNERS, forms, found, hostile, variable
@@ -178,7 +178,7 @@ def test_a_training_by_real_workers_and_its_answers(
         for number in range(50)
     ]
     try:
-        scored = reward.score([Rollout(task, plan, NAMES) for plan in plans])
+        scored = reward.score([WorkerRollout(task, plan, NAMES) for plan in plans])
         nothing_in(repr(scored))
         assert {"answers.sqlite3", "runs.sqlite3"} <= nothing_in_files(tmp_path)
     finally:

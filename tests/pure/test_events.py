@@ -9,12 +9,12 @@ from pydantic import ValidationError
 
 from conductor_core import events as ev
 from conductor_core.chat import Usage
-from conductor_core.events import EVENT, FINAL_KINDS, KINDS, VOCABULARY, Event, Shared
+from conductor_core.events import EVENT, FINAL_KINDS, KINDS, VOCABULARY, Event, SharedOutput
 from conductor_core.progress import Progress
 from conductor_core.workflow.model import Fault
 from tests.support.run_events import TWO_STEPS, created, planned, run_completed, step_completed, step_started
 
-SHARED = Shared(path=(0,), agent="solver", sha256="ab", characters=2, tokens=1)
+SHARED = SharedOutput(path=(0,), agent="solver", sha256="ab", characters=2, tokens=1)
 FAULT = Fault(code="unknown_agent", message="no agent 9", step=1, field="agent", line=2, column=3)
 EXAMPLES: list[Event] = [
     created("r"),

@@ -18,7 +18,7 @@ from conductor_core.evaluation.tasks import Suite, Task
 
 
 @dataclass(frozen=True)
-class Source:
+class HubDataset:
     """A file on the hub. ``path`` ends in .jsonl, .parquet or .csv."""
 
     repository: str
@@ -30,7 +30,7 @@ class Source:
 class Benchmark:
     """A benchmark: where the rows of each of our splits are, and what a row asks."""
 
-    splits: Mapping[str, Source]
+    splits: Mapping[str, HubDataset]
     task: Callable[[Row, int], Task]
 
 
@@ -41,8 +41,8 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     # MATH-500 is a part of MATH's test set; to train on there is MATH's own training set.
     "math500": Benchmark(
         {
-            "test": Source("HuggingFaceH4/MATH-500", "ff5b20257d8185524591543f8ff5993951537bb8", "test.jsonl"),
-            "train": Source(
+            "test": HubDataset("HuggingFaceH4/MATH-500", "ff5b20257d8185524591543f8ff5993951537bb8", "test.jsonl"),
+            "train": HubDataset(
                 "DigitalLearningGmbH/MATH-lighteval",
                 "0530c78699ea5e8eb5530600900e1f328b48acad",
                 "data/train-00000-of-00001.parquet",
@@ -52,19 +52,19 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     ),
     "mmlu": Benchmark(
         {
-            "test": Source(*_MMLU, "all/test-00000-of-00001.parquet"),
-            "train": Source(*_MMLU, "all/validation-00000-of-00001.parquet"),
+            "test": HubDataset(*_MMLU, "all/test-00000-of-00001.parquet"),
+            "train": HubDataset(*_MMLU, "all/validation-00000-of-00001.parquet"),
         },
         rows.multiple_choice,
     ),
     "rlpr": Benchmark(
         {
-            "test": Source(
+            "test": HubDataset(
                 "openbmb/RLPR-Evaluation",
                 "cd6b36bbecba006a8d25fedf634567ea37f9a512",
                 "WebInstruct-verified-val_Avg2.parquet",
             ),
-            "train": Source(
+            "train": HubDataset(
                 "openbmb/RLPR-Train-Dataset", "08fcfe3720fc3aafabd55ed44b020d1bd5a4aa42", "rlpr_train.parquet"
             ),
         },
@@ -72,15 +72,15 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     ),
     # The first release, which the paper trains on, and the last part that was added to it.
     "livecodebench": Benchmark(
-        {"test": Source(*_LIVECODEBENCH, "test6.jsonl"), "train": Source(*_LIVECODEBENCH, "test.jsonl")},
+        {"test": HubDataset(*_LIVECODEBENCH, "test6.jsonl"), "train": HubDataset(*_LIVECODEBENCH, "test.jsonl")},
         hub_rows.contest_problem,
     ),
     "aime25": Benchmark(
-        {"test": Source("math-ai/aime25", "563bb8404243c5f09de6ec262f2db674fe5bce9b", "test.jsonl")}, rows.aime
+        {"test": HubDataset("math-ai/aime25", "563bb8404243c5f09de6ec262f2db674fe5bce9b", "test.jsonl")}, rows.aime
     ),
     "bigcodebench": Benchmark(
         {
-            "test": Source(
+            "test": HubDataset(
                 "bigcode/bigcodebench",
                 "b74c0d0bf70d2c0bc459be537895cca163007f1a",
                 "data/v0.1.4-00000-of-00001.parquet",
@@ -89,7 +89,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         hub_rows.library_function,
     ),
     "gpqa-diamond": Benchmark(
-        {"test": Source("Idavidrein/gpqa", "633f5ee89ab8ad4522a9f850766b73f62147ffdd", "gpqa_diamond.csv")},
+        {"test": HubDataset("Idavidrein/gpqa", "633f5ee89ab8ad4522a9f850766b73f62147ffdd", "gpqa_diamond.csv")},
         hub_rows.google_proof,
     ),
 }
@@ -115,7 +115,7 @@ def load(name: str, split: str, *, limit: int | None, seed: int) -> Suite:
     return Suite(name, split, tuple(tasks), simulated=False)
 
 
-def _download(name: str, source: Source) -> Path:
+def _download(name: str, source: HubDataset) -> Path:
     """The file in the local cache, fetched if it is not there. Raises: BadInput."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import (

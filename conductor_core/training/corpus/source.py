@@ -6,7 +6,7 @@ from collections.abc import Callable
 from conductor_core.training.corpus.wording import fill, table
 
 
-class Source:
+class SlotFiller:
     """Slots of one task: numbers, formulas, sentences, code; and the terms of its topic.
 
     Attributes:

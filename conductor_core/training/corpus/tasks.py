@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from conductor_core.rehearsal.families import FAMILIES, RehearsalTask, generate
-from conductor_core.training.corpus.source import Source, joined, made_up_word
+from conductor_core.training.corpus.source import SlotFiller, joined, made_up_word
 from conductor_core.training.corpus.wording import table
 from conductor_core.training.corpus.wording.requests import TypedRequest, typed_requests
 
@@ -74,13 +74,13 @@ _TEMPLATE_KINDS = {"algebra": "maths", "geometry": "maths", "counting": "maths",
 
 def draw_task(rng: random.Random) -> Task:
     """One task: a kind, a difficulty, a wording; sometimes dressed up, in bad typing, or with a wish how to work."""
-    source = Source(rng)
+    source = SlotFiller(rng)
     kind = rng.choices(tuple(_WEIGHTS), tuple(_WEIGHTS.values()))[0]
     task = _BUILT[kind](source) if kind in _BUILT else _from_template(kind, source)
     return _dressed(task, rng)
 
 
-def _from_template(name: str, source: Source) -> Task:
+def _from_template(name: str, source: SlotFiller) -> Task:
     entry, rng = table("tasks")[name], source.rng
     topic = source.pick_topic(entry.get("topics", ["history"]))
     difficulty = rng.choice([each for each in DIFFICULTIES if each in entry])
@@ -106,7 +106,7 @@ def _from_template(name: str, source: Source) -> Task:
     return Task(kind, noun, difficulty, source.fill(template), parts)
 
 
-def _word(source: Source) -> Task:
+def _word(source: SlotFiller) -> Task:
     """A story: a beginning, what happens, a question. The more happens, the harder; one event at most is easy."""
     story, rng = table("hints")["story"], source.rng
     difficulty = rng.choices(DIFFICULTIES, (35, 40, 25))[0]
@@ -121,7 +121,7 @@ def _word(source: Source) -> Task:
     return Task("word", NOUNS["word"], difficulty, text)
 
 
-def _arithmetic(source: Source) -> Task:
+def _arithmetic(source: SlotFiller) -> Task:
     rng, words = source.rng, table("tasks")["arithmetic"]
     difficulty = rng.choice(DIFFICULTIES)
     terms = {"easy": 2, "medium": rng.randint(3, 4), "hard": rng.randint(5, 7)}[difficulty]
@@ -141,7 +141,7 @@ def _arithmetic(source: Source) -> Task:
     return Task("arithmetic", NOUNS["arithmetic"], difficulty, rng.choice(words["wrappings"]).format(text))
 
 
-def _parts(source: Source) -> Task:
+def _parts(source: SlotFiller) -> Task:
     """Several small questions in one."""
     rng, words = source.rng, table("tasks")["parts"]
     parts = rng.choices((2, 3, 4), (35, 45, 20))[0]
@@ -161,7 +161,7 @@ def _parts(source: Source) -> Task:
     return Task("parts", NOUNS["parts"], "medium", text, parts)
 
 
-def _choice(source: Source) -> Task:
+def _choice(source: SlotFiller) -> Task:
     """A multiple-choice question; easy: recall, medium: with figures or two statements, hard: a long scenario."""
     rng, words = source.rng, table("tasks")["choice"]
     topic = source.pick_topic(words["topics"])
@@ -177,7 +177,7 @@ def _choice(source: Source) -> Task:
     return Task("choice", str(table("topics")[topic]["noun"]), difficulty, text)
 
 
-def _table(source: Source) -> Task:
+def _table(source: SlotFiller) -> Task:
     """A small table in one of the usual forms, and a question about it."""
     rng, words, banks = source.rng, table("tasks")["table"], table("banks")
     columns = rng.sample(banks["column"], rng.randint(2, 4))
@@ -200,7 +200,7 @@ def _table(source: Source) -> Task:
     return Task("table", NOUNS["table"], difficulty, text)
 
 
-def _function(source: Source) -> Task:
+def _function(source: SlotFiller) -> Task:
     """A function to complete from signature and docstring, or described in a sentence with a test."""
     rng, words = source.rng, table("tasks")["function"]
     difficulty = rng.choices(DIFFICULTIES, (25, 50, 25))[0]
@@ -220,7 +220,7 @@ def _function(source: Source) -> Task:
     return Task("code", NOUNS["code"], difficulty, f"{asked}{more}{rng.choice(words['tests'])}{checks}.")
 
 
-def _doctest(name: str, source: Source) -> str:
+def _doctest(name: str, source: SlotFiller) -> str:
     forms = (
         f"    >>> {name}({source.value()})\n    {source.value()}",
         f"    {name}({source.value()}) ==> {source.value()}",
@@ -229,13 +229,13 @@ def _doctest(name: str, source: Source) -> str:
     return source.rng.choice(forms)
 
 
-def _foreign(source: Source) -> Task:
+def _foreign(source: SlotFiller) -> Task:
     long = source.rng.random() < 0.5
     text = source.fill(source.rng.choice(table("hints")["foreign_long" if long else "foreign_short"]))
     return Task("foreign", NOUNS["foreign"], "medium" if long else "easy", text)
 
 
-def _unclear(source: Source) -> Task:
+def _unclear(source: SlotFiller) -> Task:
     """Nonsense: syllables, stray characters, unconnected words, one thing over and over."""
     rng, hints, banks = source.rng, table("hints"), table("banks")
     draw = rng.random()
@@ -273,7 +273,7 @@ _REHEARSED = {
 }
 
 
-def _rehearsed(source: Source) -> Task:
+def _rehearsed(source: SlotFiller) -> Task:
     """A task of the rehearsal world, which the app offers first: its families, fitted to our kinds."""
     rng = source.rng
     # More easy ones: what a small model cannot place it takes for harder than it is, as most of the corpus is harder.
@@ -304,7 +304,7 @@ def typed_task(asked: TypedRequest) -> Task:
     return Task(kind, noun, asked.difficulty, asked.text, asked.parts)
 
 
-_BUILT: dict[str, Callable[[Source], Task]] = {
+_BUILT: dict[str, Callable[[SlotFiller], Task]] = {
     "word": _word,
     "arithmetic": _arithmetic,
     "parts": _parts,

@@ -12,7 +12,7 @@ from conductor_core.evaluation.tasks import Task
 from conductor_core.training.config import GrpoConfig, PoolDraw, RecursionConfig, TrainingConfig
 from conductor_core.training.config_scale import TaskSource
 from conductor_core.training.scale.answer_cache import AnswerCache
-from conductor_core.training.scale.worker_reward import Rollout
+from conductor_core.training.scale.worker_reward import WorkerRollout
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,11 @@ class Asked:
     def agents(self) -> tuple[str, ...]:
         return tuple(spec.name for spec in self.request.agents)
 
-    def rollout(self, completion: str) -> Rollout:
+    def rollout(self, completion: str) -> WorkerRollout:
         request = self.request
-        return Rollout(self.task, completion, self.agents, request.max_steps, request.parent, request.allow_recursion)
+        return WorkerRollout(
+            self.task, completion, self.agents, request.max_steps, request.parent, request.allow_recursion
+        )
 
 
 def load_tasks(sources: Sequence[TaskSource], seed: int) -> tuple[Task, ...]:

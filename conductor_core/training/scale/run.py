@@ -44,7 +44,7 @@ from conductor_core.training.scale.answer_cache import AnswerCache
 from conductor_core.training.scale.prompts import Asked, Parents, draw_prompts, find_parents, left_out, load_tasks
 from conductor_core.training.scale.record import begin_record
 from conductor_core.training.scale.trainer import ScaleTrainer, StoppedElsewhere, arguments
-from conductor_core.training.scale.worker_reward import Patience, Scored, WorkerReward
+from conductor_core.training.scale.worker_reward import Patience, WorkerReward, WorkerScore
 from conductor_core.training.tiny.run import Trained
 
 ANSWERS = "answers.sqlite3"
@@ -257,7 +257,7 @@ class _Scorer:
 
     def __init__(self, main: _Main, asked: Sequence[Asked], record: Record, config: GrpoConfig) -> None:
         self._main, self._asked, self._record, self._config = main, asked, record, config
-        self._last: list[tuple[Asked, str, Scored]] = []
+        self._last: list[tuple[Asked, str, WorkerScore]] = []
 
     def __call__(self, numbers: Sequence[int], completions: Sequence[str]) -> list[float]:
         asked = [self._asked[number] for number in numbers]
@@ -281,7 +281,7 @@ class _Scorer:
         if not self._last or (iteration - 1) % self._config.sample_every:
             return
         rng = random.Random(iteration)
-        by_task: dict[str, list[tuple[Asked, str, Scored]]] = {}
+        by_task: dict[str, list[tuple[Asked, str, WorkerScore]]] = {}
         for each in self._last:
             by_task.setdefault(each[0].task.task_id, []).append(each)
         for of_task in by_task.values():

@@ -53,7 +53,7 @@ class WorkerPoolFailed(InspectorError):
 
 
 @dataclass(frozen=True)
-class Rollout:
+class WorkerRollout:
     """A completion to be rewarded.
 
     Attributes:
@@ -71,7 +71,7 @@ class Rollout:
 
 
 @dataclass(frozen=True)
-class Scored:
+class WorkerScore:
     """A rollout's reward and why. ``workflow`` None: not valid. ``run_id`` None: nothing was run for it."""
 
     reward: float
@@ -104,7 +104,7 @@ class Patience:
 class _Job:
     """One distinct workflow for one task."""
 
-    rollout: Rollout
+    rollout: WorkerRollout
     workflow: Workflow
     digest: str
     outcome: Outcome | None = None
@@ -151,7 +151,7 @@ class WorkerReward:
         self._thread = threading.Thread(target=self._loop.run_forever, name="worker reward", daemon=True)
         self._thread.start()
 
-    def score(self, rollouts: Sequence[Rollout]) -> list[Scored]:
+    def score(self, rollouts: Sequence[WorkerRollout]) -> list[WorkerScore]:
         """Rewards in the order of ``rollouts``.
 
         Raises: CostCapReached, WorkerPoolFailed, StoreError; BadInput for a task that cannot be graded.
@@ -176,13 +176,13 @@ class WorkerReward:
         if self._conductor is not None:
             await self._conductor.aclose()
 
-    async def _score(self, rollouts: Sequence[Rollout]) -> list[Scored]:
+    async def _score(self, rollouts: Sequence[WorkerRollout]) -> list[WorkerScore]:
         jobs: dict[str, _Job] = {}
         scored = [await self._without_run(rollout, jobs) for rollout in rollouts]
         await self._carry_out(list(jobs.values()))
         return [_scored(jobs[each]) if isinstance(each, str) else each for each in scored]
 
-    async def _without_run(self, rollout: Rollout, jobs: dict[str, _Job]) -> Scored | str:
+    async def _without_run(self, rollout: WorkerRollout, jobs: dict[str, _Job]) -> WorkerScore | str:
         """The reward of what needs no worker, or the digest of the job that brings it."""
         checked = validate(
             parse_completion(rollout.completion),
@@ -192,16 +192,16 @@ class WorkerReward:
             allow_stop=rollout.parent is not None,
         )
         if checked.workflow is None:
-            return Scored(0.0, checked.faults[0].message)
+            return WorkerScore(0.0, checked.faults[0].message)
         if not checked.workflow.steps:
             last = "" if rollout.parent is None else rollout.parent.last_response
             graded = await asyncio.to_thread(grade, rollout.task, last)
-            return Scored(_reward(graded), f"Stopped. {graded.reason}", checked.workflow, last)
+            return WorkerScore(_reward(graded), f"Stopped. {graded.reason}", checked.workflow, last)
         digest = self._digest(rollout, checked.workflow)
         jobs.setdefault(digest, _Job(rollout, checked.workflow, digest))
         return digest
 
-    def _digest(self, rollout: Rollout, workflow: Workflow) -> str:
+    def _digest(self, rollout: WorkerRollout, workflow: Workflow) -> str:
         """Of all that determines the reward: the task and its grading, the workflow, its workers."""
         task, specs = rollout.task, {name: self.pool.workers[name].spec for name in rollout.agents}
         used = sorted({step.agent for step in workflow.steps} - {CONDUCTOR_AGENT})
@@ -344,9 +344,9 @@ def _reward(graded: Graded) -> float:
     return RIGHT if graded.right else PARSED
 
 
-def _scored(job: _Job) -> Scored:
+def _scored(job: _Job) -> WorkerScore:
     outcome = job.outcome
     if outcome is None:
         raise RuntimeError(f"the workflow of task {job.rollout.task.task_id} was not carried out")
     reward = RIGHT if outcome.score == 1.0 else PARSED
-    return Scored(reward, outcome.reason, job.workflow, outcome.answer, outcome.run_id)
+    return WorkerScore(reward, outcome.reason, job.workflow, outcome.answer, outcome.run_id)

@@ -29,7 +29,7 @@ NOMINAL_PITCH_PX = 260
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundShape:
     """The shape of one plan: for each step, the earlier steps it reads; None: not written yet, drawn in a row."""
 
     path: Path
@@ -86,7 +86,7 @@ class GraphLayout:
     bottom: float
 
 
-def lay_out(rounds: Sequence[Round]) -> GraphLayout:
+def lay_out(rounds: Sequence[RoundShape]) -> GraphLayout:
     """Positions for all rounds, the first of which is the outermost; inner rounds hang below, each in its band."""
     blocks = [_lay_out_round(each) for each in rounds]
     layers = max((block.layers for block in blocks), default=0)
@@ -166,7 +166,7 @@ class _Block:
     bottom: float
 
 
-def _lay_out_round(each: Round) -> _Block:
+def _lay_out_round(each: RoundShape) -> _Block:
     if not each.reads:
         return _Block((), (), 0, -CARD_HEIGHT_PX / 2, CARD_HEIGHT_PX / 2)
     # A step whose access list is not written yet stands after the one before it, without an edge.

@@ -34,7 +34,7 @@ from conductor_core.events import Event, Path
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace, apply
 from conductor_core.workflow.model import AccessList
 from conductor_core.workflow.parser import partial_steps
-from pages.components.live_workflow.layout import Round, lay_out, network_data
+from pages.components.live_workflow.layout import RoundShape, lay_out, network_data
 from pages.components.live_workflow.timeline import timeline
 from storage import unreadable_status
 
@@ -58,7 +58,7 @@ class Numbered(Protocol):
 
 
 @dataclass(frozen=True)
-class Draft:
+class DraftStep:
     """A step that can already be read in an unfinished completion. ``access_list``: None: not written yet."""
 
     instruction: str
@@ -224,7 +224,7 @@ class LiveView:
             reads: tuple[tuple[int, ...] | None, ...] = tuple(step.reads for step in each.steps)
             reads = reads or tuple(step.reads(index) for index, step in enumerate(drafts))
             if reads or not each.path:
-                rounds.append(Round(each.path, reads))
+                rounds.append(RoundShape(each.path, reads))
         return network_data(lay_out(rounds))
 
     def _draft_json(self, path: Path) -> MessageJson:
@@ -245,7 +245,7 @@ class LiveView:
         return max((now_utc - self._trace.created_at_utc).total_seconds() * 1000, self._trace.last_at_ms)
 
 
-def draft_steps(round_: RoundTrace, trace: RunTrace) -> tuple[Draft, ...]:
+def draft_steps(round_: RoundTrace, trace: RunTrace) -> tuple[DraftStep, ...]:
     """The steps that can already be read of what the Conductor is writing, their agents named."""
     names = round_.agents or tuple(spec.name for spec in trace.pool.workers)
     drafts = []
@@ -253,7 +253,7 @@ def draft_steps(round_: RoundTrace, trace: RunTrace) -> tuple[Draft, ...]:
         agent = step.agent
         if isinstance(agent, int):
             agent = (names[agent] if 0 <= agent < len(names) else None) or f"agent {agent}"
-        drafts.append(Draft(step.instruction or "", agent or "", step.access_list))
+        drafts.append(DraftStep(step.instruction or "", agent or "", step.access_list))
     return tuple(drafts)
 
 

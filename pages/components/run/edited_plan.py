@@ -22,7 +22,7 @@ import networkx as nx
 from conductor_core.engine.rerun import RerunPreview
 from conductor_core.workflow.changes import PlanChanges, StepChange, compare
 from conductor_core.workflow.model import Fault, Step
-from pages.components.live_workflow.layout import GraphLayout, Round, lay_out, network_data
+from pages.components.live_workflow.layout import GraphLayout, RoundShape, lay_out, network_data
 from pages.components.run.draft import Draft
 
 Change = Literal["new", "changed", "moved", "removed"]
@@ -112,7 +112,7 @@ def _layout(draft: Draft, changes: PlanChanges) -> dict[str, Any]:
     """Both plans in one picture: a step that is in both keeps its place as long as what it reads does."""
     units = _units(draft, changes)
     lost = _drawable(units)
-    layout = lay_out([Round((), tuple((*unit.reads, *lost[place]) for place, unit in enumerate(units)))])
+    layout = lay_out([RoundShape((), tuple((*unit.reads, *lost[place]) for place, unit in enumerate(units)))])
     gained = {
         (_key(draft, earlier), _key(draft, step.after))
         for step in changes.steps

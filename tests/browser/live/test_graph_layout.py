@@ -6,21 +6,21 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from pages.components.live_workflow.layout import CARD_HEIGHT_PX, Round, lay_out, network_data
+from pages.components.live_workflow.layout import CARD_HEIGHT_PX, RoundShape, lay_out, network_data
 from tests.browser.conftest import App
 
 OpenPage = Callable[..., Page]
 
 # What can be read of a plan, piece by piece: steps, then their access lists, then an inner round.
 UNWRITTEN = None
-WRITTEN: list[list[Round]] = [
-    *([Round((), (UNWRITTEN,) * steps)] for steps in range(1, 6)),
-    [Round((), ((), UNWRITTEN, UNWRITTEN, UNWRITTEN, UNWRITTEN))],
-    [Round((), ((), (), UNWRITTEN, UNWRITTEN, UNWRITTEN))],
-    [Round((), ((), (), (), UNWRITTEN, UNWRITTEN))],
-    [Round((), ((), (), (), (0, 1, 2), UNWRITTEN))],
-    [Round((), ((), (), (), (0, 1, 2), (0, 3)))],
-    [Round((), ((), (), (), (0, 1, 2), (0, 3))), Round((3,), ((), (0,), ()))],
+WRITTEN: list[list[RoundShape]] = [
+    *([RoundShape((), (UNWRITTEN,) * steps)] for steps in range(1, 6)),
+    [RoundShape((), ((), UNWRITTEN, UNWRITTEN, UNWRITTEN, UNWRITTEN))],
+    [RoundShape((), ((), (), UNWRITTEN, UNWRITTEN, UNWRITTEN))],
+    [RoundShape((), ((), (), (), UNWRITTEN, UNWRITTEN))],
+    [RoundShape((), ((), (), (), (0, 1, 2), UNWRITTEN))],
+    [RoundShape((), ((), (), (), (0, 1, 2), (0, 3)))],
+    [RoundShape((), ((), (), (), (0, 1, 2), (0, 3))), RoundShape((3,), ((), (0,), ()))],
 ]
 
 # Shows one layout after the other, and looks at every frame for cards that cover each other.

@@ -41,7 +41,7 @@ def _hostile_run(run_id: str) -> list[Event]:
             Step(instruction="Check it.", agent="<b>checker</b>", access_list=(0,)),
         )
     )
-    shared = ev.Shared(path=(0,), agent="solver", sha256=sha256(HOSTILE), characters=len(HOSTILE), tokens=200)
+    shared = ev.SharedOutput(path=(0,), agent="solver", sha256=sha256(HOSTILE), characters=len(HOSTILE), tokens=200)
     plan = [event for event in planned(run_id, workflow) if not isinstance(event, ev.PlanDelta)]
     pieces = [HOSTILE[start : start + 7] for start in range(0, len(HOSTILE), 7)]
     return [

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from conductor_core import events as ev
-from conductor_core.cli.live import LiveView
+from conductor_core.cli.live import ProgressView
 from conductor_core.errors import StoreFull
 from conductor_core.events import Event
 from conductor_core.progress import Progress
@@ -35,7 +35,7 @@ def shown(
 ) -> tuple[str, str, str]:
     """Stdout, stderr, and what of the answer stdout has."""
     with patch.object(sys.stdout, "isatty", return_value=terminal):
-        view = LiveView(quiet=quiet, answer=True)
+        view = ProgressView(quiet=quiet, answer=True)
     for event in events:
         view.show(event)
     captured = capsys.readouterr()
@@ -63,8 +63,8 @@ def test_a_whole_run(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_step_that_runs_beside_another_is_not_said_to_be_denied_its_output(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    kept = ev.Shared(path=(0,), agent="a", sha256="ab" * 32, characters=7, tokens=2)
-    absent = ev.Shared(path=(1,), agent="b", sha256="", characters=0, tokens=0)
+    kept = ev.SharedOutput(path=(0,), agent="a", sha256="ab" * 32, characters=7, tokens=2)
+    absent = ev.SharedOutput(path=(1,), agent="b", sha256="", characters=0, tokens=0)
     begun = step_started("r1", 1, 30).model_copy(update={"withheld": (kept, absent)})
     _, err, _ = shown(capsys, created("r1"), *planned("r1"), begun)
     assert err.splitlines()[-1] == "step 1 · checker · started, reads none, 0 withheld, 1 not there yet"
@@ -222,7 +222,7 @@ def test_a_log_that_takes_nothing_any_more_is_one_line_and_the_run_is_found_inte
 def test_what_a_model_in_this_process_does_is_said_as_it_begins_and_now_and_then(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    view = LiveView(quiet=False, answer=False)
+    view = ProgressView(quiet=False, answer=False)
     run_id = "r"
     workflow = Workflow(steps=(Step(instruction="x", agent="solver"),))
     for event in (created(run_id), *planned(run_id, workflow), step_started(run_id, 0, 30)):

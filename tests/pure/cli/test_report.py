@@ -2,7 +2,7 @@
 
 from conductor_core import events as ev
 from conductor_core.cli.report import run_lines
-from conductor_core.events import Shared
+from conductor_core.events import SharedOutput
 from conductor_core.trace import fold
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
 from tests.support.run_events import created, planned, step_completed, step_started
@@ -32,11 +32,11 @@ def test_a_round_below_is_indented_below_its_step() -> None:
 
 
 def test_what_was_withheld_and_what_was_not_there_yet_are_told_apart() -> None:
-    kept = Shared(path=(0,), agent="planner", sha256="ab" * 32, characters=7, tokens=2)
-    absent = Shared(path=(1,), agent="scientist", sha256="", characters=0, tokens=0)
+    kept = SharedOutput(path=(0,), agent="planner", sha256="ab" * 32, characters=7, tokens=2)
+    absent = SharedOutput(path=(1,), agent="scientist", sha256="", characters=0, tokens=0)
     begun = step_started("r1", 1, 30)
 
-    def said(*withheld: Shared) -> list[str]:
+    def said(*withheld: SharedOutput) -> list[str]:
         trace = fold([created("r1"), *planned("r1"), begun.model_copy(update={"withheld": withheld})])
         return [line.strip() for line in run_lines(trace) if "was not" in line]
 

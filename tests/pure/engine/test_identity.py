@@ -4,7 +4,7 @@ import pytest
 
 from conductor_core.chat import ConductorInfo, Message, ParentPlan, Price, WorkerSpec
 from conductor_core.engine.identity import digest_text, recursion_identity, worker_identity
-from conductor_core.engine.question import Asker
+from conductor_core.engine.step_input import StepInputs
 from conductor_core.events import Limits
 from tests.support.fakes import ScriptedWorker, pool_of, workflow_of
 
@@ -65,7 +65,7 @@ def test_the_seed_counts_for_simulated_workers_alone() -> None:
 def test_the_answer_of_a_simulated_worker_is_that_of_its_pools_seed_alone(provider: Any, same: bool) -> None:
     worker = ScriptedWorker("a", provider=provider, base_url=None if provider == "rehearsal" else "http://x/v1")
     asked = [
-        Asker("t", pool_of(worker, seed=seed), None, Limits(), seed=7).question(workflow_of(("a", "x", ())), 0, {})
+        StepInputs("t", pool_of(worker, seed=seed), None, Limits(), seed=7).of(workflow_of(("a", "x", ())), 0, {})
         for seed in (1, 2, 2)
     ]
     assert asked[1].identity == asked[2].identity

@@ -1,6 +1,6 @@
 """Which recorded answer stands in for a question."""
 
-from conductor_core.engine.reuse import Source, origin
+from conductor_core.engine.reuse import EarlierAnswers, origin
 from conductor_core.trace import ReusedFrom, RunTrace
 from tests.support.fakes import ScriptedWorker, run, workflow_of
 
@@ -14,34 +14,34 @@ async def recorded() -> tuple[RunTrace, str]:
     return trace, trace.steps[0].identity
 
 
-def output(source: Source, identity: str, path: tuple[int, ...]) -> str | None:
+def output(source: EarlierAnswers, identity: str, path: tuple[int, ...]) -> str | None:
     found = source.find(identity, path)
     return None if found is None else found.output
 
 
 async def test_the_answer_at_the_same_place_comes_first() -> None:
     trace, identity = await recorded()
-    source = Source(trace)
+    source = EarlierAnswers(trace)
     assert [output(source, identity, (1,)), output(source, identity, (0,))] == ["second", "first"]
 
 
 async def test_then_one_that_no_other_step_has_taken_and_then_any() -> None:
     trace, identity = await recorded()
-    source = Source(trace)
+    source = EarlierAnswers(trace)
     assert [output(source, identity, (place,)) for place in (5, 6, 7)] == ["first", "second", "first"]
 
 
 async def test_what_was_not_asked_is_not_there() -> None:
     trace, _ = await recorded()
-    assert Source(trace).find("another", (0,)) is None
-    assert Source(None).find("another", (0,)) is None
+    assert EarlierAnswers(trace).find("another", (0,)) is None
+    assert EarlierAnswers(None).find("another", (0,)) is None
 
 
 async def test_unfinished_steps_offer_nothing() -> None:
     trace, identity = await recorded()
     for step in trace.steps:
         step.status = "cancelled"
-    assert Source(trace).find(identity, (0,)) is None
+    assert EarlierAnswers(trace).find(identity, (0,)) is None
 
 
 async def test_the_origin_is_where_it_ran() -> None:

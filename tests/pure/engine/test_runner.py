@@ -8,7 +8,7 @@ import pytest
 
 from conductor_core.chat import Usage
 from conductor_core.engine.request import RunRequest
-from conductor_core.engine.rounds import Round
+from conductor_core.engine.rounds import RoundRunner
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import StoreError, StoreFull
 from conductor_core.events import Limits, RunCancelled, RunFailed
@@ -283,10 +283,10 @@ async def test_a_simulated_worker_makes_the_run_simulated() -> None:
 async def test_an_error_of_the_engines_own_ends_the_run_under_its_name(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(_: Round) -> None:
+    async def broken(_: RoundRunner) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(Round, "carry_out", broken)
+    monkeypatch.setattr(RoundRunner, "carry_out", broken)
     trace, _ = await run(ScriptedWorker("a"), workflow=CHAIN)
     assert (trace.status, trace.error_code) == ("failed", "ZeroDivisionError")
     assert trace.error == "the engine broke unexpectedly, see the log: ZeroDivisionError: oops"

@@ -14,7 +14,7 @@ from conductor_core.workflow.source import (
     MAX_COMPLETION_CHARACTERS,
     MAX_STEPS_READ,
     MOST_NOTES,
-    Source,
+    SourceText,
 )
 from conductor_core.workflow.validation import validate
 
@@ -143,7 +143,7 @@ def test_too_much_json_is_told_at_its_place() -> None:
 
 @given(st.lists(st.sampled_from(["a", "\n", "\r", "\r\n", "é", "x" * 1500, "\n" * 700]), max_size=60).map("".join))
 def test_places_are_those_of_an_editor(text: str) -> None:
-    source = Source(text)
+    source = SourceText(text)
     line, column = 1, 1
     for offset in range(len(text) + 1):
         if offset % 97 == 0 or len(text) < 200 or offset % 4096 < 3 or offset % 4096 > 4093:

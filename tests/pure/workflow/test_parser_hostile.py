@@ -13,7 +13,7 @@ from conductor_core.workflow.model import AccessList, Step, Workflow
 from conductor_core.workflow.parser import parse_completion, parse_workflow_file, partial_steps
 from conductor_core.workflow.printer import to_json, to_lists
 from conductor_core.workflow.scan import scan
-from conductor_core.workflow.source import Source
+from conductor_core.workflow.source import SourceText
 from conductor_core.workflow.validation import validate
 
 AGENTS = ("gpt-5", "qwen3", "7", "a'b\"c")
@@ -82,7 +82,7 @@ def test_strict_reading_agrees_with_python(value: object) -> None:
     written = repr(value)
     if "\\" in written:
         return  # LaTeX is read otherwise on purpose; the escapes have their own test.
-    assert plain(Reader(Source(written)).strict(0).node) == value
+    assert plain(Reader(SourceText(written)).strict(0).node) == value
 
 
 @settings(max_examples=100)
@@ -99,7 +99,7 @@ def test_strict_json_agrees_with_json(value: object) -> None:
 
     for ascii_only in (True, False):
         written = json.dumps(value, ensure_ascii=ascii_only)
-        assert plain(Reader(Source(written), json=True).strict(0).node) == value
+        assert plain(Reader(SourceText(written), json=True).strict(0).node) == value
 
 
 @settings(max_examples=200)
@@ -140,16 +140,16 @@ PATTERNS = (
 @pytest.mark.parametrize("opening", ["", "subtasks = ['", 'model_id = ["""', 'x {"steps": [{"instruction": "'])
 def test_work_is_linear_in_the_length(opening: str, pattern: str) -> None:
     text = opening + pattern * (6_000 // len(pattern))
-    assert scan(Source(text)).work <= 20 * len(text) + 100
+    assert scan(SourceText(text)).work <= 20 * len(text) + 100
 
 
 @given(hostile)
 def test_work_is_linear_for_any_text(text: str) -> None:
-    assert scan(Source(text * 20)).work <= 20 * len(text) * 20 + 100
+    assert scan(SourceText(text * 20)).work <= 20 * len(text) * 20 + 100
 
 
 @pytest.mark.parametrize("text", ["[0", "'a", "x", "", "[,]", "[0 1]", "(0]", "'a\nb'", "__import__('os')", "[1 + 1]"])
 def test_strict_reading_refuses_what_is_no_literal(text: str) -> None:
     with pytest.raises(NotLiteral) as refused:
-        Reader(Source(text)).strict(0)
+        Reader(SourceText(text)).strict(0)
     assert 0 <= refused.value.offset <= len(text)

@@ -13,7 +13,7 @@ from conductor_core.engine.pool import Pool
 from conductor_core.evaluation.tasks import Task
 from conductor_core.settings import Settings
 from conductor_core.training.scale.answer_cache import AnswerCache
-from conductor_core.training.scale.worker_reward import Patience, Rollout, WorkerPoolFailed, WorkerReward
+from conductor_core.training.scale.worker_reward import Patience, WorkerPoolFailed, WorkerReward, WorkerRollout
 from conductor_core.workers.pool import open_worker
 from tests.support.fakes import MemorySink, ScriptedConductor, quick_settings
 from tests.support.provider import Answer, Call, Hang, Reply, ScriptedProvider, cut_after, error
@@ -80,8 +80,8 @@ def one_step(text: str, agent: int = 0) -> str:
     return plan((agent, text + " {question}", []))
 
 
-def rollouts(*completions: str, task: Task = TASK, **fields: Any) -> list[Rollout]:
-    return [Rollout(task, completion, AGENTS, **fields) for completion in completions]
+def rollouts(*completions: str, task: Task = TASK, **fields: Any) -> list[WorkerRollout]:
+    return [WorkerRollout(task, completion, AGENTS, **fields) for completion in completions]
 
 
 def right_when_asked_kindly(call: Call) -> Answer:

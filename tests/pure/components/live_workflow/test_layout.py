@@ -8,7 +8,7 @@ from pages.components.live_workflow.layout import (
     CARD_HEIGHT_PX,
     Edge,
     GraphLayout,
-    Round,
+    RoundShape,
     lay_out,
     network_data,
 )
@@ -24,7 +24,7 @@ def dags(draw: st.DrawFn) -> tuple[tuple[int, ...], ...]:
 
 
 def of(*reads: tuple[int, ...]) -> GraphLayout:
-    return lay_out([Round((), reads)])
+    return lay_out([RoundShape((), reads)])
 
 
 def columns(layout: GraphLayout) -> dict[int, list[float]]:
@@ -105,7 +105,7 @@ def test_an_inner_round_hangs_below_the_first(
     outer: tuple[tuple[int, ...], ...], inner: tuple[tuple[int, ...], ...]
 ) -> None:
     opener = (len(outer) - 1,)
-    layout = lay_out([Round((), outer), Round(opener, inner)])
+    layout = lay_out([RoundShape((), outer), RoundShape(opener, inner)])
     (band,) = layout.bands
     inside = [node for node in layout.nodes if len(node.path) == 2]
     outside = [node for node in layout.nodes if len(node.path) == 1]
@@ -117,18 +117,18 @@ def test_an_inner_round_hangs_below_the_first(
 
 
 def test_drafts_stand_in_a_row_until_their_access_lists_are_written() -> None:
-    layout = lay_out([Round((), ((), None, None))])
+    layout = lay_out([RoundShape((), ((), None, None))])
     assert [node.layer for node in layout.nodes] == [0, 1, 2]
     assert layout.edges == ()
 
 
 def test_no_steps_is_an_empty_drawing() -> None:
-    layout = lay_out([Round((), ())])
+    layout = lay_out([RoundShape((), ())])
     assert (layout.nodes, layout.edges, layout.layers) == ((), (), 0)
 
 
 def test_network_data_is_what_vis_network_needs() -> None:
-    data = network_data(lay_out([Round((), ((), (0,), (0, 1))), Round((1,), ((),))]))
+    data = network_data(lay_out([RoundShape((), ((), (0,), (0, 1))), RoundShape((1,), ((),))]))
     assert [node["id"] for node in data["nodes"]] == ["0", "1", "2", "1.0"]
     assert all(node["fixed"] and not node["physics"] for node in data["nodes"])
     skipping = next(each for each in data["edges"] if each["id"] == "0-2")

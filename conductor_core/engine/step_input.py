@@ -15,7 +15,7 @@ from conductor_core.workflow.printer import to_lists
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class StepInput:
     """One step, ready to be asked.
 
     Attributes:
@@ -30,7 +30,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class StepInputs:
     """What the steps of a run have in common.
 
     Attributes:
@@ -46,10 +46,8 @@ class Asker:
     seed: int
     give_question: bool = False
 
-    def question(
-        self, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path = ()
-    ) -> Question:
-        """The question of step ``index``, when all that it reads is in ``answers``.
+    def of(self, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path = ()) -> StepInput:
+        """What step ``index`` is asked, once all that it reads is in ``answers``.
 
         Raises: KeyError if the pool has no such agent or an answer is not there.
         """
@@ -57,9 +55,9 @@ class Asker:
             return self._recursion(workflow, index, answers, round_path)
         context = ctx.build(self.task, workflow, index, answers, round_path, give_question=self.give_question)
         spec = self.pool.workers[workflow.steps[index].agent].spec
-        return Question(context, worker_identity(spec, context.messages, self.pool.seed))
+        return StepInput(context, worker_identity(spec, context.messages, self.pool.seed))
 
-    def _recursion(self, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path) -> Question:
+    def _recursion(self, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path) -> StepInput:
         """As in the paper the inner Conductor call sees the task, the parent's plan (with it this step's instruction)
         and the last response: the output of the latest step that this one reads, and no other output."""
         if self.conductor is None:
@@ -85,4 +83,4 @@ class Asker:
             depth_left=self.limits.max_depth - len(round_path) - 1,
             seed=self.seed,
         )
-        return Question(context, identity, parent, last)
+        return StepInput(context, identity, parent, last)
