@@ -394,17 +394,12 @@ class RunInterrupted(_Spent):
     kind: Literal["run.interrupted"] = "run.interrupted"
 
 
-Event = (
-    RunCreated
-    | PlanStarted
-    | PlanDelta
-    | PlanCompleted
-    | PlanRetried
-    | PlanRejected
-    | PlanEdited
-    | StepStarted
+PlanEvent = PlanStarted | PlanDelta | PlanProgress | PlanCompleted | PlanRetried | PlanRejected | PlanEdited
+"""Of the planning of one round, ``round``."""
+
+StepEvent = (
+    StepStarted
     | StepDelta
-    | PlanProgress
     | StepProgress
     | StepRetried
     | StepCompleted
@@ -413,11 +408,13 @@ Event = (
     | StepReused
     | RecursionEntered
     | RecursionLeft
-    | RunCompleted
-    | RunFailed
-    | RunCancelled
-    | RunInterrupted
 )
+"""Of one step, ``path``."""
+
+FinalEvent = RunCompleted | RunFailed | RunCancelled | RunInterrupted
+"""The last of a run."""
+
+Event = RunCreated | PlanEvent | StepEvent | FinalEvent
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 """Parses an event from JSON; ``event.model_dump_json()`` is its inverse."""
@@ -429,9 +426,13 @@ It grows with each release that adds a kind of event or a field. It is kept with
 tell a run that it is too old for from one that is damaged.
 """
 
-KINDS: frozenset[str] = frozenset(str(each.model_fields["kind"].default) for each in get_args(Event))
 
-FINAL_KINDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.interrupted"})
+def _kinds(union: object) -> frozenset[str]:
+    return frozenset(str(each.model_fields["kind"].default) for each in get_args(union))
+
+
+KINDS = _kinds(Event)
+FINAL_KINDS = _kinds(FinalEvent)
 
 
 class EventSink(Protocol):

@@ -10,7 +10,8 @@ from pages.components.history import rows as history_rows
 from pages.components.history import selection as history_selection
 from pages.components.history.damage import notes
 from pages.components.history.rows import Entry
-from pages.components.look.words import STATUS_WORDS, inert, plural
+from pages.components.look.statuses import RUN_STATUSES, run_status
+from pages.components.look.words import inert, plural
 from pages.components.shell import places
 from pages.components.shell.runtime import current
 from storage import RunSummary, Totals
@@ -56,7 +57,7 @@ def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
         )
         status = st.selectbox(
             "Status",
-            [_ANY, *STATUS_WORDS],
+            [_ANY, *RUN_STATUSES],
             format_func=lambda each: _status_label(each, totals),
             key=STATUS,
             width=220,
@@ -78,7 +79,7 @@ def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
 
 
 def _status_label(status: str, totals: Totals | None) -> str:
-    name = STATUS_WORDS[status] if status else "any status"
+    name = run_status(status) if status else "any status"
     if totals is None or status in _UNREADABLE:
         return name
     count = totals.statuses.get(status, 0) if status else totals.runs

@@ -30,7 +30,7 @@ def add_step(workflow: Workflow, index: int, step: Step) -> Workflow:
 
 def remove_step(workflow: Workflow, index: int) -> tuple[Workflow, tuple[Reference, ...]]:
     """Takes step ``index`` out; also returns the references to it, which go with it. Raises: IndexError."""
-    _require(workflow, index)
+    workflow.require(index)
     kept: list[Step] = []
     removed: list[Reference] = []
     for reader, step in enumerate(workflow.steps):
@@ -48,8 +48,8 @@ def move_step(workflow: Workflow, from_index: int, to_index: int) -> tuple[Workf
     Also returns the references that were dropped because the step they name is no longer an earlier one.
     Raises: IndexError.
     """
-    _require(workflow, from_index)
-    _require(workflow, to_index)
+    workflow.require(from_index)
+    workflow.require(to_index)
     order = list(range(len(workflow.steps)))
     order.insert(to_index, order.pop(from_index))
     new_index = {old: new for new, old in enumerate(order)}
@@ -70,7 +70,7 @@ def move_step(workflow: Workflow, from_index: int, to_index: int) -> tuple[Workf
 
 def replace_step(workflow: Workflow, index: int, step: Step) -> Workflow:
     """Puts ``step`` in the place of step ``index``; no number changes. Raises: IndexError."""
-    _require(workflow, index)
+    workflow.require(index)
     return Workflow(steps=(*workflow.steps[:index], step, *workflow.steps[index + 1 :]))
 
 
@@ -79,8 +79,3 @@ def _renumbered(step: Step, renumber: Callable[[int], int | None]) -> Step:
     if access_list != "all":
         access_list = tuple(new for new in map(renumber, access_list) if new is not None)
     return Step(instruction=step.instruction, agent=step.agent, access_list=access_list)
-
-
-def _require(workflow: Workflow, index: int) -> None:
-    if not 0 <= index < len(workflow.steps):
-        raise IndexError(f"there is no step {index}: the workflow has {len(workflow.steps)}")

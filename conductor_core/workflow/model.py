@@ -54,6 +54,11 @@ class Workflow(Frozen):
             return tuple(range(index))
         return tuple(sorted({earlier for earlier in access_list if 0 <= earlier < index}))
 
+    def require(self, index: int) -> None:
+        """Raises: IndexError, which names the step, if there is none at ``index``."""
+        if not 0 <= index < len(self.steps):
+            raise IndexError(f"there is no step {index}: the workflow has {len(self.steps)}")
+
 
 class Fault(Frozen):
     """One thing wrong with a workflow (a fault) or doubtful about it (a warning), and where.

@@ -31,7 +31,7 @@ def to_digraph(workflow: Workflow) -> "nx.DiGraph":
 
 def descendants(workflow: Workflow, index: int) -> frozenset[int]:
     """All steps that step ``index``'s output reaches, directly or through others. Raises: IndexError."""
-    _require(workflow, index)
+    workflow.require(index)
     import networkx as nx
 
     return frozenset(nx.descendants(to_digraph(workflow), index))
@@ -172,8 +172,3 @@ def _is_tree(workflow: Workflow) -> bool:
     return all(reduced.out_degree(index) == (0 if index == last else 1) for index in reduced) and any(
         reduced.in_degree(index) >= 2 for index in reduced
     )
-
-
-def _require(workflow: Workflow, index: int) -> None:
-    if not 0 <= index < len(workflow.steps):
-        raise IndexError(f"there is no step {index}: the workflow has {len(workflow.steps)}")

@@ -5,7 +5,8 @@ from html import escape
 
 import streamlit as st
 
-from pages.components.look.words import STATUS_WORDS, ago, inert, moment, plural, right_to_left, seconds
+from pages.components.look.statuses import RUN_STATUSES, run_status
+from pages.components.look.words import ago, inert, moment, plural, right_to_left, seconds
 from pages.components.shell import places
 from pages.components.shell.runtime import current
 from storage import BatchSummary, RunSummary
@@ -119,7 +120,7 @@ def _cells(row: Entry) -> str:
 def _run_cells(run: RunSummary) -> dict[str, str]:
     agents = ", ".join(run.agents)
     return {
-        "Status": f'<span class="pill {run.status}">{STATUS_WORDS[run.status]}</span>',
+        "Status": f'<span class="pill {run.status}">{run_status(run.status)}</span>',
         "Shape": escape(run.topology or "—"),
         "Steps": _steps(run),
         "Agents": f'<span title="{escape(agents)}">{escape(agents) or "—"}</span>',
@@ -133,7 +134,7 @@ def _run_cells(run: RunSummary) -> dict[str, str]:
 def _batch_cells(batch: BatchSummary) -> dict[str, str]:
     said = escape(counts(batch))
     return {
-        "Status": f'<span class="pill {batch_status(batch)}">{STATUS_WORDS[batch_status(batch)]}</span>',
+        "Status": f'<span class="pill {batch_status(batch)}">{run_status(batch_status(batch))}</span>',
         # In the place of shape, steps and agents, which are its runs'.
         "Tasks": f'<span title="{said}">{said}</span>',
         "Tokens": f"{batch.usage.total_tokens:,}",
@@ -156,7 +157,7 @@ def batch_status(batch: BatchSummary) -> str:
 def counts(batch: BatchSummary) -> str:
     """``198 of 200 completed, 1 failed, 1 not begun``."""
     parts = [f"{batch.statuses.get('completed', 0):,} of {batch.size:,} completed"]
-    parts += [f"{n:,} {STATUS_WORDS[each][2:]}" for each, n in batch.statuses.items() if each != "completed"]
+    parts += [f"{n:,} {RUN_STATUSES[each][1]}" for each, n in batch.statuses.items() if each != "completed"]
     parts += [f"{batch.not_begun:,} not begun"] if batch.not_begun else []
     return ", ".join(parts)
 

@@ -197,7 +197,7 @@ class LiveView:
                 steps = rounds[0].steps
         elif isinstance(event, ev.RecursionEntered | ev.RecursionLeft):
             rounds, steps = [trace.round_at(event.path)], [trace.step_at(event.path)]
-        elif hasattr(event, "path"):
+        elif isinstance(event, ev.StepEvent):
             steps = [trace.step_at(event.path)]
         else:
             steps = [step for step in trace.walk() if before_status.get(step.path) != step.status]

@@ -7,20 +7,8 @@ from typing import Any
 from conductor_core.events import Path
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.topology import critical_path
+from pages.components.look.statuses import step_status
 from pages.components.look.words import seconds
-
-_MARKS = {
-    "failed": "✕ failed",
-    "refused": "⊗ refused",
-    "filtered": "▽ filtered",
-    "cut": "◐ cut off",
-    "empty": "∅ empty",
-    "cancelled": "■ cancelled",
-    "skipped": "⊘ skipped",
-    "reused": "↺ reused",
-    "running": "◔ running",
-    "waiting": "○ waiting",
-}
 
 
 @dataclass(frozen=True)
@@ -47,7 +35,7 @@ class Bar:
     @property
     def text(self) -> str:
         """What stands beside the bar."""
-        time = "" if self.start_ms is None or self.mark == _MARKS["reused"] else seconds(self.duration_ms)
+        time = "" if self.start_ms is None or self.mark == step_status("reused") else seconds(self.duration_ms)
         parts = [self.mark, time, "critical path" if self.critical else ""]
         return " · ".join(part for part in parts if part)
 
@@ -98,7 +86,7 @@ def _round_bars(round_: RoundTrace, trace: RunTrace, *, critical: bool) -> Itera
             start_ms=step.started_ms,
             duration_ms=_duration_ms(step, trace),
             critical=step.index in on_path,
-            mark=_MARKS.get(step.status, ""),
+            mark="" if step.status == "completed" else step_status(step.status),
         )
         if step.round is not None:
             yield from _round_bars(step.round, trace, critical=step.index in on_path)

@@ -5,22 +5,6 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-STATUS_WORDS = {
-    "running": "◔ running",
-    "planned": "◇ planned",
-    "completed": "✓ completed",
-    "refused": "⊗ refused",
-    "filtered": "▽ filtered",
-    "cut": "◐ cut off",
-    "empty": "∅ empty",
-    "failed": "✕ failed",
-    "cancelled": "■ cancelled",
-    "interrupted": "⚡ interrupted",
-    "damaged": "⚠ damaged",
-    "too_new": "⇡ too new",
-}
-
-
 _ADDRESS = re.compile(r"https?(?=://)|www(?=\.)|@", re.IGNORECASE)
 
 

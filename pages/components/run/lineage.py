@@ -4,7 +4,8 @@ import streamlit as st
 
 from conductor_core.errors import StoreError
 from conductor_core.trace import RunTrace
-from pages.components.look.words import STATUS_WORDS, ago, inert, plural
+from pages.components.look.statuses import run_status
+from pages.components.look.words import ago, inert, plural
 from pages.components.shell.runtime import current
 from storage import RunSummary
 
@@ -62,7 +63,7 @@ def _reruns(trace: RunTrace) -> None:
 def _label(run: RunSummary) -> str:
     when = "" if run.created_at_utc is None else f" {ago(run.created_at_utc)}"
     anew = f", {run.steps - run.steps_reused} of {plural(run.steps, 'step')} anew" if run.steps else ""
-    return inert(f"{STATUS_WORDS[run.status]}{when}{anew}")
+    return inert(f"{run_status(run.status)}{when}{anew}")
 
 
 def _open(run_id: str) -> None:

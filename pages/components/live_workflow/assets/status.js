@@ -36,8 +36,8 @@ export function shownStatus(step) {
 }
 
 export const RUN_STATUS = {
-  running: { glyph: "●", word: "Running" },
-  planned: { glyph: "✓", word: "Planned" },
+  running: { glyph: "◔", word: "Running" },
+  planned: { glyph: "◇", word: "Planned" },
   completed: { glyph: "✓", word: "Completed" },
   refused: { glyph: "⊗", word: "Refused" },
   filtered: { glyph: "▽", word: "Filtered" },
