@@ -262,7 +262,7 @@ def test_a_run_whose_end_could_not_be_written_is_shown_as_failed(
     expect(page.get_by_role("button", name="Cancel", exact=True)).to_be_hidden()
     expect(page.get_by_role("button", name="Edit plan")).to_be_disabled()
     expect(page.locator(".outcome")).to_contain_text("no space left for the database")
-    expect(page.locator(".outcome")).to_contain_text("the run can then be resumed")
+    expect(page.locator(".outcome")).to_contain_text("then resume the run")
 
 
 def test_another_run_takes_the_place_of_the_first(app: App, open_page: OpenPage, start_run: StartRun) -> None:
