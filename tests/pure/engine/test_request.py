@@ -29,3 +29,9 @@ async def test_a_resume_is_a_rerun_of_the_unchanged_plan() -> None:
     source, _ = await run(ScriptedWorker("a"), workflow=PLAN, plan_only=True)
     request = RunRequest.resume(source, by="cli")
     assert (request.workflow, request.reuse_from, request.resumed, request.plan_only) == (PLAN, source, True, True)
+
+
+async def test_a_resume_goes_on_with_the_runs_own_settings() -> None:
+    source, _ = await run(ScriptedWorker("a"), workflow=PLAN, give_question=True, on_incomplete="stop")
+    request = RunRequest.resume(source, by="cli")
+    assert (request.give_question, request.on_incomplete) == (True, "stop")

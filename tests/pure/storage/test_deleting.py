@@ -117,7 +117,7 @@ def test_a_batch_is_counted_by_its_tasks_latest_runs(url: str) -> None:
     )
     (batch,) = store.batches()
     assert (batch.name, batch.size, batch.statuses) == ("tasks.jsonl", 3, {"completed": 1, "running": 1})
-    assert batch.not_begun == 1
+    assert (batch.not_begun, batch.simulated) == (1, True)
     of_batch("one again", "1")
     assert store.batches()[0].statuses == {"completed": 1, "running": 1}
     assert store.batches()[0].runs == 3

@@ -69,7 +69,7 @@ def test_unittest_with_a_library() -> None:
     wrong = mark(right.replace("mean", "sum"), **UNITTEST)
     assert wrong.score == 0
     assert wrong.reason.startswith("The tests do not pass: 1 of 1 tests fail, first test_one: AssertionError")
-    assert mark("```python\nx = 1\n```", **UNITTEST).reason == "The code does not define task_func."
+    assert mark("```python\nx = 1\n```", **UNITTEST) == Graded(0.0, "The code does not define task_func.")
 
 
 STDIO = {"kind": "stdio", "tests": [{"input": "2\n3 4\n", "output": "7\n"}, {"input": "1\n5\n", "output": "5\n"}]}
@@ -182,6 +182,8 @@ def test_outputs(given: str, right: str, same: bool) -> None:
         ([1, [0.1 + 0.2]], [1, [0.3]], True),
         ([1], [1, 2], False),
         ({"a": 1.0}, {"a": 1}, True),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        ({"a": 1}, {"a": 2}, False),
         ("1", 1, False),
         (None, None, True),
     ],

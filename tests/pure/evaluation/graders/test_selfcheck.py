@@ -52,6 +52,8 @@ def test_a_worked_solution_is_a_right_answer_if_it_states_its_answer() -> None:
         (of("x^2", "math"), "x^2 + 1"),
         (of("1234", "numeric"), "1,235"),
         (of("1.5", "numeric"), "answer is 5/2 in"),
+        (of("13:59", "rehearsal", kind="time"), "13:00"),
+        (of("13:07", "rehearsal", kind="time"), "13:08"),
     ],
 )
 def test_a_near_miss_is_of_the_tasks_kind(task: Task, near: str) -> None:
