@@ -35,6 +35,7 @@ def ui(port: Port = 8501, host: Host = "127.0.0.1", open_browser: Open = False) 
         sys.executable,
         [
             sys.executable,
+            "-P",  # a folder named like a package, where the command was typed, is not imported in its place
             "-m",
             "streamlit",
             "run",
@@ -58,6 +59,11 @@ def app_script() -> Path:
 
 
 def _check_free(host: str, port: int) -> None:
+    try:
+        # An empty one, as an unset variable of a script leaves it, would listen to everybody.
+        socket.getaddrinfo(host.strip() or "no address", port)
+    except OSError as error:
+        raise BadInput(f"--host {host!r} is no address of this machine: use 127.0.0.1, or 0.0.0.0 for all") from error
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

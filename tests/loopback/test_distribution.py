@@ -88,6 +88,10 @@ def page(installed: Path, environment: dict[str, str], tmp_path: Path) -> Iterat
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    # What happens to be called like our packages where somebody stands is not ours.
+    for name in ("storage", "pages", "streamlit"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('the wrong package')")
     command = [sys.executable, str(installed / "bin" / "conductor"), "ui", "--port", str(port)]
     with (tmp_path / "ui.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
@@ -122,4 +126,15 @@ def test_a_port_that_is_taken_is_one_clear_error(installed: Path, environment: d
     assert refused.returncode == 2
     assert refused.stderr == (
         f"error: cannot listen on 127.0.0.1:{port}: Address already in use. Choose another port with --port\n"
+    )
+
+
+@pytest.mark.parametrize("host", ["", " ", "no such host"])
+def test_an_address_that_is_none_opens_no_door(
+    installed: Path, environment: dict[str, str], tmp_path: Path, host: str
+) -> None:
+    refused = conductor(installed, environment, tmp_path, "ui", "--host", host)
+    assert refused.returncode == 2
+    assert (
+        refused.stderr == f"error: --host {host!r} is no address of this machine: use 127.0.0.1, or 0.0.0.0 for all\n"
     )
