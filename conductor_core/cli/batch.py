@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from conductor_core.cli import documents
+from conductor_core import documents
 from conductor_core.cli.batch_progress import BatchProgress
 from conductor_core.cli.live import SIGNALS, RunStopped
 from conductor_core.cli.task_file import read_task_file

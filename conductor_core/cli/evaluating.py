@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlalchemy.engine import make_url
 
-from conductor_core.cli.documents import cost_document
 from conductor_core.cli.output import print_json
 from conductor_core.cli.progress import EvaluationProgress
 from conductor_core.cli.wiring import opened_store
+from conductor_core.documents import cost_document
 from conductor_core.evaluation import report
 from conductor_core.evaluation.report import known_usd
 from conductor_core.evaluation.session import Choices, Ended, Prepared, carry_out, prepare

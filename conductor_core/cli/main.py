@@ -14,8 +14,8 @@ from typer.main import get_command
 
 from conductor_core import __version__, masking
 from conductor_core.cli.commands import app_for
-from conductor_core.cli.documents import error_document
 from conductor_core.cli.text import one_line
+from conductor_core.documents import error_document
 from conductor_core.errors import BadInput, InspectorError, StoreError
 
 _BAD_INPUT = 2

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from conductor_core.cli import documents
+from conductor_core import documents
 from conductor_core.cli.text import one_line, plain
 from conductor_core.trace import RunTrace
 

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from conductor_core import documents
 from conductor_core.chat import ConductorInfo
-from conductor_core.cli import documents, inputs, options
+from conductor_core.cli import inputs, options
 from conductor_core.cli.live import ProgressView, watch
 from conductor_core.cli.output import print_json, print_outcome
 from conductor_core.cli.ready import ready

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.cli.documents import run_document
+from conductor_core.documents import run_document
 from conductor_core.engine.request import RunRequest
 from conductor_core.errors import StoreLocked, StoreReadOnly
 from conductor_core.events import BatchRow, Limits

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import streamlit as st
 
-from conductor_core.cli.documents import run_document
+from conductor_core.documents import run_document
 from conductor_core.errors import RunUnreadable, StoreError
 from pages.components.history.rows import Entry, pick_key
 from pages.components.look.words import inert, moment, plural

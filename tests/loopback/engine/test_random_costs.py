@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conductor_core.chat import Price, WorkerSpec
-from conductor_core.cli.documents import run_document
+from conductor_core.documents import run_document
 from conductor_core.engine.batch import BatchTask, request_of, spent_at_most
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import RunRequest

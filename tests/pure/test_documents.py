@@ -3,7 +3,7 @@
 import json
 
 from conductor_core import events as ev
-from conductor_core.cli.documents import plan_document, run_document
+from conductor_core.documents import plan_document, run_document
 from conductor_core.trace import fold
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Fault, Step, Workflow
 from tests.support.run_events import answered, created, planned, step_completed, step_started, whole_run
