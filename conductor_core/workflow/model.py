@@ -54,6 +54,11 @@ class Workflow(Frozen):
             return tuple(range(index))
         return tuple(sorted({earlier for earlier in access_list if 0 <= earlier < index}))
 
+    @property
+    def all_reads(self) -> tuple[tuple[int, ...], ...]:
+        """``reads`` of every step."""
+        return tuple(map(self.reads, range(len(self.steps))))
+
     def require(self, index: int) -> None:
         """Raises: IndexError, which names the step, if there is none at ``index``."""
         if not 0 <= index < len(self.steps):

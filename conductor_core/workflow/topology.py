@@ -7,6 +7,7 @@ Language with the Conductor" (arXiv 2512.04388), where they are named but not de
 
 import math
 from collections.abc import Sequence
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Literal
 
 from conductor_core.workflow.model import Workflow
@@ -24,8 +25,8 @@ def to_digraph(workflow: Workflow) -> "nx.DiGraph":
     graph = nx.DiGraph()
     for index, step in enumerate(workflow.steps):
         graph.add_node(index, agent=step.agent, instruction=step.instruction)
-    for index in range(len(workflow.steps)):
-        graph.add_edges_from((earlier, index) for earlier in workflow.reads(index))
+    for index, reads in enumerate(workflow.all_reads):
+        graph.add_edges_from((earlier, index) for earlier in reads)
     return graph
 
 
@@ -37,17 +38,23 @@ def descendants(workflow: Workflow, index: int) -> frozenset[int]:
     return frozenset(nx.descendants(to_digraph(workflow), index))
 
 
-def layers(workflow: Workflow) -> tuple[tuple[int, ...], ...]:
+def layers(reads: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
     """Steps by the length of the longest path that leads to them: layer 0 reads nothing.
 
     Within a layer no step reads another; each layer is ascending. No steps, no layers.
+
+    Args:
+        reads: for each step the steps whose outputs it sees, see ``Workflow.all_reads``.
+
+    Raises: graphlib.CycleError if steps wait for each other, which those of a workflow never do.
     """
-    depth: list[int] = []
-    for index in range(len(workflow.steps)):
-        depth.append(1 + max((depth[earlier] for earlier in workflow.reads(index)), default=-1))
-    return tuple(
-        tuple(index for index, own in enumerate(depth) if own == layer) for layer in range(max(depth, default=-1) + 1)
-    )
+    waiting = TopologicalSorter(dict(enumerate(reads)))
+    waiting.prepare()
+    found = []
+    while ready := waiting.get_ready():
+        found.append(tuple(sorted(ready)))
+        waiting.done(*ready)
+    return tuple(found)
 
 
 def critical_path(workflow: Workflow, durations_ms: Sequence[float]) -> tuple[int, ...]:
@@ -97,7 +104,7 @@ def topology(workflow: Workflow) -> Topology:
     count = len(workflow.steps)
     if count <= 1:
         return "one shot" if count else "stop"
-    if len(layers(workflow)) == count:
+    if len(layers(workflow.all_reads)) == count:
         return "chain"
     if _is_best_of_n(workflow):
         return "best-of-n"
@@ -120,7 +127,7 @@ def _is_best_of_n(workflow: Workflow) -> bool:
 
 
 def _is_debate(workflow: Workflow) -> bool:
-    rounds = layers(workflow)
+    rounds = layers(workflow.all_reads)
     if len(rounds[0]) == 1 and all(workflow.reads(index) == rounds[0] for index in rounds[1]):
         rounds = rounds[1:]
     if len(_debaters(workflow, rounds)) >= 2:

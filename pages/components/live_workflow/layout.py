@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import networkx as nx
 from pyvis.network import Network
 
 from conductor_core.events import Path
+from conductor_core.workflow.topology import layers
 
 CARD_HEIGHT_PX = 92
 ROW_PITCH_PX = 112
@@ -190,13 +190,10 @@ def _lay_out_round(each: RoundShape) -> _Block:
 
 def _columns(reads: Sequence[Sequence[int]]) -> list[list[int]]:
     """Steps by layer (longest path from a step that reads nothing), within a layer near to what they read."""
-    graph = nx.DiGraph()
-    graph.add_nodes_from(range(len(reads)))
-    graph.add_edges_from((source, target) for target, sources in enumerate(reads) for source in sources)
     columns: list[list[int]] = []
     place: dict[int, float] = {}
-    for generation in nx.topological_generations(graph):
-        column = sorted(generation, key=lambda index: (_barycentre(reads[index], place), index))
+    for layer in layers(reads):
+        column = sorted(layer, key=lambda index: (_barycentre(reads[index], place), index))
         columns.append(column)
         place |= {index: position - (len(column) - 1) / 2 for position, index in enumerate(column)}
     return columns

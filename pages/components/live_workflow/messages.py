@@ -34,6 +34,7 @@ from conductor_core.events import Event, Path
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace, apply
 from conductor_core.workflow.model import AccessList
 from conductor_core.workflow.parser import partial_steps
+from conductor_core.workflow.topology import layers
 from pages.components.live_workflow.layout import RoundShape, lay_out, network_data
 from pages.components.live_workflow.timeline import timeline
 from storage import unreadable_status
@@ -265,16 +266,9 @@ def conclusion_of(trace: RunTrace) -> MessageJson | None:
 def shape_in_words(trace: RunTrace) -> str:
     """The flow of the first round by agents, e.g. ``planner → solver × 2 → verifier``."""
     steps = trace.steps
-    if not steps:
-        return ""
-    depth: list[int] = []
-    for step in steps:
-        depth.append(1 + max((depth[index] for index in step.reads), default=-1))
-    words = []
-    for layer in range(max(depth) + 1):
-        agents = [step.agent for step, at in zip(steps, depth, strict=True) if at == layer]
-        words.append(_agents_in_words(agents))
-    return " → ".join(words)
+    return " → ".join(
+        _agents_in_words([steps[index].agent for index in layer]) for layer in layers([step.reads for step in steps])
+    )
 
 
 def _agents_in_words(agents: Sequence[str]) -> str:

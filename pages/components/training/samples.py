@@ -175,7 +175,7 @@ def _step_html(workflow: Workflow, index: int, agents: Sequence[str]) -> str:
 
 def graph_html(workflow: Workflow, agents: Sequence[str], *, dark: bool) -> str:
     """The workflow as an image in a data address: steps in layers, each in its agent's colour, by number."""
-    columns = layers(workflow)
+    columns = layers(workflow.all_reads)
     if not columns:
         return '<div class="muted">It answers nothing new: the plan has no steps, which ends a recursion.</div>'
     rows = max(map(len, columns))

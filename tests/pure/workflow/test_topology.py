@@ -117,8 +117,10 @@ def test_a_selector_that_misses_an_attempt_is_no_best_of_n() -> None:
 
 
 def test_layers_of_a_plan_whose_edges_skip_layers() -> None:
-    assert layers(plan((), (), (0,), (0, 2), "all")) == ((0, 1), (2,), (3,), (4,))
-    assert layers(plan()) == ()
+    assert layers(plan((), (), (0,), (0, 2), "all").all_reads) == ((0, 1), (2,), (3,), (4,))
+    assert layers(()) == ()
+    # A removed step is drawn after all that are left, also after those that read it.
+    assert layers(((2,), (0, 2), ())) == ((2,), (0,), (1,))
 
 
 def test_references_that_are_no_earlier_steps_are_no_edges() -> None:
@@ -173,7 +175,7 @@ def test_critical_path_wants_one_sound_duration_a_step() -> None:
 
 @given(workflows())
 def test_layers_hold_every_step_once_and_lead_forwards(workflow: Workflow) -> None:
-    level = {index: depth for depth, layer in enumerate(layers(workflow)) for index in layer}
+    level = {index: depth for depth, layer in enumerate(layers(workflow.all_reads)) for index in layer}
     assert sorted(level) == list(range(len(workflow.steps)))
     for index in level:
         reads = workflow.reads(index)
