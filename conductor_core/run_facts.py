@@ -1,8 +1,11 @@
 """Value objects that events hold: limits, the pool, a place in a batch, an output that was shared."""
 
+from collections.abc import Collection
+
 from pydantic import NonNegativeFloat, NonNegativeInt
 
 from conductor_core.chat import WorkerSpec
+from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
 
 Path = tuple[int, ...]
@@ -30,6 +33,16 @@ class PoolInfo(Frozen):
     name: str
     workers: tuple[WorkerSpec, ...]
     excluded: tuple[str, ...] = ()
+
+    def without(self, names: Collection[str]) -> "PoolInfo":
+        """The same but for the workers named. Raises: BadInput for a name that is not there, or if none is left."""
+        has = [spec.name for spec in self.workers]
+        if unknown := [name for name in names if name not in has]:
+            raise BadInput(f"the pool {self.name} has no worker {', '.join(unknown)}; it has {', '.join(has)}")
+        left = tuple(spec for spec in self.workers if spec.name not in names)
+        if not left:
+            raise BadInput(f"no worker of the pool {self.name} is left: all are excluded")
+        return PoolInfo(name=self.name, workers=left, excluded=(*self.excluded, *dict.fromkeys(names)))
 
 
 class BatchRow(Frozen):

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from conductor_core.endings import INCOMPLETE
-from conductor_core.engine.pool import reopen_pool
+from conductor_core.engine.pool import pool_info
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import preview
 from conductor_core.errors import InspectorError, RunUnreadable
@@ -139,12 +139,12 @@ def _look_up(editing: Editing) -> LookedUp:
     """What the draft comes to. The editor closes if its pool cannot be opened any more."""
     trace = editing.trace
     try:
-        pool = reopen_pool(trace.pool, current().settings, seed=trace.seed)
+        specs = pool_info(trace.pool, current().settings).workers
     except InspectorError as error:
         st.session_state[RERUN_ERROR] = str(error)
         _close_editor()
         st.rerun()
-    return look_up(editing, lambda workflow, origins: preview(trace, workflow, pool, origins=origins))
+    return look_up(editing, lambda workflow, origins: preview(trace, workflow, specs, origins=origins))
 
 
 def _close_editor() -> None:

@@ -17,12 +17,12 @@ from conductor_core.cli.batch_progress import BatchProgress
 from conductor_core.cli.live import SIGNALS, RunStopped
 from conductor_core.cli.task_file import read_task_file
 from conductor_core.cli.text import duration, one_line
-from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
+from conductor_core.cli.wiring import opened_engine, opened_store
 from conductor_core.engine.batch import BatchSpent, BatchTask, Room, request_of, spent_at_most
 from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.ids import new_run_id
-from conductor_core.engine.pool import Pool
+from conductor_core.engine.pool import pool_info
 from conductor_core.engine.request import RunRequest
 from conductor_core.errors import BadInput, StoreError
 from conductor_core.events import BatchRow
@@ -94,22 +94,21 @@ class _Earlier:
 
 def run_batch(given: BatchOptions, settings: Settings) -> int:
     """The exit code: 0 all completed, 1 not all, 130 or 143 stopped by a signal. Raises: BadInput, StoreError."""
-    with opened_pool(given.pool, settings, given.each.seed, given.each.excluded) as pool:
-        file = read_task_file(given.file, list(pool.workers), given.each.limits)
-        name = pool.name
-        if given.max_usd is not None:
-            _check_budget(given, settings, file.tasks, pool)
+    pool = pool_info(given.pool, settings, given.each.excluded)
+    file = read_task_file(given.file, [spec.name for spec in pool.workers], given.each.limits)
+    if given.max_usd is not None:
+        _check_budget(given, settings, file.tasks, pool)
     if file.unread and not given.shown.quiet:
         print(f"note: not read: {', '.join(file.unread[:10])}", file=sys.stderr)
     with opened_store(given.db, settings) as store, ExitStack() as held:
-        earlier = _taken_up(store, given, file.tasks, name, held)
+        earlier = _taken_up(store, given, file.tasks, pool.name, held)
         with opened_engine(store, settings) as host:
             return _Batch(given, settings, file.tasks, earlier, store, host).carry_out()
 
 
-def _check_budget(given: BatchOptions, settings: Settings, tasks: Sequence[BatchTask], pool: Pool) -> None:
+def _check_budget(given: BatchOptions, settings: Settings, tasks: Sequence[BatchTask], pool: PoolInfo) -> None:
     """Raises: BadInput where the budget could not be kept."""
-    CostCap(BatchSpent(), max_usd=given.max_usd).check_workers(pool.specs)
+    CostCap(BatchSpent(), max_usd=given.max_usd).check_workers(pool.workers)
     plans = [task.workflow for task in tasks]
     if all(plan is not None and all(step.agent != CONDUCTOR_AGENT for step in plan.steps) for plan in plans):
         return

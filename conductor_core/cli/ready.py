@@ -38,8 +38,8 @@ def ready(
     if agents is None:
         agents = () if request.workflow is None else {step.agent for step in request.workflow.steps}
     anybody = not planned or CONDUCTOR_AGENT in agents
-    there = pool.workers if isinstance(pool, PoolInfo) else read_specs(pool, settings)
-    specs = [spec for spec in there if spec.name not in request.excluded and (anybody or spec.name in agents)]
+    offered = pool.workers if isinstance(pool, PoolInfo) else read_specs(pool, settings)
+    specs = [spec for spec in offered if spec.name not in request.excluded and (anybody or spec.name in agents)]
     if request.plan_only:
         specs = []
     needed = conductor if anybody else None

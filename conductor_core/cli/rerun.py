@@ -15,7 +15,8 @@ from conductor_core.cli.live import ProgressView, watch
 from conductor_core.cli.output import print_json, print_outcome
 from conductor_core.cli.ready import ready
 from conductor_core.cli.text import label, one_line
-from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
+from conductor_core.cli.wiring import opened_engine, opened_store
+from conductor_core.engine.pool import pool_info
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import RerunPreview, StepForecast, edit_step, preview
 from conductor_core.errors import BadInput
@@ -135,23 +136,21 @@ def prepare(
     Raises: BadInput.
     """
     pool_ref: str | PoolInfo = source.pool if pool is None else pool
-    with opened_pool(pool_ref, settings, source.seed, excluded) as there:
-        agents = list(there.workers)
-        changed = changed_workflow(source, agents, edit)
-        resume = source.status == "interrupted" and changed is None
-        workflow = changed or source.root.workflow
-        if workflow is None and not resume:
-            raise BadInput(f"run {source.run_id} has no workflow to run again: give one with --workflow, or use run")
-        needed = workflow is None or any(step.agent == CONDUCTOR_AGENT for step in workflow.steps)
-        forecast, origins = None, None
-        if workflow is not None:
-            workflow = inputs.valid_workflow(
-                workflow, agents, source.limits, f"run {source.run_id} cannot be run again: "
-            )
-            info = _info(conductor, settings) if needed else None
-            # With --step each step is known to be what it was; what a file's are is found by content.
-            origins = None if edit.step is None else tuple(range(len(workflow.steps)))
-            forecast = preview(source, workflow, there, conductor=info, origins=origins)
+    specs = pool_info(pool_ref, settings, excluded).workers
+    agents = [spec.name for spec in specs]
+    changed = changed_workflow(source, agents, edit)
+    resume = source.status == "interrupted" and changed is None
+    workflow = changed or source.root.workflow
+    if workflow is None and not resume:
+        raise BadInput(f"run {source.run_id} has no workflow to run again: give one with --workflow, or use run")
+    needed = workflow is None or any(step.agent == CONDUCTOR_AGENT for step in workflow.steps)
+    forecast, origins = None, None
+    if workflow is not None:
+        workflow = inputs.valid_workflow(workflow, agents, source.limits, f"run {source.run_id} cannot be run again: ")
+        info = _info(conductor, settings) if needed else None
+        # With --step each step is known to be what it was; what a file's are is found by content.
+        origins = None if edit.step is None else tuple(range(len(workflow.steps)))
+        forecast = preview(source, workflow, specs, conductor=info, origins=origins)
     if resume:
         request = RunRequest.resume(source, *before, by="cli")
     else:

@@ -12,7 +12,8 @@ from conductor_core.cli.output import print_outcome
 from conductor_core.cli.ready import ready
 from conductor_core.cli.taking_up import Asked, as_before, last_run_of_batch, limits_of_batch
 from conductor_core.cli.text import one_line
-from conductor_core.cli.wiring import opened_engine, opened_pool, opened_store
+from conductor_core.cli.wiring import opened_engine, opened_store
+from conductor_core.engine.pool import pool_info
 from conductor_core.engine.request import RunRequest
 from conductor_core.errors import BadInput
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
@@ -73,8 +74,7 @@ def run(
     if workflow is not None:
         parsed = inputs.read_workflow(workflow)
         task = parsed.task if task is None else task
-        with opened_pool(pool_ref, settings, settings.seed, excluded) as there:
-            agents = list(there.workers)
+        agents = [spec.name for spec in pool_info(pool_ref, settings, excluded).workers]
         given = inputs.valid_workflow(parsed, agents, budget, f"workflow file {one_line(str(workflow))}: ")
     if task is None:
         raise BadInput("give a TASK" + (": the workflow file holds none" if workflow is not None else ""))

@@ -1,16 +1,13 @@
 """Opens what a command needs, and closes it whatever happens. Store and engine are imported by whoever opens them."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from conductor_core.events import PoolInfo
 from conductor_core.settings import Settings
 
 if TYPE_CHECKING:
     from conductor_core.engine.host import EngineHost
-    from conductor_core.engine.pool import Pool
     from storage import Store
 
 
@@ -45,15 +42,3 @@ def opened_engine(store: "Store", settings: Settings) -> "Iterator[EngineHost]":
         yield host
     finally:
         host.close()
-
-
-@contextmanager
-def opened_pool(ref: str | PoolInfo, settings: Settings, seed: int, excluded: tuple[str, ...]) -> "Iterator[Pool]":
-    """A pool to look at, connected to nothing. Raises: PoolInvalid, BadInput for an unknown worker in ``excluded``."""
-    from conductor_core.engine.pool import open_pool, reopen_pool
-
-    pool = reopen_pool(ref, settings, seed=seed) if isinstance(ref, PoolInfo) else open_pool(ref, settings, seed=seed)
-    try:
-        yield pool.without(excluded)
-    finally:
-        asyncio.run(pool.aclose())

@@ -10,6 +10,7 @@ from conductor_core.endings import OnIncomplete
 from conductor_core.errors import BadInput
 from conductor_core.events import PoolInfo
 from conductor_core.given_path import given_path, is_file, is_there
+from conductor_core.pasted_keys import check_spec
 from conductor_core.settings import Settings
 from conductor_core.workers.pool_options import PoolFile
 
@@ -49,14 +50,10 @@ class Pool:
         return any(spec.simulated for spec in self.specs)
 
     def without(self, names: tuple[str, ...]) -> "Pool":
-        """The same workers but those named. Raises: BadInput for a name that is not there, or if none is left."""
-        unknown = [name for name in names if name not in self.workers]
-        if unknown:
-            raise BadInput(f"the pool {self.name} has no worker {', '.join(unknown)}; it has {', '.join(self.workers)}")
-        left = {name: worker for name, worker in self.workers.items() if name not in names}
-        if not left:
-            raise BadInput(f"no worker of the pool {self.name} is left: all are excluded")
-        return replace(self, workers=left, excluded=(*self.excluded, *dict.fromkeys(names)))
+        """See ``PoolInfo.without``."""
+        left = self.info.without(names)
+        workers = {spec.name: self.workers[spec.name] for spec in left.workers}
+        return replace(self, workers=workers, excluded=left.excluded)
 
     def with_params(self, params: Mapping[str, Mapping[str, Any]], settings: Settings) -> "Pool":
         """The same pool, opened anew, with further parameters for the workers named: ``{"coder": {"max_tokens": 1}}``.
@@ -119,6 +116,25 @@ def pool_file(ref: str, settings: Settings) -> Path:
     raise BadInput(f"no pool {ref[:80]!r}: name rehearsal, paper, small, a pool file, or one of {folder} ({names})")
 
 
+def pool_info(ref: str | PoolInfo, settings: Settings, excluded: tuple[str, ...] = ()) -> PoolInfo:
+    """The workers that a run may ask, unopened.
+
+    Args:
+        ref: a name or file as ``read_pool`` takes it, or the pool of an earlier run.
+
+    Raises: PoolInvalid; BadInput for an unknown name in ``excluded``, or a worker that ``open_worker`` refuses.
+    """
+    if isinstance(ref, str):
+        ref = PoolInfo(name=_name(ref), workers=read_specs(ref, settings))
+    for spec in ref.workers:
+        check_spec(spec, settings.key_variables)
+    return ref.without(excluded)
+
+
+def _name(ref: str) -> str:
+    return ref if ref in BUILT_IN_POOLS else Path(ref).stem
+
+
 def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
     """Opens ``rehearsal``, ``paper`` or a TOML file; connects to nothing yet.
 
@@ -127,9 +143,8 @@ def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
 
     Raises: PoolInvalid, with every fault of the file.
     """
-    name = ref if ref in BUILT_IN_POOLS else Path(ref).stem
     read = read_pool(ref, settings)
-    opened = reopen_pool(PoolInfo(name=name, workers=read.workers), settings, seed=seed)
+    opened = reopen_pool(PoolInfo(name=_name(ref), workers=read.workers), settings, seed=seed)
     said = {key: value for key, value in read.options if value is not None}
     return replace(opened, **said)
 

@@ -1,11 +1,10 @@
 """Before a re-run: which steps will run, which are reused, why, and what it will about cost."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from conductor_core.chat import ConductorInfo, Usage
+from conductor_core.chat import ConductorInfo, Usage, WorkerSpec
 from conductor_core.endings import INCOMPLETE
 from conductor_core.engine.context import Answer
-from conductor_core.engine.pool import Pool
 from conductor_core.engine.reuse import EarlierAnswers, origin, whole
 from conductor_core.engine.step import cost_of
 from conductor_core.engine.step_input import StepInputs
@@ -73,7 +72,7 @@ def edit_step(
 def preview(
     source: RunTrace,
     workflow: Workflow,
-    pool: Pool,
+    specs: Sequence[WorkerSpec],
     *,
     conductor: ConductorInfo | None = None,
     origins: Origins | None = None,
@@ -84,19 +83,21 @@ def preview(
     reused all the same if the new output turns out byte for byte as before: its reason says so.
 
     Args:
-        workflow: valid for ``pool``.
+        workflow: valid for ``specs``, the workers that the re-run may ask.
         conductor: the one that the re-run will use; by default the source's.
         origins: which step of the source's plan each step is, if that is known; by default it is found by content.
 
     Raises: ValueError if ``origins`` does not fit.
     """
     conductor = conductor or source.conductor
+    workers = {spec.name: spec for spec in specs}
     step_inputs = StepInputs(
         task=source.task,
-        pool=pool,
+        workers=workers,
         conductor=conductor,
         limits=source.limits,
         seed=source.seed,
+        pool_seed=source.seed,
         give_question=source.give_question,
     )
     looked_up = _LookedUp(source, workflow, origins)
@@ -110,7 +111,7 @@ def preview(
             step_input = step_inputs.of(workflow, index, answers)
             found = looked_up.recorded.find(step_input.identity, (index,))
         if found is None:
-            will_run.append(_forecast(looked_up, index, looked_up.why_run(index, rerun), pool))
+            will_run.append(_forecast(looked_up, index, looked_up.why_run(index, rerun), workers))
             continue
         digest = found.output_sha256 or ""
         answers[index] = Answer.of(
@@ -187,7 +188,7 @@ class _LookedUp:
         return "its agent's model or parameters changed"
 
 
-def _forecast(looked_up: _LookedUp, index: int, reason: str, pool: Pool) -> StepForecast:
+def _forecast(looked_up: _LookedUp, index: int, reason: str, workers: Mapping[str, WorkerSpec]) -> StepForecast:
     """Estimates from the same step of the source if the same agent answered it there, else from the average step."""
     step, then = looked_up.workflow.steps[index], looked_up.before(index)
     if then is not None and then.answered and then.agent == step.agent:
@@ -200,7 +201,7 @@ def _forecast(looked_up: _LookedUp, index: int, reason: str, pool: Pool) -> Step
             output_tokens=sum(each.output_tokens for each in finished) // count,
             estimated=True,
         )
-        cost_usd = None if step.agent == CONDUCTOR_AGENT else cost_of(pool.workers[step.agent].spec, usage)
+        cost_usd = None if step.agent == CONDUCTOR_AGENT else cost_of(workers[step.agent], usage)
     return StepForecast(
         index=index,
         agent=step.agent,

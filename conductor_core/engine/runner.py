@@ -69,10 +69,11 @@ class Engine:
             pool=pool,
             step_inputs=StepInputs(
                 task=request.task,
-                pool=pool,
+                workers={spec.name: spec for spec in pool.specs},
                 conductor=None if conductor is None else conductor.info,
                 limits=request.limits,
                 seed=request.seed,
+                pool_seed=pool.seed,
                 give_question=checked.created.give_question,
             ),
             recorder=recorder,

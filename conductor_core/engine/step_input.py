@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from conductor_core.chat import ConductorInfo, ParentPlan
+from conductor_core.chat import ConductorInfo, ParentPlan, WorkerSpec
 from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.engine import context as ctx
 from conductor_core.engine.context import Answer, Context
 from conductor_core.engine.identity import recursion_identity, worker_identity
-from conductor_core.engine.pool import Pool
 from conductor_core.events import Limits, Path
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.printer import to_lists
@@ -34,16 +33,17 @@ class StepInputs:
     """What the steps of a run have in common.
 
     Attributes:
-        pool: without the workers that the run excludes.
-        seed: the run's; the simulated workers answer by the pool's.
+        workers: by name, in the order of the Conductor's ordinals, without those that the run excludes.
+        seed: the run's. pool_seed: the simulated workers answer by it.
         give_question: whether every step is told the task.
     """
 
     task: str
-    pool: Pool
+    workers: Mapping[str, WorkerSpec]
     conductor: ConductorInfo | None
     limits: Limits
     seed: int
+    pool_seed: int
     give_question: bool = False
 
     def of(self, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path = ()) -> StepInput:
@@ -54,8 +54,8 @@ class StepInputs:
         if workflow.steps[index].agent == CONDUCTOR_AGENT:
             return self._recursion(workflow, index, answers, round_path)
         context = ctx.build(self.task, workflow, index, answers, round_path, give_question=self.give_question)
-        spec = self.pool.workers[workflow.steps[index].agent].spec
-        return StepInput(context, worker_identity(spec, context.messages, self.pool.seed))
+        spec = self.workers[workflow.steps[index].agent]
+        return StepInput(context, worker_identity(spec, context.messages, self.pool_seed))
 
     def _recursion(self, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path) -> StepInput:
         """As in the paper the inner Conductor call sees the task, the parent's plan (with it this step's instruction)
@@ -65,7 +65,7 @@ class StepInputs:
         last_read = workflow.reads(index)[-1:]
         last = answers[last_read[0]] if last_read else None
         parent = ParentPlan(
-            plan=to_lists(workflow, agents_by_ordinal(self.conductor, self.pool.specs)),
+            plan=to_lists(workflow, agents_by_ordinal(self.conductor, tuple(self.workers.values()))),
             last_response="" if last is None else last.turn,
         )
         context = Context(
@@ -77,7 +77,7 @@ class StepInputs:
             self.conductor,
             parent,
             self.task,
-            self.pool.specs,
+            tuple(self.workers.values()),
             instruction=workflow.steps[index].instruction,
             max_steps=self.limits.max_steps,
             depth_left=self.limits.max_depth - len(round_path) - 1,

@@ -36,7 +36,7 @@ async def test_what_a_step_is_told_is_its_identity() -> None:
     assert told.steps[0].identity != first.steps[0].identity
     again, _ = await run(a, workflow=UNTOLD_PLAN, give_question=True, reuse_from=told)
     assert (again.steps[0].status, len(a.calls)) == ("reused", 2)
-    forecast = preview(told, UNTOLD_PLAN, pool_of(a))
+    forecast = preview(told, UNTOLD_PLAN, pool_of(a).specs)
     assert [each.index for each in forecast.will_reuse] == [0], "the preview asks as the run would"
 
 

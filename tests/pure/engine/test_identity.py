@@ -6,7 +6,7 @@ from conductor_core.chat import ConductorInfo, Message, ParentPlan, Price, Worke
 from conductor_core.engine.identity import digest_text, recursion_identity, worker_identity
 from conductor_core.engine.step_input import StepInputs
 from conductor_core.events import Limits
-from tests.support.fakes import ScriptedWorker, pool_of, workflow_of
+from tests.support.fakes import ScriptedWorker, workflow_of
 
 SPEC = WorkerSpec(name="a", provider="openai", model="m", base_url="http://x/v1", params={"temperature": 0.2, "n": 1})
 MESSAGES = (Message(role="user", content="hello"),)
@@ -64,10 +64,8 @@ def test_the_seed_counts_for_simulated_workers_alone() -> None:
 @pytest.mark.parametrize(("provider", "same"), [("rehearsal", False), ("openai", True)])
 def test_the_answer_of_a_simulated_worker_is_that_of_its_pools_seed_alone(provider: Any, same: bool) -> None:
     worker = ScriptedWorker("a", provider=provider, base_url=None if provider == "rehearsal" else "http://x/v1")
-    asked = [
-        StepInputs("t", pool_of(worker, seed=seed), None, Limits(), seed=7).of(workflow_of(("a", "x", ())), 0, {})
-        for seed in (1, 2, 2)
-    ]
+    plan, workers = workflow_of(("a", "x", ())), {"a": worker.spec}
+    asked = [StepInputs("t", workers, None, Limits(), seed=7, pool_seed=seed).of(plan, 0, {}) for seed in (1, 2, 2)]
     assert asked[1].identity == asked[2].identity
     assert (asked[0].identity == asked[1].identity) == same
 

@@ -26,7 +26,7 @@ async def test_an_answer_that_is_no_whole_one_is_asked_for_again(reply: Reply, w
     worker = ScriptedWorker("a").then(reply, "whole")
     first, _ = await run(worker, workflow=workflow_of(("a", "x", ())))
     assert first.root.workflow is not None
-    (forecast,) = preview(first, first.root.workflow, pool_of(worker)).will_run
+    (forecast,) = preview(first, first.root.workflow, pool_of(worker).specs).will_run
     assert forecast.reason == f"its answer was {was} in run {first.run_id}, so it is asked again"
     second, _ = await run(worker, workflow=workflow_of(("a", "x", ())), reuse_from=first)
     assert (second.steps[0].status, second.answer, len(worker.calls)) == ("completed", "whole", 2)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.engine.pool import open_pool, read_specs, reopen_pool
+from conductor_core.engine.pool import open_pool, pool_info, read_specs, reopen_pool
 from conductor_core.errors import BadInput, PoolInvalid
 from conductor_core.settings import Settings
 from tests.support.fakes import ScriptedWorker, pool_of
@@ -72,6 +72,22 @@ def test_workers_can_be_left_out() -> None:
         pool.without(("c", "b", "d"))
     with pytest.raises(BadInput, match="no worker of the pool scripted is left"):
         pool.without(("a", "b"))
+
+
+def test_what_a_pool_offers_is_known_without_opening_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conductor_core.engine.pool.open_worker", lambda *_: pytest.fail("a worker was opened"))
+    file, settings = tmp_path / "mine.toml", Settings(api_key_variables="SOME_KEY")
+    file.write_text(FILE, encoding="utf-8")
+    info = pool_info(str(file), settings, ("one",))
+    assert (info.name, [spec.name for spec in info.workers], info.excluded) == ("mine", ['two "quoted"'], ("one",))
+    assert pool_info(info, settings) == info
+    assert pool_info("rehearsal", settings).workers == read_specs("rehearsal")
+    with pytest.raises(BadInput, match="has no worker three"):
+        pool_info(info, settings, ("three",))
+    monkeypatch.setenv("A_SECRET", "sk-" + "x7Q" * 12)
+    told = info.workers[0].model_copy(update={"params": {"user": "sk-" + "x7Q" * 12}})
+    with pytest.raises(BadInput, match="worker two"):
+        pool_info(info.model_copy(update={"workers": (told,)}), settings)
 
 
 async def test_parameters_are_laid_over_those_of_the_workers_they_name(tmp_path: Path) -> None:

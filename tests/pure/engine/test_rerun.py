@@ -100,7 +100,7 @@ def test_the_preview_says_what_then_happens(data: st.DataObject) -> None:
     before = data.draw(workflows())
     after = data.draw(edits(before))
     first, second, _, _ = asyncio.run(run_and_rerun(before, after, unlike))
-    told = preview(first, after, pool_of(*workers_of(unlike)))
+    told = preview(first, after, pool_of(*workers_of(unlike)).specs)
     assert [each.index for each in told.will_run] == [s.index for s in second.steps if s.status == "completed"]
     assert [each.index for each in told.will_reuse] == [s.index for s in second.steps if s.status == "reused"]
     assert all(each.reason for each in (*told.will_run, *told.will_reuse))
@@ -112,7 +112,7 @@ def test_where_answers_may_come_out_the_same_the_preview_never_promises_too_much
     before = data.draw(workflows())
     after = data.draw(edits(before))
     first, second, _, _ = asyncio.run(run_and_rerun(before, after, alike))
-    told = preview(first, after, pool_of(*workers_of(alike)))
+    told = preview(first, after, pool_of(*workers_of(alike)).specs)
     reused = {step.index for step in second.steps if step.status == "reused"}
     assert {each.index for each in told.will_reuse} <= reused
     for each in told.will_run:
@@ -197,7 +197,7 @@ async def test_changed_parameters_of_a_worker_make_its_steps_run_again() -> None
     first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
     hotter = ScriptedWorker("c", params={"temperature": 1.0})
     a, b, _ = workers_of(unlike)
-    told = preview(first, DIAMOND, pool_of(a, b, hotter))
+    told = preview(first, DIAMOND, pool_of(a, b, hotter).specs)
     assert [(each.index, each.reason) for each in told.will_run] == [
         (3, "its agent's model or parameters changed"),
         (4, "reads step 3, which runs (if that comes out the same, this is reused)"),
@@ -255,7 +255,7 @@ async def test_independent_attempts_stay_independent_when_moved() -> None:
 )
 async def test_each_step_that_runs_has_its_reason(after: Workflow, reasons: dict[int, str]) -> None:
     first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
-    told = preview(first, after, pool_of(*workers_of(unlike)))
+    told = preview(first, after, pool_of(*workers_of(unlike)).specs)
     own = {each.index: each.reason for each in told.will_run if not each.reason.startswith("reads step")}
     assert own == reasons
     for each in told.will_reuse:
@@ -268,7 +268,7 @@ async def test_each_step_that_runs_has_its_reason(after: Workflow, reasons: dict
 async def test_what_is_reused_from_another_place_says_from_which() -> None:
     first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
     pool = pool_of(*workers_of(unlike))
-    moved = {each.index: each.reason for each in preview(first, move_step(DIAMOND, 3, 0)[0], pool).will_reuse}
+    moved = {each.index: each.reason for each in preview(first, move_step(DIAMOND, 3, 0)[0], pool.specs).will_reuse}
     assert moved[0] == "moved, else unchanged, was step 3"
     assert moved[1] == "unchanged, was step 0"
 
@@ -287,7 +287,7 @@ async def test_a_recorded_answer_was_there_before_the_steps_that_may_not_read_it
 async def test_a_changed_step_below_a_changed_one_says_both() -> None:
     first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
     after = edit_step(edit_step(DIAMOND, 0, instruction="x"), 1, agent="c")
-    told = {each.index: each.reason for each in preview(first, after, pool_of(*workers_of(unlike))).will_run}
+    told = {each.index: each.reason for each in preview(first, after, pool_of(*workers_of(unlike)).specs).will_run}
     assert told[1] == "agent changed; reads step 0, which runs"
     assert told[2] == "reads step 0, which runs (if that comes out the same, this is reused)"
 
@@ -295,7 +295,7 @@ async def test_a_changed_step_below_a_changed_one_says_both() -> None:
 async def test_a_new_step_that_asks_what_another_asked_says_which() -> None:
     first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
     after = add_step(DIAMOND, 5, DIAMOND.steps[3])
-    told = preview(first, after, pool_of(*workers_of(unlike)))
+    told = preview(first, after, pool_of(*workers_of(unlike)).specs)
     assert told.will_run == ()
     assert told.will_reuse[5].reason == "asks what step 3 asked"
 
@@ -305,8 +305,8 @@ async def test_reasons_go_by_what_is_known_of_the_steps_and_not_by_place() -> No
     moved, _ = move_step(DIAMOND, 3, 0)
     after = edit_step(moved, 0, agent="b", instruction="quite other words")
     pool = pool_of(*workers_of(unlike))
-    assert preview(first, after, pool).will_run[0].reason == "new step"
-    known = preview(first, after, pool, origins=(3, 0, 1, 2, 4)).will_run[0]
+    assert preview(first, after, pool.specs).will_run[0].reason == "new step"
+    known = preview(first, after, pool.specs, origins=(3, 0, 1, 2, 4)).will_run[0]
     assert (known.before, known.reason) == (3, "moved, agent and instruction changed")
 
 
@@ -314,20 +314,20 @@ async def test_the_preview_names_steps_without_an_answer() -> None:
     bad = ScriptedWorker("c", lambda _: WorkerRefused("401"))
     a, b, _ = workers_of(unlike)
     first, _ = await run(a, b, bad, workflow=DIAMOND)
-    told = preview(first, DIAMOND, pool_of(*workers_of(unlike)))
+    told = preview(first, DIAMOND, pool_of(*workers_of(unlike)).specs)
     assert told.will_run[0].reason == f"has no answer in run {first.run_id}: it ended failed there"
 
 
 async def test_the_preview_estimates_from_the_source() -> None:
     first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
     pool = pool_of(*workers_of(unlike))
-    told = preview(first, edit_step(DIAMOND, 1, instruction="x"), pool)
+    told = preview(first, edit_step(DIAMOND, 1, instruction="x"), pool.specs)
     assert told.estimated_tokens == 30
     assert told.estimated_usd == pytest.approx(2 * 6e-5)
     unpriced = pool_of(ScriptedWorker("a", usd_per_mtok=None), *workers_of(unlike)[1:])
-    told = preview(first, edit_step(DIAMOND, 3, agent="a"), unpriced)
+    told = preview(first, edit_step(DIAMOND, 3, agent="a"), unpriced.specs)
     assert told.estimated_usd is None
-    assert preview(first, DIAMOND, pool).estimated_usd == 0
+    assert preview(first, DIAMOND, pool.specs).estimated_usd == 0
 
 
 async def test_the_preview_knows_recursions() -> None:
@@ -335,8 +335,8 @@ async def test_the_preview_knows_recursions() -> None:
     conductor = ScriptedConductor(lists_of(workflow_of(("c", "inner", ())), AGENTS))
     first, _ = await run(*workers_of(unlike), workflow=workflow, conductor=conductor)
     pool = pool_of(*workers_of(unlike))
-    assert preview(first, workflow, pool).will_run == ()
-    told = preview(first, edit_step(workflow, 1, instruction="z"), pool)
+    assert preview(first, workflow, pool.specs).will_run == ()
+    told = preview(first, edit_step(workflow, 1, instruction="z"), pool.specs)
     assert [(each.index, each.reason) for each in told.will_run] == [
         (1, "instruction changed"),
         (2, "the plan around it changed, which the Conductor sees"),
@@ -359,7 +359,7 @@ async def test_the_preview_counts_what_recursions_below_recursions_cost() -> Non
     limits = Limits(max_depth=2)
     first, _ = await run(a, b, c, workflow=workflow, conductor=conductor, limits=limits)
     assert (first.status, first.cost_usd) == ("completed", 31.0)
-    told = preview(first, edit_step(workflow, 1, instruction="other"), pool_of(*workers_of(unlike)))
+    told = preview(first, edit_step(workflow, 1, instruction="other"), pool_of(*workers_of(unlike)).specs)
     side, recursion = told.will_run
     assert recursion.estimated_usd == 2.0 + 8.0 + 16.0
     planned = first.round_at((2,)).usage.total_tokens + first.round_at((2, 1)).usage.total_tokens
@@ -374,7 +374,7 @@ async def test_one_unknown_price_below_makes_a_recursions_cost_unknown() -> None
     a, b, _ = workers_of(unlike)
     free = ScriptedWorker("c", usd_per_mtok=None)
     first, _ = await run(a, b, free, workflow=workflow, conductor=conductor)
-    told = preview(first, edit_step(workflow, 1, instruction="z"), pool_of(a, b, free))
+    told = preview(first, edit_step(workflow, 1, instruction="z"), pool_of(a, b, free).specs)
     assert told.will_run[1].estimated_usd is None
     assert told.estimated_usd is None
 
@@ -383,7 +383,7 @@ async def test_what_a_new_recursion_will_cost_is_not_known() -> None:
     first, _ = await run(*workers_of(unlike), workflow=DIAMOND)
     after = add_step(DIAMOND, 5, Step(instruction="again", agent=CONDUCTOR_AGENT, access_list=(4,)))
     conductor = ScriptedConductor("").info
-    told = preview(first, after, pool_of(*workers_of(unlike)), conductor=conductor)
+    told = preview(first, after, pool_of(*workers_of(unlike)).specs, conductor=conductor)
     (recursion,) = told.will_run
     assert (recursion.index, recursion.reason) == (5, "new step")
     assert (recursion.estimated_usd, told.estimated_usd) == (None, None)
@@ -403,8 +403,8 @@ async def test_another_conductor_runs_the_recursions_again_and_the_preview_knows
     first, pool = await recursion_run(), pool_of(*workers_of(unlike))
     assert first.conductor is not None
     other = first.conductor.model_copy(update={"model": "another"})
-    assert preview(first, RECURSION, pool, conductor=first.conductor).will_run == ()
-    told = preview(first, RECURSION, pool, conductor=other)
+    assert preview(first, RECURSION, pool.specs, conductor=first.conductor).will_run == ()
+    told = preview(first, RECURSION, pool.specs, conductor=other)
     assert [each.index for each in told.will_run] == [1]
     assert [each.index for each in told.will_reuse] == [0]
 
@@ -413,10 +413,10 @@ async def test_the_preview_asks_with_the_seed_and_the_limits_of_the_source() -> 
     pool = pool_of(*workers_of(unlike))
     for changed in ({"seed": 7}, {"limits": Limits(max_depth=2, max_steps=4)}):
         first = await recursion_run(**changed)
-        assert preview(first, RECURSION, pool).will_run == ()
+        assert preview(first, RECURSION, pool.specs).will_run == ()
     # And it is the seed that was compared: the same run under another would ask its recursion anew.
     reseeded = (await recursion_run()).model_copy(update={"seed": 7})
-    assert [each.index for each in preview(reseeded, RECURSION, pool).will_run] == [1]
+    assert [each.index for each in preview(reseeded, RECURSION, pool.specs).will_run] == [1]
 
 
 @pytest.mark.parametrize("index", [-1, 5])
