@@ -10,7 +10,7 @@ from conductor_core.records.evaluation import Outcome
 from conductor_core.trace import RunTrace
 
 FAILURES_IN_A_ROW = 3
-"""After so many different tasks, with no answer between, nothing more is asked of a worker."""
+"""After so many different pieces of work, with no answer between, nothing more is asked of a worker."""
 
 _AT_A_WORKER = codes_of(WorkerError) - codes_of(WorkerOutputTooLarge) - {WorkerError.__name__}
 
@@ -21,23 +21,27 @@ def failed_at_a_worker(done: RunTrace | Outcome) -> bool:
 
 
 class Outages:
-    """Which workers fail one task after another."""
+    """Which workers fail one piece of work after another: a task of an evaluation, a workflow of a training."""
 
     def __init__(self) -> None:
         self._in_a_row: dict[str, set[str]] = defaultdict(set)
 
-    def heard(self, task_id: str, traces: Iterable[RunTrace]) -> str | None:
-        """Takes in the runs of one task; gives which worker is down, if one is now, and what to do."""
+    def down(self, agent: str) -> bool:
+        return len(self._in_a_row[agent]) >= FAILURES_IN_A_ROW
+
+    def take_in(self, work: str, traces: Iterable[RunTrace], *, blamed: bool = True) -> str | None:
+        """Takes in the runs of one piece of ``work``. Returns which worker is down now and why; None: none is.
+
+        Args:
+            blamed: whether the workers are to blame for what failed.
+        """
         down = None
         for step in (step for trace in traces for step in trace.walk() if step.round is None):
-            if step.status == "completed" or step.status in INCOMPLETE:
+            if step.answered or step.status in INCOMPLETE:
                 self._in_a_row.pop(step.agent, None)
-            elif step.status == "failed" and step.error_code in _AT_A_WORKER:
-                tasks = self._in_a_row[step.agent]
-                tasks.add(task_id)
-                if len(tasks) >= FAILURES_IN_A_ROW:
-                    down = (
-                        f"worker {step.agent} failed {len(tasks)} tasks in a row ({step.error}): mend that, or count "
-                        "what it does not answer as wrong with --count-failures"
-                    )
+            elif blamed and step.status == "failed" and step.error_code in _AT_A_WORKER:
+                self._in_a_row[step.agent].add(work)
+                if self.down(step.agent):
+                    failures = len(self._in_a_row[step.agent])
+                    down = f"worker {step.agent} failed {failures} tasks in a row ({step.error})"
         return down

@@ -241,11 +241,14 @@ class Evaluation:
                 ended = await self._ended(orchestrator, asked, attempt)
             finally:
                 spending.end(orchestrator.name)
-            down = outages.heard(task.task_id, (attempt.trace, *attempt.also))
+            down = outages.take_in(task.task_id, (attempt.trace, *attempt.also))
             if failed_at_a_worker(attempt.trace) and not self.count_failures:
                 spending.lose(ended.cost_usd, ended.tokens + ended.conductor_tokens)
                 unanswered.append(ended.fault)
-                stopped.extend([down] if down else [])
+                if down is not None:
+                    stopped.append(
+                        f"{down}: mend that, or count what it does not answer as wrong with --count-failures"
+                    )
                 return
             append(self.folder, ended)
             done.append(ended)

@@ -15,7 +15,7 @@ import asyncio
 import hashlib
 import json
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +28,7 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import InspectorError, StoreError, WorkerRefused, codes_of
 from conductor_core.evaluation.graders import grade
+from conductor_core.evaluation.outages import Outages
 from conductor_core.evaluation.tasks import Graded, Task
 from conductor_core.events import EventSink, Limits
 from conductor_core.settings import Settings
@@ -41,8 +42,6 @@ from conductor_core.workflow.printer import to_lists
 from conductor_core.workflow.validation import validate
 
 PARSED, RIGHT = 0.5, 1.0
-FAILURES_IN_A_ROW = 3
-"""After so many failed rollouts at a worker, with no success between, others that need it wait for the next pass."""
 
 _PLANS_OWN_FAULTS = frozenset({"WorkerOutputTooLarge", "LimitReached", "PlanRejected", "NothingToReturn"})
 _STORE_ERRORS = frozenset({"StoreError", *(each.__name__ for each in StoreError.__subclasses__())})
@@ -145,7 +144,7 @@ class WorkerReward:
         self._conductor = conductor
         self._patience = patience or Patience()
         self._report = report
-        self._in_a_row: Counter[str] = Counter()
+        self._outages = Outages()
         self._stop: InspectorError | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="worker reward", daemon=True)
@@ -234,7 +233,7 @@ class WorkerReward:
 
     async def _one_pass(self, jobs: Sequence[_Job]) -> None:
         """Carries out what can be. Raises: what stops the training, after all calls under way have ended."""
-        self._in_a_row.clear()
+        self._outages = Outages()
         self._stop = None
         self._calls.gone.clear()
         queue = deque(jobs)
@@ -261,7 +260,7 @@ class WorkerReward:
 
     async def _run(self, job: _Job) -> None:
         """One run. Leaves ``job.outcome`` None if a worker failed. Raises: StoreError, BadInput."""
-        down = next((s.agent for s in job.workflow.steps if self._in_a_row[s.agent] >= FAILURES_IN_A_ROW), None)
+        down = next((step.agent for step in job.workflow.steps if self._outages.down(step.agent)), None)
         if down is not None:
             job.failure = job.failure or f"worker {down} is failing"
             return
@@ -275,10 +274,8 @@ class WorkerReward:
         )
         conductor = self._conductor if job.recursive else None
         trace = await self._engine.run(request, conductor, self._calls.for_run(job.rollout.agents))
-        for step in trace.walk():
-            if (step.answered or step.status in INCOMPLETE) and step.round is None:
-                self._in_a_row[step.agent] = 0
         reason = "" if trace.status == "completed" or trace.status in INCOMPLETE else await self._why_wrong(job, trace)
+        self._outages.take_in(job.digest, [trace], blamed=reason is None)
         if reason is None:
             return
         graded = Graded(0.0, reason) if reason else await asyncio.to_thread(grade, job.rollout.task, trace.answer or "")
@@ -311,8 +308,6 @@ class WorkerReward:
         refused = [step for step in failed if step.error_code in codes_of(WorkerRefused)]
         if code in codes_of(WorkerRefused) and refused:
             return await self._why_refused(job, refused)
-        for agent in {step.agent for step in failed}:
-            self._in_a_row[agent] += 1
         job.failure = message
         return None
 
