@@ -34,7 +34,7 @@ class Settings(BaseSettings):
     database_url: str | None = Field(
         None,
         validation_alias=AliasChoices("CONDUCTOR_DATABASE_URL", "DATABASE_URL"),
-        description="`sqlite:////FOLDER/FILE.sqlite3`, no other kind; unset: a file in the data folder.",
+        description="`sqlite:////FOLDER/FILE.sqlite3`; only SQLite works. Unset: a file in the data folder.",
     )
     conductor: str = Field(
         "tiny",
@@ -46,18 +46,20 @@ class Settings(BaseSettings):
     )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="Host names, with commas, that the pages are served under beside `localhost` and IP addresses, as "
-        "behind a reverse proxy (which must pass `Host` on). Any other name is refused: a foreign page could have it.",
+        description="Host names, separated by commas, that the pages accept beside `localhost` and IP addresses. "
+        "Behind a reverse proxy, name its host here and let it pass `Host` on. Any other name is refused, because a "
+        "foreign page could use it.",
     )
     key_variables: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="Variables, with commas, whose values may be sent as keys though their names have no KEY, TOKEN or "
-        "SECRET. A pool file cannot allow them: what it names, its servers are sent.",
+        description="Variables, separated by commas, whose values may be sent as keys although their names lack KEY, "
+        "TOKEN and SECRET. Only this setting allows them: a pool file decides which servers receive the values "
+        "it names.",
     )
     server_ports: Annotated[tuple[_Port, ...], NoDecode] = Field(
         (11434, 1234, 8000, 8080, 30000, 4000),
-        description="Ports of this machine, with commas, on which model servers are looked for: the usual ones of "
-        "Ollama, LM Studio, vLLM, llama.cpp, SGLang and LiteLLM. Empty: none are looked for.",
+        description="Ports of this machine, separated by commas, on which the program looks for model servers. "
+        "Default: the usual ports of Ollama, LM Studio, vLLM, llama.cpp, SGLang and LiteLLM. Empty: it does not look.",
     )
     warm_up: bool = Field(True, description="Load a local default Conductor when the first page is opened.")
     seed: int = Field(
@@ -66,19 +68,21 @@ class Settings(BaseSettings):
 
     max_steps: int = Field(5, ge=1, le=32, description="Steps a workflow may have; 5 in the paper's training.")
     max_tokens: int | None = Field(
-        None, ge=1, le=10**12, description="Token budget of a run (input and output), none: no limit."
+        None, ge=1, le=10**12, description="Token budget of a run, input and output. None: no limit."
     )
     max_usd: float | None = Field(
         None,
         ge=0,
         le=1e9,
-        description="Cost budget of a run in USD, none: no limit. Counts calls whose price is known.",
+        description="Cost budget of a run in USD. None: no limit. It counts the calls whose price is known.",
     )
     max_seconds: float | None = Field(
-        600, gt=0, le=1e9, description="Wall time budget of a run: a run nobody watches must end."
+        600, gt=0, le=1e9, description="Wall time budget of a run in seconds, so that an unwatched run ends."
     )
     max_depth: int = Field(1, ge=0, le=8, description="Recursive rounds below the first; the paper uses one.")
-    plan_attempts: int = Field(2, ge=1, le=5, description="Times a Conductor is asked before its plan is rejected.")
+    plan_attempts: int = Field(
+        2, ge=1, le=5, description="How often a Conductor is asked before the run rejects its plan."
+    )
     plan_max_tokens: int = Field(
         1024, ge=16, le=10**6, description="Longest completion of a Conductor; 1024 in the paper."
     )
@@ -86,9 +90,9 @@ class Settings(BaseSettings):
         65_536,
         ge=1024,
         le=500_000,  # what the parser reads of a text of lists
-        description="Longest answer of a Conductor in bytes of UTF-8; many times what a plan of 32 steps takes.",
+        description="Longest answer of a Conductor in bytes of UTF-8; many times the size of a plan of 32 steps.",
     )
-    constrained: bool = Field(True, description="Grammar-constrained decoding: lists that parse by construction.")
+    constrained: bool = Field(True, description="Grammar-constrained decoding: every plan parses.")
 
     step_attempts: int = Field(3, ge=1, le=10, description="Calls made for one step before it fails.")
     retry_initial_s: float = Field(0.5, ge=0, le=86_400, description="First wait before a retry; doubles, with jitter.")
@@ -96,32 +100,35 @@ class Settings(BaseSettings):
         20.0,
         ge=0,
         le=86_400,
-        description="Longest wait before a retry, in seconds. A wait that the provider asks for (Retry-After) is kept "
-        "whatever it is, as far as the run has time.",
+        description="Longest wait before a retry, in seconds. A wait that the provider asks for (Retry-After) may be "
+        "longer; it is kept while the run has time.",
     )
     on_incomplete: OnIncomplete = Field(
         "allow",
-        description="What happens to a step whose answer is refused, filtered, cut or empty. `allow`: what there is "
-        "goes on to the steps that read it, marked. `stop`: it does not, and they are not run. `more_tokens`: a cut "
-        "one is asked for again with four times the tokens. `fallback`: the worker's `fallback` is asked. What then "
-        "still is no whole answer stops as under `stop`. A pool file and a run may say otherwise.",
+        description="What happens to a step whose answer is refused, filtered, cut or empty. `allow`: later steps read "
+        "the partial output, marked as such. `stop`: the steps that would read it are skipped. `more_tokens`: a cut "
+        "answer is requested again with four times the tokens. `fallback`: the worker's `fallback` is asked. If the "
+        "answer is still incomplete, `more_tokens` and `fallback` act as `stop`. A pool file and a run take precedence "
+        "over this.",
     )
     give_question: bool = Field(
         False,
-        description="Tell every step the task, also one whose instruction does not say `{question}`. A pool file and a "
-        "run may say otherwise.",
+        description="Tell every step the task, even if its instruction lacks `{question}`. A pool file and a run take "
+        "precedence over this.",
     )
     delta_interval_ms: float = Field(
-        100.0, ge=0, le=60_000, description="Streamed text is coalesced this long before it is logged."
+        100.0, ge=0, le=60_000, description="Streamed text is collected this long before it is logged, in milliseconds."
     )
     model_idle_s: float = Field(
         900.0,
         gt=0,
         le=1e9,
-        description="A model in this process that nobody has asked for so many seconds leaves memory; those below a "
+        description="A model in this process leaves memory after so many seconds without a request. Models below a "
         "hundred million parameters stay.",
     )
-    rehearsal_tokens_per_s: float = Field(40.0, ge=0, le=1e6, description="Pace of the simulated workers; 0: at once.")
+    rehearsal_tokens_per_s: float = Field(
+        40.0, ge=0, le=1e6, description="Pace of the simulated workers in tokens per second; 0: at once."
+    )
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod

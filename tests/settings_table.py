@@ -4,7 +4,8 @@ from conductor_core.settings import Settings
 
 HEAD = """# Settings
 
-Made from `conductor_core/settings.py` by `python -m tests.settings_table`; a test keeps it in step.
+`python -m tests.settings_table` makes this page from `conductor_core/settings.py`, and a test compares the two.
+
 The command line's options and the Run page's fields take precedence over these.
 
 | variable | default | meaning |
@@ -14,8 +15,8 @@ FOOT = """
 The user's data folder is `~/.local/share/conductor-inspector` on Linux. `CONDUCTOR_DATABASE_URL` comes before
 `DATABASE_URL`.
 
-Keys are not settings: a worker's is in the variable that its pool file names, that of a Conductor on a server
-(`URL#MODEL`) in `CONDUCTOR_API_KEY`, and `HF_TOKEN` is for models and data on the hub that ask for it.
+Keys have variables of their own. A pool file names the variable of each worker's key. `CONDUCTOR_API_KEY` is the key of
+a Conductor on a server (`URL#MODEL`). `HF_TOKEN` is for models and data on the hub that need it.
 """
 
 

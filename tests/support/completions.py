@@ -61,7 +61,7 @@ def _tool(**function: Any) -> dict[str, Any]:
 COMPLETIONS = (
     Completion("text, then `stop`", chat(delta("4"), delta(finish="stop")), "completed", output="4"),
     Completion(
-        "text, then a stop of another name: `end_turn`, `eos`, `eos_token`, `stop_sequence`, `COMPLETE`",
+        "text, then a stop under another name: `end_turn`, `eos`, `eos_token`, `stop_sequence`, `COMPLETE`",
         chat(delta("4"), delta(finish="COMPLETE")),
         "completed",
         output="4",
@@ -125,7 +125,7 @@ COMPLETIONS = (
     ),
     Completion("reasoning alone, then `length`", chat(delta(reasoning_content="hm"), delta(finish="length")), "cut"),
     Completion(
-        "text, then an end of no known name",
+        "text, then an end whose name is unknown",
         chat(delta("The legs"), delta(finish="insufficient_system_resource")),
         "cut",
         output="The legs",
@@ -223,74 +223,30 @@ COMPLETIONS = (
 
 HEAD = """# What becomes of a completion
 
-What a provider sends, and the status of the step that it answers. A run whose last step is `refused`, `filtered`,
-`cut` or `empty` has that status itself, on the page, in History, in JSON (`status`) and on the command line, where it
-exits with 1. The output so far (`output`), the refusal's words (`refusal`) and the tools that were called
-(`tool_calls`, name and arguments) are kept.
+The first table says which status a step gets from what the provider sends. A run takes the status of its last step if
+that is `refused`, `filtered`, `cut` or `empty`: on the page, in History, in JSON (`status`) and on the command line,
+which then exits with 1. The record keeps the output so far (`output`), the refusal's words (`refusal`) and the tools
+that were called (`tool_calls`, name and arguments).
 
 | what comes | status | kept |
 |---|---|---|
 """
 FOOT = """
-A refusal in plain words, ended as any answer is, is `completed`: only its words say so, and the page puts *No answer*
-above them. In databases from before these statuses such steps stay `completed`, with the mark that they had.
+A refusal in plain words that ends as any answer does is `completed`, because only its words show the refusal. The page
+puts *No answer* above it. Databases from before these statuses keep such steps as `completed`, with their earlier mark.
 
-## What goes on
+## What later steps read
 
-A setting says whether the output of such a step goes on to the steps that read it: `on_incomplete` in a pool file
-(before its workers), `--on-incomplete` of `run` and `rerun`, or `CONDUCTOR_ON_INCOMPLETE`, the nearest first.
+The setting `on_incomplete` says whether later steps read the output of such a step. Set it in a pool file (before its
+workers), as `--on-incomplete` of `run` and `rerun`, or as `CONDUCTOR_ON_INCOMPLETE`. The option takes precedence over
+the pool file, and the pool file over the variable.
 
 | `on_incomplete` | what happens |
 |---|---|
-| `allow` (default) | what there is goes on, marked; who reads an empty output is told so; the run is as told above |
-| `stop` | it does not: the steps that read it are skipped, the others run |
-| `more_tokens` | a cut answer is asked for again with four times the tokens, within `CONDUCTOR_STEP_ATTEMPTS` calls |
-| `fallback` | the worker's `fallback`, another worker of the pool, is asked, and its own fallback after it |
-
-After the last two, what is still no whole answer stops as under `stop`. A fallback that fails, or more tokens than the
-provider takes, leave what came before. Each call is on the record with what was done about it, is shown at its step,
-and counts against the budgets.
-
-`fallback` serves a second purpose, whatever the setting: a worker that fails for good (its key, its model, or its
-attempts used up) is replaced by it. The record says who answered (`answered_by`).
-
-## In the place of a plan
-
-What a Conductor's server sends instead of a plan is a fault of its own, with all that came kept as `raw`; the Conductor
-is told and asked again, as `CONDUCTOR_PLAN_ATTEMPTS` allows.
-
-| what comes | fault |
-|---|---|
-| a refusal | `plan_refused` |
-| `content_filter`, as the end or as an error's code | `plan_filtered` |
-| reasoning alone | `plan_in_reasoning` |
-| a tool call alone | `tool_call_for_a_plan` |
-| nothing, or reasoning alone, then `length` | `plan_cut` |
-| nothing | `empty_completion` |
-
-## Calls that fail
-
-The same for workers (`Worker...`) and Conductors (`Conductor...`); the code is what the advice stands under.
-
-| what comes | code | then |
-|---|---|---|
-| 429 | `...RateLimited` | again, after `Retry-After` if that is sent and the run has the time |
-| 500, 502, 503 and the like | `...Failed` | again, after a wait that doubles |
-| 503 that says the model is being loaded | `...Loading` | asked every two seconds while the run has time |
-| the stream breaks off, or has no end | `...StreamCut` | again |
-| nothing for too long | `...TimedOut` | again |
-| 401, 403, or no key is set | `...KeyRefused` | the step, or the run, fails |
-| no credit or quota, under any status | `...Unpaid` | it fails |
-| 404, or a model that is not there | `...ModelUnknown` | it fails |
-| longer than the model's context | `WorkerContextOverflow`, `PromptOverflows` | it fails |
-| no certificate that is trusted | `...Certificate` | it fails |
-
-"Again" is at most `CONDUCTOR_STEP_ATTEMPTS` calls in all. Where a worker has a fallback, a wait longer than
-`CONDUCTOR_RETRY_MAX_S` is not waited out, and what would fail asks the fallback first.
-
-## Re-runs
-
-A re-run asks again for an answer that is no whole one. Only a run that was interrupted is taken up with what it had.
+| `allow` (default) | later steps read what there is, marked as such; a step is told when what it reads is empty |
+| `stop` | the steps that would read it are skipped; the others run |
+| `more_tokens` | a cut answer is requested again with four times the tokens, within `CONDUCTOR_STEP_ATTEMPTS` calls |
+| `fallback` | the worker's `fallback`, another worker of the pool, is asked, and then that worker's own fallback |
 
 ```toml
 on_incomplete = "fallback"
@@ -306,6 +262,52 @@ name = "careful"
 provider = "openai"
 model = "careful-model"
 ```
+
+If the answer is still incomplete after `more_tokens` or `fallback`, the step acts as under `stop`. If the fallback
+fails, or the provider rejects the larger limit, the earlier answer stays. The record holds each call and why it was
+made. The page shows them at their step, and they count against the budgets.
+
+Under every setting, `fallback` also replaces a worker that fails for good: its key is refused, its model is missing, or
+its attempts are used up. The record says who answered (`answered_by`).
+
+## Answers of a Conductor that are no plan
+
+Each of these has a fault code, and `raw` keeps everything that came. The Conductor is told the fault and asked again,
+up to `CONDUCTOR_PLAN_ATTEMPTS` times in all.
+
+| what comes | fault |
+|---|---|
+| a refusal | `plan_refused` |
+| `content_filter`, as the end or as an error's code | `plan_filtered` |
+| reasoning alone | `plan_in_reasoning` |
+| a tool call alone | `tool_call_for_a_plan` |
+| nothing, or reasoning alone, then `length` | `plan_cut` |
+| nothing | `empty_completion` |
+
+## Calls that fail
+
+The codes of workers begin with `Worker`, those of Conductors with `Conductor`. The program's advice is filed by code.
+
+| what comes | code | then |
+|---|---|---|
+| 429 | `...RateLimited` | retry, after `Retry-After` if that is sent and the run has the time |
+| 500, 502, 503 and the like | `...Failed` | retry, after a wait that doubles |
+| 503 that says the model is being loaded | `...Loading` | asked again every two seconds while the run has time |
+| the stream breaks off, or has no end | `...StreamCut` | retry |
+| nothing for too long | `...TimedOut` | retry |
+| 401, 403, or no key is set | `...KeyRefused` | the step, or the run, fails |
+| no credit or quota, under any status | `...Unpaid` | it fails |
+| 404, or a missing model | `...ModelUnknown` | it fails |
+| longer than the model's context | `WorkerContextOverflow`, `PromptOverflows` | it fails |
+| no trusted certificate | `...Certificate` | it fails |
+
+Retries stop at `CONDUCTOR_STEP_ATTEMPTS` calls in all. If the worker has a fallback, the program asks it before a step
+fails, and instead of a wait longer than `CONDUCTOR_RETRY_MAX_S`.
+
+## Re-runs
+
+A re-run asks again for every incomplete answer. Only a run that continues after an interruption keeps the incomplete
+answers that it had.
 """
 
 
