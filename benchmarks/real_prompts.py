@@ -16,6 +16,7 @@ import random
 import re
 import statistics
 import sys
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -220,11 +221,15 @@ def _samples(outcomes: Sequence[Outcome]) -> str:
         each = next((each for each in outcomes if each.dataset == name and each.workflow is not None), None)
         if each is not None and each.workflow is not None:
             steps = "\n".join(
-                f"{i}. **{step.agent}**, reads {_reads(step)}: {step.instruction}"
+                _lines(f"{i}. **{step.agent}**, reads {_reads(step)}: {step.instruction}", "   ")
                 for i, step in enumerate(each.workflow.steps)
             )
-            shown.append(f"**{name}** (the first drawn): {each.thought}\n\n{steps}")
+            shown.append(_lines(f"**{name}** (the first drawn): {each.thought}") + f"\n\n{steps}")
     return "\n\n".join(shown)
+
+
+def _lines(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def report(outcomes: Sequence[Outcome], free: Sequence[Outcome], agents: Sequence[WorkerSpec], command: str) -> str:
@@ -239,29 +244,32 @@ def report(outcomes: Sequence[Outcome], free: Sequence[Outcome], agents: Sequenc
     lines = [
         "# What the tiny Conductor plans for real prompts",
         "",
-        f"Generated; do not edit. The prompts come from public benchmark files ({sets}),",
-        "which are not in this repository, nor in the tiny Conductor's training corpus. FOLDER holds them, as",
-        "`benchmarks/real_prompts.py` says.",
-        "What is measured is the plan, not an answer: no worker is called.",
+        "This command measures plans and prints this page; `--write` writes it here. No worker is called.",
         "",
-        f"    {command}",
+        "```sh",
+        command,
+        "```",
         "",
-        f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}, on the CPU, one request at a",
-        f"time. Greedy, at most {MAX_STEPS} steps, recursion on offer (as by default).",
+        _lines(
+            f"The prompts come from public benchmark files ({sets}). Neither this repository nor the tiny Conductor's "
+            "training corpus contains them. FOLDER holds them, as `benchmarks/real_prompts.py` says."
+        ),
         "",
-        f"- **{valid} of {len(outcomes)} plans parse and validate** with grammar-constrained decoding, as the app",
-        f"  decodes. {sum(bool(each.repairs) for each in outcomes)} needed a repair,",
+        f"Machine: {platform.machine()}, {platform.system()}, Python {platform.python_version()}, on the CPU, one",
+        f"request at a time. Decoding: greedy, at most {MAX_STEPS} steps, recursion on offer (as by default).",
+        "",
+        f"- **{valid} of {len(outcomes)} plans parse and validate** with grammar-constrained decoding, as in the app.",
+        f"  {sum(bool(each.repairs) for each in outcomes)} needed a repair, and",
         f"  {sum(bool(each.warnings) for each in outcomes)} carry a warning.",
         f"- Without the grammar: {free_valid} of {len(free)}.",
-        f"- {statistics.median(durations):.0f} ms a plan (median), {durations[int(len(durations) * 0.95)]:.0f} ms at",
-        "  the 95th percentile, on a machine of two cores that others used at the same time.",
-        f"- {sum(each.fits for each in outcomes)} plans take the prompt for the kind of task that it is, by the noun",
-        "  in the line of thought and, for multiple choice, by instructions that speak of options.",
+        f"- {statistics.median(durations):.0f} ms per plan (median), {durations[int(len(durations) * 0.95)]:.0f} ms at",
+        "  the 95th percentile, on a machine of two cores with other work on it.",
+        f"- {sum(each.fits for each in outcomes)} plans recognise the kind of task. The noun in the line of thought",
+        "  decides and, for multiple choice, instructions that speak of options.",
         f"- {len(wordings)} different instructions.",
         f"- {alike} prompts share a run of {RUN_WORDS} words with one of the corpus' typed requests.",
         f"- {sum(bool(each.unreadable) for each in outcomes)} plans hold an instruction that the check of wording",
-        "  objects to (`benchmarks/readable.py`: repetitions, words never taught, broken macros, nothing",
-        "  to work on).",
+        "  rejects (`benchmarks/readable.py`: repetitions, words never taught, broken macros, nothing to work on).",
         "",
         "## Topologies and step counts",
         "",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
+from textwrap import indent, wrap
 
 from conductor_core.chat import Message
 from conductor_core.rehearsal import (
@@ -19,45 +20,47 @@ from conductor_core.rehearsal.writing import token_count
 
 HEAD = """# The rehearsal world
 
-Made from `conductor_core/rehearsal/` by `python -m tests.rehearsal_page`; a test keeps it in step.
+`python -m tests.rehearsal_page` makes this page from `conductor_core/rehearsal/`, and a test compares the two.
 
-Questions with computable answers, and seven simulated workers that act on what they are given: the role and the wording
-of their instruction, whether the question is in view, and the outputs that their access list grants. **It is a model of
-an effect**, not a claim about any model of any vendor: workers differ in skill by kind of task, a plan in view helps on
-hard tasks, a check helps only with the solution in view and by another worker than the one that wrote it. The figures
-are chosen to show that effect; they measure nothing. Hence the neutral names.
+The rehearsal world has questions with computable answers and seven simulated workers. A worker acts on what it is
+given: the role and the wording of its instruction, whether the question is in view, and the outputs that its access
+list grants.
 
-The rules stand once, in `decisions.py`. A worker draws from them by a hash of seed, name and messages; `exact.py`
-enumerates them, so that the chance of a plan is known without sampling. What it is worth to orchestrate here is printed
-by `python -m benchmarks.rehearsal_world`.
+**The world models an effect** and claims nothing about any vendor's model. Workers differ in skill by kind of task. A
+plan in view helps on hard tasks. A check helps only if the solution is in view and another worker wrote it. The figures
+are chosen to show that effect; they measure nothing. The workers' names are neutral for this reason.
+
+`decisions.py` holds all rules. A worker draws from them by a hash of seed, name and messages. `exact.py` enumerates
+them, so the chance of a plan is known without sampling. `python -m benchmarks.rehearsal_world` prints what
+orchestration gains here.
 """
 
 ROLES = """## What a worker does
 
-The role is read from the instruction's own words, the question left out; the first that is named counts.
+The instruction's own words name the role; the question does not count. If they name several roles, the first counts.
 
 | role | with | outcome |
 |---|---|---|
 | solve, compute, code | the question | the right answer by the worker's skill, the difficulty, a plan in view, \
 earlier answers in view, and the wording; else one of the mistakes that the question invites, each equally likely |
-| plan | the question | a plan that leaves nothing out, or one that does; a solver that follows the latter fares \
-slightly worse than with none |
+| plan | the question | a complete plan, or one that leaves something out; a solver that follows the latter does \
+slightly worse than without a plan |
 | verify | the question and an answer | recomputes: confirms what is right, corrects what is wrong; or only reads \
 through the working and lets it pass |
 | verify | an answer without the question | passes it on and says that it is unchecked |
 | verify, aggregate | no answer in view | says what is missing from its access list, and answers nothing |
-| aggregate | several answers | the majority; among equals one that was recomputed, else the first. With the question \
+| aggregate | several answers | the majority; among equals a recomputed one, else the first. With the question \
 in view it may see which one holds, whatever their number |
-| write, format | an answer | passes on the last one in view, seldom spoiling it; without an answer it solves |
+| write, format | an answer | passes on the last one in view and seldom spoils it; without an answer it solves |
 | any | neither question nor answer | says that it is a simulation and shows what reached it |
 
-**Doubt shows in the text.** A check that recomputed begins "Check, recomputed", one that did not "Check, read only" and
-says so; a solver that is wrong says in {wrong:.0%} of the cases that it is not sure of a line, one that is right in
-{right:.0%}; an aggregator that could not tell says that it took the first. So a Conductor that reads the last response
-can tell when a second round is worth its cost.
+**The text shows doubt.** A check that recomputed begins "Check, recomputed". One that did not begins "Check, read only"
+and says so. A wrong solver says in {wrong:.0%} of the cases that it is not sure of a line, a right one in {right:.0%}.
+An aggregator that could not tell says that it took the first. A Conductor that reads the last response can therefore
+tell when a second round is worth its cost.
 
 Every text ends with its author, the word "simulated" and a short sign of its call. Two calls with the same worker and
-the same messages give the same text; no two others do.
+the same messages give the same text; any other two differ.
 """
 
 
@@ -94,9 +97,9 @@ def _workers() -> str:
     ]
     head = ("worker", "as described to Conductors", "plan", "aggregate", "write", "pace")
     said = (
-        "Plan: chance of a plan that leaves nothing out. Aggregate: of seeing which of several answers holds, where "
-        "counting would mislead. Write: of passing an answer on unharmed. All for a medium task. Pace: speed as a "
-        "multiple of the pool's tokens per second."
+        "All chances are for a medium task. Plan: of a complete plan. Aggregate: of seeing which of several answers\n"
+        "holds, where a majority would mislead. Write: of passing an answer on unharmed. Pace: speed as a multiple of\n"
+        "the pool's tokens per second."
     )
     return f"## The workers\n\n{said}\n\n" + table(head, rows)
 
@@ -104,22 +107,22 @@ def _workers() -> str:
 def _adjustments() -> str:
     by_difficulty = (
         ("a solution is right", profiles.DIFFICULTY_LOGITS),
-        ("... with a plan in view that leaves nothing out, added", profiles.GOOD_PLAN_LOGITS),
-        ("a plan leaves nothing out", profiles.PLANNING_LOGITS),
+        ("... with a complete plan in view, added", profiles.GOOD_PLAN_LOGITS),
+        ("a plan is complete", profiles.PLANNING_LOGITS),
         ("a check recomputes", profiles.CHECKING_LOGITS),
         ("an aggregator sees which answer holds", profiles.JUDGING_LOGITS),
     )
     rows = [[name, *(f"{logits[difficulty]:+.1f}" for difficulty in DIFFICULTIES)] for name, logits in by_difficulty]
     rest = (
-        ("a plan in view that leaves something out", profiles.POOR_PLAN_LOGITS),
+        ("an incomplete plan in view", profiles.POOR_PLAN_LOGITS),
         ("most earlier answers in view are right", profiles.ANCHOR_RIGHT_LOGITS),
         ("earlier answers in view, but not most of them right", profiles.ANCHOR_WRONG_LOGITS),
-        ("the instruction says in five different words of its own or more what to do", profiles.CLEAR_LOGITS),
+        ("the instruction says what to do in five or more different words of its own", profiles.CLEAR_LOGITS),
         ("the instruction repeats a word", profiles.VAGUE_LOGITS),
-        ("a worker checks or weighs nothing but what it wrote itself", profiles.OWN_WORK_LOGITS),
+        ("a worker checks or weighs only what it wrote itself", profiles.OWN_WORK_LOGITS),
     )
     return (
-        "## What is added, in logits\n\nThe tables above are for medium tasks, asked plainly, nothing in view.\n\n"
+        "## What is added, in logits\n\nThe tables above are for medium tasks, asked plainly, with nothing in view.\n\n"
         + table(["chance that", *DIFFICULTIES], rows)
         + "\n"
         + table(["when", "added"], [[name, f"{value:+.1f}"] for name, value in rest])
@@ -150,7 +153,7 @@ def _lengths() -> str:
         [role, *(f"{median(each):.0f} ({min(each)} to {max(each)})" for each in by_difficulty.values())]
         for role, by_difficulty in lengths.items()
     ]
-    said = "Median over workers and families, least to most, by the rehearsal pool's own rule of counting."
+    said = "Median over workers and families (least to most), as the rehearsal pool counts tokens."
     return f"## Tokens of a text\n\n{said}\n\n" + table(["role", *DIFFICULTIES], rows)
 
 
@@ -164,15 +167,20 @@ def _forms() -> str:
         for form in FORMS
     ]
     said = (
-        "The wordings are in `families/wordings.toml`. Those of the test set are never trained on, and the same seed "
+        "The wordings are in `families/wordings.toml`. No training uses those of the test set, and the same seed\n"
         "draws other figures there. An example of each:"
     )
     examples = []
     for split in ("train", "test"):
         wording = next(form for form in FORMS if form.name == "takings").wordings(split)[0]
-        examples.append(f"> {split}: {wording}")
+        examples.append("\n".join(wrap(f"{split}: {wording}", 118, break_on_hyphens=False)))
     head = ("family", "difficulty", "form", "wordings for training", "for tests only")
-    return f"## The questions\n\n{said}\n\n" + "\n>\n".join(examples) + "\n\n" + table(head, rows)
+    return (
+        f"## The questions\n\n{said}\n\n"
+        + indent("\n\n".join(examples), "> ", lambda _: True).replace("> \n", ">\n")
+        + "\n\n"
+        + table(head, rows)
+    )
 
 
 def page() -> str:
