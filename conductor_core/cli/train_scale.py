@@ -16,7 +16,7 @@ from conductor_core.training.config import TrainingConfig
 from storage import Store
 
 if TYPE_CHECKING:
-    from conductor_core.training.tiny.run import Trained
+    from conductor_core.training.recorder import Trained
 
 
 def train_at_scale(

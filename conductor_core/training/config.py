@@ -83,6 +83,11 @@ class ColdStartConfig(Frozen):
     model: ModelShape
     optimiser: Optimiser
 
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of the whole stage."""
+        return -(-self.examples // self.batch_size)
+
 
 class Reward(Frozen):
     """What a plan is worth: 0 if it does not parse or validate, else between 0.5 and 1, less its cost.
@@ -231,6 +236,12 @@ class TrainingConfig(Frozen):
     def stages(self) -> tuple[Stage, ...]:
         """Those that this training has, in order."""
         return tuple(stage for stage in STAGES if getattr(self, stage) is not None)
+
+    def iterations_of(self, stage: Stage) -> int:
+        """How many a stage has; of a cold start optimiser steps."""
+        if stage == "cold_start" and self.cold_start is not None:
+            return self.cold_start.steps
+        return self.grpo_of(stage).iterations
 
     def grpo_of(self, stage: Stage) -> GrpoConfig:
         """The settings of a stage of reinforcement learning."""

@@ -77,8 +77,13 @@ def check_start(out: Path, before: str | None, now: str) -> None:
 
 
 def weights_sha256(folder: Path) -> str:
-    """Digest of the weights file, for the model card."""
-    return hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+    """Digest of the weights' files, for the model card."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            while block := file.read(1 << 24):
+                digest.update(block)
+    return digest.hexdigest()
 
 
 @contextmanager

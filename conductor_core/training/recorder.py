@@ -1,4 +1,4 @@
-"""Writes a stage's figures to the record as training goes, and one line of progress for whoever watches."""
+"""Writes the record of a training as it goes: its beginning, each stage's figures, its end; and lines of progress."""
 
 import time
 from collections.abc import Callable
@@ -8,9 +8,13 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from conductor_core.records.training import HeldOut, Iteration, Row, Stage, append, read_record
+from conductor_core.errors import BadInput
+from conductor_core.records import now
+from conductor_core.records.training import Ended, HeldOut, Iteration, Row, Stage, Started, append, read_record
 from conductor_core.rehearsal import DIFFICULTIES
-from conductor_core.training.checkpoint import writing
+from conductor_core.training.checkpoint import drop_rows_after, plan_anew, writing
+from conductor_core.training.config import TrainingConfig
+from conductor_core.training.folder import check_start
 
 Show = Callable[[str], None]
 """Takes one line of progress."""
@@ -40,8 +44,13 @@ class Record:
     def seconds(self) -> float:
         return round(self.before_s + time.monotonic() - self.began, 2)
 
-    def resume(self) -> None:
-        """Takes up the time where the last kept row of the stage left it."""
+    def resume(self, before: tuple[Stage, ...], checkpoint: Path | None, *, steps: int, rounds: int = 0) -> None:
+        """Drops what came after ``checkpoint``, and takes up the time where the last row left it.
+
+        ``steps``: of the optimiser, an iteration. ``rounds``: lessons that stay, see ``drop_rows_after``.
+        """
+        reached = int(checkpoint.name.rpartition("-")[2]) // steps if checkpoint else -1
+        drop_rows_after(self.folder, before, self.stage, reached, rounds=rounds)
         read = read_record(self.folder)
         earlier, taught = read.iterations(self.stage), [row for row in read.taught() if row.stage == self.stage]
         if earlier:
@@ -139,3 +148,84 @@ def without_console(trainer: Any) -> None:
     for each in list(trainer.callback_handler.callbacks):
         if type(each).__name__ in ("PrinterCallback", "ProgressCallback"):
             trainer.remove_callback(each)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training has left.
+
+    Attributes:
+        stage: the last that was finished.
+        seconds: of all stages, pauses between resumed parts left out.
+        iteration, held_out: its last figures.
+    """
+
+    folder: Path
+    sha256: str
+    stage: Stage
+    seconds: float
+    iteration: Iteration | None = None
+    held_out: HeldOut | None = None
+
+
+def stages_until(config: TrainingConfig, stages: tuple[Stage, ...], last: Stage | None) -> tuple[Stage, ...]:
+    """``stages`` without those after ``last``, if it is given. Raises: BadInput."""
+    if last is None:
+        return stages
+    if last not in stages:
+        raise BadInput(f"config {config.name} has no stage {last} to stop after; it has {', '.join(stages)}")
+    return stages[: stages.index(last) + 1]
+
+
+def begin(
+    config: TrainingConfig,
+    out: Path,
+    stages: tuple[Stage, ...],
+    start: str,
+    same: Callable[[Started, TrainingConfig], bool],
+    resume: bool,
+    *,
+    simulated: bool,
+    machine: str,
+    agents: tuple[str, ...],
+) -> None:
+    """Begins a record in ``out``, or goes on with the one there.
+
+    Args:
+        start: as of ``folder.begun_with``; empty for a cold start.
+        same: whether a record is of a configuration.
+
+    Raises: BadInput if the record there is of another training, or cannot be written.
+    """
+    planned = {stage: config.iterations_of(stage) for stage in config.stages}
+    if resume:
+        started = read_record(out).started
+        if started is None or not same(started, config):
+            raise BadInput(f"{out} holds a training of another config or seed: go on with the one it was begun with")
+        check_start(out, started.started_from, start)
+        plan_anew(out, planned, stages, start)
+        return
+    row = Started(
+        name=config.name,
+        at=now(),
+        seed=config.seed,
+        config=config.model_dump(mode="json"),
+        simulated=simulated,
+        machine=machine,
+        agents=agents,
+        planned={stage: planned[stage] for stage in stages},
+        started_from=start,
+    )
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        append(out, row)
+
+
+def end(out: Path, stages: tuple[Stage, ...], sha256: str) -> Trained:
+    """Writes the last row of the record. Raises: BadInput if it cannot be written."""
+    record = read_record(out)
+    seconds, iterations, held_out = record.seconds(stages), record.iterations(stages[-1]), record.held_out()
+    with writing(out):
+        append(out, Ended(at=now(), seconds=seconds, model=str(out), sha256=sha256))
+    last = iterations[-1] if iterations else None
+    return Trained(out, sha256, stages[-1], seconds, last, held_out[-1] if held_out else None)

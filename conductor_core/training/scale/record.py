@@ -10,13 +10,10 @@ import torch
 from accelerate import PartialState
 
 from conductor_core.engine.pool import Pool
-from conductor_core.errors import BadInput
-from conductor_core.records import now
-from conductor_core.records.training import Stage, Started, append, read_record
-from conductor_core.training.checkpoint import plan_anew, writing
+from conductor_core.records.training import Stage, Started
 from conductor_core.training.config import TrainingConfig
 from conductor_core.training.config_scale import WorkersConfig
-from conductor_core.training.folder import check_start
+from conductor_core.training.recorder import begin
 
 _MAY_CHANGE = frozenset(WorkersConfig.model_fields) - {"pool", "params", "inner_conductor"}
 """Settings of the workers that a resumed training may have otherwise: caps, patience, prices."""
@@ -27,29 +24,13 @@ _MEMORY_AND_PATIENCE = ("gradient_checkpointing", "wait_for_workers_s")
 def begin_record(
     config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start: str, pool: Pool, *, resume: bool
 ) -> None:
-    """Begins a record in ``out``, or makes sure that the one there is of the same training. Raises: BadInput."""
-    asked = config.model_dump(mode="json")
-    if resume:
-        started = read_record(out).started
-        if started is None or _essence(started.config) != _essence(asked):
-            raise BadInput(f"{out} holds a training of another config or seed: go on with the one it was begun with")
-        check_start(out, started.started_from, start)
-        plan_anew(out, {stage: config.grpo_of(stage).iterations for stage in config.stages}, stages, start)
-        return
-    row = Started(
-        name=config.name,
-        at=now(),
-        seed=config.seed,
-        config=asked,
-        simulated=pool.simulated,
-        machine=_machine(config),
-        agents=tuple(pool.workers),
-        planned={stage: config.grpo_of(stage).iterations for stage in stages},
-        started_from=start,
-    )
-    with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
-        append(out, row)
+    """See ``recorder.begin``."""
+    agents, machine = tuple(pool.workers), _machine(config)
+    begin(config, out, stages, start, _same, resume, simulated=pool.simulated, machine=machine, agents=agents)
+
+
+def _same(started: Started, config: TrainingConfig) -> bool:
+    return bool(_essence(started.config) == _essence(config.model_dump(mode="json")))
 
 
 def _essence(config: Mapping[str, Any]) -> Any:

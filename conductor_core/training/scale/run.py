@@ -6,7 +6,6 @@ Each process loads the model and samples its part of the plans; the main one alo
 and the model folder. ``docs/training-at-scale.md`` has the commands and the arithmetic of memory.
 """
 
-import hashlib
 import json
 import random
 import shutil
@@ -31,21 +30,19 @@ from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.pool import Pool, open_pool
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.events import EventSink
-from conductor_core.records import now
-from conductor_core.records.training import Ended, Sample, Stage, append, read_record
+from conductor_core.records.training import Sample, Stage
 from conductor_core.settings import Settings
-from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoint, tell_space, writing
+from conductor_core.training.checkpoint import latest_checkpoint, tell_space, writing
 from conductor_core.training.config import GrpoConfig, RecursionConfig, Reward, TrainingConfig
 from conductor_core.training.config_scale import ScaleConfig, WorkersConfig
 from conductor_core.training.figures import Judged, figures
-from conductor_core.training.folder import begun_with
-from conductor_core.training.recorder import Record, Recorder, Show, without_console
+from conductor_core.training.folder import begun_with, weights_sha256
+from conductor_core.training.recorder import Record, Recorder, Show, Trained, end, stages_until, without_console
 from conductor_core.training.scale.answer_cache import AnswerCache
 from conductor_core.training.scale.prompts import Asked, Parents, draw_prompts, find_parents, left_out, load_tasks
 from conductor_core.training.scale.record import begin_record
 from conductor_core.training.scale.trainer import ScaleTrainer, StoppedElsewhere, arguments
 from conductor_core.training.scale.worker_reward import Patience, WorkerReward, WorkerScore
-from conductor_core.training.tiny.run import Trained
 
 ANSWERS = "answers.sqlite3"
 """File of the workers' answers, in the output folder."""
@@ -101,13 +98,9 @@ def train(
                 _leave(scale, stages[index:], on_main=main is not None)
             state.wait_for_everyone()
         if main is None:
-            return Trained(out, "", stages[-1], 0.0, None, None)
-        sha256 = _publish(out / "stages" / stages[-1], out)
-        record = read_record(out)
-        seconds, iterations = record.seconds(stages), record.iterations(stages[-1])
-        with writing(out):
-            append(out, Ended(at=now(), seconds=seconds, model=str(out), sha256=sha256))
-        return Trained(out, sha256, stages[-1], seconds, iterations[-1] if iterations else None, None)
+            return Trained(out, "", stages[-1], 0.0)
+        _publish(out / "stages" / stages[-1], out)
+        return end(out, stages, weights_sha256(out))
 
 
 def _checked(
@@ -119,11 +112,7 @@ def _checked(
         raise BadInput(f"config {config.name} needs the table scale, and no cold start")
     if start is None:
         raise BadInput(f"config {config.name} names no base model: name one to begin with (--from)")
-    stages = config.stages
-    if stop_after is not None:
-        if stop_after not in stages:
-            raise BadInput(f"config {config.name} has no stage {stop_after} to stop after; it has {', '.join(stages)}")
-        stages = stages[: stages.index(stop_after) + 1]
+    stages = stages_until(config, config.stages, stop_after)
     for stage in stages:
         grpo = config.grpo_of(stage)
         if grpo.rollout != "trl" or grpo.reward != Reward(kind="sampled") or grpo.guard.weight:
@@ -335,9 +324,7 @@ def _run_stage(
     trainer = _open_trainer(start, args, asked, scorer or _on_another_process)
     without_console(trainer)
     if scorer is not None:
-        done = int(checkpoint.name.rpartition("-")[2]) // grpo.updates if checkpoint else -1
-        drop_rows_after(out, before, stage, done)
-        record.resume()
+        record.resume(before, checkpoint, steps=grpo.updates)
         tell_space(work, sum(each.nbytes for each in cast("torch.nn.Module", trainer.model).parameters()), show)
         details = partial(_details, scorer, trainer)
         trainer.add_callback(Recorder(record, steps=grpo.updates, details=details, after=scorer.keep_samples))
@@ -373,16 +360,10 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _publish(folder: Path, out: Path) -> str:
-    """Writes the model in bfloat16, as the local Conductor loads it. Returns the digest of its weights."""
+def _publish(folder: Path, out: Path) -> None:
+    """Writes the model in bfloat16, as the local Conductor loads it."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     with writing(out):
         model.save_pretrained(out, safe_serialization=True)
         AutoTokenizer.from_pretrained(folder).save_pretrained(out)
         (out / "conductor.json").write_text(json.dumps({"prompt": "full"}) + "\n", encoding="utf-8")
-    digest = hashlib.sha256()
-    for path in sorted(out.glob("*.safetensors")):
-        with path.open("rb") as file:
-            while block := file.read(1 << 24):
-                digest.update(block)
-    return digest.hexdigest()

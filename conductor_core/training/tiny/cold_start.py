@@ -131,11 +131,6 @@ def build_model(config: ColdStartConfig, tokenizer: Qwen2Tokenizer, seed: int) -
     )
 
 
-def planned_steps(config: ColdStartConfig) -> int:
-    """Optimiser steps of the whole stage."""
-    return -(-config.examples // config.batch_size)
-
-
 def run(
     config: ColdStartConfig, seed: int, work: Path, record: Record, *, checkpoint: Path | None, cpu: bool
 ) -> tuple[Qwen2ForCausalLM, Qwen2Tokenizer]:
@@ -162,7 +157,7 @@ def run(
         optimizers=(optimiser_of(config, model), None),
     )
     without_console(trainer)
-    steps = planned_steps(config)
+    steps = config.steps
 
     def details() -> dict[str, Any]:
         step = trainer.state.global_step
@@ -214,7 +209,7 @@ def _often(most: int, steps: int) -> int:
 
 
 def _arguments(config: ColdStartConfig, seed: int, work: Path, *, cpu: bool) -> TrainingArguments:
-    steps = planned_steps(config)
+    steps = config.steps
     return TrainingArguments(
         **common(config.optimiser, seed=seed, steps=steps, cpu=cpu),
         output_dir=str(work),

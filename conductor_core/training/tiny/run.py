@@ -6,7 +6,6 @@ stage in float32 and, while a stage runs, its checkpoints.
 
 import platform
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,33 +15,14 @@ from transformers.utils import logging as transformers_logging
 
 from conductor_core.conductors.seating import numbering
 from conductor_core.errors import BadInput
-from conductor_core.records import now
-from conductor_core.records.training import Ended, HeldOut, Iteration, Stage, Started, append, read_record
+from conductor_core.records.training import Stage, Started
 from conductor_core.rehearsal import rehearsal_specs
-from conductor_core.training.checkpoint import drop_rows_after, latest_checkpoint, plan_anew, writing
+from conductor_core.training.checkpoint import latest_checkpoint, writing
 from conductor_core.training.config import TrainingConfig
-from conductor_core.training.folder import WEIGHTS, begun_with, check_start, held, load, save, weights_sha256
-from conductor_core.training.recorder import Record, Show
+from conductor_core.training.folder import WEIGHTS, begun_with, held, load, save, weights_sha256
+from conductor_core.training.recorder import Record, Show, Trained, begin, end, stages_until
 from conductor_core.training.tiny import cold_start, grpo
 from conductor_core.training.tiny.teaching import taught_rounds
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What a training has left.
-
-    Attributes:
-        stage: the last that was finished.
-        seconds: of all stages, pauses between resumed parts left out.
-        iteration, held_out: its last figures.
-    """
-
-    folder: Path
-    sha256: str
-    stage: Stage
-    seconds: float
-    iteration: Iteration | None
-    held_out: HeldOut | None
 
 
 def train(
@@ -73,8 +53,9 @@ def train(
 def _train(
     config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start_from: str | None, show: Show, *, resume: bool
 ) -> Trained:
-    cold = stages[0] == "cold_start"
-    _open(config, out, stages, "" if cold else begun_with(start_from or config.base or ""), resume=resume)
+    begun = "" if stages[0] == "cold_start" else begun_with(start_from or config.base or "")
+    agents = tuple(name for name in numbering(rehearsal_specs()) if name is not None)
+    begin(config, out, stages, begun, _same, resume, simulated=True, machine=_machine(config), agents=agents)
     for index, stage in enumerate(stages):
         folder = out / "stages" / stage
         if (folder / WEIGHTS).is_file():
@@ -84,14 +65,7 @@ def _train(
         _run_stage(config, out, stages[:index], stage, start, show)
     model, tokenizer = load(out / "stages" / stages[-1])
     save(model.bfloat16(), tokenizer, out)
-    record, sha256 = read_record(out), weights_sha256(out)
-    seconds = record.seconds(stages)
-    with writing(out):
-        append(out, Ended(at=now(), seconds=seconds, model=str(out), sha256=sha256))
-    iterations, held_out = record.iterations(stages[-1]), record.held_out()
-    return Trained(
-        out, sha256, stages[-1], seconds, iterations[-1] if iterations else None, held_out[-1] if held_out else None
-    )
+    return end(out, stages, weights_sha256(out))
 
 
 def _stages(config: TrainingConfig, stop_after: Stage | None, start_from: str | None) -> tuple[Stage, ...]:
@@ -100,41 +74,10 @@ def _stages(config: TrainingConfig, stop_after: Stage | None, start_from: str | 
         stages = tuple(stage for stage in stages if stage != "cold_start")
     elif config.cold_start is None and config.base is None:
         raise BadInput(f"config {config.name} has neither a cold start nor a base: name a model to start from (--from)")
-    if stop_after is not None:
-        if stop_after not in stages:
-            raise BadInput(f"config {config.name} has no stage {stop_after} to stop after; it has {', '.join(stages)}")
-        stages = stages[: stages.index(stop_after) + 1]
+    stages = stages_until(config, stages, stop_after)
     if not stages:
         raise BadInput(f"config {config.name} has no stage but the cold start, which a model to start from replaces")
     return stages
-
-
-def _open(config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start: str, *, resume: bool) -> None:
-    """Begins a record in ``out``, or goes on with the one there if it is of the same training."""
-    if resume:
-        _go_on(config, out, stages, start)
-        return
-    started = Started(
-        name=config.name,
-        at=now(),
-        seed=config.seed,
-        config=config.model_dump(mode="json"),
-        simulated=True,
-        machine=_machine(config),
-        agents=tuple(name for name in numbering(rehearsal_specs()) if name is not None),
-        planned={stage: _planned(config, stage) for stage in stages},
-        started_from=start,
-    )
-    with writing(out):
-        append(out, started)
-
-
-def _go_on(config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start: str) -> None:
-    started = read_record(out).started
-    if started is None or not _same(started, config):
-        raise BadInput(f"{out} holds a training of another config or seed: go on with the one it was begun with")
-    check_start(out, started.started_from, start)
-    plan_anew(out, {stage: _planned(config, stage) for stage in config.stages}, stages, start)
 
 
 def _same(started: Started, config: TrainingConfig) -> bool:
@@ -145,12 +88,6 @@ def _same(started: Started, config: TrainingConfig) -> bool:
         return False
 
 
-def _planned(config: TrainingConfig, stage: Stage) -> int:
-    if stage == "cold_start" and config.cold_start is not None:
-        return cold_start.planned_steps(config.cold_start)
-    return config.grpo_of(stage).iterations
-
-
 def _run_stage(
     config: TrainingConfig, out: Path, before: tuple[Stage, ...], stage: Stage, start: str | None, show: Show
 ) -> None:
@@ -159,11 +96,9 @@ def _run_stage(
     with writing(work):
         work.mkdir(parents=True, exist_ok=True)
     checkpoint = latest_checkpoint(work)
-    record = Record(out, stage, _planned(config, stage), show)
+    record = Record(out, stage, config.iterations_of(stage), show)
     steps = 1 if stage == "cold_start" else config.grpo_of(stage).updates
-    reached = int(checkpoint.name.rpartition("-")[2]) // steps if checkpoint else -1
-    drop_rows_after(out, before, stage, reached, rounds=taught_rounds(work))
-    record.resume()
+    record.resume(before, checkpoint, steps=steps, rounds=taught_rounds(work))
     cpu = config.device == "cpu" or not torch.cuda.is_available()
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
