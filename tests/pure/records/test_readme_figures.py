@@ -27,7 +27,7 @@ ROWS = shipped()
 
 def figure(text: str, before: str) -> float:
     """The first number after ``before``, which stands in ``text`` once at least."""
-    found = re.search(re.escape(before) + r"\s*(\d+(?:,\d{3})*(?:\.\d+)?)", text)
+    found = re.search(re.escape(before) + r"\s*(\d+(?:,\d{3})*(?:\.\d+)?)", " ".join(text.split()))
     assert found is not None, f"{before!r} is followed by no number"
     return float(found[1].replace(",", ""))
 
