@@ -1,7 +1,7 @@
 """A run as it stands: the fold of its events. Live page, reload, command line and re-run all read this alone."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, assert_never
 
 from conductor_core import events as ev
 from conductor_core.chat import Usage
@@ -82,38 +82,20 @@ def apply(trace: RunTrace, event: Event) -> None:
     Raises: KeyError for a step or round that no earlier event opened, ValueError for a second ``run.created``; then
         ``trace`` is as it was.
     """
-    match event:
-        case ev.StepDelta():  # first: most events are
-            _apply_delta(trace.step_at(event.path), event)
-        case ev.RunCreated():
-            raise ValueError("run.created stands only at the beginning")
-        case (
-            ev.PlanStarted()
-            | ev.PlanDelta()
-            | ev.PlanProgress()
-            | ev.PlanCompleted()
-            | ev.PlanRetried()
-            | ev.PlanRejected()
-            | ev.PlanEdited()
-        ):
-            _apply_plan(trace, event)
-        case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() | ev.RunInterrupted():
-            _apply_end(trace, event)
-        case _:
-            _apply_step(trace, event)
+    if isinstance(event, ev.StepEvent):  # first: most events are
+        _apply_step(trace, event)
+    elif isinstance(event, ev.PlanEvent):
+        _apply_plan(trace, event)
+    elif isinstance(event, ev.FinalEvent):
+        _apply_end(trace, event)
+    elif isinstance(event, ev.RunCreated):
+        raise ValueError("run.created stands only at the beginning")
+    else:
+        assert_never(event)
     trace.last_at_ms = max(trace.last_at_ms, event.at_ms)
 
 
-def _apply_plan(
-    trace: RunTrace,
-    event: ev.PlanStarted
-    | ev.PlanDelta
-    | ev.PlanProgress
-    | ev.PlanCompleted
-    | ev.PlanRetried
-    | ev.PlanRejected
-    | ev.PlanEdited,
-) -> None:
+def _apply_plan(trace: RunTrace, event: ev.PlanEvent) -> None:
     if isinstance(event, ev.PlanStarted) and event.round:
         opener = trace.step_at(event.round)
         if opener.round is None:
@@ -163,6 +145,8 @@ def _apply_plan(
             round_.edited_by, round_.before_edit, round_.edit_origins = event.by, event.before, event.origins
             round_.topology, round_.warnings = event.topology or round_.topology, event.warnings
             _set_workflow(trace, round_, event.after)
+        case _:
+            assert_never(event)
 
 
 def _spend_on_plan(
@@ -227,28 +211,18 @@ def _still(known: Progress | None, event: Event) -> Progress | None:
 def _apply_delta(step: StepTrace, event: ev.StepDelta) -> None:
     if step.first_token_ms is None and step.started_ms is not None:
         step.first_token_ms = event.at_ms - step.started_ms
-    step.progress = _still(step.progress, event)
     if event.reasoning:
         step.reasoning += event.text
     else:
         step.output += event.text
 
 
-def _apply_step(
-    trace: RunTrace,
-    event: ev.StepStarted
-    | ev.StepProgress
-    | ev.StepRetried
-    | ev.StepCompleted
-    | ev.StepFailed
-    | ev.StepSkipped
-    | ev.StepReused
-    | ev.RecursionEntered
-    | ev.RecursionLeft,
-) -> None:
+def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
     step = trace.step_at(event.path)
     step.progress = _still(step.progress, event)
     match event:
+        case ev.StepDelta():
+            _apply_delta(step, event)
         case ev.StepProgress():
             step.progress = event.progress
         case ev.StepStarted():
@@ -282,6 +256,8 @@ def _apply_step(
         case ev.RecursionEntered() | ev.RecursionLeft():
             if step.round is None:
                 step.round = RoundTrace(path=event.path)
+        case _:
+            assert_never(event)
 
 
 def _take_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> None:
@@ -296,7 +272,7 @@ def _fields_of(event: Event, kind: type[Mutable]) -> dict[str, Any]:
     return {name: getattr(event, name) for name in kind.model_fields}
 
 
-def _apply_end(trace: RunTrace, event: ev.RunCompleted | ev.RunFailed | ev.RunCancelled | ev.RunInterrupted) -> None:
+def _apply_end(trace: RunTrace, event: ev.FinalEvent) -> None:
     if event.usage.total_tokens > trace.usage.total_tokens:
         # The calls that were broken off have no event of their own: their cost, by estimate, is in the totals alone.
         read, written = trace.usage.input_tokens, trace.usage.output_tokens
@@ -322,6 +298,8 @@ def _apply_end(trace: RunTrace, event: ev.RunCompleted | ev.RunFailed | ev.RunCa
             trace.status, trace.duration_ms, trace.ended_by = "cancelled", event.duration_ms, event.by
         case ev.RunInterrupted():
             trace.status, trace.duration_ms = "interrupted", max(trace.last_at_ms, event.at_ms)
+        case _:
+            assert_never(event)
     for step in trace.walk():
         if step.status == "running":
             step.status, step.incomplete = "cancelled", True

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import sys
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from conductor_core import events as ev
 from conductor_core.advice import advice
@@ -85,28 +85,21 @@ class ProgressView:
         print(line, file=sys.stderr, flush=True)
 
     def _print(self, event: ev.Event, trace: RunTrace) -> None:
-        match event:
-            case ev.RunCreated():
-                self._say(_created(event))
-            case (
-                ev.PlanStarted()
-                | ev.PlanDelta()
-                | ev.PlanCompleted()
-                | ev.PlanRetried()
-                | ev.PlanRejected()
-                | ev.PlanEdited()
-            ):
-                self._print_plan(event, trace)
-            case ev.StepProgress() | ev.PlanProgress():
-                self._print_progress(event)
-            case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() | ev.RunInterrupted():
-                self._say(summary(trace))
-                if trace.error_code is not None or trace.status in INCOMPLETE:
-                    self._say(f"  {advice(trace.error_code or f'Answer{trace.status.capitalize()}')}")
-            case _:
-                line = _step_line(event, trace.step_at(event.path))
-                if line:
-                    self._say(line)
+        if isinstance(event, ev.PlanEvent):
+            self._print_plan(event, trace)
+        elif isinstance(event, ev.StepProgress):
+            self._print_progress(event)
+        elif isinstance(event, ev.StepEvent):
+            if line := _step_line(event, trace.step_at(event.path)):
+                self._say(line)
+        elif isinstance(event, ev.FinalEvent):
+            self._say(summary(trace))
+            if trace.error_code is not None or trace.status in INCOMPLETE:
+                self._say(f"  {advice(trace.error_code or f'Answer{trace.status.capitalize()}')}")
+        elif isinstance(event, ev.RunCreated):
+            self._say(_created(event))
+        else:
+            assert_never(event)
 
     def _print_progress(self, event: ev.StepProgress | ev.PlanProgress) -> None:
         """A line as a phase begins, and one every few seconds of it; a plan that is being written is seen itself."""
@@ -121,20 +114,17 @@ class ProgressView:
         head = "the Conductor" if of_plan else f"step {label(place)}"
         self._say(f"{head} · {doing(event.progress)}")
 
-    def _print_plan(
-        self,
-        event: ev.PlanStarted | ev.PlanDelta | ev.PlanCompleted | ev.PlanRetried | ev.PlanRejected | ev.PlanEdited,
-        trace: RunTrace,
-    ) -> None:
+    def _print_plan(self, event: ev.PlanEvent, trace: RunTrace) -> None:
         of_step = f" of step {label(event.round)}" if event.round else ""
         match event:
+            case ev.PlanProgress():
+                self._print_progress(event)
             case ev.PlanStarted():
                 again = f", attempt {event.attempt}" if event.attempt > 1 else ""
                 self._say(f"plan{of_step} · the Conductor writes{again}")
             case ev.PlanDelta():
-                if (
-                    not event.round and not event.reasoning
-                ):  # the plans of inner rounds may be written at once, and are shown when whole
+                # The plans of inner rounds may be written at once, and are shown when whole.
+                if not event.round and not event.reasoning:
                     self._writing_plan = True
                     print(plain(event.text), end="", file=sys.stderr, flush=True)
             case ev.PlanCompleted():
@@ -159,6 +149,8 @@ class ProgressView:
                 for said in trace.round_at(event.round).edits:
                     self._say(f"  changed: {one_line(said, 300)}")
                 self._print_workflow(event.after)
+            case _:
+                assert_never(event)
 
     def _print_workflow(self, workflow: Workflow) -> None:
         for line in workflow_lines(workflow):
@@ -232,7 +224,7 @@ def doing(progress: Progress) -> str:
     return f"writing, {progress.done:,} tokens{rate}"
 
 
-def _step_line(event: ev.Event, step: StepTrace) -> str | None:
+def _step_line(event: ev.StepEvent, step: StepTrace) -> str | None:
     head = f"step {label(step.path)} · {one_line(step.agent, 40)} ·"
     match event:
         case ev.StepStarted():
@@ -260,7 +252,10 @@ def _step_line(event: ev.Event, step: StepTrace) -> str | None:
             return f"{head} asks the Conductor, round {event.depth} below"
         case ev.RecursionLeft():
             return f"{head} round below {event.how}"
-    return None
+        case ev.StepDelta() | ev.StepProgress():
+            return None
+        case _:
+            assert_never(event)
 
 
 def watch(store: "Store", host: "EngineHost", run_id: str, view: ProgressView) -> tuple[RunTrace, int]:

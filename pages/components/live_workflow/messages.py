@@ -24,7 +24,7 @@ plan that is still being written; its steps are shown and laid out like a plan's
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
 from conductor_core import events as ev
 from conductor_core.advice import ADVICE, OTHERWISE
@@ -200,8 +200,10 @@ class LiveView:
             rounds, steps = [trace.round_at(event.path)], [trace.step_at(event.path)]
         elif isinstance(event, ev.StepEvent):
             steps = [trace.step_at(event.path)]
-        else:
+        elif isinstance(event, ev.FinalEvent):
             steps = [step for step in trace.walk() if before_status.get(step.path) != step.status]
+        elif not isinstance(event, ev.RunCreated | ev.PlanRetried | ev.PlanDelta | ev.PlanProgress):
+            assert_never(event)
         message: MessageJson = {
             "type": "patch",
             "sequence": self._sequence,
