@@ -17,13 +17,13 @@ from collections import Counter
 from conductor_core.chat import Conductor, PlanText
 from conductor_core.conductors import open_conductor
 from conductor_core.settings import Settings
-from conductor_core.training.corpus.corpus import Example, examples
+from conductor_core.training.corpus.corpus import TrainingExample, examples
 from conductor_core.workflow.parser import parse_completion
 
 HELD_OUT_SEED = 1_000_003
 
 
-async def agents_of(conductor: Conductor, example: Example) -> list[int] | None:
+async def agents_of(conductor: Conductor, example: TrainingExample) -> list[int] | None:
     """The ordinals of the plan written for ``example``; None if it does not parse."""
     pieces = [piece.text async for piece in conductor.write(example.request) if isinstance(piece, PlanText)]
     steps = parse_completion("".join(pieces)).steps

@@ -31,7 +31,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from conductor_core.errors import BadInput
 from conductor_core.training.config import GrpoConfig, Guard, read_config
 from conductor_core.training.folder import load
-from conductor_core.training.recorder import Record, without_console
+from conductor_core.training.recorder import StageRecord, without_console
 from conductor_core.training.tiny.grpo import Stage, arguments, build_trainer
 from conductor_core.training.tiny.logprobs import attend_in_fp32
 from conductor_core.training.tiny.situations import draw_situations
@@ -100,7 +100,9 @@ def measure(way: str, config: GrpoConfig, model_ref: str) -> dict[str, float]:
         warnings.simplefilter("ignore")
         folder = Path(name)
         situations = draw_situations(f"{SEED}/grpo", config.iterations * config.prompts, config.pool)
-        stage = Stage(config, SEED, situations, tokenizer, Record(folder, "grpo", config.iterations, lambda _: None))
+        stage = Stage(
+            config, SEED, situations, tokenizer, StageRecord(folder, "grpo", config.iterations, lambda _: None)
+        )
         stage.measure = lambda *_: None  # type: ignore[method-assign]
         stage.reward = timed.rewards(stage.reward)  # type: ignore[method-assign]
         trainer: Any

@@ -158,17 +158,17 @@ def measure(seconds: float) -> Result:
     request = RunRequest(task="Count to the end.", workflow=workflow)
     begin = threading.Event()
 
-    def carry_out() -> None:
+    def run() -> None:
         async def run() -> None:
             execution = await Engine(log, session.settings).create(request, None, pool)
             created.set()
             await asyncio.to_thread(begin.wait)
-            await execution.carry_out()
+            await execution.run()
 
         asyncio.run(run())
 
     created = threading.Event()
-    running = threading.Thread(target=carry_out, daemon=True)
+    running = threading.Thread(target=run, daemon=True)
     running.start()
     created.wait()
     with sync_playwright() as playwright:

@@ -34,7 +34,7 @@ from conductor_core.engine.pool import read_specs
 from conductor_core.training.config import GrpoConfig, read_config
 from conductor_core.training.config_scale import TaskSource
 from conductor_core.training.recorder import without_console
-from conductor_core.training.scale.prompts import Asked, draw_prompts, load_tasks
+from conductor_core.training.scale.prompts import PromptedTask, draw_prompts, load_tasks
 from conductor_core.training.scale.trainer import ScaleTrainer, arguments
 
 CONFIG = "qwen2.5-7b-grpo"
@@ -146,14 +146,14 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
-def open_trainer(model: Path, args: Any, asked: Sequence[Asked], peaks: Peaks) -> MeasuredTrainer:
+def open_trainer(model: Path, args: Any, asked: Sequence[PromptedTask], peaks: Peaks) -> MeasuredTrainer:
     trainer = MeasuredTrainer(str(model), args, asked, drawn_rewards, peaks=peaks)
     without_console(trainer)
     trainer.add_callback(StepEnd(trainer))
     return trainer
 
 
-def prompts(grpo: GrpoConfig) -> list[Asked]:
+def prompts(grpo: GrpoConfig) -> list[PromptedTask]:
     """The full prompt with the paper's seven workers; the tasks are the rehearsal world's, of like length."""
     tasks = load_tasks((TaskSource(suite="rehearsal", split="train", count=grpo.prompts),), 0)
     return draw_prompts(grpo, tasks, read_specs("paper"), 0)

@@ -109,18 +109,18 @@ def with_calls_that_are_on(trace: RunTrace) -> tuple[Usage, Cost]:
         if isinstance(part, RoundTrace):
             # As where a run is cancelled: a plan of which nothing was heard is not taken to have cost anything.
             on = part.status == "planning" and bool(part.raw or part.reasoning)
-            price, heard = None if trace.conductor is None else trace.conductor.price, part.raw + part.reasoning
+            price, received = None if trace.conductor is None else trace.conductor.price, part.raw + part.reasoning
         else:
             on = part.status in ("running", "cancelled") and bool(part.messages)
-            price, heard = prices.get(part.asked, FREE), part.output + part.reasoning
+            price, received = prices.get(part.asked, FREE), part.output + part.reasoning
         if on:
-            call = _estimated(price, part.messages, heard)
+            call = _estimated(price, part.messages, received)
             usage, cost = usage + call[0], cost + call[1]
     return usage, cost
 
 
-def _estimated(price: Price | None, messages: tuple[Message, ...], heard: str) -> tuple[Usage, Cost]:
-    read, written = estimate_input_tokens(messages), estimate_tokens(heard)
+def _estimated(price: Price | None, messages: tuple[Message, ...], received: str) -> tuple[Usage, Cost]:
+    read, written = estimate_input_tokens(messages), estimate_tokens(received)
     usage = Usage(input_tokens=read, output_tokens=written, estimated=True)
     cost_usd = None if price is None else price.cost_usd(usage)
     return usage, Cost(cost_usd, cost_usd or 0.0)

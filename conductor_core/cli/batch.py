@@ -103,7 +103,7 @@ def run_batch(given: BatchOptions, settings: Settings) -> int:
     with opened_store(given.db, settings) as store, ExitStack() as held:
         earlier = _taken_up(store, given, file.tasks, pool.name, held)
         with opened_engine(store, settings) as host:
-            return _Batch(given, settings, file.tasks, earlier, store, host).carry_out()
+            return _Batch(given, settings, file.tasks, earlier, store, host).run()
 
 
 def _check_budget(given: BatchOptions, settings: Settings, tasks: Sequence[BatchTask], pool: PoolInfo) -> None:
@@ -212,7 +212,7 @@ class _Batch:
         self._broken: Exception | None = None
         self._door = Lock()
 
-    def carry_out(self) -> int:
+    def run(self) -> int:
         """Raises: BadInput, StoreError; what ended until then is printed and kept."""
         if self._given.shown.as_json:
             for id_, trace in self._done.items():

@@ -20,13 +20,13 @@ class BatchProgress:
     """Counts tasks as they begin and end; a context manager. Safe to use from any thread.
 
     Args:
-        total: tasks of the batch. there: those that had completed before.
+        total: tasks of the batch. completed: those that had completed before.
         cost: what the batch had cost before.
         quiet: show nothing. answers: also a line for each task that ends, on stdout.
     """
 
-    def __init__(self, total: int, there: int, cost: Cost, *, quiet: bool, answers: bool) -> None:
-        self._total, self._there, self._cost = total, there, cost
+    def __init__(self, total: int, completed: int, cost: Cost, *, quiet: bool, answers: bool) -> None:
+        self._total, self._before, self._cost = total, completed, cost
         self._quiet, self._answers = quiet, answers
         self._lock = Lock()
         self._running = 0
@@ -43,7 +43,7 @@ class BatchProgress:
                 # What goes to a file must go to that file, and not above the bar.
                 redirect_stdout=sys.stdout.isatty(),
             )
-            self._task = self._bar.add_task("tasks", total=total, completed=there, said="")
+            self._task = self._bar.add_task("tasks", total=total, completed=completed, said="")
 
     def __enter__(self) -> "BatchProgress":
         if self._bar is not None:
@@ -77,17 +77,17 @@ class BatchProgress:
     @property
     def line(self) -> str:
         """``12 done · 32 running · 1 failed · 4.1/s · $0.0021 · 38 s left``."""
-        done = self._there + self._ended["completed"]
+        done = self._before + self._ended["completed"]
         failed = self._ended.total() - self._ended["completed"]
         parts = [f"{done} done", f"{self._running} running", f"{failed} failed", self._rate()]
         return " · ".join([*parts, self._cost.in_line, f"{self._left()} left"])
 
     def _show(self) -> None:
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._there + self._ended.total(), said=self.line)
+            self._bar.update(self._task, completed=self._before + self._ended.total(), said=self.line)
         elif not self._quiet and time.monotonic() - self._said_s >= LINE_EVERY_S:
             self._said_s = time.monotonic()
-            print(f"{self._there + self._ended.total()} of {self._total} · {self.line}", file=sys.stderr, flush=True)
+            print(f"{self._before + self._ended.total()} of {self._total} · {self.line}", file=sys.stderr, flush=True)
 
     def _per_s(self) -> float:
         """Tasks a second, over the last minute."""
@@ -102,7 +102,7 @@ class BatchProgress:
 
     def _left(self) -> str:
         per_s = self._per_s()
-        left = self._total - self._there - self._ended.total()
+        left = self._total - self._before - self._ended.total()
         return "unknown time" if per_s == 0 else duration(1000 * left / per_s)
 
 

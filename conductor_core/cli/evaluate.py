@@ -91,9 +91,9 @@ def evaluate_command(
     # Imported when used: no other command pays for suites, graders and the rehearsal world.
     from conductor_core.cli.evaluating import evaluate
     from conductor_core.evaluation.runner import Caps
-    from conductor_core.evaluation.session import Choices
+    from conductor_core.evaluation.session import EvaluationChoices
 
-    choices = Choices(
+    choices = EvaluationChoices(
         suite=suite,
         orchestrators=orchestrators,
         split=split,

@@ -14,7 +14,7 @@ from conductor_core.cli.wiring import opened_store
 from conductor_core.documents import cost_document
 from conductor_core.evaluation import report
 from conductor_core.evaluation.report import known_usd
-from conductor_core.evaluation.session import Choices, Ended, Prepared, carry_out, prepare
+from conductor_core.evaluation.session import EvaluationChoices, EvaluationResult, Prepared, prepare, run_evaluation
 from conductor_core.settings import Settings
 from conductor_core.spending import Cost
 from storage import Store
@@ -22,7 +22,7 @@ from storage import Store
 _SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
-def evaluate(choices: Choices, db: str | None, settings: Settings, *, as_json: bool, quiet: bool) -> int:
+def evaluate(choices: EvaluationChoices, db: str | None, settings: Settings, *, as_json: bool, quiet: bool) -> int:
     """Evaluates, prints the figures and gives the exit code. Raises: BadInput, StoreError, ConductorUnavailable."""
     with opened_store(db, settings) as store:
         shown_url = make_url(db or settings.resolved_database_url).render_as_string(hide_password=True)
@@ -43,13 +43,13 @@ def evaluate(choices: Choices, db: str | None, settings: Settings, *, as_json: b
     return code
 
 
-def _watch(prepared: Prepared, store: Store, *, quiet: bool) -> tuple[Ended, int]:
+def _watch(prepared: Prepared, store: Store, *, quiet: bool) -> tuple[EvaluationResult, int]:
     """Ctrl-C or SIGTERM ends the runs that are on and keeps what is done; a second one ends the program."""
     with EvaluationProgress(prepared.plan.orchestrators[0], prepared.runs, quiet=quiet) as progress:
-        return asyncio.run(_carry_out(prepared, store, progress))
+        return asyncio.run(_evaluated(prepared, store, progress))
 
 
-async def _carry_out(prepared: Prepared, store: Store, progress: EvaluationProgress) -> tuple[Ended, int]:
+async def _evaluated(prepared: Prepared, store: Store, progress: EvaluationProgress) -> tuple[EvaluationResult, int]:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     stopped_by: list[int] = []
 
@@ -64,13 +64,13 @@ async def _carry_out(prepared: Prepared, store: Store, progress: EvaluationProgr
     for number in _SIGNALS:
         loop.add_signal_handler(number, stop, number)
     try:
-        progress.begin(len(prepared.there))
-        ended = await carry_out(
+        progress.begin(len(prepared.recorded))
+        ended = await run_evaluation(
             prepared,
             store.log,
             lambda run_id: store.trace(run_id)[0],
-            heard=progress.heard,
-            fitting_heard=progress.fitting,
+            on_outcome=progress.on_outcome,
+            on_fitting=progress.fitting,
         )
     finally:
         for number in _SIGNALS:
@@ -80,7 +80,7 @@ async def _carry_out(prepared: Prepared, store: Store, progress: EvaluationProgr
     return ended, 0 if ended.stopped is None else 1
 
 
-def document(ended: Ended) -> dict[str, Any]:
+def document(ended: EvaluationResult) -> dict[str, Any]:
     """What ``--json`` prints: the contract's keys first, then more."""
     summary, plan = ended.summary, ended.plan
     cost = sum((Cost(each.cost_usd, known_usd(each)) for each in ended.outcomes), Cost())

@@ -56,9 +56,9 @@ class EvaluationProgress:
         if self._bar is not None:
             self._bar.stop()
 
-    def begin(self, there: int) -> None:
+    def begin(self, recorded: int) -> None:
         """Outcomes of an earlier part, which took no time now."""
-        self._before = there
+        self._before = recorded
 
     def fitting(self, done: int, total: int) -> None:
         """Runs that learned routers are fitted on."""
@@ -67,7 +67,7 @@ class EvaluationProgress:
         elif self._due() or done == total:
             self._say(f"runs to fit routers on: {done} of {total}")
 
-    def heard(self, outcome: Outcome) -> None:
+    def on_outcome(self, outcome: Outcome) -> None:
         score = self._sums[outcome.orchestrator]
         score[0] += outcome.score
         score[1] += 1

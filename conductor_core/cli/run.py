@@ -10,7 +10,7 @@ from conductor_core.cli.batch import BatchOptions, Shown, batch_file, run_batch
 from conductor_core.cli.live import ProgressView, watch
 from conductor_core.cli.output import print_outcome
 from conductor_core.cli.ready import ready
-from conductor_core.cli.taking_up import Asked, as_before, last_run_of_batch, limits_of_batch
+from conductor_core.cli.taking_up import ModelRefs, as_before, last_run_of_batch, limits_of_batch
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_store
 from conductor_core.engine.pool import pool_info
@@ -64,7 +64,7 @@ def run(
     conductor_ref = conductor or settings.conductor
     if tasks is not None or resume:
         file, shown = batch_file(tasks, alone=task is None and workflow is None), Shown(as_json, quiet)
-        asked = Asked(conductor_ref, pool_ref)
+        asked = ModelRefs(conductor_ref, pool_ref)
         if before is not None:
             request, asked = as_before(before, request, settings, conductor=conductor, pool=pool, seed=seed)
         request = ready(request, *asked, settings, only_answering=only_what_answers, quiet=quiet)

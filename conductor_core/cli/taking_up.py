@@ -11,7 +11,7 @@ from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 
 
-class Asked(NamedTuple):
+class ModelRefs(NamedTuple):
     """Who plans and who answers; a pool of a record has its workers as they were then."""
 
     conductor: str
@@ -48,7 +48,7 @@ def as_before(
     conductor: str | None,
     pool: str | None,
     seed: int | None,
-) -> tuple[RunRequest, Asked]:
+) -> tuple[RunRequest, ModelRefs]:
     """``request`` and whom it asks, with what ``before`` had in place of all that was not given.
 
     Args:
@@ -61,4 +61,4 @@ def as_before(
         on_incomplete=request.on_incomplete or before.on_incomplete,
         give_question=before.give_question if request.give_question is None else request.give_question,
     )
-    return request, Asked(conductor or name, pool or before.pool)
+    return request, ModelRefs(conductor or name, pool or before.pool)

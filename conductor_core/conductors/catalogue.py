@@ -178,12 +178,12 @@ def list_conductors(settings: Settings) -> list[ConductorOption]:
     if settings.conductor != TINY and is_folder(folder):
         options.append(_downloaded(settings.conductor, folder))
     for hub_id, parameters in _PUBLISHED.items():
-        there = local_folder(hub_id)
-        options.append(_downloaded(hub_id, there) if there else _to_download(hub_id, parameters))
+        model_folder = local_folder(hub_id)
+        options.append(_downloaded(hub_id, model_folder) if model_folder else _to_download(hub_id, parameters))
     for hub_id in cached_hub_ids():
-        there = cached_folder(hub_id)
-        if hub_id not in _PUBLISHED and there is not None and _writes_text(there):
-            options.append(_downloaded(hub_id, there))
+        model_folder = cached_folder(hub_id)
+        if hub_id not in _PUBLISHED and model_folder is not None and _writes_text(model_folder):
+            options.append(_downloaded(hub_id, model_folder))
     return options
 
 
@@ -234,9 +234,9 @@ def _named(name: str, spec: ConductorSpec) -> ConductorOption:
 def _here(ref: str, model: str) -> ConductorOption:
     """``model``: a folder or a hub id, downloaded or not."""
     folder = given_path(model)
-    there = folder if is_folder(folder) else local_folder(model)
-    if there is not None:
-        return _downloaded(ref, there).model_copy(update={"context": context_of(str(there))})
+    model_folder = folder if is_folder(folder) else local_folder(model)
+    if model_folder is not None:
+        return _downloaded(ref, model_folder).model_copy(update={"context": context_of(str(model_folder))})
     parameters = _PUBLISHED.get(model, 0)
     option = _to_download(ref, parameters)
     size = "" if parameters else "Will be downloaded from the hub when first used."

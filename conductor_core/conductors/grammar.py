@@ -61,8 +61,8 @@ class PlanShape:
 
 def choices_of(names: Sequence[str | None], *, recursion: bool) -> tuple[int, ...]:
     """The ordinals that may be named: of those who are there, and of the Conductor itself where it is offered."""
-    there = tuple(ordinal for ordinal, name in enumerate(names) if name is not None)
-    return (*there, len(names)) if recursion else there
+    present = tuple(ordinal for ordinal, name in enumerate(names) if name is not None)
+    return (*present, len(names)) if recursion else present
 
 
 @lru_cache(maxsize=64)

@@ -1,6 +1,6 @@
 """The engine: who starts when, what each step sees, what it may spend, what is reused.
 
-host.EngineHost.start -> runner.Engine.create -> runner.Execution.carry_out
+host.EngineHost.start -> runner.Engine.create -> runner.Execution.run
     -> planning.ask_conductor | use_given      the workflow, written or given
     -> rounds.RoundRunner.run                    a step starts the moment its reads are there
         -> step_input.StepInputs.of           its messages (context.build) and its identity

@@ -16,7 +16,7 @@ from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.pool import BUILT_IN_POOLS, Pool, open_pool, pool_file, reopen_pool
 from conductor_core.engine.recorder import closing
 from conductor_core.engine.request import RunRequest
-from conductor_core.engine.runner import Checked, Engine, check
+from conductor_core.engine.runner import CheckedRequest, Engine, check
 from conductor_core.errors import InspectorError, UnknownRun
 from conductor_core.events import EventSink, PoolInfo
 from conductor_core.given_path import given_path, is_file
@@ -194,7 +194,7 @@ class EngineHost:
             del self._given[oldest]
             self._results.pop(oldest, None)
 
-    def _hand_over(self, checked: Checked) -> None:
+    def _hand_over(self, checked: CheckedRequest) -> None:
         """Has the loop carry out a run that is written. From now on it can be waited for and cancelled."""
         run_id = checked.request.run_id
         with self._lock:
@@ -202,9 +202,9 @@ class EngineHost:
             self._running[run_id] = None
         self._loop.call_soon_threadsafe(self._begin, checked)
 
-    def _begin(self, checked: Checked) -> None:
+    def _begin(self, checked: CheckedRequest) -> None:
         with self._lock:
-            self._running[checked.request.run_id] = self._loop.create_task(self._carry_out(checked))
+            self._running[checked.request.run_id] = self._loop.create_task(self._execute(checked))
 
     def _cancel(self, run_id: str, by: str) -> None:
         with self._lock:
@@ -213,13 +213,13 @@ class EngineHost:
             # Not at once: a task that is cancelled before its first turn never gets one, and writes no end.
             self._loop.call_soon(task.cancel, by)
 
-    async def _carry_out(self, checked: Checked) -> None:
+    async def _execute(self, checked: CheckedRequest) -> None:
         run_id = checked.request.run_id
         outcome: RunTrace | Exception
         try:
             execution = self._engine.begin(checked)
             with suppress(asyncio.CancelledError):  # Its end is written: the trace says that it was cancelled.
-                await execution.carry_out()
+                await execution.run()
             outcome = execution.trace
         except Exception as error:
             log.exception("run %s stopped", run_id)

@@ -52,7 +52,7 @@ class RoundRunner:
         self._failures: dict[int, Failure] = {}
         self.answers: dict[int, Answer] = {}
 
-    async def carry_out(self) -> Answer | Failure:
+    async def run(self) -> Answer | Failure:
         """Runs all that can be run and gives the last step's answer, or why there is none.
 
         A failed step takes only its descendants with it. Raises: LimitReached, StoreError; nothing is left running.
@@ -236,7 +236,7 @@ class _Recursion:
                 )
                 return None
             return await self._complete("stopped", last)
-        outcome = await RoundRunner(state, self._path, workflow).carry_out()
+        outcome = await RoundRunner(state, self._path, workflow).run()
         if isinstance(outcome, Failure):
             await self._fail(outcome.code, outcome.message)
             return None

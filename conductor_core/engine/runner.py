@@ -50,7 +50,7 @@ class Engine:
         Raises: BadInput before anything is written; StoreError if the log fails: then what is not there is lost, and
             nothing says otherwise. Cancelled (the message says by whom), it first writes ``run.cancelled``.
         """
-        return await (await self.create(request, conductor, pool)).carry_out()
+        return await (await self.create(request, conductor, pool)).run()
 
     async def create(self, request: RunRequest, conductor: Conductor | None, pool: Pool) -> "Execution":
         """Checks the request and writes ``run.created``. Raises: BadInput, WorkflowInvalid, StoreError."""
@@ -58,7 +58,7 @@ class Engine:
         await self._sink.append(checked.created)
         return self.begin(checked)
 
-    def begin(self, checked: "Checked") -> "Execution":
+    def begin(self, checked: "CheckedRequest") -> "Execution":
         """A run whose ``created`` is written. Call it on the loop that is to carry it out."""
         request, conductor, pool = checked.request, checked.conductor, checked.pool
         recorder = Recorder(self._sink, checked.created, checked.epoch_s)
@@ -91,7 +91,7 @@ _Plan = tuple[Workflow, tuple[Fault, ...], Workflow | None] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedRequest:
     """A request that can be carried out, of which nothing is written yet.
 
     Attributes:
@@ -110,7 +110,7 @@ class Checked:
     cap: CostCap | None = None
 
 
-def check(request: RunRequest, conductor: Conductor | None, pool: Pool, cap: CostCap | None = None) -> Checked:
+def check(request: RunRequest, conductor: Conductor | None, pool: Pool, cap: CostCap | None = None) -> CheckedRequest:
     """Whether the request can be carried out, found out in any thread. Raises: BadInput, WorkflowInvalid."""
     pool = pool.without(request.excluded)
     give_question = pool.give_question if request.give_question is None else request.give_question
@@ -132,7 +132,7 @@ def check(request: RunRequest, conductor: Conductor | None, pool: Pool, cap: Cos
         on_incomplete=request.on_incomplete or pool.on_incomplete,
         give_question=give_question,
     )
-    return Checked(request, conductor, pool, plan, created, time.monotonic(), cap)
+    return CheckedRequest(request, conductor, pool, plan, created, time.monotonic(), cap)
 
 
 def _given_plan(request: RunRequest, conductor: Conductor | None, pool: Pool, *, give_question: bool) -> _Plan:
@@ -183,7 +183,7 @@ class Execution:
         """The run as it stands."""
         return self._recorder.trace
 
-    async def carry_out(self) -> RunTrace:
+    async def run(self) -> RunTrace:
         """See ``Engine.run``."""
         body = asyncio.create_task(self._body(), name=f"run {self.run_id}")
         max_seconds = self._state.request.limits.max_seconds
@@ -208,7 +208,7 @@ class Execution:
             await use_given(state, (), workflow, warnings, before)
         if request.plan_only:
             return None
-        return await RoundRunner(state, (), workflow).carry_out()
+        return await RoundRunner(state, (), workflow).run()
 
     async def _conclude(self, body: "asyncio.Task[Answer | Failure | None]", cancelled_by: str | None = None) -> None:
         """Stops what still runs and writes the final event. Raises: StoreError."""

@@ -12,14 +12,16 @@ ReadTrace = Callable[[str], RunTrace]
 """Gives a run by its id."""
 
 
-def lost(folder: Path, there: Iterable[Outcome], read_trace: ReadTrace) -> list[tuple[float | None, int]]:
-    """What each run cost that was begun in ``folder`` and is part of no outcome ``there``: USD and tokens.
+def unfinished_costs(
+    folder: Path, recorded: Iterable[Outcome], read_trace: ReadTrace
+) -> list[tuple[float | None, int]]:
+    """What each run cost that was begun in ``folder`` and is part of no outcome ``recorded``: USD and tokens.
 
     A run is noted before it is begun, so that one which the database does not know has cost nothing.
 
     Raises: BadInput naming a line that is no run, StoreError.
     """
-    told = {run_id for each in there for run_id in (each.run_id, *each.also)}
+    told = {run_id for each in recorded for run_id in (each.run_id, *each.also)}
     costs = []
     for run_id in dict.fromkeys(each.run_id for each in read_lines(folder / BEGUN, Begun, "run")):
         if run_id not in told:

@@ -19,9 +19,9 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import BadInput, UnknownRun
-from conductor_core.evaluation.begun import ReadTrace, lost
+from conductor_core.evaluation.begun import ReadTrace, unfinished_costs
 from conductor_core.evaluation.digests import grading_digest, pool_digest, simulated_digest, tasks_digest
-from conductor_core.evaluation.orchestrators.protocol import CarryOut, Orchestrator
+from conductor_core.evaluation.orchestrators.protocol import EngineRun, Orchestrator
 from conductor_core.evaluation.orchestrators.routed import Routed, Smoothed
 from conductor_core.evaluation.orchestrators.workflows import Planned, single
 from conductor_core.evaluation.outages import failed_at_a_worker
@@ -48,7 +48,7 @@ from conductor_core.workflow.model import Workflow
 
 T = TypeVar("T")
 
-Heard = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 """Told how many of how many runs of single workers there are."""
 
 TRY_PLANS = ("mas-router", "kind-table")
@@ -117,7 +117,7 @@ def check(fit_names: Sequence[str], pool: Pool, caps: Caps) -> None:
         )
 
 
-async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, heard: Heard) -> tuple[Orchestrator, ...]:
+async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, on_progress: OnProgress) -> tuple[Orchestrator, ...]:
     """The routers named in ``fit``.
 
     Raises: Stopped; what was done until then is kept, and counts when it is gone on with. StoreError, BadInput,
@@ -127,11 +127,11 @@ async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, heard: Heard) 
 
     plan = _plan(fit)
     kept = fit.folder / plan.name
-    there, tries = open_record(kept, plan, resume=True), Tries(kept / TRIES)
-    for each in there:
+    recorded, tries = open_record(kept, plan, resume=True), Tries(kept / TRIES)
+    for each in recorded:
         fit.spending.add(each)
-    for usd, tokens in await asyncio.to_thread(lost, kept, there, read_trace):
-        fit.spending.lose(usd, tokens)
+    for usd, tokens in await asyncio.to_thread(unfinished_costs, kept, recorded, read_trace):
+        fit.spending.spend_unfinished(usd, tokens)
     if set(TRY_PLANS) & set(fit.names):
         for tried in tries:
             count(fit.spending, tried)
@@ -139,9 +139,9 @@ async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, heard: Heard) 
     # Routers that are kept need no runs: those may be gone by now, with the database that they were in.
     if not all(is_written(kept / name) for name in fit.names):
         # Read before any further run is paid for: without the earlier ones it would be for nothing.
-        answers = await asyncio.to_thread(_answers, there, read_trace, kept)
-        outcomes = await _single_workers(fit, kept, there, engine.run, heard)
-        answers |= await asyncio.to_thread(_answers, outcomes[len(there) :], read_trace, kept)
+        answers = await asyncio.to_thread(_answers, recorded, read_trace, kept)
+        outcomes = await _single_workers(fit, kept, recorded, engine.run, on_progress)
+        answers |= await asyncio.to_thread(_answers, outcomes[len(recorded) :], read_trace, kept)
         rows = _rows(fit.suite, outcomes, answers)
     learned_from = [task for task in fit.suite.tasks if task.task_id in rows]
     reward = TeamReward(
@@ -243,16 +243,16 @@ def _is_of(folder: Path, made_with: Mapping[str, Any]) -> bool:
 
 
 async def _single_workers(
-    fit: Fit, folder: Path, there: Sequence[Outcome], run: CarryOut, heard: Heard
+    fit: Fit, folder: Path, recorded: Sequence[Outcome], run: EngineRun, on_progress: OnProgress
 ) -> tuple[Outcome, ...]:
-    """Carries out what is not ``there`` yet of the fit's plan, recorded in ``folder``."""
+    """Carries out what is not ``recorded`` yet of the fit's plan, kept in ``folder``."""
     tasks, workers = fit.suite.tasks, tuple(fit.pool.workers)
     total, done = len(tasks) * len(workers), 0
 
     def one_more(_: Outcome) -> None:
         nonlocal done
         done += 1
-        heard(done, total)
+        on_progress(done, total)
 
     evaluation = Evaluation(
         folder=folder,
@@ -264,9 +264,9 @@ async def _single_workers(
         concurrency=fit.concurrency,
         spending=fit.spending,
         count_failures=fit.count_failures,
-        heard=one_more,
+        on_outcome=one_more,
     )
-    outcomes, stopped = await evaluation.carry_out(run, there)
+    outcomes, stopped = await evaluation.run(run, recorded)
     if stopped is not None:
         raise Stopped(stopped)
     return outcomes

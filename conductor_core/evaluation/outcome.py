@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from conductor_core.endings import INCOMPLETE
-from conductor_core.evaluation.orchestrators.protocol import Asked, Attempt
+from conductor_core.evaluation.orchestrators.protocol import GivenTask, TaskAttempt
 from conductor_core.records.evaluation import Outcome
 from conductor_core.trace import RoundTrace, RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT
@@ -15,7 +15,7 @@ _ABSENT = "unknown_agent"
 _CALLED = frozenset({"completed", "failed"}) | INCOMPLETE
 
 
-def outcome(name: str, asked: Asked, attempt: Attempt, score: float, *, subset: bool) -> Outcome:
+def outcome(name: str, asked: GivenTask, attempt: TaskAttempt, score: float, *, subset: bool) -> Outcome:
     """The row of one attempt.
 
     Args:

@@ -129,7 +129,7 @@ class TeamReward:
             why = self._spending.reached(_A_TRY)
             if why is not None:
                 raise Stopped(why)
-            tried = asyncio.run(self._carried_out(task, workflow))
+            tried = asyncio.run(self._run(task, workflow))
             self._tries.add(tried)
             count(self._spending, tried)
             if tried.fault is None:
@@ -140,7 +140,7 @@ class TeamReward:
             "as worth nothing with --count-failures"
         )
 
-    async def _carried_out(self, task: Task, workflow: Workflow) -> Try:
+    async def _run(self, task: Task, workflow: Workflow) -> Try:
         # Opened for this loop alone: connections belong to the loop in which they were made.
         workers = {spec.name: open_worker(spec, self._settings, self._seed) for spec in self._pool.specs}
         pool = Pool(self._pool.name, workers, self._seed, self._pool.excluded)
@@ -168,7 +168,7 @@ def count(spending: Spending, tried: Try) -> None:
     if tried.fault is None:
         spending.spend(_A_TRY, tried.cost_usd, tried.tokens)
     else:
-        spending.lose(tried.cost_usd, tried.tokens)
+        spending.spend_unfinished(tried.cost_usd, tried.tokens)
 
 
 def _is_its_profile(spec: WorkerSpec) -> bool:

@@ -16,7 +16,7 @@ from conductor_core.engine.pool import Pool
 from conductor_core.engine.request import RunRequest
 from conductor_core.errors import BadInput, ConductorUnavailable, codes_of
 from conductor_core.evaluation.graders import grade
-from conductor_core.evaluation.orchestrators.protocol import Asked, Attempt, CarryOut, Orchestrator
+from conductor_core.evaluation.orchestrators.protocol import EngineRun, GivenTask, Orchestrator, TaskAttempt
 from conductor_core.evaluation.outages import Outages, failed_at_a_worker
 from conductor_core.evaluation.outcome import outcome
 from conductor_core.evaluation.tasks import Task
@@ -100,14 +100,14 @@ class Spending:
     def add(self, done: Outcome) -> None:
         self.spend(done.orchestrator, done.cost_usd, done.tokens + done.conductor_tokens)
 
-    def lose(self, usd: float | None, tokens: int) -> None:
+    def spend_unfinished(self, usd: float | None, tokens: int) -> None:
         """Counts a run that brought no outcome: it says nothing of what another will cost."""
         self.usd += usd or 0.0
         self.tokens += tokens
 
     def spend(self, orchestrator: str, usd: float | None, tokens: int) -> None:
         """Counts one run. ``usd``: None if a price is unknown; such a pool has no cap on USD."""
-        self.lose(usd, tokens)
+        self.spend_unfinished(usd, tokens)
         seen = self._seen[orchestrator]
         for place, value in enumerate((1.0, usd or 0.0, float(tokens))):
             seen[place] += value
@@ -150,10 +150,10 @@ def open_record(folder: Path, plan: EvaluationPlan, *, resume: bool) -> tuple[Ou
         raise BadInput(f"there is an evaluation {plan.name} already ({folder}): add --resume, or give another --name")
     for lines in (OUTCOMES, BEGUN):
         drop_unfinished_line(folder / lines)
-    there = read_record(folder)
+    recorded = read_record(folder)
     # Earlier versions did not say these: what they began is taken to be marked as it is now, and from now on says so.
-    unsaid = {key: plan.settings[key] for key in LATER_SETTINGS & plan.settings.keys() - there.plan.settings.keys()}
-    kept_plan = there.plan.model_copy(update={"settings": {**there.plan.settings, **unsaid}})
+    unsaid = {key: plan.settings[key] for key in LATER_SETTINGS & plan.settings.keys() - recorded.plan.settings.keys()}
+    kept_plan = recorded.plan.model_copy(update={"settings": {**recorded.plan.settings, **unsaid}})
     before, now = (each.model_dump(mode="json", exclude={"at"}) for each in (kept_plan, plan))
     differing = [key for key in now if before[key] != now[key]]
     if differing == ["settings"]:
@@ -166,7 +166,7 @@ def open_record(folder: Path, plan: EvaluationPlan, *, resume: bool) -> tuple[Ou
     if unsaid:
         _write_plan(folder, kept_plan)
     (folder / SUMMARY).unlink(missing_ok=True)
-    return there.outcomes
+    return recorded.outcomes
 
 
 def _write_plan(folder: Path, plan: EvaluationPlan) -> None:
@@ -198,7 +198,7 @@ class Evaluation:
         spending: so far, and the caps; outcomes that are there already are counted in it.
         missing: workers that are absent, by task; the same for all orchestrators but those of a single worker.
         count_failures: whether a run that failed at a worker is a wrong answer, instead of none yet.
-        heard: called after each outcome, those of an earlier part included.
+        on_outcome: called after each outcome, those of an earlier part included.
     """
 
     folder: Path
@@ -211,19 +211,19 @@ class Evaluation:
     spending: Spending = field(default_factory=Spending)
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     count_failures: bool = False
-    heard: Callable[[Outcome], None] = lambda done: None
+    on_outcome: Callable[[Outcome], None] = lambda done: None
 
-    async def carry_out(self, run: CarryOut, there: Sequence[Outcome] = ()) -> tuple[tuple[Outcome, ...], str | None]:
-        """Runs what is not ``there`` yet: task by task, so that a part of it compares orchestrators fairly.
+    async def run(self, run: EngineRun, recorded: Sequence[Outcome] = ()) -> tuple[tuple[Outcome, ...], str | None]:
+        """Runs what is not ``recorded`` yet: task by task, so that a part of it compares orchestrators fairly.
 
         Returns all outcomes, and why it stopped before its end, if it did. Cancelled, it ends the runs that are on
         and keeps no outcome of them. Raises: Stopped, StoreError, BadInput, ConductorUnavailable, OSError; what was
         done until then is kept.
         """
-        done, spending, outages = list(there), self.spending, Outages()
-        for each in there:
-            self.heard(each)
-        waiting = self._jobs({(each.orchestrator, each.task_id) for each in there})
+        done, spending, outages = list(recorded), self.spending, Outages()
+        for each in recorded:
+            self.on_outcome(each)
+        waiting = self._jobs({(each.orchestrator, each.task_id) for each in recorded})
         stopped: list[str] = []
         unanswered: list[str | None] = []
         first: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -243,7 +243,7 @@ class Evaluation:
                 spending.end(orchestrator.name)
             down = outages.take_in(task.task_id, (attempt.trace, *attempt.also))
             if failed_at_a_worker(attempt.trace) and not self.count_failures:
-                spending.lose(ended.cost_usd, ended.tokens + ended.conductor_tokens)
+                spending.spend_unfinished(ended.cost_usd, ended.tokens + ended.conductor_tokens)
                 unanswered.append(ended.fault)
                 if down is not None:
                     stopped.append(
@@ -253,7 +253,7 @@ class Evaluation:
             append(self.folder, ended)
             done.append(ended)
             spending.add(ended)
-            self.heard(ended)
+            self.on_outcome(ended)
 
         async def work() -> None:
             for task, orchestrator in waiting:
@@ -285,11 +285,11 @@ class Evaluation:
                 if (orchestrator.name, task.task_id) not in kept:
                     yield task, orchestrator
 
-    def _asked(self, task: Task, orchestrator: Orchestrator) -> Asked:
+    def _asked(self, task: Task, orchestrator: Orchestrator) -> GivenTask:
         excluded = () if orchestrator.whole_pool else self.missing.get(task.task_id, ())
-        return Asked(task, self.pool, self.limits, self.seed, excluded)
+        return GivenTask(task, self.pool, self.limits, self.seed, excluded)
 
-    def _noted(self, run: CarryOut) -> CarryOut:
+    def _noted(self, run: EngineRun) -> EngineRun:
         """``run``, each named in the folder before it begins."""
 
         async def noted(request: RunRequest, conductor: Conductor | None, pool: Pool) -> RunTrace:
@@ -298,7 +298,7 @@ class Evaluation:
 
         return noted
 
-    async def _ended(self, orchestrator: Orchestrator, asked: Asked, attempt: Attempt) -> Outcome:
+    async def _ended(self, orchestrator: Orchestrator, asked: GivenTask, attempt: TaskAttempt) -> Outcome:
         """The outcome of an attempt, graded."""
         trace, score, fault = attempt.trace, 0.0, None
         if trace.error_code in codes_of(ConductorUnavailable):

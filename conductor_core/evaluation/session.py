@@ -1,8 +1,8 @@
 """One evaluation from what a user chose to its figures.
 
-prepare(choices) -> Prepared                       everything checked, nothing run
-carry_out(prepared) -> fitting.fitted              the learned routers, on runs of the single workers
-                    -> runner.Evaluation.carry_out -> report.summarise -> Ended
+prepare(choices) -> Prepared                            everything checked, nothing run
+run_evaluation(prepared) -> fitting.fitted              the learned routers, on runs of the single workers
+                         -> runner.Evaluation.run -> report.summarise -> Ended
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from conductor_core.engine.pool import Pool, open_pool
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import BadInput, ConductorUnavailable, StoreError
 from conductor_core.evaluation import fitting, report
-from conductor_core.evaluation.begun import ReadTrace, lost
+from conductor_core.evaluation.begun import ReadTrace, unfinished_costs
 from conductor_core.evaluation.digests import grading_digest, model_digest, pool_digest, simulated_digest, tasks_digest
 from conductor_core.evaluation.orchestrators import catalogue
 from conductor_core.evaluation.orchestrators.protocol import Orchestrator
@@ -37,7 +37,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,79}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choices:
+class EvaluationChoices:
     """What to evaluate.
 
     Attributes:
@@ -76,14 +76,14 @@ class Choices:
 class Prepared:
     """An evaluation that can begin."""
 
-    choices: Choices
+    choices: EvaluationChoices
     settings: Settings
     plan: EvaluationPlan
     folder: Path
     suite: Suite
     pool: Pool
     refs: dict[str, str]
-    there: tuple[Outcome, ...]
+    recorded: tuple[Outcome, ...]
     training: Suite | None = None
 
     @property
@@ -93,7 +93,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Ended:
+class EvaluationResult:
     """What there is when an evaluation has come to its end, or was stopped before.
 
     Attributes:
@@ -108,7 +108,7 @@ class Ended:
     cancelled: bool = False
 
 
-def prepare(choices: Choices, settings: Settings) -> Prepared:
+def prepare(choices: EvaluationChoices, settings: Settings) -> Prepared:
     """Checks all that can be checked before anything runs, and opens the evaluation's folder. Raises: BadInput."""
     if choices.resume and choices.name is None:
         raise BadInput("--resume: which evaluation? Give its --name")
@@ -151,13 +151,13 @@ def prepare(choices: Choices, settings: Settings) -> Prepared:
         settings=_further(choices, suite, pool, refs, training),
     )
     try:
-        there = open_record(folder, plan, resume=choices.resume)
+        recorded = open_record(folder, plan, resume=choices.resume)
     except OSError as error:
         raise BadInput(
             f"the folder of the evaluation cannot be written ({error}): mend that, or set CONDUCTOR_DATA_FOLDER to "
             "another place"
         ) from error
-    return Prepared(choices, settings, plan, folder, suite, pool, refs, there, training)
+    return Prepared(choices, settings, plan, folder, suite, pool, refs, recorded, training)
 
 
 def _those_in(folder: Path) -> str:
@@ -170,7 +170,7 @@ def _short(suite: str) -> str:
 
 
 def _further(
-    choices: Choices, suite: Suite, pool: Pool, refs: dict[str, str], training: Suite | None
+    choices: EvaluationChoices, suite: Suite, pool: Pool, refs: dict[str, str], training: Suite | None
 ) -> dict[str, Any]:
     """What else decides an outcome, by name."""
     models = {ref: model_digest(ref) for ref in dict.fromkeys(refs.values())}
@@ -192,7 +192,7 @@ def _further(
         further["fit_tasks_sha256"] = tasks_digest(training.tasks)
         further["fit_grading_sha256"] = grading_digest(training.tasks)
         # What is as usual is not said: earlier plans, which never say it, can still be gone on with.
-        if choices.fit_tasks != Choices.fit_tasks:
+        if choices.fit_tasks != EvaluationChoices.fit_tasks:
             further["fit_tasks"] = choices.fit_tasks
         if choices.fit_suite is not None:
             further["fit_suite"] = choices.fit_suite
@@ -205,14 +205,14 @@ def _simulated(suite: Suite, pool: Pool) -> list[str]:
     return [workers] * pool.simulated + ["tasks"] * suite.simulated
 
 
-async def carry_out(
+async def run_evaluation(
     prepared: Prepared,
     sink: EventSink,
     read_trace: ReadTrace,
     *,
-    heard: Callable[[Outcome], None] = lambda done: None,
-    fitting_heard: fitting.Heard = lambda done, total: None,
-) -> Ended:
+    on_outcome: Callable[[Outcome], None] = lambda done: None,
+    on_fitting: fitting.OnProgress = lambda done, total: None,
+) -> EvaluationResult:
     """Runs what is not there yet and makes the figures; cancelled, it ends its runs and gives what there is.
 
     So too if a server, the database or the disk fails: it says why, and can be gone on with.
@@ -227,9 +227,9 @@ async def carry_out(
     stopped, cancelled = None, False
     try:
         spending = await _spent(prepared, read_trace)
-        routers = await _routers(prepared, spending, engine, read_trace, fitting_heard)
-        evaluation = _evaluation(prepared, [*opened.orchestrators, *routers], spending, heard)
-        _, stopped = await evaluation.carry_out(engine.run, prepared.there)
+        routers = await _routers(prepared, spending, engine, read_trace, on_fitting)
+        evaluation = _evaluation(prepared, [*opened.orchestrators, *routers], spending, on_outcome)
+        _, stopped = await evaluation.run(engine.run, prepared.recorded)
     except (Stopped, ConductorUnavailable, StoreError, OSError) as error:
         stopped = str(error)
     except asyncio.CancelledError:
@@ -245,25 +245,25 @@ async def carry_out(
             report.write_summary(prepared.folder, summary)
         except OSError as error:
             stopped = str(error)
-    return Ended(prepared.plan, prepared.folder, outcomes, summary, stopped, cancelled)
+    return EvaluationResult(prepared.plan, prepared.folder, outcomes, summary, stopped, cancelled)
 
 
 async def _spent(prepared: Prepared, read_trace: ReadTrace) -> Spending:
     """What the parts of the evaluation before this one took."""
     spending = Spending(prepared.choices.caps)
-    for each in prepared.there:
+    for each in prepared.recorded:
         spending.add(each)
-    for usd, tokens in await asyncio.to_thread(lost, prepared.folder, prepared.there, read_trace):
-        spending.lose(usd, tokens)
+    for usd, tokens in await asyncio.to_thread(unfinished_costs, prepared.folder, prepared.recorded, read_trace):
+        spending.spend_unfinished(usd, tokens)
     return spending
 
 
 async def _routers(
-    prepared: Prepared, spending: Spending, engine: Engine, read_trace: ReadTrace, heard: fitting.Heard
+    prepared: Prepared, spending: Spending, engine: Engine, read_trace: ReadTrace, on_fitting: fitting.OnProgress
 ) -> tuple[Orchestrator, ...]:
     fit = _fit(prepared, spending)
     try:
-        return () if fit is None else await fitting.fitted(fit, engine, read_trace, heard)
+        return () if fit is None else await fitting.fitted(fit, engine, read_trace, on_fitting)
     except Stopped as stopped:
         raise Stopped(f"the learned routers are not fitted yet: {stopped}") from stopped
 
@@ -288,7 +288,7 @@ def _fit(prepared: Prepared, spending: Spending) -> fitting.Fit | None:
 
 
 def _evaluation(
-    prepared: Prepared, orchestrators: list[Orchestrator], spending: Spending, heard: Callable[[Outcome], None]
+    prepared: Prepared, orchestrators: list[Orchestrator], spending: Spending, on_outcome: Callable[[Outcome], None]
 ) -> Evaluation:
     choices, suite, pool = prepared.choices, prepared.suite, prepared.pool
     order = {name: place for place, name in enumerate(prepared.plan.orchestrators)}
@@ -306,5 +306,5 @@ def _evaluation(
         spending=spending,
         missing=missing,
         count_failures=choices.count_failures,
-        heard=heard,
+        on_outcome=on_outcome,
     )

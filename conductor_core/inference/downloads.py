@@ -125,11 +125,11 @@ class Downloads:
                     return
                 job = self._queue.popleft()
                 job.state = "running"
-            state, reason = self._carry_out(job)
+            state, reason = self._run_job(job)
             with self._lock:
                 job.state, job.reason = state, reason
 
-    def _carry_out(self, job: _Job) -> tuple[State, str]:
+    def _run_job(self, job: _Job) -> tuple[State, str]:
         from conductor_core.inference import hub
 
         try:

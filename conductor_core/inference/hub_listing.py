@@ -60,11 +60,11 @@ def read_listing(hub_id: str, info: Any) -> Listing:
     )
 
 
-def meter_of(hub_id: str, most_bytes: int, heard: Callable[[], None]) -> type[Any]:
+def meter_of(hub_id: str, most_bytes: int, on_bytes: Callable[[], None]) -> type[Any]:
     """A progress bar for the library's downloads that ends them once more than ``most_bytes`` have come.
 
     Args:
-        heard: called while they go on; what it raises ends them too.
+        on_bytes: called while they go on; what it raises ends them too.
     """
     came = 0.0
 
@@ -76,7 +76,7 @@ def meter_of(hub_id: str, most_bytes: int, heard: Callable[[], None]) -> type[An
 
         def update(self, n: float | None = 1) -> Any:
             nonlocal came
-            heard()
+            on_bytes()
             if self._of_bytes:
                 came += n or 0
                 if came > most_bytes + _SLACK_BYTES:

@@ -56,10 +56,10 @@ def latest_checkpoint(folder: Path) -> Path | None:
 
 def tell_space(folder: Path, weights_bytes: int, show: Callable[[str], None]) -> None:
     """Says so before the first checkpoint if the disk may not hold all that are there at once."""
-    there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     # Two are kept, and the older one goes when the next is whole. Each has both moments, and the weights: under FSDP
     # twice, by transformers and by accelerate.
-    needed, free = 3 * 4 * weights_bytes - there, shutil.disk_usage(folder).free
+    needed, free = 3 * 4 * weights_bytes - used, shutil.disk_usage(folder).free
     if free < needed:
         show(f"{folder}: checkpoints take up to {needed / 1e9:.3g} GB more and {free / 1e9:.3g} GB are free: make room")
 

@@ -257,8 +257,8 @@ def read_config(ref: str) -> TrainingConfig:
     try:
         return TrainingConfig.model_validate(read_toml(path.read_text(encoding="utf-8-sig")))
     except OSError as error:
-        there = ", ".join(sorted(each.stem for each in CONFIGS.glob("*.toml")))
-        raise BadInput(f"{path}: {error.strerror or error}; checked-in configs: {there}") from error
+        checked_in = ", ".join(sorted(each.stem for each in CONFIGS.glob("*.toml")))
+        raise BadInput(f"{path}: {error.strerror or error}; checked-in configs: {checked_in}") from error
     except NotToml as error:
         raise BadInput(f"{path} is not TOML: {error.place}{error.what}") from error
     except UnicodeDecodeError as error:

@@ -21,7 +21,7 @@ Show = Callable[[str], None]
 
 
 @dataclass
-class Record:
+class StageRecord:
     """One stage's place in the record of a training.
 
     Attributes:
@@ -102,7 +102,7 @@ def in_words(left_s: float) -> str:
     return f"about {left_s / 60:.0f} min left" if left_s >= 90 else f"about {left_s:.0f} s left"
 
 
-class Recorder(TrainerCallback):
+class RecordCallback(TrainerCallback):
     """Turns each log of a trainer into an ``Iteration`` row.
 
     Args:
@@ -113,7 +113,7 @@ class Recorder(TrainerCallback):
 
     def __init__(
         self,
-        record: Record,
+        record: StageRecord,
         *,
         steps: int = 1,
         details: Callable[[], dict[str, Any]] = dict,
@@ -144,7 +144,7 @@ class Recorder(TrainerCallback):
 
 
 def without_console(trainer: Any) -> None:
-    """Takes away the trainer's own lines on the console: a ``Recorder`` stands in their place."""
+    """Takes away the trainer's own lines on the console: a ``RecordCallback`` stands in their place."""
     for each in list(trainer.callback_handler.callbacks):
         if type(each).__name__ in ("PrinterCallback", "ProgressCallback"):
             trainer.remove_callback(each)

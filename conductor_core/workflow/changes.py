@@ -90,8 +90,8 @@ class PlanChanges(Frozen):
             yield f"{own} changed"
         if step.gained:
             yield f"gained access to {_steps(step.gained)}"
-        if there := [now for now in map(self.number_now, step.lost) if now is not None]:
-            yield f"lost access to {_steps(sorted(there))}"
+        if left := [now for now in map(self.number_now, step.lost) if now is not None]:
+            yield f"lost access to {_steps(sorted(left))}"
         if gone := [index for index in step.lost if self.number_now(index) is None]:
             yield f"lost access to the removed {_steps(gone)}"
         if step.reordered:
@@ -119,9 +119,9 @@ def compare(before: Workflow, after: Workflow, origins: Origins | None = None) -
 
 def require_fit(before: Workflow, after: Workflow, origins: Origins) -> None:
     """Raises: ValueError if ``origins`` does not name each step of ``after`` once, with steps that ``before`` has."""
-    known, there = [origin for origin in origins if origin is not None], range(len(before.steps))
-    if len(origins) != len(after.steps) or len(set(known)) != len(known) or not set(known) <= set(there):
-        raise ValueError(f"origins {origins} do not fit {len(there)} and {len(after.steps)} steps")
+    known, places = [origin for origin in origins if origin is not None], range(len(before.steps))
+    if len(origins) != len(after.steps) or len(set(known)) != len(known) or not set(known) <= set(places):
+        raise ValueError(f"origins {origins} do not fit {len(places)} and {len(after.steps)} steps")
 
 
 def _change(before: Workflow, after: Workflow, origins: Origins, index: int, in_place: frozenset[int]) -> StepChange:

@@ -12,7 +12,7 @@ from conductor_core.workflow.json_form import read_json, read_steps
 from conductor_core.workflow.literals import TOO_MANY_PIECES, Node
 from conductor_core.workflow.model import Place
 from conductor_core.workflow.parsed import Parsed, PartialStep, Position, RawStep
-from conductor_core.workflow.scan import CANONICAL, Assignment, Attempt, Field, Scan, scan
+from conductor_core.workflow.scan import CANONICAL, Assignment, Field, ParseAttempt, Scan, scan
 from conductor_core.workflow.source import (
     MAX_CHARACTERS,
     MAX_COMPLETION_CHARACTERS,
@@ -82,7 +82,7 @@ def partial_steps(text: str, most: int = MAX_STEPS_READ) -> tuple[PartialStep, .
     )
 
 
-def _growing(attempt: Attempt, end: int) -> tuple[int, Place] | None:
+def _growing(attempt: ParseAttempt, end: int) -> tuple[int, Place] | None:
     """Step and field of the entry that the text ends in, if it ends in one."""
     if not attempt or attempt[-1].node.closed or attempt[-1].node.end < end or not attempt[-1].node.items:
         return None
@@ -96,14 +96,14 @@ def _too_large(text: str, most: int) -> Parsed:
     return notes.parsed(None)
 
 
-def _read_chosen(attempt: Attempt, notes: Notes) -> tuple[RawStep, ...]:
+def _read_chosen(attempt: ParseAttempt, notes: Notes) -> tuple[RawStep, ...]:
     if attempt[0].field != "steps":
         return _read_lists(attempt, notes)
     _note_reading(attempt, notes)
     return _steps(attempt, notes, MAX_STEPS_READ)
 
 
-def _steps(attempt: Attempt, notes: Notes, most: int) -> tuple[RawStep, ...]:
+def _steps(attempt: ParseAttempt, notes: Notes, most: int) -> tuple[RawStep, ...]:
     if attempt[0].field == "steps":
         return read_steps(attempt[0].node, notes, in_file=False, most=most)
     return _zip(attempt, notes, most)
@@ -116,7 +116,7 @@ def _note_choice(found: Scan, notes: Notes) -> None:
         notes.repair(found.latest[0].start, "left out a later attempt that is not whole")
 
 
-def _note_reading(attempt: Attempt, notes: Notes) -> None:
+def _note_reading(attempt: ParseAttempt, notes: Notes) -> None:
     """The repairs of the chosen lists, and what keeps one from being read to its end."""
     for found in attempt:
         name = CANONICAL[found.field]
@@ -127,7 +127,7 @@ def _note_reading(attempt: Attempt, notes: Notes) -> None:
         _note_end(found, attempt, notes)
 
 
-def _note_end(found: Assignment, attempt: Attempt, notes: Notes) -> None:
+def _note_end(found: Assignment, attempt: ParseAttempt, notes: Notes) -> None:
     name, node = CANONICAL[found.field], found.node
     place: Place = "workflow" if found.field == "steps" else found.field
     step = max(0, len(node.items) - 1)
@@ -151,7 +151,7 @@ def _note_end(found: Assignment, attempt: Attempt, notes: Notes) -> None:
         )
 
 
-def _read_lists(attempt: Attempt, notes: Notes) -> tuple[RawStep, ...]:
+def _read_lists(attempt: ParseAttempt, notes: Notes) -> tuple[RawStep, ...]:
     _note_reading(attempt, notes)
     steps = _steps(attempt, notes, MAX_STEPS_READ)
     lengths = {found.field: len(found.node.items) for found in attempt}
@@ -168,7 +168,7 @@ def _read_lists(attempt: Attempt, notes: Notes) -> tuple[RawStep, ...]:
     return steps
 
 
-def _zip(attempt: Attempt, notes: Notes, most: int) -> tuple[RawStep, ...]:
+def _zip(attempt: ParseAttempt, notes: Notes, most: int) -> tuple[RawStep, ...]:
     """The first ``most`` steps as far as the lists go; what a shorter list lacks is None."""
     nodes: dict[str, tuple[Node, ...]] = {found.field: found.node.items[:most] for found in attempt}
     columns = [nodes.get(field, ()) for field in _LISTS]

@@ -67,7 +67,7 @@ class Assignment:
         return not any(item.kind == "word" and not item.text.strip(".… ") for item in self.node.items)
 
 
-Attempt = tuple[Assignment, ...]
+ParseAttempt = tuple[Assignment, ...]
 """The assignments of one attempt, in the order in which they are written."""
 
 
@@ -84,9 +84,9 @@ class Scan:
         spent_at: where reading stopped because there is too much to read, None if it did not.
     """
 
-    chosen: Attempt
+    chosen: ParseAttempt
     whole: bool
-    latest: Attempt
+    latest: ParseAttempt
     in_reasoning: bool
     work: int
     spent_at: int | None
@@ -195,7 +195,7 @@ def _outside(offsets: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[i
     return kept
 
 
-def _whole_attempts(source: SourceText, assignments: Sequence[Assignment]) -> list[Attempt]:
+def _whole_attempts(source: SourceText, assignments: Sequence[Assignment]) -> list[ParseAttempt]:
     """Whole attempts, ascending by their end.
 
     Lists with nothing but punctuation and comments between them belong together, in whatever order. What is left may
@@ -203,9 +203,9 @@ def _whole_attempts(source: SourceText, assignments: Sequence[Assignment]) -> li
     join two attempts. Only if nothing at all is whole by these rules does any order do.
     """
     usable = [found for found in assignments if found.whole]
-    attempts: list[Attempt] = [(found,) for found in usable if found.field == "steps" and found.node.items]
+    attempts: list[ParseAttempt] = [(found,) for found in usable if found.field == "steps" and found.node.items]
     lists = [found for found in assignments if found.field != "steps"]
-    grouped: list[Attempt] = []
+    grouped: list[ParseAttempt] = []
     rest: list[list[Assignment]] = [[]]
     for run in _runs(source, lists):
         for attempt in _partition(run):
@@ -214,13 +214,13 @@ def _whole_attempts(source: SourceText, assignments: Sequence[Assignment]) -> li
                 rest.append([])
             else:
                 rest[-1] += attempt
-    windows: list[Attempt] = [tuple(part[at : at + 3]) for part in rest for at in range(len(part) - 2)]
+    windows: list[ParseAttempt] = [tuple(part[at : at + 3]) for part in rest for at in range(len(part) - 2)]
     order = ("agent", "instruction", "access_list")
     explained = [window for window in windows if _is_whole(window) and tuple(item.field for item in window) == order]
     attempts = sorted([*attempts, *grouped, *explained], key=lambda attempt: attempt[-1].node.end)
     if attempts:
         return attempts
-    empty_steps: list[Attempt] = [(found,) for found in usable if found.field == "steps"]
+    empty_steps: list[ParseAttempt] = [(found,) for found in usable if found.field == "steps"]
     return [window for window in windows if _is_whole(window)] or empty_steps
 
 
@@ -236,7 +236,7 @@ def _runs(source: SourceText, assignments: Sequence[Assignment]) -> list[list[As
     return runs
 
 
-def _partition(run: Sequence[Assignment]) -> list[Attempt]:
+def _partition(run: Sequence[Assignment]) -> list[ParseAttempt]:
     """Splits a run into attempts. A list written again replaces the first as long as the attempt is not whole."""
     attempts: list[dict[Field, Assignment]] = [{}]
     for found in run:
@@ -247,11 +247,11 @@ def _partition(run: Sequence[Assignment]) -> list[Attempt]:
     return [tuple(attempt.values()) for attempt in attempts if attempt]
 
 
-def _is_whole(attempt: Attempt) -> bool:
+def _is_whole(attempt: ParseAttempt) -> bool:
     return len(attempt) == 3 and len({found.field for found in attempt}) == 3 and all(found.whole for found in attempt)
 
 
-def _best_unfinished(assignments: Sequence[Assignment]) -> Attempt:
+def _best_unfinished(assignments: Sequence[Assignment]) -> ParseAttempt:
     """The attempt with the most lists, the last of several; a lone ``steps`` in prose is none."""
     lists = [
         found
@@ -264,7 +264,7 @@ def _best_unfinished(assignments: Sequence[Assignment]) -> Attempt:
     return max(reversed(_partition(lists)), key=len, default=())
 
 
-def _latest(assignments: Sequence[Assignment], chosen: Attempt) -> Attempt:
+def _latest(assignments: Sequence[Assignment], chosen: ParseAttempt) -> ParseAttempt:
     """What is being written last: what follows ``chosen`` if that names agents or instructions, else ``chosen``."""
     end = chosen[-1].node.end if chosen else -1
     following = [found for found in assignments if found.start >= end]

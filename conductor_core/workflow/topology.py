@@ -133,8 +133,8 @@ def _is_debate(workflow: Workflow) -> bool:
     if len(_debaters(workflow, rounds)) >= 2:
         return True
     *rounds_before, final = rounds
-    heard = _debaters(workflow, rounds_before)
-    return len(final) == 1 and len(heard) >= 2 and heard <= set(workflow.reads(final[0]))
+    last_replies = _debaters(workflow, rounds_before)
+    return len(final) == 1 and len(last_replies) >= 2 and last_replies <= set(workflow.reads(final[0]))
 
 
 def _debaters(workflow: Workflow, rounds: Sequence[Sequence[int]]) -> set[int]:

@@ -142,10 +142,10 @@ class _Check:
             close = f"; did you mean {names[matches[0]]}?" if matches else ""
         own = agent in (CONDUCTOR_AGENT, len(self._agents)) and not self._allow_recursion
         off = " (the Conductor itself cannot be asked here: recursion is off)" if own else ""
-        there = [f"{ordinal} {name}" for ordinal, name in enumerate(self._agents) if name is not None]
-        listed = there[:_MOST_NAMES]
-        if len(there) > _MOST_NAMES:
-            listed.append(f"and {len(there) - _MOST_NAMES} more")
+        offered = [f"{ordinal} {name}" for ordinal, name in enumerate(self._agents) if name is not None]
+        listed = offered[:_MOST_NAMES]
+        if len(offered) > _MOST_NAMES:
+            listed.append(f"and {len(offered) - _MOST_NAMES} more")
         has = f"It has {', '.join(listed)}." if listed else "It is empty."
         return f"{off}{close or '.'} {has}"
 

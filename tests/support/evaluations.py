@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from conductor_core.evaluation.orchestrators.protocol import Asked, Attempt, CarryOut
+from conductor_core.evaluation.orchestrators.protocol import EngineRun, GivenTask, TaskAttempt
 from conductor_core.evaluation.orchestrators.workflows import Planned, single
 from conductor_core.evaluation.runner import Caps, Evaluation, Spending
 from conductor_core.evaluation.tasks import Task
@@ -60,15 +60,15 @@ class Counted:
         self.name, self.whole_pool, self._within = within.name, within.whole_pool, within
         self.asked: list[str] = []
 
-    async def attempt(self, asked: Asked, run: CarryOut) -> Attempt:
+    async def attempt(self, asked: GivenTask, run: EngineRun) -> TaskAttempt:
         self.asked.append(asked.task.task_id)
         return await self._within.attempt(asked, run)
 
 
-def spent(caps: Caps, *there: Outcome) -> Spending:
+def spent(caps: Caps, *recorded: Outcome) -> Spending:
     """The spending of an evaluation that has these outcomes already."""
     spending = Spending(caps)
-    for each in there:
+    for each in recorded:
         spending.add(each)
     return spending
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from conductor_core.errors import BadInput
 from conductor_core.evaluation.graders.extract import defines, extract_code, parses
-from conductor_core.evaluation.graders.sandbox import Limits, Ran, run
+from conductor_core.evaluation.graders.sandbox import ProcessLimits, Ran, run
 from conductor_core.evaluation.tasks import Graded, Task
 
-LIMITS = Limits()
+LIMITS = ProcessLimits()
 LIBRARY_LIMITS = replace(
     LIMITS, cpu_s=30, wall_s=60.0, memory_bytes=8 * 1024**3, open_files=256, processes=True, site_packages=True
 )
@@ -122,7 +122,7 @@ def _grade_calls(task: Task, code: str) -> Graded:
     return Graded(1.0, f"All {len(tests)} tests pass.")
 
 
-def _room_for(output: str) -> Limits:
+def _room_for(output: str) -> ProcessLimits:
     """Limits under which ``output`` can be written, in any script, and numbers in it with more digits."""
     return replace(LIMITS, output_bytes=LIMITS.output_bytes + 4 * len(output))
 

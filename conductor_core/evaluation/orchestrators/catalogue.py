@@ -27,7 +27,7 @@ from conductor_core.engine.pool import Pool
 from conductor_core.errors import BadInput
 from conductor_core.evaluation.orchestrators import workflows
 from conductor_core.evaluation.orchestrators.conducted import ABLATIONS, Ablated, Conducted, Plans, Remembered
-from conductor_core.evaluation.orchestrators.protocol import Asked, Orchestrator
+from conductor_core.evaluation.orchestrators.protocol import GivenTask, Orchestrator
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Workflow
 
@@ -183,9 +183,9 @@ def _conducted(name: str, kind: str, conductor: Conductor, plans: Plans, setting
     return Conducted(name, conductor, depth=max(1, settings.max_depth) if kind == "recursion" else 0)
 
 
-def _same(workflow: Workflow) -> Callable[[Asked], Workflow]:
+def _same(workflow: Workflow) -> Callable[[GivenTask], Workflow]:
     return lambda _asked: workflow
 
 
-def _mixture(aggregator: str | None) -> Callable[[Asked], Workflow]:
+def _mixture(aggregator: str | None) -> Callable[[GivenTask], Workflow]:
     return lambda asked: workflows.mixture(asked.specs, aggregator if aggregator in asked.agents else None)

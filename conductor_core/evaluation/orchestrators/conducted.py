@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from conductor_core.chat import Conductor, ConductorInfo, Message, PlanFinished, PlanRequest, PlanText, PlanThought
 from conductor_core.engine.recorder import closing
-from conductor_core.evaluation.orchestrators.protocol import Asked, Attempt, CarryOut
+from conductor_core.evaluation.orchestrators.protocol import EngineRun, GivenTask, TaskAttempt
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Step, Workflow
 
@@ -69,8 +69,8 @@ class Conducted:
     def __init__(self, name: str, conductor: Conductor, *, depth: int = 0) -> None:
         self.name, self._conductor, self._depth = name, conductor, depth
 
-    async def attempt(self, asked: Asked, run: CarryOut) -> Attempt:
-        return Attempt(await run(asked.request(depth=self._depth), self._conductor, asked.pool))
+    async def attempt(self, asked: GivenTask, run: EngineRun) -> TaskAttempt:
+        return TaskAttempt(await run(asked.request(depth=self._depth), self._conductor, asked.pool))
 
 
 class Plans:
@@ -80,7 +80,7 @@ class Plans:
         self.conductor = conductor
         self._tasks: dict[tuple[str, tuple[str, ...]], asyncio.Task[RunTrace]] = {}
 
-    async def plan(self, asked: Asked, run: CarryOut) -> RunTrace:
+    async def plan(self, asked: GivenTask, run: EngineRun) -> RunTrace:
         """A run that ended with its plan, or without one."""
         key = (asked.task.task_id, asked.excluded)
         if key not in self._tasks:
@@ -105,12 +105,12 @@ class Ablated:
     def __init__(self, name: str, plans: Plans, edit: Callable[[Workflow], Workflow]) -> None:
         self.name, self._plans, self._edit = name, plans, edit
 
-    async def attempt(self, asked: Asked, run: CarryOut) -> Attempt:
+    async def attempt(self, asked: GivenTask, run: EngineRun) -> TaskAttempt:
         planned = await self._plans.plan(asked, run)
         if planned.root.workflow is None:
-            return Attempt(planned)
+            return TaskAttempt(planned)
         request = asked.request(self._edit(planned.root.workflow), reuse_from=planned, by=f"evaluate: {self.name}")
-        return Attempt(await run(request, None, asked.pool), also=(planned,))
+        return TaskAttempt(await run(request, None, asked.pool), also=(planned,))
 
 
 def _each(workflow: Workflow, edit: Callable[[Step], Step]) -> Workflow:

@@ -12,12 +12,12 @@ from conductor_core.events import Limits
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Workflow
 
-CarryOut = Callable[[RunRequest, Conductor | None, Pool], Awaitable[RunTrace]]
+EngineRun = Callable[[RunRequest, Conductor | None, Pool], Awaitable[RunTrace]]
 """``engine.Engine.run``: carries out one run, durably."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GivenTask:
     """One task as it is put to an orchestrator.
 
     Attributes:
@@ -65,7 +65,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class TaskAttempt:
     """What an orchestrator made of a task.
 
     Attributes:
@@ -92,6 +92,6 @@ class Orchestrator(Protocol):
     @property
     def whole_pool(self) -> bool: ...
 
-    async def attempt(self, asked: Asked, run: CarryOut) -> Attempt:
+    async def attempt(self, asked: GivenTask, run: EngineRun) -> TaskAttempt:
         """Answers one task. A failed run is an attempt too. Raises: StoreError, BadInput for what cannot be run."""
         ...

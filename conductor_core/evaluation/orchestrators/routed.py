@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
-from conductor_core.evaluation.orchestrators.protocol import Asked, Attempt, CarryOut
+from conductor_core.evaluation.orchestrators.protocol import EngineRun, GivenTask, TaskAttempt
 from conductor_core.evaluation.orchestrators.workflows import single
 from conductor_core.evaluation.routers.rows import Router
 
@@ -25,9 +25,9 @@ class Routed:
     def __init__(self, name: str, router: Router) -> None:
         self.name, self._router = name, router
 
-    async def attempt(self, asked: Asked, run: CarryOut) -> Attempt:
+    async def attempt(self, asked: GivenTask, run: EngineRun) -> TaskAttempt:
         workflow = self._router.route(asked.task.question, asked.agents)
-        return Attempt(await run(asked.request(workflow), None, asked.pool))
+        return TaskAttempt(await run(asked.request(workflow), None, asked.pool))
 
 
 class Smoothed:
@@ -38,12 +38,12 @@ class Smoothed:
     def __init__(self, name: str, router: Choosing) -> None:
         self.name, self._router = name, router
 
-    async def attempt(self, asked: Asked, run: CarryOut) -> Attempt:
+    async def attempt(self, asked: GivenTask, run: EngineRun) -> TaskAttempt:
         question = asked.task.question
         every = await run(asked.request(self._router.route(question, asked.agents)), None, asked.pool)
         outputs = {step.agent: step.output for step in every.steps if step.answered and step.output.strip()}
         if not outputs:
-            return Attempt(every)
+            return TaskAttempt(every)
         chosen = await asyncio.to_thread(self._router.choose, question, outputs)
         request = asked.request(single(chosen), reuse_from=every, by=f"evaluate: {self.name}")
-        return Attempt(await run(request, None, asked.pool), also=(every,))
+        return TaskAttempt(await run(request, None, asked.pool), also=(every,))

@@ -22,7 +22,7 @@ from conductor_core.chat import Provider, WorkerSpec
 from conductor_core.conductors.seating import SEATS, numbering
 from conductor_core.engine.pool import Pool
 from conductor_core.errors import BadInput
-from conductor_core.evaluation.orchestrators.protocol import Asked, Attempt, CarryOut
+from conductor_core.evaluation.orchestrators.protocol import EngineRun, GivenTask, TaskAttempt
 from conductor_core.workers import anthropic
 from conductor_core.workers.local_params import LocalParams
 from conductor_core.workflow.model import AccessList, Step, Workflow
@@ -66,12 +66,12 @@ class Planned:
     """
 
     name: str
-    plan: Callable[[Asked], Workflow]
+    plan: Callable[[GivenTask], Workflow]
     whole_pool: bool = False
     pool: Pool | None = None
 
-    async def attempt(self, asked: Asked, run: CarryOut) -> Attempt:
-        return Attempt(await run(asked.request(self.plan(asked)), None, self.pool or asked.pool))
+    async def attempt(self, asked: GivenTask, run: EngineRun) -> TaskAttempt:
+        return TaskAttempt(await run(asked.request(self.plan(asked)), None, self.pool or asked.pool))
 
 
 def single(worker: str) -> Workflow:
@@ -106,7 +106,7 @@ def checker(specs: Sequence[WorkerSpec]) -> str:
     return numbering(specs)[SEATS.index("check")] or specs[0].name
 
 
-def drawn(asked: Asked) -> Workflow:
+def drawn(asked: GivenTask) -> Workflow:
     """A random valid workflow: length, agents, instructions and access lists each uniform, by seed and task."""
     key = hashlib.sha256(f"{asked.seed}/{asked.task.task_id}".encode()).hexdigest()
     rng = Random(key)  # noqa: S311 - a draw that can be repeated, not a secret

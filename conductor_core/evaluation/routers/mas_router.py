@@ -64,7 +64,7 @@ class MasRouterConfig:
 
 
 @dataclass(frozen=True)
-class Choices:
+class TeamChoices:
     """A batch of teams, as indices. Agents from ``count`` on are not part of the team.
 
     Attributes:
@@ -121,7 +121,7 @@ class Controller(nn.Module):
         divergence = 0.5 * (mean.square() / self._prior_std**2 + log_var.exp() - 1 - log_var).mean(dim=1)
         return latent, error + divergence
 
-    def choose(self, latent: Tensor, present: Tensor, *, sample: bool) -> Choices:
+    def choose(self, latent: Tensor, present: Tensor, *, sample: bool) -> TeamChoices:
         """``present``: which workers may be chosen, shape (workers,), true or false."""
         log_prob, entropy = torch.zeros(len(latent)), torch.zeros(len(latent))
 
@@ -152,7 +152,7 @@ class Controller(nn.Module):
             history = functional.layer_norm(history + own, history.shape[1:])
             roles.append(role)
             workers.append(worker)
-        return Choices(mode, count, torch.stack(roles, dim=1), torch.stack(workers, dim=1), log_prob, entropy)
+        return TeamChoices(mode, count, torch.stack(roles, dim=1), torch.stack(workers, dim=1), log_prob, entropy)
 
 
 def policy_loss(log_prob: Tensor, utility: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ def check_rows(
     if not rows or not agents:
         raise BadInput("a router needs at least one training task and one worker to be fitted")
     for number, row in enumerate(rows):
-        for wanted, there, what in ((scores, row.scores, "score"), (answers, row.answers, "answer")):
-            missing = [agent for agent in agents if agent not in there] if wanted else []
+        for wanted, known, what in ((scores, row.scores, "score"), (answers, row.answers, "answer")):
+            missing = [agent for agent in agents if agent not in known] if wanted else []
             if missing:
                 raise BadInput(f"training row {number} has no {what} of {', '.join(missing)}")

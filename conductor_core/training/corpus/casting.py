@@ -49,7 +49,7 @@ def specs(present: Sequence[int]) -> tuple[WorkerSpec, ...]:
     return tuple(workers[seat] for seat in present)
 
 
-def cast(
+def assign_seats(
     roles: Sequence[str], present: Sequence[int], *, rng: random.Random | None = None, chance: float = 0.0
 ) -> tuple[int, ...]:
     """A seat for each role.

@@ -13,7 +13,7 @@ from conductor_core.conductors.short_prompt import short_prompt
 from conductor_core.training.config import BEST_OF
 from conductor_core.training.corpus.casting import draw_present, specs
 from conductor_core.training.corpus.plans import Plan, draw_plan, draw_repair, draw_stop
-from conductor_core.training.corpus.tasks import Task, draw_task
+from conductor_core.training.corpus.tasks import CorpusTask, draw_task
 from conductor_core.training.corpus.wording import choose, table
 
 PARENT_SHARE = 0.05
@@ -21,10 +21,10 @@ RECURSION_SHARE = 0.15
 
 
 @dataclass(frozen=True)
-class Example:
+class TrainingExample:
     """One training example: the prompt's request and the plan."""
 
-    task: Task
+    task: CorpusTask
     request: PlanRequest
     plan: Plan
 
@@ -37,7 +37,7 @@ class Example:
         return self.plan.completion()
 
 
-def examples(seed: int, best_of: int = BEST_OF) -> Iterator[Example]:
+def examples(seed: int, best_of: int = BEST_OF) -> Iterator[TrainingExample]:
     """An endless stream of examples. ``best_of``: how many plans for a rehearsal question are weighed by reward."""
     rng = random.Random(seed)
     while True:
@@ -45,21 +45,25 @@ def examples(seed: int, best_of: int = BEST_OF) -> Iterator[Example]:
         yield draw_example(random.Random(rng.getrandbits(64)), best_of)
 
 
-def draw_example(rng: random.Random, best_of: int = BEST_OF) -> Example:
+def draw_example(rng: random.Random, best_of: int = BEST_OF) -> TrainingExample:
     """One example; ``best_of`` as above."""
     task, present, max_steps = draw_task(rng), draw_present(rng), _draw_max_steps(rng)
     if rng.random() < PARENT_SHARE:
         return _inner_example(task, present, max_steps, rng, best_of)
     recursion = rng.random() < RECURSION_SHARE
     request = PlanRequest(task=task.text, agents=specs(present), max_steps=max_steps, allow_recursion=recursion)
-    return Example(task, request, draw_plan(task, present, max_steps, rng, recursion=recursion, best_of=best_of))
+    return TrainingExample(
+        task, request, draw_plan(task, present, max_steps, rng, recursion=recursion, best_of=best_of)
+    )
 
 
 def _draw_max_steps(rng: random.Random) -> int:
     return rng.choices((1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16), (7, 9, 13, 12, 45, 3, 2, 4, 2, 2, 1))[0]
 
 
-def _inner_example(task: Task, present: tuple[int, ...], max_steps: int, rng: random.Random, best_of: int) -> Example:
+def _inner_example(
+    task: CorpusTask, present: tuple[int, ...], max_steps: int, rng: random.Random, best_of: int
+) -> TrainingExample:
     """A recursive call: the parent's plan and the last response are given, and the Conductor stops or repairs."""
     parent = draw_plan(task, present, max(2, max_steps), rng, recursion=True, best_of=best_of)
     settled = rng.random() < 0.5
@@ -74,4 +78,4 @@ def _inner_example(task: Task, present: tuple[int, ...], max_steps: int, rng: ra
         parent=ParentPlan(plan=parent.completion().partition("\n")[2], last_response=response),
     )
     plan = draw_stop(rng) if settled else draw_repair(task, present, max_steps, rng, best_of=best_of)
-    return Example(task, request, plan)
+    return TrainingExample(task, request, plan)

@@ -15,8 +15,8 @@ from conductor_core.conductors.seating import SEATS
 from conductor_core.rehearsal import PROFILES
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.training.config import BEST_OF
-from conductor_core.training.corpus.casting import cast
-from conductor_core.training.corpus.tasks import DIFFICULTIES, Task
+from conductor_core.training.corpus.casting import assign_seats
+from conductor_core.training.corpus.tasks import DIFFICULTIES, CorpusTask
 from conductor_core.training.corpus.wording import choose, table
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Step, Workflow
 
@@ -89,7 +89,7 @@ class Plan:
 
 
 def draw_plan(
-    task: Task,
+    task: CorpusTask,
     present: Sequence[int],
     max_steps: int,
     rng: random.Random,
@@ -133,7 +133,7 @@ def draw_plan(
 
 
 def draw_repair(
-    task: Task, present: Sequence[int], max_steps: int, rng: random.Random, *, best_of: int = BEST_OF
+    task: CorpusTask, present: Sequence[int], max_steps: int, rng: random.Random, *, best_of: int = BEST_OF
 ) -> Plan:
     """A plan for an inner round whose last response is in doubt; in other words than those of a first round, for an
     identical call would be answered identically. ``best_of``: as for ``draw_plan``.
@@ -150,7 +150,7 @@ def draw_repair(
     return max(plans, key=lambda plan: _worth(plan, task))
 
 
-def _with_main_role(steps: list[list[Any]], task: Task) -> list[list[Any]]:
+def _with_main_role(steps: list[list[Any]], task: CorpusTask) -> list[list[Any]]:
     """Steps whose role is left to the kind of task, with that kind's role."""
     role = _MAIN_ROLE.get(task.kind, "solve")
     return [[step[0].replace("main", role), *step[1:]] for step in steps]
@@ -161,7 +161,7 @@ def draw_stop(rng: random.Random) -> Plan:
     return Plan(choose(table("plans")["stop"], rng), ())
 
 
-def _steps(task: Task, max_steps: int) -> list[list[Any]]:
+def _steps(task: CorpusTask, max_steps: int) -> list[list[Any]]:
     plans = table("plans")
     if task.way:
         return _with_main_role(_fitting(plans[task.way], task.difficulty, max_steps), task)
@@ -190,7 +190,7 @@ def _longest(variants: list[list[list[Any]]]) -> list[list[Any]]:
     return max(variants, key=len)
 
 
-def _fan(task: Task, max_steps: int) -> list[list[Any]]:
+def _fan(task: CorpusTask, max_steps: int) -> list[list[Any]]:
     words, role = table("plans")["fan"][task.kind], _FAN_ROLES[task.kind]
     if max_steps >= task.parts + 1:
         count = task.parts
@@ -212,7 +212,7 @@ def _numbered(words: str, index: int) -> str:
     return words.replace("<ordinal>", ORDINALS[index]).replace("<number>", NUMBERS[index])
 
 
-def _with_another_round(task: Task, steps: list[list[Any]], max_steps: int, recursion: bool) -> list[list[Any]]:
+def _with_another_round(task: CorpusTask, steps: list[list[Any]], max_steps: int, recursion: bool) -> list[list[Any]]:
     """Lets the Conductor look at the answer to a hard task once more, where that is offered."""
     if not recursion or not 2 <= len(steps) < max_steps or task.difficulty != "hard" or task.way is not None:
         return steps
@@ -220,7 +220,7 @@ def _with_another_round(task: Task, steps: list[list[Any]], max_steps: int, recu
 
 
 def _drawn(
-    task: Task,
+    task: CorpusTask,
     shapes: Sequence[list[list[Any]]],
     present: Sequence[int],
     rng: random.Random,
@@ -229,24 +229,24 @@ def _drawn(
     chance: float,
 ) -> Plan:
     """One of ``shapes``, a share ``chance`` of its steps cast anyhow; the words of a shape depend on ``wording``."""
-    return _written(task, rng.choice(shapes), present, random.Random(wording), casting=rng, chance=chance)
+    return _written(task, rng.choice(shapes), present, random.Random(wording), agent_rng=rng, chance=chance)
 
 
-def _alone(task: Task, shapes: Sequence[list[list[Any]]], present: Sequence[int], wording: int) -> list[Plan]:
+def _alone(task: CorpusTask, shapes: Sequence[list[list[Any]]], present: Sequence[int], wording: int) -> list[Plan]:
     """Each of those present, alone, by each of ``shapes`` that has one step; the order depends on ``wording``."""
     single = [shape for shape in shapes if len(shape) == 1]
     plans = [_written(task, shape, (seat,), random.Random(wording)) for shape in single for seat in present]
     return random.Random(wording).sample(plans, len(plans))
 
 
-def _worth(plan: Plan, task: Task) -> float:
+def _worth(plan: Plan, task: CorpusTask) -> float:
     """The exact reward of a plan for a question of the rehearsal world."""
     if task.rehearsal is None:
         raise ValueError("only a question of the rehearsal world has a known reward")
     return success_chance(task.rehearsal, plan.workflow()) - STEP_COST * (len(plan.steps) - 1)
 
 
-def _shapes(task: Task, max_steps: int) -> list[list[list[Any]]]:
+def _shapes(task: CorpusTask, max_steps: int) -> list[list[list[Any]]]:
     """All shapes that suit the task's kind whatever its difficulty; but the one that it asks for, if it asks for a way:
     the reward knows nothing of wishes.
     """
@@ -261,16 +261,16 @@ def _shapes(task: Task, max_steps: int) -> list[list[list[Any]]]:
 
 
 def _written(
-    task: Task,
+    task: CorpusTask,
     steps: list[list[Any]],
     present: Sequence[int],
     rng: random.Random,
     *,
-    casting: random.Random | None = None,
+    agent_rng: random.Random | None = None,
     chance: float = 0.0,
 ) -> Plan:
     roles = [str(step[0]) for step in steps]
-    agents = list(cast([role for role in roles if role != "again"], present, rng=casting, chance=chance))
+    agents = list(assign_seats([role for role in roles if role != "again"], present, rng=agent_rng, chance=chance))
     if roles[-1] == "again":
         agents.append(len(SEATS))
     wordings = rng.getrandbits(32)
@@ -290,7 +290,7 @@ def _access(index: int, access: Literal["all"] | list[int], rng: random.Random) 
     return tuple(access)
 
 
-def _thought(task: Task, roles: Sequence[str], agents: Sequence[int], rng: random.Random) -> str:
+def _thought(task: CorpusTask, roles: Sequence[str], agents: Sequence[int], rng: random.Random) -> str:
     """Kind and difficulty of the task, then who does what, by ordinal: the model reasons before it writes ids."""
     words = table("plans")["thought"]
     head = (

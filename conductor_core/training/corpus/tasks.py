@@ -20,7 +20,7 @@ DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "medium", "hard")
 
 
 @dataclass(frozen=True)
-class Task:
+class CorpusTask:
     """A task and what a plan has to know of it.
 
     Attributes:
@@ -72,7 +72,7 @@ NAMED_BY_TOPIC = frozenset({"maths", "choice", "science"})
 _TEMPLATE_KINDS = {"algebra": "maths", "geometry": "maths", "counting": "maths", "program": "code"}
 
 
-def draw_task(rng: random.Random) -> Task:
+def draw_task(rng: random.Random) -> CorpusTask:
     """One task: a kind, a difficulty, a wording; sometimes dressed up, in bad typing, or with a wish how to work."""
     source = SlotFiller(rng)
     kind = rng.choices(tuple(_WEIGHTS), tuple(_WEIGHTS.values()))[0]
@@ -80,7 +80,7 @@ def draw_task(rng: random.Random) -> Task:
     return _dressed(task, rng)
 
 
-def _from_template(name: str, source: SlotFiller) -> Task:
+def _from_template(name: str, source: SlotFiller) -> CorpusTask:
     entry, rng = table("tasks")[name], source.rng
     topic = source.pick_topic(entry.get("topics", ["history"]))
     difficulty = rng.choice([each for each in DIFFICULTIES if each in entry])
@@ -103,10 +103,10 @@ def _from_template(name: str, source: SlotFiller) -> Task:
     noun = str(table("topics")[topic]["noun"]) if kind in NAMED_BY_TOPIC else NOUNS[kind]
     if kind == "maths" and name not in ("algebra", topic) and rng.random() < 0.5:
         noun = str(table("topics")[name]["noun"])
-    return Task(kind, noun, difficulty, source.fill(template), parts)
+    return CorpusTask(kind, noun, difficulty, source.fill(template), parts)
 
 
-def _word(source: SlotFiller) -> Task:
+def _word(source: SlotFiller) -> CorpusTask:
     """A story: a beginning, what happens, a question. The more happens, the harder; one event at most is easy."""
     story, rng = table("hints")["story"], source.rng
     difficulty = rng.choices(DIFFICULTIES, (35, 40, 25))[0]
@@ -118,10 +118,10 @@ def _word(source: SlotFiller) -> Task:
         condition = rng.choice(("that is so", "this goes on for <k> weeks", "<name> wants the same"))
         question = f"If {condition}, {question[0].lower()}{question[1:]}"
     text = source.fill(" ".join([opening, *happens, question]))
-    return Task("word", NOUNS["word"], difficulty, text)
+    return CorpusTask("word", NOUNS["word"], difficulty, text)
 
 
-def _arithmetic(source: SlotFiller) -> Task:
+def _arithmetic(source: SlotFiller) -> CorpusTask:
     rng, words = source.rng, table("tasks")["arithmetic"]
     difficulty = rng.choice(DIFFICULTIES)
     terms = {"easy": 2, "medium": rng.randint(3, 4), "hard": rng.randint(5, 7)}[difficulty]
@@ -138,10 +138,10 @@ def _arithmetic(source: SlotFiller) -> Task:
         number = text.split()[0]
         share = f"{rng.randint(2, 95)}% of {number}"
         text = rng.choice((share, f"the square root of {number}", f"{number} squared", f"{number} km in miles"))
-    return Task("arithmetic", NOUNS["arithmetic"], difficulty, rng.choice(words["wrappings"]).format(text))
+    return CorpusTask("arithmetic", NOUNS["arithmetic"], difficulty, rng.choice(words["wrappings"]).format(text))
 
 
-def _parts(source: SlotFiller) -> Task:
+def _parts(source: SlotFiller) -> CorpusTask:
     """Several small questions in one."""
     rng, words = source.rng, table("tasks")["parts"]
     parts = rng.choices((2, 3, 4), (35, 45, 20))[0]
@@ -158,10 +158,10 @@ def _parts(source: SlotFiller) -> Task:
     marks = rng.choice(words["marks"])
     opening = rng.choice(words["openings"])
     text = opening + " ".join(mark + make() for mark in marks[:parts])
-    return Task("parts", NOUNS["parts"], "medium", text, parts)
+    return CorpusTask("parts", NOUNS["parts"], "medium", text, parts)
 
 
-def _choice(source: SlotFiller) -> Task:
+def _choice(source: SlotFiller) -> CorpusTask:
     """A multiple-choice question; easy: recall, medium: with figures or two statements, hard: a long scenario."""
     rng, words = source.rng, table("tasks")["choice"]
     topic = source.pick_topic(words["topics"])
@@ -174,10 +174,10 @@ def _choice(source: SlotFiller) -> Task:
     separator = rng.choice((" ", "\n", "\n", "; "))
     listed = separator.join(mark.format(letter) + source.fill(rng.choice(options)) for letter in letters)
     text = question + separator + listed + rng.choice(words["closings"])
-    return Task("choice", str(table("topics")[topic]["noun"]), difficulty, text)
+    return CorpusTask("choice", str(table("topics")[topic]["noun"]), difficulty, text)
 
 
-def _table(source: SlotFiller) -> Task:
+def _table(source: SlotFiller) -> CorpusTask:
     """A small table in one of the usual forms, and a question about it."""
     rng, words, banks = source.rng, table("tasks")["table"], table("banks")
     columns = rng.sample(banks["column"], rng.randint(2, 4))
@@ -197,10 +197,10 @@ def _table(source: SlotFiller) -> Task:
     opening = rng.choice(words["openings"])
     body = "\n".join(lines)
     text = f"{opening}{body}\n{ask}" if rng.random() < 0.6 else f"{ask}\n{opening}{body}"
-    return Task("table", NOUNS["table"], difficulty, text)
+    return CorpusTask("table", NOUNS["table"], difficulty, text)
 
 
-def _function(source: SlotFiller) -> Task:
+def _function(source: SlotFiller) -> CorpusTask:
     """A function to complete from signature and docstring, or described in a sentence with a test."""
     rng, words = source.rng, table("tasks")["function"]
     difficulty = rng.choices(DIFFICULTIES, (25, 50, 25))[0]
@@ -212,12 +212,12 @@ def _function(source: SlotFiller) -> Task:
         examples = "\n".join(_doctest(name, source) for _ in range(tests))
         head = source.fill(words["imports"]) + f"def {name}" + source.fill(source.one("function", "signatures"))
         text = f'{head}\n    """{source.fill(words["docstring"])}{more}\n{examples}\n    """\n'
-        return Task("code", NOUNS["code"], difficulty, rng.choice(words["openings"]) + text)
+        return CorpusTask("code", NOUNS["code"], difficulty, rng.choice(words["openings"]) + text)
     checks = " ".join(f"`assert {name}({source.value()}) == {source.value()}`" for _ in range(min(tests, 2)))
     asked = (
         source.fill(words["request"]) + f"`{name}({rng.choice(words['arguments'])})`" + source.fill(words["purpose"])
     )
-    return Task("code", NOUNS["code"], difficulty, f"{asked}{more}{rng.choice(words['tests'])}{checks}.")
+    return CorpusTask("code", NOUNS["code"], difficulty, f"{asked}{more}{rng.choice(words['tests'])}{checks}.")
 
 
 def _doctest(name: str, source: SlotFiller) -> str:
@@ -229,13 +229,13 @@ def _doctest(name: str, source: SlotFiller) -> str:
     return source.rng.choice(forms)
 
 
-def _foreign(source: SlotFiller) -> Task:
+def _foreign(source: SlotFiller) -> CorpusTask:
     long = source.rng.random() < 0.5
     text = source.fill(source.rng.choice(table("hints")["foreign_long" if long else "foreign_short"]))
-    return Task("foreign", NOUNS["foreign"], "medium" if long else "easy", text)
+    return CorpusTask("foreign", NOUNS["foreign"], "medium" if long else "easy", text)
 
 
-def _unclear(source: SlotFiller) -> Task:
+def _unclear(source: SlotFiller) -> CorpusTask:
     """Nonsense: syllables, stray characters, unconnected words, one thing over and over."""
     rng, hints, banks = source.rng, table("hints"), table("banks")
     draw = rng.random()
@@ -248,7 +248,7 @@ def _unclear(source: SlotFiller) -> Task:
         words = [rng.choice(banks[rng.choice(lists)]) for _ in range(rng.randint(3, 14))]
     else:
         words = [rng.choice((" ", "", ".", "aaaa", "the", "0", "ha")) * rng.randint(1, 120)]
-    return Task("unclear", NOUNS["unclear"], "easy", " ".join(words))
+    return CorpusTask("unclear", NOUNS["unclear"], "easy", " ".join(words))
 
 
 def _syllable(rng: random.Random) -> str:
@@ -273,7 +273,7 @@ _REHEARSED = {
 }
 
 
-def _rehearsed(source: SlotFiller) -> Task:
+def _rehearsed(source: SlotFiller) -> CorpusTask:
     """A task of the rehearsal world, which the app offers first: its families, fitted to our kinds."""
     rng = source.rng
     # More easy ones: what a small model cannot place it takes for harder than it is, as most of the corpus is harder.
@@ -281,7 +281,7 @@ def _rehearsed(source: SlotFiller) -> Task:
     return rehearsal_task(generate(family, difficulty, rng.randint(0, 10**6)))
 
 
-def rehearsal_task(known: RehearsalTask) -> Task:
+def rehearsal_task(known: RehearsalTask) -> CorpusTask:
     """A question of the rehearsal world as a task of the corpus."""
     family, difficulty, text = known.family, known.difficulty, known.question
     kind, noun, parts = _REHEARSED[family], NOUNS[_REHEARSED[family]], 0
@@ -294,17 +294,17 @@ def rehearsal_task(known: RehearsalTask) -> Task:
         kind, parts = ("compare", offers) if difficulty != "hard" else ("word", 0)
     elif family == "facts" and difficulty != "easy":
         kind = "multihop"
-    return Task(kind, noun, difficulty, text, parts, rehearsal=known)
+    return CorpusTask(kind, noun, difficulty, text, parts, rehearsal=known)
 
 
-def typed_task(asked: TypedRequest) -> Task:
+def typed_task(asked: TypedRequest) -> CorpusTask:
     """A request as somebody typed it, as a task of the corpus."""
     kind = _TEMPLATE_KINDS.get(asked.kind, asked.kind)
     noun = str(table("topics")[asked.topic]["noun"]) if asked.topic else NOUNS[kind]
-    return Task(kind, noun, asked.difficulty, asked.text, asked.parts)
+    return CorpusTask(kind, noun, asked.difficulty, asked.text, asked.parts)
 
 
-_BUILT: dict[str, Callable[[SlotFiller], Task]] = {
+_BUILT: dict[str, Callable[[SlotFiller], CorpusTask]] = {
     "word": _word,
     "arithmetic": _arithmetic,
     "parts": _parts,
@@ -375,7 +375,7 @@ def _with_unknown_words(text: str, rng: random.Random) -> str:
     return _WORD.sub(one, text)
 
 
-def _dressed(task: Task, rng: random.Random) -> Task:
+def _dressed(task: CorpusTask, rng: random.Random) -> CorpusTask:
     """The task with a greeting or a closing phrase, careless typing, or a wish for a way of working."""
     text, hints, way = task.text, table("hints"), None
     if task.kind not in _PLAIN:

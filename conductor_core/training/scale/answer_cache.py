@@ -78,7 +78,7 @@ class Spent:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RolloutOutcome:
     """What came of one workflow for one task. ``answer`` None: the run had none. ``score``: 1 for right."""
 
     task_id: str
@@ -188,24 +188,24 @@ class AnswerCache:
             ).fetchone()
         return Spent(answered, broken_off, tokens, usd)
 
-    def outcome(self, digest: str) -> Outcome | None:
+    def outcome(self, digest: str) -> RolloutOutcome | None:
         """What came of a rollout, None if it has not been carried out. Raises: StoreError."""
         with self._named():
             row = self._db.execute(
                 "SELECT task_id, run_id, plan, answer, score, reason FROM outcome WHERE digest = ?", (digest,)
             ).fetchone()
-        return None if row is None else Outcome(*row)
+        return None if row is None else RolloutOutcome(*row)
 
-    def outcomes(self, task_id: str) -> list[Outcome]:
+    def outcomes(self, task_id: str) -> list[RolloutOutcome]:
         """All that came of a task, in no order of time but always the same one. Raises: StoreError."""
         with self._named():
             rows = self._db.execute(
                 "SELECT task_id, run_id, plan, answer, score, reason FROM outcome WHERE task_id = ? ORDER BY digest",
                 (task_id,),
             ).fetchall()
-        return [Outcome(*row) for row in rows]
+        return [RolloutOutcome(*row) for row in rows]
 
-    def keep_outcome(self, digest: str, outcome: Outcome) -> None:
+    def keep_outcome(self, digest: str, outcome: RolloutOutcome) -> None:
         """Raises: StoreError."""
         with self._named(), self._transaction():
             self._db.execute(

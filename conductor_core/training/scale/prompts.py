@@ -16,7 +16,7 @@ from conductor_core.training.scale.worker_reward import WorkerRollout
 
 
 @dataclass(frozen=True)
-class Asked:
+class PromptedTask:
     """One prompt: the request, and the task it is about."""
 
     request: PlanRequest
@@ -77,7 +77,7 @@ def draw_prompts(
     *,
     parents: Parents | None = None,
     may_recurse: bool = False,
-) -> list[Asked]:
+) -> list[PromptedTask]:
     """The prompts of a whole stage in the order in which they are asked: the same for the same seed.
 
     Args:
@@ -108,7 +108,7 @@ def draw_prompts(
             allow_recursion=may_recurse and not inner,
             parent=rng.choice(choices) if inner else None,
         )
-        drawn.append(Asked(request, task))
+        drawn.append(PromptedTask(request, task))
     return drawn
 
 

@@ -37,9 +37,24 @@ from conductor_core.training.config import GrpoConfig, RecursionConfig, Reward, 
 from conductor_core.training.config_scale import ScaleConfig, WorkersConfig
 from conductor_core.training.figures import Judged, figures
 from conductor_core.training.folder import begun_with, weights_sha256
-from conductor_core.training.recorder import Record, Recorder, Show, Trained, end, stages_until, without_console
+from conductor_core.training.recorder import (
+    RecordCallback,
+    Show,
+    StageRecord,
+    Trained,
+    end,
+    stages_until,
+    without_console,
+)
 from conductor_core.training.scale.answer_cache import AnswerCache
-from conductor_core.training.scale.prompts import Asked, Parents, draw_prompts, find_parents, left_out, load_tasks
+from conductor_core.training.scale.prompts import (
+    Parents,
+    PromptedTask,
+    draw_prompts,
+    find_parents,
+    left_out,
+    load_tasks,
+)
 from conductor_core.training.scale.record import begin_record
 from conductor_core.training.scale.trainer import ScaleTrainer, StoppedElsewhere, arguments
 from conductor_core.training.scale.worker_reward import Patience, WorkerReward, WorkerScore
@@ -222,7 +237,7 @@ def _pool(workers: WorkersConfig, settings: Settings) -> Pool:
 
 def _prompts(
     config: TrainingConfig, stage: Stage, tasks: Sequence[Any], pool: Pool, out: Path, main: _Main | None
-) -> list[Asked]:
+) -> list[PromptedTask]:
     """The same on every process: what inner rounds are asked about is fixed in a file when the stage begins."""
     grpo, workers = config.grpo_of(stage), pool.specs
     if not isinstance(grpo, RecursionConfig):
@@ -244,9 +259,9 @@ def _prompts(
 class _Scorer:
     """Rewards for the trainer, and the figures and samples of each iteration."""
 
-    def __init__(self, main: _Main, asked: Sequence[Asked], record: Record, config: GrpoConfig) -> None:
+    def __init__(self, main: _Main, asked: Sequence[PromptedTask], record: StageRecord, config: GrpoConfig) -> None:
         self._main, self._asked, self._record, self._config = main, asked, record, config
-        self._last: list[tuple[Asked, str, WorkerScore]] = []
+        self._last: list[tuple[PromptedTask, str, WorkerScore]] = []
 
     def __call__(self, numbers: Sequence[int], completions: Sequence[str]) -> list[float]:
         asked = [self._asked[number] for number in numbers]
@@ -270,7 +285,7 @@ class _Scorer:
         if not self._last or (iteration - 1) % self._config.sample_every:
             return
         rng = random.Random(iteration)
-        by_task: dict[str, list[tuple[Asked, str, WorkerScore]]] = {}
+        by_task: dict[str, list[tuple[PromptedTask, str, WorkerScore]]] = {}
         for each in self._last:
             by_task.setdefault(each[0].task.task_id, []).append(each)
         for of_task in by_task.values():
@@ -303,7 +318,7 @@ def _run_stage(
     before: tuple[Stage, ...],
     stage: Stage,
     start: str,
-    asked: Sequence[Asked],
+    asked: Sequence[PromptedTask],
     out: Path,
     main: _Main | None,
     show: Show,
@@ -319,7 +334,7 @@ def _run_stage(
     checkpoint = latest_checkpoint(work)
     cpu = state.device.type == "cpu"
     args = arguments(grpo, scale, work, seed=config.seed, cpu=cpu, world_size=state.num_processes)
-    record = Record(out, stage, grpo.iterations, show)
+    record = StageRecord(out, stage, grpo.iterations, show)
     scorer = None if main is None else _Scorer(main, asked, record, grpo)
     trainer = _open_trainer(start, args, asked, scorer or _on_another_process)
     without_console(trainer)
@@ -327,7 +342,7 @@ def _run_stage(
         record.resume(before, checkpoint, steps=grpo.updates)
         tell_space(work, sum(each.nbytes for each in cast("torch.nn.Module", trainer.model).parameters()), show)
         details = partial(_details, scorer, trainer)
-        trainer.add_callback(Recorder(record, steps=grpo.updates, details=details, after=scorer.keep_samples))
+        trainer.add_callback(RecordCallback(record, steps=grpo.updates, details=details, after=scorer.keep_samples))
     try:
         with _quiet():
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
@@ -344,7 +359,9 @@ def _run_stage(
             shutil.rmtree(work)
 
 
-def _open_trainer(start: str, args: Any, asked: Sequence[Asked], score: Callable[..., list[float]]) -> ScaleTrainer:
+def _open_trainer(
+    start: str, args: Any, asked: Sequence[PromptedTask], score: Callable[..., list[float]]
+) -> ScaleTrainer:
     try:
         with _quiet():
             return ScaleTrainer(start, args, asked, score)

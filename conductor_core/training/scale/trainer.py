@@ -26,7 +26,7 @@ from conductor_core.training import library_settings
 from conductor_core.training.checkpoint import SafeCheckpoints, writing
 from conductor_core.training.config import GrpoConfig
 from conductor_core.training.config_scale import ScaleConfig
-from conductor_core.training.scale.prompts import Asked
+from conductor_core.training.scale.prompts import PromptedTask
 
 ROLLOUTS = "rollouts"
 """Folder of the kept plans, in that of their stage."""
@@ -76,7 +76,7 @@ def arguments(
     )
 
 
-def as_dataset(asked: Sequence[Asked]) -> Dataset:
+def as_dataset(asked: Sequence[PromptedTask]) -> Dataset:
     """One row a prompt: the messages, and its number."""
     return Dataset.from_list(
         [
@@ -89,7 +89,7 @@ def as_dataset(asked: Sequence[Asked]) -> Dataset:
 class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
     """See the module."""
 
-    def __init__(self, model: str, args: GRPOConfig, asked: Sequence[Asked], score: Score) -> None:
+    def __init__(self, model: str, args: GRPOConfig, asked: Sequence[PromptedTask], score: Score) -> None:
         self._score = score
         self._kept = Path(str(args.output_dir)) / ROLLOUTS
         self._rollout_s, self._reward_s = 0.0, 0.0

@@ -33,7 +33,7 @@ from conductor_core.evaluation.tasks import Graded, Task
 from conductor_core.events import EventSink, Limits
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace, StepTrace
-from conductor_core.training.scale.answer_cache import AnswerCache, Outcome
+from conductor_core.training.scale.answer_cache import AnswerCache, RolloutOutcome
 from conductor_core.training.scale.cached_workers import CachedPool
 from conductor_core.workers.health import check_health
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
@@ -106,7 +106,7 @@ class _Job:
     rollout: WorkerRollout
     workflow: Workflow
     digest: str
-    outcome: Outcome | None = None
+    outcome: RolloutOutcome | None = None
     failure: str = ""
 
     @property
@@ -178,7 +178,7 @@ class WorkerReward:
     async def _score(self, rollouts: Sequence[WorkerRollout]) -> list[WorkerScore]:
         jobs: dict[str, _Job] = {}
         scored = [await self._without_run(rollout, jobs) for rollout in rollouts]
-        await self._carry_out(list(jobs.values()))
+        await self._run_all(list(jobs.values()))
         return [_scored(jobs[each]) if isinstance(each, str) else each for each in scored]
 
     async def _without_run(self, rollout: WorkerRollout, jobs: dict[str, _Job]) -> WorkerScore | str:
@@ -213,7 +213,7 @@ class WorkerReward:
         }  # fmt: skip
         return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
-    async def _carry_out(self, jobs: Sequence[_Job]) -> None:
+    async def _run_all(self, jobs: Sequence[_Job]) -> None:
         for job in jobs:
             job.outcome = None if job.recursive else self.cache.outcome(job.digest)
         patience = self._patience
@@ -279,7 +279,7 @@ class WorkerReward:
         if reason is None:
             return
         graded = Graded(0.0, reason) if reason else await asyncio.to_thread(grade, job.rollout.task, trace.answer or "")
-        job.outcome = Outcome(
+        job.outcome = RolloutOutcome(
             task_id=job.rollout.task.task_id,
             run_id=trace.run_id,
             plan=to_lists(job.workflow, tuple(self.pool.workers)),

@@ -25,10 +25,10 @@ from transformers import (
 
 from conductor_core.training.checkpoint import SafeCheckpoints
 from conductor_core.training.config import ColdStartConfig
-from conductor_core.training.corpus.corpus import Example, examples
+from conductor_core.training.corpus.corpus import TrainingExample, examples
 from conductor_core.training.corpus.tokenizer import train_tokenizer
 from conductor_core.training.library_settings import common
-from conductor_core.training.recorder import Record, Recorder, without_console
+from conductor_core.training.recorder import RecordCallback, StageRecord, without_console
 from conductor_core.training.tiny.logprobs import attend_in_fp32, rounded
 from conductor_core.training.tiny.muon import MuonWithAdamW
 
@@ -44,7 +44,7 @@ Row = tuple[list[int], list[int]]
 
 
 def example_rows(
-    drawn: Sequence[Example], tokenizer: PreTrainedTokenizerBase, *, thought_only: float = 0.0, seed: int = 0
+    drawn: Sequence[TrainingExample], tokenizer: PreTrainedTokenizerBase, *, thought_only: float = 0.0, seed: int = 0
 ) -> list[Row]:
     """Examples with their completion and the end token.
 
@@ -132,7 +132,7 @@ def build_model(config: ColdStartConfig, tokenizer: Qwen2Tokenizer, seed: int) -
 
 
 def run(
-    config: ColdStartConfig, seed: int, work: Path, record: Record, *, checkpoint: Path | None, cpu: bool
+    config: ColdStartConfig, seed: int, work: Path, record: StageRecord, *, checkpoint: Path | None, cpu: bool
 ) -> tuple[Qwen2ForCausalLM, Qwen2Tokenizer]:
     """Trains, with checkpoints in ``work``. Returns the model in float32.
 
@@ -164,7 +164,7 @@ def run(
         due = step % _often(250, steps) == 0 or step == steps
         return {"supervised_loss": mean_loss(model, unseen, collate, bf16=bf16)} if due else {}
 
-    trainer.add_callback(Recorder(record, details=details))
+    trainer.add_callback(RecordCallback(record, details=details))
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     model.set_attn_implementation("sdpa")
     return model, tokenizer
@@ -186,7 +186,7 @@ def mean_loss(model: Qwen2ForCausalLM, data: Batched, collate: LeftPadded, *, bf
     return total / tokens
 
 
-def _texts(drawn: Sequence[Example]) -> Iterator[str]:
+def _texts(drawn: Sequence[TrainingExample]) -> Iterator[str]:
     return (example.prompt + example.completion for example in drawn)
 
 

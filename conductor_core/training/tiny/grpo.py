@@ -26,7 +26,7 @@ from conductor_core.training import library_settings
 from conductor_core.training.config import BEST_OF, GrpoConfig, RecursionConfig
 from conductor_core.training.corpus.corpus import draw_example
 from conductor_core.training.figures import Judged, by_group, figures
-from conductor_core.training.recorder import Record, Recorder, without_console
+from conductor_core.training.recorder import RecordCallback, StageRecord, without_console
 from conductor_core.training.tiny.cold_start import LeftPadded, example_rows
 from conductor_core.training.tiny.inner_rounds import draw_inner_round
 from conductor_core.training.tiny.legal import LegalPlans
@@ -34,7 +34,7 @@ from conductor_core.training.tiny.logprobs import attend_in_fp32
 from conductor_core.training.tiny.recursion import recursion_situations, worth
 from conductor_core.training.tiny.reward import Judge, Scored, exact_worth, score
 from conductor_core.training.tiny.rollout import sample
-from conductor_core.training.tiny.simulated import carry_out
+from conductor_core.training.tiny.simulated import simulate
 from conductor_core.training.tiny.situations import Situation, draw_situations, held_out_situations
 from conductor_core.training.tiny.teaching import teach
 from conductor_core.training.tiny.trainer import ConductorTrainer
@@ -55,7 +55,7 @@ class Stage:
         seed: int,
         situations: Sequence[Situation],
         tokenizer: PreTrainedTokenizerBase,
-        record: Record,
+        record: StageRecord,
         judge: Judge = exact_worth,
         *,
         best_of: int = BEST_OF,
@@ -187,7 +187,7 @@ class Stage:
             for situation, text in zip(self._held_out, texts, strict=True)
         ]
         tokens = [
-            sum(reply.tokens for reply in carry_out(situation.task, each.workflow, 0)) if each.workflow else 0
+            sum(reply.tokens for reply in simulate(situation.task, each.workflow, 0)) if each.workflow else 0
             for situation, each in zip(self._held_out, scored, strict=True)
         ]
         levels = [each.task.difficulty for each in self._held_out]
@@ -224,7 +224,7 @@ def run(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     work: Path,
-    record: Record,
+    record: StageRecord,
     *,
     checkpoint: Path | None,
     cpu: bool,
@@ -276,7 +276,7 @@ def build_trainer(stage: Stage, model: Qwen2ForCausalLM, work: Path, *, cpu: boo
     without_console(trainer)
     trainer.add_callback(_Clock(stage))
     trainer.add_callback(
-        Recorder(
+        RecordCallback(
             stage.record,
             steps=config.updates,
             details=stage.details,
@@ -292,7 +292,7 @@ def prepare(
     config: RecursionConfig,
     seed: str,
     work: Path,
-    record: Record,
+    record: StageRecord,
     *,
     cpu: bool,
 ) -> None:

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from conductor_core.conductors.seating import SEATS
 from conductor_core.training.config import PoolDraw
-from conductor_core.training.corpus.corpus import Example, draw_example
+from conductor_core.training.corpus.corpus import TrainingExample, draw_example
 from conductor_core.training.corpus.plans import Plan, draw_plan, draw_repair, draw_stop
-from conductor_core.training.corpus.tasks import Task, draw_task
+from conductor_core.training.corpus.tasks import CorpusTask, draw_task
 from conductor_core.training.tiny.recursion import balanced_inner_situation, recursive, worth
 from conductor_core.training.tiny.situations import Situation, draw_situation
 
@@ -25,7 +25,7 @@ HARD_SHARE = 0.6
 """Of the questions: elsewhere a further round is hardly ever worth its steps."""
 
 
-def draw_inner_round(rng: random.Random, pool: PoolDraw, step_cost: float) -> Example:
+def draw_inner_round(rng: random.Random, pool: PoolDraw, step_cost: float) -> TrainingExample:
     """One example: an inner round on a rehearsal question, answered in the way that is worth most."""
     task = _rehearsal_task(rng, hard=rng.random() < HARD_SHARE)
     if task.rehearsal is None:
@@ -40,7 +40,7 @@ def draw_inner_round(rng: random.Random, pool: PoolDraw, step_cost: float) -> Ex
     priced = replace(outer, again=again.workflow(), step_cost=step_cost)
     situation = balanced_inner_situation(priced, recursive(first.workflow(), outer, rng), rng)
     best = max((draw_stop(rng), again), key=lambda plan: _value(situation, plan, step_cost))
-    return Example(task, situation.request, best)
+    return TrainingExample(task, situation.request, best)
 
 
 def _value(situation: Situation, plan: Plan, step_cost: float) -> float:
@@ -48,7 +48,7 @@ def _value(situation: Situation, plan: Plan, step_cost: float) -> float:
     return 0.5 * chance - step_cost * paid
 
 
-def draw_outer_rounds(rng: random.Random, pool: PoolDraw, step_cost: float) -> tuple[Example, Example]:
+def draw_outer_rounds(rng: random.Random, pool: PoolDraw, step_cost: float) -> tuple[TrainingExample, TrainingExample]:
     """Two examples on one question, put to the same pool: a first round that may recurse, and its twin, where the
     Conductor may not be asked again. The first does recurse where that is worth more, an inner round played well, than
     the twin's plan.
@@ -66,10 +66,10 @@ def draw_outer_rounds(rng: random.Random, pool: PoolDraw, step_cost: float) -> t
     recurses = bool(further.steps) and further.steps[-1].ordinal == len(SEATS)
     best = max((once, further) if recurses else (once,), key=lambda plan: _value(priced, plan, step_cost))
     alone = outer.request.model_copy(update={"allow_recursion": False})
-    return Example(task, outer.request, best), Example(task, alone, once)
+    return TrainingExample(task, outer.request, best), TrainingExample(task, alone, once)
 
 
-def _rehearsal_task(rng: random.Random, *, hard: bool | None = None) -> Task:
+def _rehearsal_task(rng: random.Random, *, hard: bool | None = None) -> CorpusTask:
     """A rehearsal question as it stands; a hard one or not, or any."""
     while True:
         task = draw_task(rng)
@@ -78,7 +78,7 @@ def _rehearsal_task(rng: random.Random, *, hard: bool | None = None) -> Task:
             return task
 
 
-def draw_other_example(seed: str) -> Example:
+def draw_other_example(seed: str) -> TrainingExample:
     """Of a task that is no rehearsal question."""
     drawn = (draw_example(random.Random(f"{seed}/{number}")) for number in itertools.count())
     return next(each for each in drawn if each.task.rehearsal is None)

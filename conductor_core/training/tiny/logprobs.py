@@ -55,21 +55,21 @@ def completion_logprobs(
     first = torch.ones(len(prompt_ids), dtype=torch.bool, device=prompt_ids.device)
     first[1:] = (prompt_ids[1:] != prompt_ids[:-1]).any(dim=1)
     of_prompt = first.cumsum(0) - 1
-    prompts, there = _narrowed(prompt_ids[first], prompt_mask[first])
+    prompts, attended = _narrowed(prompt_ids[first], prompt_mask[first])
     core, cache = model.base_model, DynamicCache(config=model.config)
     read = core(
         input_ids=prompts,
-        attention_mask=there,
-        position_ids=(there.cumsum(1) - 1).clamp(min=0),
+        attention_mask=attended,
+        position_ids=(attended.cumsum(1) - 1).clamp(min=0),
         past_key_values=cache,
         use_cache=True,
     )
     cache.batch_select_indices(of_prompt)
-    lengths = there.sum(1)[of_prompt]
+    lengths = attended.sum(1)[of_prompt]
     count = completion_ids.shape[1]
     written = core(
         input_ids=completion_ids[:, :-1],
-        attention_mask=torch.cat([there[of_prompt], torch.ones_like(completion_ids[:, :-1])], dim=1),
+        attention_mask=torch.cat([attended[of_prompt], torch.ones_like(completion_ids[:, :-1])], dim=1),
         position_ids=lengths[:, None] + torch.arange(count - 1, device=lengths.device),
         past_key_values=cache,
         use_cache=True,

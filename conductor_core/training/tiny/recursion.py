@@ -30,7 +30,7 @@ from conductor_core.training.corpus.tasks import rehearsal_task
 from conductor_core.training.corpus.wording import choose, table
 from conductor_core.training.tiny.reward import Worth, read_plan
 from conductor_core.training.tiny.rollout import sample
-from conductor_core.training.tiny.simulated import carry_out
+from conductor_core.training.tiny.simulated import simulate
 from conductor_core.training.tiny.situations import Inner, Situation, draw_situation
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
 from conductor_core.workflow.printer import to_lists
@@ -134,7 +134,7 @@ def balanced_inner_situation(outer: Situation, first: Workflow, rng: random.Rand
 
 def last_response(task: RehearsalTask, first: Workflow, seed: int) -> tuple[str, Manner]:
     """What the latest step that the recursion of ``first`` reads has written, and in which manner."""
-    replies = carry_out(task, first, seed)
+    replies = simulate(task, first, seed)
     read = replies[first.reads(len(replies))[-1]]
     return read.text, read.manner
 

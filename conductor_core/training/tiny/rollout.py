@@ -166,25 +166,25 @@ def _read_prompts(model: Qwen2ForCausalLM, prompts: Sequence[Sequence[int]], *, 
     longest = -(-max(map(len, prompts)) // 32) * 32
     device = model.device
     ids = torch.zeros(len(prompts), longest, dtype=torch.long)
-    there = torch.zeros(len(prompts), longest, dtype=torch.long)
+    attended = torch.zeros(len(prompts), longest, dtype=torch.long)
     for row, prompt in enumerate(prompts):
         ids[row, longest - len(prompt) :] = torch.tensor(prompt)
-        there[row, longest - len(prompt) :] = 1
-    ids, there = ids.to(device), there.to(device)
+        attended[row, longest - len(prompt) :] = 1
+    ids, attended = ids.to(device), attended.to(device)
     cache = DynamicCache(config=model.config)
     with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
         output = model(
             input_ids=ids,
-            attention_mask=there,
-            position_ids=(there.cumsum(1) - 1).clamp(min=0),
+            attention_mask=attended,
+            position_ids=(attended.cumsum(1) - 1).clamp(min=0),
             past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
         )
     layers: list[Any] = cache.layers
-    mask = torch.zeros(there.shape, device=device).masked_fill(there == 0, float("-inf"))
+    mask = torch.zeros(attended.shape, device=device).masked_fill(attended == 0, float("-inf"))
     return _Prompts(
-        there.sum(1),
+        attended.sum(1),
         output.logits[:, -1].float(),
         [layer.keys.float() for layer in layers],
         [layer.values.float() for layer in layers],

@@ -20,7 +20,7 @@ from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.training.checkpoint import latest_checkpoint, writing
 from conductor_core.training.config import TrainingConfig
 from conductor_core.training.folder import WEIGHTS, begun_with, held, load, save, weights_sha256
-from conductor_core.training.recorder import Record, Show, Trained, begin, end, stages_until
+from conductor_core.training.recorder import Show, StageRecord, Trained, begin, end, stages_until
 from conductor_core.training.tiny import cold_start, grpo
 from conductor_core.training.tiny.teaching import taught_rounds
 
@@ -96,7 +96,7 @@ def _run_stage(
     with writing(work):
         work.mkdir(parents=True, exist_ok=True)
     checkpoint = latest_checkpoint(work)
-    record = Record(out, stage, config.iterations_of(stage), show)
+    record = StageRecord(out, stage, config.iterations_of(stage), show)
     steps = 1 if stage == "cold_start" else config.grpo_of(stage).updates
     record.resume(before, checkpoint, steps=steps, rounds=taught_rounds(work))
     cpu = config.device == "cpu" or not torch.cuda.is_available()

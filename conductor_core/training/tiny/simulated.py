@@ -20,7 +20,7 @@ class Reply:
     tokens: int
 
 
-def carry_out(task: RehearsalTask, workflow: Workflow, seed: int) -> tuple[Reply, ...]:
+def simulate(task: RehearsalTask, workflow: Workflow, seed: int) -> tuple[Reply, ...]:
     """The replies of the steps before the first that asks the Conductor itself, or of all.
 
     The messages are those of the engine (``engine.context``): a turn for each step in the access list, then the

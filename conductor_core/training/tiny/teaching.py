@@ -17,8 +17,8 @@ from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
 from conductor_core.records.training import Taught
 from conductor_core.training.checkpoint import writing
 from conductor_core.training.config import RecursionConfig
-from conductor_core.training.corpus.corpus import Example
-from conductor_core.training.recorder import Record, in_words
+from conductor_core.training.corpus.corpus import TrainingExample
+from conductor_core.training.recorder import StageRecord, in_words
 from conductor_core.training.tiny.cold_start import LeftPadded, example_rows
 from conductor_core.training.tiny.inner_rounds import draw_inner_round, draw_other_example, draw_outer_rounds
 
@@ -38,7 +38,7 @@ def teach(
     config: RecursionConfig,
     seed: str,
     work: Path,
-    record: Record,
+    record: StageRecord,
 ) -> None:
     """Shows ``config.taught`` rounds, inner and outer ones, once each, among examples of the corpus; goes on where
     ``work`` says that it was stopped. Beside every outer one goes its twin without recursion, for else plans grew the
@@ -85,7 +85,7 @@ def taught_rounds(work: Path) -> int:
     return _step(kept) * AT_ONCE if kept else 0
 
 
-def _lesson(seed: str, config: RecursionConfig) -> list[Example]:
+def _lesson(seed: str, config: RecursionConfig) -> list[TrainingExample]:
     step_cost = config.reward.step_cost
     drawn = [
         draw_inner_round(random.Random(f"{seed}/inner/{at}"), config.pool, step_cost) for at in range(INNER_AT_ONCE)

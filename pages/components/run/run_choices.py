@@ -71,12 +71,12 @@ def take_choices_of(trace: RunTrace | None) -> None:
 
 def _policies_of(trace: RunTrace, pool: str | None) -> Policies:
     """What has the next run go as this one did: said only where the pool, if it is there, would have it otherwise."""
-    there = None if pool is None else run_settings.policies_of_pool(pool)
-    if there is None:
+    of_pool = None if pool is None else run_settings.policies_of_pool(pool)
+    if of_pool is None:
         return Policies(trace.on_incomplete, trace.give_question)
     return Policies(
-        None if there.on_incomplete == trace.on_incomplete else trace.on_incomplete,
-        None if there.give_question == trace.give_question else trace.give_question,
+        None if of_pool.on_incomplete == trace.on_incomplete else trace.on_incomplete,
+        None if of_pool.give_question == trace.give_question else trace.give_question,
     )
 
 

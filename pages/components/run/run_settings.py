@@ -365,9 +365,9 @@ def _what_running_does(ref: str, option: ConductorOption | None) -> str:
 
 def _models(options: Sequence[ConductorOption], chosen: str) -> str:
     """What this machine has and could have, as HTML: name, size, memory needed against memory there, state."""
-    there = f"{options[0].memory_there_bytes / GIB:.0f} GiB {escape(options[0].memory)}"
+    memory = f"{options[0].memory_there_bytes / GIB:.0f} GiB {escape(options[0].memory)}"
     rows = ['<span class="muted">Model</span>']
-    rows += [f'<span class="number muted">{head}</span>' for head in ("Size", f"Needs, of {there}", "Here")]
+    rows += [f'<span class="number muted">{head}</span>' for head in ("Size", f"Needs, of {memory}", "Here")]
     for option in options:
         if option.server is not None:
             continue

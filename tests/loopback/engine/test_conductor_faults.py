@@ -39,7 +39,7 @@ def planning(provider: ScriptedProvider, *replies: Reply | Answer) -> None:
     provider.always(answer)
 
 
-async def carry_out(provider: ScriptedProvider, **fields: Any) -> tuple[RunTrace, MemorySink]:
+async def run_workflow(provider: ScriptedProvider, **fields: Any) -> tuple[RunTrace, MemorySink]:
     settings = quick_settings()
     conductor = open_conductor(f"{provider.url}#planner", settings)
     worker, sink = open_worker(provider.spec(), Settings()), MemorySink()
@@ -65,7 +65,7 @@ async def carry_out(provider: ScriptedProvider, **fields: Any) -> tuple[RunTrace
 )
 async def test_a_conductors_failed_call_is_made_again(provider: ScriptedProvider, reply: Reply, code: str) -> None:
     planning(provider, reply, reply)
-    trace, _ = await carry_out(provider)
+    trace, _ = await run_workflow(provider)
     assert (trace.status, trace.answer) == ("completed", "42")
     assert [retry.error_code for retry in trace.root.retries] == [code, code]
     assert trace.root.rejected == [], "no attempt at a plan was used up"
@@ -73,13 +73,13 @@ async def test_a_conductors_failed_call_is_made_again(provider: ScriptedProvider
 
 async def test_a_conductors_calls_end_with_the_attempts(provider: ScriptedProvider) -> None:
     planning(provider, *[error(500)] * 9)
-    trace, _ = await carry_out(provider)
+    trace, _ = await run_workflow(provider)
     assert (trace.status, trace.error_code, len(provider.completions)) == ("failed", "ConductorFailed", 3)
 
 
 async def test_a_wait_that_the_run_has_no_time_for_is_not_begun(provider: ScriptedProvider) -> None:
     planning(provider, error(429, retry_after="3600"))
-    trace, _ = await carry_out(provider, limits=Limits(max_seconds=60))
+    trace, _ = await run_workflow(provider, limits=Limits(max_seconds=60))
     assert (trace.error_code, len(provider.completions)) == ("ConductorRateLimited", 1)
     assert trace.error is not None
     assert "asking to wait 3600 s" in trace.error
@@ -89,7 +89,7 @@ async def test_a_wait_that_the_run_has_no_time_for_is_not_begun(provider: Script
 
 async def test_a_server_that_loads_its_model_is_waited_for_and_that_is_said_once(provider: ScriptedProvider) -> None:
     planning(provider, *[LOADING] * 9)
-    trace, sink = await carry_out(provider)
+    trace, sink = await run_workflow(provider)
     assert trace.status == "completed"
     (retry,) = trace.root.retries
     assert (retry.error_code, retry.loading) == ("ConductorLoading", True)
@@ -109,7 +109,7 @@ async def test_a_server_that_loads_its_model_is_waited_for_and_that_is_said_once
 async def test_a_worker_that_loads_its_model_is_waited_for(provider: ScriptedProvider, said: dict[str, Any]) -> None:
     replies: list[Reply | Answer] = [*[error(503, said)] * 9, Answer("42")]
     provider.always(lambda call: replies.pop(0) if call.model == "alpha" else Answer(PLAN))
-    trace, _ = await carry_out(provider)
+    trace, _ = await run_workflow(provider)
     (step,) = trace.steps
     assert (step.status, trace.answer) == ("completed", "42")
     (attempt,) = step.attempts
@@ -143,7 +143,7 @@ async def test_what_comes_instead_of_a_plan_is_named_and_kept(
     provider: ScriptedProvider, reply: Reply, code: str, raw: str
 ) -> None:
     planning(provider, reply)
-    trace, _ = await carry_out(provider)
+    trace, _ = await run_workflow(provider)
     assert trace.status == "completed", "it was asked again"
     (rejected,) = trace.root.rejected
     assert [fault.code for fault in rejected.faults] == [code]
@@ -152,7 +152,7 @@ async def test_what_comes_instead_of_a_plan_is_named_and_kept(
 
 async def test_a_broken_off_plan_is_kept_and_paid(provider: ScriptedProvider) -> None:
     planning(provider, cut_after("model_id = ["))
-    trace, _ = await carry_out(provider)
+    trace, _ = await run_workflow(provider)
     (retry,) = trace.root.retries
     assert retry.partial == "model_id = ["
     assert retry.usage.estimated

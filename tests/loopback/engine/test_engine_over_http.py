@@ -42,7 +42,7 @@ def pool_of(provider: ScriptedProvider, **fields: Any) -> Pool:
     return Pool(name="loopback", workers={spec.name: open_worker(spec, Settings()) for spec in specs})
 
 
-async def carry_out(
+async def run_workflow(
     provider: ScriptedProvider, workflow: Workflow, *, options: Settings | None = None, **request: Any
 ) -> tuple[RunTrace, MemorySink]:
     pool, sink = pool_of(provider), MemorySink()
@@ -70,11 +70,11 @@ def test_a_rerun_calls_the_provider_for_exactly_what_changed(
 
     async def first_and_again() -> tuple[RunTrace, RunTrace, RunTrace]:
         shared_provider.reset()
-        first, _ = await carry_out(shared_provider, before)
+        first, _ = await run_workflow(shared_provider, before)
         shared_provider.calls.clear()
-        again, _ = await carry_out(shared_provider, after, reuse_from=first)
+        again, _ = await run_workflow(shared_provider, after, reuse_from=first)
         called.update(asked_of(shared_provider))
-        return first, again, (await carry_out(shared_provider, after))[0]
+        return first, again, (await run_workflow(shared_provider, after))[0]
 
     called: Counter[Any] = Counter()
     first, again, anew = asyncio.run(first_and_again())
@@ -103,7 +103,7 @@ CHAIN = workflow_of(("a", "x {question}", ()), ("b", "y", (0,)), ("c", "z", (1,)
 async def test_only_the_messages_of_the_access_list_leave_this_machine(provider: ScriptedProvider) -> None:
     provider.always(lambda call: Answer(f"<<secret of {call.messages[-1]['content']}>>"))
     workflow = workflow_of(("a", "x", ()), ("b", "y", ()), ("c", "z", (1,)))
-    trace, _ = await carry_out(provider, workflow)
+    trace, _ = await run_workflow(provider, workflow)
     assert trace.status == "completed"
     (last,) = (call for call in provider.completions if call.model == "c")
     assert [message["content"] for message in last.messages] == ["y", "<<secret of y>>", "z"]
@@ -111,14 +111,14 @@ async def test_only_the_messages_of_the_access_list_leave_this_machine(provider:
 
 
 async def test_figures_are_the_providers(provider: ScriptedProvider) -> None:
-    trace, _ = await carry_out(provider, CHAIN)
+    trace, _ = await run_workflow(provider, CHAIN)
     assert (trace.usage.input_tokens, trace.usage.output_tokens, trace.usage.estimated) == (21, 9, False)
     assert trace.cost_usd == pytest.approx(3 * (7 * 1.0 + 3 * 10.0) / 1e6)
 
 
 async def test_a_cut_stream_keeps_its_partial_text_and_is_asked_again(provider: ScriptedProvider) -> None:
     provider.then(cut_after("Half an ans"))
-    trace, sink = await carry_out(provider, CHAIN)
+    trace, sink = await run_workflow(provider, CHAIN)
     (attempt,) = trace.steps[0].attempts
     assert (attempt.error_code, attempt.partial) == ("WorkerStreamCut", "Half an ans")
     assert attempt.usage.estimated
@@ -129,7 +129,7 @@ async def test_a_cut_stream_keeps_its_partial_text_and_is_asked_again(provider: 
 
 async def test_a_busy_provider_is_asked_again_when_it_says(provider: ScriptedProvider) -> None:
     provider.then(error(429, retry_after="0"), error(503))
-    trace, _ = await carry_out(provider, CHAIN)
+    trace, _ = await run_workflow(provider, CHAIN)
     assert [attempt.error_code for attempt in trace.steps[0].attempts] == ["WorkerRateLimited", "WorkerFailed"]
     assert trace.steps[0].attempts[0].wait_ms == 0
     assert trace.status == "completed"
@@ -137,7 +137,7 @@ async def test_a_busy_provider_is_asked_again_when_it_says(provider: ScriptedPro
 
 async def test_a_refused_key_fails_the_step_and_is_not_asked_again(provider: ScriptedProvider) -> None:
     provider.always(lambda call: error(401) if call.model == "b" else Answer("fine"))
-    trace, _ = await carry_out(provider, CHAIN)
+    trace, _ = await run_workflow(provider, CHAIN)
     assert [step.status for step in trace.steps] == ["completed", "failed", "skipped"]
     assert (trace.status, trace.error_code) == ("failed", "WorkerKeyRefused")
     assert len(provider.completions) == 2
@@ -199,7 +199,7 @@ async def test_reasoning_is_kept_apart_and_passed_on_only_where_the_pool_file_sa
 ) -> None:
     workflow = workflow_of((AGENTS[0], "solve", ()), (AGENTS[1], "check", (0,)))
     provider.always(answer)
-    trace, _ = await carry_out(provider, workflow)
+    trace, _ = await run_workflow(provider, workflow)
     first, second = trace.root.steps
     assert (first.output, first.reasoning) == ("It is 4.", thought)
     assert [message.content for message in second.messages] == ["solve", "It is 4.", "check"]
@@ -221,7 +221,7 @@ async def test_reasoning_is_kept_apart_and_passed_on_only_where_the_pool_file_sa
 
 async def test_reasoning_that_never_ends_is_kept_and_is_no_answer(provider: ScriptedProvider) -> None:
     provider.always(Answer("<think>first I", finish_reason="length", usage=(10, 400), pieces=5))
-    trace, _ = await carry_out(provider, workflow_of((AGENTS[0], "solve", ())))
+    trace, _ = await run_workflow(provider, workflow_of((AGENTS[0], "solve", ())))
     (step,) = trace.root.steps
     assert (step.output, step.reasoning) == ("", "first I")
     assert step.status != "completed"

@@ -75,7 +75,7 @@ async def watched_loop() -> AsyncIterator[list[float]]:
         beating.cancel()
 
 
-async def carry_out(store: Store, provider: ScriptedProvider, *models: str) -> list[RunTrace]:
+async def run_workflow(store: Store, provider: ScriptedProvider, *models: str) -> list[RunTrace]:
     """One run for each Conductor, all at once."""
     settings = Settings(retry_initial_s=0)
     workers = tuple(
@@ -106,7 +106,7 @@ async def test_an_overlong_plan_ends_its_run_alone(
     model: str, told: str, attempts: int, provider: ScriptedProvider, store: Store, folder_bytes: Callable[[], int]
 ) -> None:
     async with watched_loop() as spent:
-        bad, *good = await carry_out(store, provider, model, "planner", "planner")
+        bad, *good = await run_workflow(store, provider, model, "planner", "planner")
     assert [trace.status for trace in good] == ["completed", "completed"]
     assert max(spent) < MUCH_CPU_S
     assert bad.status == "failed"
@@ -121,7 +121,7 @@ async def test_an_overlong_plan_ends_its_run_alone(
 async def test_an_overlong_plan_is_broken_off_and_what_it_took_is_counted(
     provider: ScriptedProvider, store: Store
 ) -> None:
-    (trace,) = await carry_out(store, provider, "endless")
+    (trace,) = await run_workflow(store, provider, "endless")
     assert trace.usage.estimated
     assert trace.usage.output_tokens == 2 * 65_536 // 4
     assert trace.root.rejected[0].faults[0].line == 1

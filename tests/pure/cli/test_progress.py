@@ -17,10 +17,10 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_line_tells_how_far_it_is_and_the_scores_so_far(capsys: pytest.CaptureFixture[str]) -> None:
     with EvaluationProgress("first", 6, quiet=False) as told:
         told.begin(2)
-        told.heard(row("second", "task-0", score=1.0))
-        told.heard(row("third", "task-0", score=0.5))
-        told.heard(row("first", "task-0", score=0.0))
-        told.heard(row("first", "task-1", score=1.0))
+        told.on_outcome(row("second", "task-0", score=1.0))
+        told.on_outcome(row("third", "task-0", score=0.5))
+        told.on_outcome(row("first", "task-0", score=0.0))
+        told.on_outcome(row("first", "task-1", score=1.0))
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 4
     assert lines[1].startswith("2 of 6 · unknown time left · "), "nothing was done in this part yet"
@@ -36,5 +36,5 @@ def test_runs_for_a_fit_are_told_apart(capsys: pytest.CaptureFixture[str]) -> No
 def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with EvaluationProgress("first", 1, quiet=True) as told:
         told.fitting(1, 1)
-        told.heard(row("first"))
+        told.on_outcome(row("first"))
     assert capsys.readouterr().err == ""

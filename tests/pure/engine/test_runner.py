@@ -286,7 +286,7 @@ async def test_an_error_of_the_engines_own_ends_the_run_under_its_name(
     async def broken(_: RoundRunner) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(RoundRunner, "carry_out", broken)
+    monkeypatch.setattr(RoundRunner, "run", broken)
     trace, _ = await run(ScriptedWorker("a"), workflow=CHAIN)
     assert (trace.status, trace.error_code) == ("failed", "ZeroDivisionError")
     assert trace.error == "the engine broke unexpectedly, see the log: ZeroDivisionError: oops"

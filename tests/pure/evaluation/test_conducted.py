@@ -14,7 +14,7 @@ from conductor_core.evaluation.orchestrators.conducted import (
     Plans,
     Remembered,
 )
-from conductor_core.evaluation.orchestrators.protocol import Asked
+from conductor_core.evaluation.orchestrators.protocol import GivenTask
 from conductor_core.evaluation.outcome import outcome
 from conductor_core.events import Limits
 from conductor_core.workflow.model import CONDUCTOR_AGENT
@@ -35,8 +35,8 @@ PLAN = workflow_of(
 )
 
 
-def asked(excluded: tuple[str, ...] = ()) -> Asked:
-    return Asked(task(7), pool_of(*map(ScriptedWorker, AGENTS)), Limits(), 0, excluded)
+def asked(excluded: tuple[str, ...] = ()) -> GivenTask:
+    return GivenTask(task(7), pool_of(*map(ScriptedWorker, AGENTS)), Limits(), 0, excluded)
 
 
 def engine() -> Engine:
@@ -92,9 +92,9 @@ async def test_an_ablation_is_an_edit_that_the_trace_shows(name: str) -> None:
 
 async def test_a_plan_is_written_once_for_all_that_edit_it() -> None:
     conductor = ScriptedConductor(lists_of(PLAN, AGENTS))
-    plans, carry_out = Plans(conductor), engine().run
+    plans, run = Plans(conductor), engine().run
     ablated = [Ablated(name, plans, edit) for name, edit in ABLATIONS.items()]
-    attempts = await asyncio.gather(*(each.attempt(asked(), carry_out) for each in ablated))
+    attempts = await asyncio.gather(*(each.attempt(asked(), run) for each in ablated))
     assert len(conductor.requests) == 1
     assert len({attempt.also[0].run_id for attempt in attempts}) == 1
 

@@ -16,7 +16,7 @@ from conductor_core.engine.runner import Engine
 from conductor_core.errors import BadInput, UnknownRun, WorkerRefused
 from conductor_core.evaluation import fitting, rewards
 from conductor_core.evaluation.begun import ReadTrace
-from conductor_core.evaluation.orchestrators.protocol import Asked
+from conductor_core.evaluation.orchestrators.protocol import GivenTask
 from conductor_core.evaluation.orchestrators.routed import Routed
 from conductor_core.evaluation.orchestrators.workflows import single
 from conductor_core.evaluation.outcome import outcome
@@ -73,19 +73,19 @@ def the_fit(folder: Path) -> Path:
 async def test_routers_are_fitted_on_runs_that_are_made_once(tmp_path: Path) -> None:
     sink = MemorySink()
     engine = Engine(sink, SETTINGS)
-    heard: list[tuple[int, int]] = []
+    told: list[tuple[int, int]] = []
     (smoothie,) = await fitting.fitted(
-        fit(tmp_path, "smoothie"), engine, reader(sink), lambda done, total: heard.append((done, total))
+        fit(tmp_path, "smoothie"), engine, reader(sink), lambda done, total: told.append((done, total))
     )
     assert smoothie.name == "smoothie"
-    assert heard[-1] == (84, 84)
+    assert told[-1] == (84, 84)
     runs = sink.kinds().count("run.created")
     assert runs == 84
     await fitting.fitted(fit(tmp_path, "smoothie-dependent"), engine, reader(sink), lambda done, total: None)
     assert sink.kinds().count("run.created") == runs, "the runs of the single workers were there"
 
     pool = open_pool("rehearsal", SETTINGS)
-    asked = Asked(load_suite("rehearsal", "test", limit=1, seed=0).tasks[0], pool, Limits(), 0, ("coder", "writer"))
+    asked = GivenTask(load_suite("rehearsal", "test", limit=1, seed=0).tasks[0], pool, Limits(), 0, ("coder", "writer"))
     smoothed = await smoothie.attempt(asked, engine.run)
     row = outcome("smoothie", asked, smoothed, 1.0, subset=True)
     assert (row.steps, row.fault, len(row.present)) == (5, None, 5)
@@ -101,7 +101,7 @@ async def test_a_fitted_router_is_kept_and_used_again(tmp_path: Path, monkeypatc
     async def routed() -> list[Workflow]:
         (router,) = await fitting.fitted(fit(tmp_path, "router-dc"), engine, reader(sink), lambda done, total: None)
         pool, tasks = open_pool("rehearsal", SETTINGS), load_suite("rehearsal", "test", limit=6, seed=0).tasks
-        attempts = [await router.attempt(Asked(each, pool, Limits(), 0, ()), engine.run) for each in tasks]
+        attempts = [await router.attempt(GivenTask(each, pool, Limits(), 0, ()), engine.run) for each in tasks]
         return [attempt.trace.root.workflow for attempt in attempts if attempt.trace.root.workflow is not None]
 
     first = await routed()
@@ -255,7 +255,7 @@ class _ToTheLast:
 async def test_a_router_sees_only_who_is_present() -> None:
     pool = pool_of(*map(ScriptedWorker, ("alpha", "beta")))
     attempt = await Routed("last", _ToTheLast()).attempt(
-        Asked(task(1), pool, Limits(), 0, ("beta",)), Engine(MemorySink(), SETTINGS).run
+        GivenTask(task(1), pool, Limits(), 0, ("beta",)), Engine(MemorySink(), SETTINGS).run
     )
     assert [step.agent for step in attempt.trace.steps] == ["alpha"]
 
@@ -358,7 +358,8 @@ async def test_a_kept_router_says_what_it_learned_from(tmp_path: Path) -> None:
         assert (told["kind-table"].tasks, told["kind-table"].exact) == (12, True)
         assert told["kind-table"].tried > 12 * 7, "every worker alone, and more"
     attempt = await table.attempt(
-        Asked(load_suite("rehearsal", "test", limit=1, seed=0).tasks[0], asked.pool, Limits(), 0, ()), engine.run
+        GivenTask(load_suite("rehearsal", "test", limit=1, seed=0).tasks[0], asked.pool, Limits(), 0, ()),
+        engine.run,
     )
     assert attempt.trace.answer
 

@@ -24,7 +24,7 @@ from conductor_core.errors import (
     WorkerUnreachable,
 )
 from conductor_core.evaluation import runner
-from conductor_core.evaluation.begun import lost
+from conductor_core.evaluation.begun import unfinished_costs
 from conductor_core.evaluation.orchestrators.conducted import Conducted
 from conductor_core.evaluation.orchestrators.workflows import Planned, mixture
 from conductor_core.evaluation.runner import Caps, Stopped, open_record, subsets
@@ -47,47 +47,45 @@ def engine() -> Engine:
 async def test_every_task_goes_to_every_orchestrator(tmp_path: Path) -> None:
     right, wrong = ScriptedWorker("right", lambda messages: messages[-1].content[-2]), ScriptedWorker("wrong")
     open_record(tmp_path, plan("single:right", "single:wrong"), resume=False)
-    heard: list[str] = []
+    seen: list[str] = []
     outcomes, stopped = await evaluation(
         tmp_path,
         TASKS,
         [alone("right"), alone("wrong")],
         right,
         wrong,
-        heard=lambda done: heard.append(done.run_id),
-    ).carry_out(engine().run)
+        on_outcome=lambda done: seen.append(done.run_id),
+    ).run(engine().run)
     assert stopped is None
     assert Counter((each.orchestrator, each.score) for each in outcomes) == {
         ("single:right", 1.0): 4,
         ("single:wrong", 0.0): 4,
     }
     assert set(read_record(tmp_path).outcomes) == set(outcomes)
-    assert len(set(heard)) == 8
+    assert len(set(seen)) == 8
     assert {(each.tokens, each.steps, each.fault) for each in outcomes} == {(15, 1, None)}
 
 
 async def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
     first = Counted(alone("alpha"))
     kept = (row("single:alpha", "task-1"), row("single:alpha", "task-3"))
-    done, _ = await evaluation(tmp_path, TASKS, [first], ScriptedWorker("alpha")).carry_out(engine().run, kept)
+    done, _ = await evaluation(tmp_path, TASKS, [first], ScriptedWorker("alpha")).run(engine().run, kept)
     assert sorted(first.asked) == ["task-0", "task-2"]
     assert len(done) == 4
 
 
 async def test_concurrency_is_bounded(tmp_path: Path) -> None:
     worker = ScriptedWorker("alpha", lambda messages: Reply(text="1", wait_s=0.01))
-    await evaluation(
-        tmp_path, [task(number) for number in range(12)], [alone("alpha")], worker, concurrency=3
-    ).carry_out(engine().run)
+    await evaluation(tmp_path, [task(number) for number in range(12)], [alone("alpha")], worker, concurrency=3).run(
+        engine().run
+    )
     assert len(worker.calls) == 12
     assert worker.most_at_once == 3
 
 
 async def test_a_run_that_fails_by_its_own_doing_scores_nothing_and_says_why(tmp_path: Path) -> None:
     worker = ScriptedWorker("alpha").then(WorkerOutputTooLarge("too much"))
-    done, stopped = await evaluation(tmp_path, TASKS[:2], [alone("alpha")], worker, concurrency=1).carry_out(
-        engine().run
-    )
+    done, stopped = await evaluation(tmp_path, TASKS[:2], [alone("alpha")], worker, concurrency=1).run(engine().run)
     assert stopped is None
     failed = done[0]
     assert (failed.score, failed.steps) == (0.0, 1)
@@ -101,12 +99,12 @@ async def test_a_worker_s_failure_is_no_outcome_and_is_asked_again(tmp_path: Pat
     worker = ScriptedWorker("alpha").then(error("away"))
     open_record(tmp_path, plan("single:alpha"), resume=False)
     trial = evaluation(tmp_path, TASKS, [alone("alpha")], worker, concurrency=1)
-    done, stopped = await trial.carry_out(engine().run)
+    done, stopped = await trial.run(engine().run)
     assert [each.task_id for each in done] == ["task-1", "task-2", "task-3"]
     assert stopped is not None
     assert "away), 1 answers are missing" in stopped
-    there = open_record(tmp_path, plan("single:alpha"), resume=True)
-    done, stopped = await trial.carry_out(engine().run, there)
+    recorded = open_record(tmp_path, plan("single:alpha"), resume=True)
+    done, stopped = await trial.run(engine().run, recorded)
     assert (stopped, len(done), {each.fault for each in done}) == (None, 4, {None})
 
 
@@ -115,7 +113,7 @@ async def test_a_worker_that_is_down_stops_it_all(tmp_path: Path) -> None:
     up, down = ScriptedWorker("up"), ScriptedWorker("down", lambda messages: WorkerFailed("no luck at :80, wait"))
     orchestrators = [alone("up"), alone("down"), Planned("both", lambda asked: mixture(asked.specs, "up"))]
     many = [task(number) for number in range(9)]
-    done, stopped = await evaluation(tmp_path, many, orchestrators, up, down, concurrency=1).carry_out(engine().run)
+    done, stopped = await evaluation(tmp_path, many, orchestrators, up, down, concurrency=1).run(engine().run)
     assert [each.orchestrator for each in done] == ["single:up"] * 3
     assert stopped is not None
     assert stopped.startswith("worker down failed 3 tasks in a row (no luck at :80, wait)")
@@ -126,7 +124,7 @@ async def test_a_worker_that_answers_between_failures_is_not_down(tmp_path: Path
     worker = ScriptedWorker("alpha").then(*by_turns * 4)
     done, stopped = await evaluation(
         tmp_path, [task(number) for number in range(8)], [alone("alpha")], worker, concurrency=1
-    ).carry_out(engine().run)
+    ).run(engine().run)
     assert len(done) == 4
     assert stopped is not None
     assert stopped.startswith("a worker failed (WorkerFailed: step 0 (alpha) failed: busy), 4 answers are missing")
@@ -134,9 +132,9 @@ async def test_a_worker_that_answers_between_failures_is_not_down(tmp_path: Path
 
 async def test_failures_count_as_wrong_where_that_is_asked_for(tmp_path: Path) -> None:
     worker = ScriptedWorker("alpha", lambda messages: WorkerRefused("not that"))
-    done, stopped = await evaluation(
-        tmp_path, TASKS, [alone("alpha")], worker, concurrency=1, count_failures=True
-    ).carry_out(engine().run)
+    done, stopped = await evaluation(tmp_path, TASKS, [alone("alpha")], worker, concurrency=1, count_failures=True).run(
+        engine().run
+    )
     assert (stopped, len(done), {each.score for each in done}) == (None, 4, {0.0})
     assert all(each.fault is not None and each.fault.startswith("WorkerRefused: ") for each in done)
 
@@ -150,7 +148,7 @@ async def test_an_answer_at_which_its_grader_breaks_is_an_outcome(
         return Graded(1.0, "")
 
     monkeypatch.setattr(runner, "grade", broken)
-    done, stopped = await evaluation(tmp_path, TASKS, [alone("alpha")], ScriptedWorker("alpha")).carry_out(engine().run)
+    done, stopped = await evaluation(tmp_path, TASKS, [alone("alpha")], ScriptedWorker("alpha")).run(engine().run)
     assert stopped is None
     assert {each.task_id: (each.score, each.fault) for each in done if each.fault} == {
         "task-1": (0.0, "RecursionError: the answer could not be graded: too deep")
@@ -167,7 +165,7 @@ async def test_a_machine_on_which_nothing_can_be_graded_is_no_wrong_answer(
 
     monkeypatch.setattr(runner, "grade", broken)
     with pytest.raises(Stopped, match=r"the answer to task task-\d could not be graded"):
-        await evaluation(tmp_path, TASKS, [alone("alpha")], ScriptedWorker("alpha")).carry_out(engine().run)
+        await evaluation(tmp_path, TASKS, [alone("alpha")], ScriptedWorker("alpha")).run(engine().run)
     assert not (tmp_path / OUTCOMES).exists()
 
 
@@ -185,18 +183,16 @@ async def test_grading_keeps_no_other_run_waiting(tmp_path: Path, monkeypatch: p
         return "1"
 
     monkeypatch.setattr(runner, "grade", slow)
-    done, _ = await evaluation(
-        tmp_path, TASKS, [alone("alpha")], ScriptedWorker("alpha", answer), concurrency=2
-    ).carry_out(engine().run)
+    done, _ = await evaluation(tmp_path, TASKS, [alone("alpha")], ScriptedWorker("alpha", answer), concurrency=2).run(
+        engine().run
+    )
     assert {each.fault for each in done} == {None}
 
 
 async def test_a_conductor_that_is_not_there_stops_it_all(tmp_path: Path) -> None:
     conductor = ScriptedConductor(ConductorUnavailable("no such server"))
     with pytest.raises(ConductorUnavailable, match="gone: no such server"):
-        await evaluation(tmp_path, TASKS, [Conducted("gone", conductor)], ScriptedWorker("alpha")).carry_out(
-            engine().run
-        )
+        await evaluation(tmp_path, TASKS, [Conducted("gone", conductor)], ScriptedWorker("alpha")).run(engine().run)
     assert not (tmp_path / OUTCOMES).exists()
 
 
@@ -207,25 +203,25 @@ async def test_the_cost_cap_stops_cleanly_and_can_be_raised(tmp_path: Path) -> N
     first = Counted(alone("alpha"))
     done, stopped = await evaluation(
         tmp_path, TASKS, [first], ScriptedWorker("alpha"), concurrency=1, spending=spent(Caps(max_usd=150e-6))
-    ).carry_out(engine().run)
+    ).run(engine().run)
     assert stopped == "the cost cap is reached: 0.000120 of 0.00015 USD (raise --max-usd)"
     assert len(done) == 2
-    there = open_record(tmp_path, plan_, resume=True)
-    assert there == done
+    recorded = open_record(tmp_path, plan_, resume=True)
+    assert recorded == done
     done, stopped = await evaluation(
-        tmp_path, TASKS, [first], ScriptedWorker("alpha"), spending=spent(Caps(max_usd=1.0), *there)
-    ).carry_out(engine().run, there)
+        tmp_path, TASKS, [first], ScriptedWorker("alpha"), spending=spent(Caps(max_usd=1.0), *recorded)
+    ).run(engine().run, recorded)
     assert stopped is None
     assert sorted(first.asked) == [each.task_id for each in TASKS]
     assert len(read_record(tmp_path).outcomes) == 4
 
 
 async def test_the_token_cap_counts_what_was_spent_before(tmp_path: Path) -> None:
-    there = row("single:alpha", "task-0", tokens=15, conductor_tokens=5)
-    spending = spent(Caps(max_tokens=40), there)
+    recorded = row("single:alpha", "task-0", tokens=15, conductor_tokens=5)
+    spending = spent(Caps(max_tokens=40), recorded)
     _, stopped = await evaluation(
         tmp_path, TASKS, [alone("alpha")], ScriptedWorker("alpha"), concurrency=1, spending=spending
-    ).carry_out(engine().run, [there])
+    ).run(engine().run, [recorded])
     assert stopped == "the token cap is reached: 35 of 40 tokens (raise --max-tokens)"
 
 
@@ -233,10 +229,10 @@ async def test_runs_that_are_on_count_against_the_cap(tmp_path: Path) -> None:
     """With the price of a run known, as many are begun as the cap has room for, however many may run at once."""
     worker = ScriptedWorker("alpha", lambda messages: Reply(text="1", wait_s=0.01))
     many = [task(number) for number in range(20)]
-    there = row("single:alpha", "task-0", tokens=15)
+    recorded = row("single:alpha", "task-0", tokens=15)
     done, stopped = await evaluation(
-        tmp_path, many, [alone("alpha")], worker, concurrency=8, spending=spent(Caps(max_tokens=100), there)
-    ).carry_out(engine().run, [there])
+        tmp_path, many, [alone("alpha")], worker, concurrency=8, spending=spent(Caps(max_tokens=100), recorded)
+    ).run(engine().run, [recorded])
     assert stopped is not None
     assert sum(each.tokens for each in done) <= 100
 
@@ -247,7 +243,7 @@ async def test_with_a_cap_the_first_run_of_each_is_alone(tmp_path: Path) -> None
     many = [task(number) for number in range(20)]
     _, stopped = await evaluation(
         tmp_path, many, [alone("alpha"), alone("beta")], alpha, beta, concurrency=8, spending=spent(Caps(max_tokens=10))
-    ).carry_out(engine().run)
+    ).run(engine().run)
     assert stopped is not None
     assert (len(alpha.calls), len(beta.calls)) == (1, 1)
 
@@ -257,7 +253,7 @@ async def test_with_the_first_known_the_others_run_at_once(tmp_path: Path) -> No
     many = [task(number) for number in range(20)]
     done, stopped = await evaluation(
         tmp_path, many, [alone("alpha")], worker, concurrency=8, spending=spent(Caps(max_tokens=10_000))
-    ).carry_out(engine().run)
+    ).run(engine().run)
     assert (stopped, len(done)) == (None, 20)
     assert worker.most_at_once == 8
 
@@ -286,9 +282,7 @@ async def test_cancelled_it_keeps_what_is_done_and_ends_its_runs(tmp_path: Path)
     sink = MemorySink()
     open_record(tmp_path, plan("single:alpha"), resume=False)
     going = asyncio.create_task(
-        evaluation(tmp_path, TASKS, [alone("alpha")], hanging, concurrency=1).carry_out(
-            Engine(sink, quick_settings()).run
-        )
+        evaluation(tmp_path, TASKS, [alone("alpha")], hanging, concurrency=1).run(Engine(sink, quick_settings()).run)
     )
     while len(hanging.calls) < 3:  # noqa: ASYNC110 - the worker has no event to wait for
         await asyncio.sleep(0)
@@ -306,9 +300,7 @@ async def test_what_a_run_cost_that_brought_no_outcome_counts(tmp_path: Path, ho
     sink = MemorySink()
     open_record(tmp_path, plan("single:alpha"), resume=False)
     going = asyncio.create_task(
-        evaluation(tmp_path, TASKS, [alone("alpha")], hanging, concurrency=4).carry_out(
-            Engine(sink, quick_settings()).run
-        )
+        evaluation(tmp_path, TASKS, [alone("alpha")], hanging, concurrency=4).run(Engine(sink, quick_settings()).run)
     )
     while sum(len(each.text) for each in sink.events if isinstance(each, StepDelta)) < 4 * 400:  # noqa: ASYNC110
         await asyncio.sleep(0)
@@ -317,7 +309,7 @@ async def test_what_a_run_cost_that_brought_no_outcome_counts(tmp_path: Path, ho
     with pytest.raises(asyncio.CancelledError):
         await going
     events = sink.events if how == "cancelled" else killed
-    costs = lost(tmp_path, (), lambda run_id: fold(each for each in events if each.run_id == run_id))
+    costs = unfinished_costs(tmp_path, (), lambda run_id: fold(each for each in events if each.run_id == run_id))
     assert len(costs) == 4
     for usd, tokens in costs:
         assert tokens > 100, "a hundred that were written, and the question"
@@ -332,7 +324,7 @@ async def test_runs_of_outcomes_are_not_counted_twice(tmp_path: Path) -> None:
         assert run_id == "three"
         raise UnknownRun("it was not begun")
 
-    assert lost(tmp_path, [row(run_id="one", also=("two",))], gone) == []
+    assert unfinished_costs(tmp_path, [row(run_id="one", also=("two",))], gone) == []
 
 
 def test_a_line_that_a_killed_process_left_unfinished_is_dropped(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from conductor_core.errors import BadInput, StoreFull
 from conductor_core.evaluation import report
-from conductor_core.evaluation.session import EVALUATIONS, Choices, carry_out, prepare
+from conductor_core.evaluation.session import EVALUATIONS, EvaluationChoices, prepare, run_evaluation
 from conductor_core.trace import RunTrace
 from tests.support.fakes import MemorySink, quick_settings
 
@@ -23,7 +23,7 @@ REAL = '[[worker]]\nname = "real"\nprovider = "openai"\nmodel = "m"\nbase_url = 
 async def test_a_plan_says_which_parts_are_simulated(tmp_path: Path, pool: str, parts: list[str]) -> None:
     file = tmp_path / "pool.toml"
     file.write_text(pool)
-    choices = Choices(suite="rehearsal", limit=2, orchestrators="single", pool=str(file), name="trial")
+    choices = EvaluationChoices(suite="rehearsal", limit=2, orchestrators="single", pool=str(file), name="trial")
     prepared = prepare(choices, quick_settings(data_folder=tmp_path))
     await prepared.pool.aclose()
     assert prepared.plan.simulated
@@ -32,7 +32,7 @@ async def test_a_plan_says_which_parts_are_simulated(tmp_path: Path, pool: str, 
 
 async def test_a_plan_keeps_what_was_asked_for_beyond_the_usual(tmp_path: Path) -> None:
     async def settings_of(**asked: Any) -> dict[str, Any]:
-        choices = Choices(suite="rehearsal", limit=2, orchestrators="router-dc", **asked)
+        choices = EvaluationChoices(suite="rehearsal", limit=2, orchestrators="router-dc", **asked)
         prepared = prepare(choices, quick_settings(data_folder=tmp_path))
         await prepared.pool.aclose()
         return dict(prepared.plan.settings)
@@ -43,7 +43,7 @@ async def test_a_plan_keeps_what_was_asked_for_beyond_the_usual(tmp_path: Path) 
     assert (other["excluded"], other["fit_tasks"], other["fit_suite"]) == (["coder", "writer"], 9, "rehearsal")
 
 
-SMALL = Choices(suite="rehearsal", limit=2, orchestrators="single", name="trial")
+SMALL = EvaluationChoices(suite="rehearsal", limit=2, orchestrators="single", name="trial")
 
 
 def no_trace(run_id: str) -> RunTrace:
@@ -71,7 +71,7 @@ def test_a_place_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
 async def test_a_database_that_fails_is_an_end_that_can_be_gone_on_with(tmp_path: Path) -> None:
     settings, sink = quick_settings(data_folder=tmp_path), MemorySink()
     sink.error, sink.failing = StoreFull("no space left for the database: free some"), frozenset({"run.completed"})
-    ended = await carry_out(prepare(SMALL, settings), sink, no_trace)
+    ended = await run_evaluation(prepare(SMALL, settings), sink, no_trace)
     assert (ended.stopped, ended.outcomes) == ("no space left for the database: free some", ())
 
 
@@ -80,7 +80,7 @@ async def test_a_disk_that_is_full_at_the_very_end_is_told(tmp_path: Path, monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(report, "write_whole", full)
-    ended = await carry_out(prepare(SMALL, quick_settings(data_folder=tmp_path)), MemorySink(), no_trace)
+    ended = await run_evaluation(prepare(SMALL, quick_settings(data_folder=tmp_path)), MemorySink(), no_trace)
     assert len(ended.outcomes) == 14
     assert ended.stopped is not None
     assert "No space left on device" in ended.stopped

@@ -8,7 +8,7 @@ from conductor_core.chat import WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.evaluation.orchestrators import workflows
 from conductor_core.evaluation.orchestrators.catalogue import budgets
-from conductor_core.evaluation.orchestrators.protocol import Asked
+from conductor_core.evaluation.orchestrators.protocol import GivenTask
 from conductor_core.events import Limits
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.workflow.validation import validate
@@ -16,9 +16,9 @@ from tests.support.evaluations import task
 from tests.support.fakes import ScriptedWorker, pool_of, quick_settings
 
 
-def asked(number: int = 0, seed: int = 0, excluded: tuple[str, ...] = ()) -> Asked:
+def asked(number: int = 0, seed: int = 0, excluded: tuple[str, ...] = ()) -> GivenTask:
     pool = pool_of(*(ScriptedWorker(name) for name in ("alpha", "beta", "gamma", "delta")))
-    return Asked(task(number), pool, Limits(), seed, excluded)
+    return GivenTask(task(number), pool, Limits(), seed, excluded)
 
 
 def test_five_rounds_over_its_own_answers() -> None:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from conductor_core.training.recorder import Record, Recorder
+from conductor_core.training.recorder import RecordCallback, StageRecord
 
 
 def lines(folder: Path, monkeypatch: pytest.MonkeyPatch, *, begins_at: int, logged_at: list[int]) -> list[str]:
@@ -13,7 +13,7 @@ def lines(folder: Path, monkeypatch: pytest.MonkeyPatch, *, begins_at: int, logg
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     shown: list[str] = []
-    writes = Recorder(Record(folder, "cold_start", 110, shown.append))
+    writes = RecordCallback(StageRecord(folder, "cold_start", 110, shown.append))
     now[0] = 200.0
     writes.on_train_begin(None, SimpleNamespace(global_step=begins_at), None)
     for step in logged_at:

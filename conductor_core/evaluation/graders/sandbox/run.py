@@ -36,7 +36,7 @@ _PROBE_S = 30.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProcessLimits:
     """What a program may use.
 
     Attributes:
@@ -83,7 +83,7 @@ def run(
     mode: Mode,
     source: str,
     *,
-    limits: Limits | None = None,
+    limits: ProcessLimits | None = None,
     stdin: str = "",
     prelude: str = "",
     without: Sequence[Layer] = (),
@@ -98,7 +98,7 @@ def run(
     with _AT_ONCE:
         return _run(
             {"mode": mode, "source": source, "prelude": prelude, "without": list(without), **order},
-            limits or Limits(),
+            limits or ProcessLimits(),
             stdin,
             namespaces=_namespaces_work(),
         )
@@ -113,11 +113,11 @@ def active_layers() -> tuple[str, ...]:
 def _namespaces_work() -> bool:
     """Whether new namespaces can be entered and lived in: some systems permit the first and not the second."""
     probe = {"mode": "script", "source": "open('here', 'w').close()", "prelude": "", "without": []}
-    ran = _run(probe, Limits(wall_s=_PROBE_S), "", namespaces=True)
+    ran = _run(probe, ProcessLimits(wall_s=_PROBE_S), "", namespaces=True)
     return ran.ending == "completed" and "network namespace" in ran.layers
 
 
-def _run(order: Mapping[str, Any], limits: Limits, stdin: str, *, namespaces: bool) -> Ran:
+def _run(order: Mapping[str, Any], limits: ProcessLimits, stdin: str, *, namespaces: bool) -> Ran:
     folder = Path(tempfile.mkdtemp(prefix="graded-")).resolve()
     try:
         with tempfile.TemporaryFile() as given:
@@ -128,7 +128,7 @@ def _run(order: Mapping[str, Any], limits: Limits, stdin: str, *, namespaces: bo
         _remove(folder)
 
 
-def _watch(order: dict[str, Any], limits: Limits, stdin: int) -> Ran:
+def _watch(order: dict[str, Any], limits: ProcessLimits, stdin: int) -> Ran:
     token = secrets.token_hex(16)
     packages = _site_packages() if limits.site_packages else []
     order |= {**asdict(limits), "token": token, "site_packages": packages}
@@ -174,7 +174,7 @@ def _feed(pipe: int, order: bytes) -> None:
 
 
 def _read(
-    process: subprocess.Popen[bytes], streams: Mapping[str, Any], limits: Limits, started: float
+    process: subprocess.Popen[bytes], streams: Mapping[str, Any], limits: ProcessLimits, started: float
 ) -> tuple[dict[str, bytes], Ending | None]:
     """All that is written until the program ends, or until it must be ended (second value: why)."""
     texts = dict.fromkeys(streams, b"")

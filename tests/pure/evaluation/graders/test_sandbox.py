@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.evaluation.graders.sandbox import Layer, Limits, Ran, active_layers, run
+from conductor_core.evaluation.graders.sandbox import Layer, ProcessLimits, Ran, active_layers, run
 
-SHORT = Limits(cpu_s=2, wall_s=10.0)
+SHORT = ProcessLimits(cpu_s=2, wall_s=10.0)
 LAYERS: tuple[Layer, ...] = ("namespaces", "Landlock", "seccomp", "audit hook")
 
 
@@ -26,7 +26,7 @@ def available(*layers: Layer) -> list[Layer]:
     return [layer for layer in layers if layer in active or (layer == "namespaces" and "network namespace" in active)]
 
 
-def attack(source: str, without: Sequence[Layer] | None = None, limits: Limits = SHORT) -> Ran:
+def attack(source: str, without: Sequence[Layer] | None = None, limits: ProcessLimits = SHORT) -> Ran:
     return run("script", source, limits=limits, without=without or [])
 
 
@@ -42,18 +42,18 @@ def test_left_out_layers_are_not_reported() -> None:
 
 
 def test_an_endless_loop_is_ended_by_processor_time() -> None:
-    ran = attack("while True: pass", limits=Limits(cpu_s=1, wall_s=60.0))
+    ran = attack("while True: pass", limits=ProcessLimits(cpu_s=1, wall_s=60.0))
     assert (ran.ending, ran.error) == ("timed out", "it used up its processor time")
 
 
 def test_sleeping_is_ended_by_wall_time() -> None:
-    ran = attack("import time; time.sleep(1000)", limits=Limits(wall_s=0.5))
+    ran = attack("import time; time.sleep(1000)", limits=ProcessLimits(wall_s=0.5))
     assert (ran.ending, ran.error) == ("timed out", "it ran out of time")
 
 
 def test_ignoring_signals_does_not_help() -> None:
     source = "import signal, time\nfor n in (15, 2, 1, 24): signal.signal(n, signal.SIG_IGN)\nwhile True: time.sleep(1)"
-    assert attack(source, limits=Limits(wall_s=1.0)).ending == "timed out"
+    assert attack(source, limits=ProcessLimits(wall_s=1.0)).ending == "timed out"
 
 
 def test_memory_is_bounded() -> None:
@@ -80,7 +80,7 @@ def test_many_files_fill_only_the_bounded_folder() -> None:
     source = (
         "for n in range(20):\n    with open(str(n), 'wb') as file: file.write(bytes(8 * 1024**2))\nprint('all of them')"
     )
-    ran = attack(source, limits=Limits(folder_bytes=32 * 1024**2))
+    ran = attack(source, limits=ProcessLimits(folder_bytes=32 * 1024**2))
     assert ("bounded folder" in ran.layers) == ran.error.startswith("OSError: [Errno 28]")
 
 
@@ -116,7 +116,7 @@ def test_processes_that_were_allowed_do_not_outlive_the_program(ending: str) -> 
         f"print(len(os.read(read, 1)), flush=True)\n{ending}"
     )
     before = _children_of_sandboxes()
-    ran = attack(source, limits=Limits(wall_s=1.5, processes=True))
+    ran = attack(source, limits=ProcessLimits(wall_s=1.5, processes=True))
     assert ran.stdout == "1\n"
     for _ in available("namespaces"):
         assert _children_of_sandboxes() <= before
@@ -126,7 +126,7 @@ def test_processes_that_were_allowed_do_not_outlive_the_program(ending: str) -> 
 def test_a_program_that_cuts_itself_loose_ends_with_the_process_that_watches_it() -> None:
     source = "import ctypes, time\nctypes.CDLL(None).prctl(1, 0, 0, 0, 0)\nprint('loose', flush=True)\ntime.sleep(60)"
     before = _children_of_sandboxes()
-    ran = attack(source, limits=Limits(wall_s=5.0, processes=True, site_packages=True))
+    ran = attack(source, limits=ProcessLimits(wall_s=5.0, processes=True, site_packages=True))
     assert (ran.ending, ran.stdout) == ("timed out", "loose\n")
     deadline = time.monotonic() + 10.0
     while (left := _children_of_sandboxes() - before) and time.monotonic() < deadline:
@@ -248,7 +248,7 @@ def test_without_layers_it_would_be_killed(victim: "subprocess.Popen[bytes]") ->
 def test_only_the_standard_library_is_there_unless_asked_for() -> None:
     assert attack("import numpy").error.startswith("ModuleNotFoundError")
     assert attack("import conductor_core").error.startswith("ModuleNotFoundError")
-    library = Limits(cpu_s=30, wall_s=60.0, memory_bytes=4 * 1024**3, site_packages=True)
+    library = ProcessLimits(cpu_s=30, wall_s=60.0, memory_bytes=4 * 1024**3, site_packages=True)
     assert attack("import numpy; print(numpy.arange(3).sum())", limits=library).stdout == "3\n"
 
 
@@ -333,10 +333,10 @@ def test_calls_report_values() -> None:
 def test_programs_may_be_started_only_where_that_is_allowed() -> None:
     source = "import subprocess\nprint(subprocess.check_output(['echo', '3'], text=True).strip())"
     assert attack(source).error.startswith("PermissionError")
-    assert attack(source, limits=Limits(processes=True)).stdout == "3\n"
+    assert attack(source, limits=ProcessLimits(processes=True)).stdout == "3\n"
     outside = "import subprocess\nsubprocess.run(['cp', '/bin/echo', '../taken'], check=True)"
     for _ in available("Landlock"):
-        assert attack(outside, limits=Limits(processes=True)).error.startswith("CalledProcessError")
+        assert attack(outside, limits=ProcessLimits(processes=True)).error.startswith("CalledProcessError")
 
 
 def test_a_program_that_is_given_nothing_reads_nothing() -> None:

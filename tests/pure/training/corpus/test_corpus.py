@@ -18,7 +18,7 @@ from conductor_core.rehearsal import DIFFICULTIES, FAMILIES, generate
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.rehearsal.families import Difficulty, RehearsalTask
 from conductor_core.training.corpus import plans
-from conductor_core.training.corpus.corpus import Example, draw_example, examples
+from conductor_core.training.corpus.corpus import TrainingExample, draw_example, examples
 from conductor_core.training.corpus.plans import draw_plan, draw_repair
 from conductor_core.training.corpus.tasks import NAMED_BY_TOPIC, draw_task, rehearsal_task, typed_task
 from conductor_core.training.corpus.wording import table
@@ -31,7 +31,7 @@ from conductor_core.workflow.validation import validate
 EVERYDAY = Path(__file__).parents[4] / "benchmarks" / "everyday_requests.toml"
 
 
-def _workflow(example: Example) -> Workflow:
+def _workflow(example: TrainingExample) -> Workflow:
     """The example's completion as the app reads it; fails on any fault, repair or warning."""
     parsed = parse_completion(example.completion)
     assert parsed.repairs == ()

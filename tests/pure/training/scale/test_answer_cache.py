@@ -9,11 +9,11 @@ import pytest
 
 from conductor_core.chat import Usage
 from conductor_core.errors import StoreDamaged, StoreLocked, StoreReadOnly, StoreTooNew
-from conductor_core.training.scale.answer_cache import AnswerCache, CachedAnswer, Outcome, Spent
+from conductor_core.training.scale.answer_cache import AnswerCache, CachedAnswer, RolloutOutcome, Spent
 
 ANSWER = CachedAnswer("zwölf", "length", Usage(input_tokens=3, output_tokens=4, estimated=True), 0.25, "m-1")
 MOST = Usage(input_tokens=10, output_tokens=100, estimated=True)
-OUTCOME = Outcome("t1", "run", "model_id = [0]\n", None, 0.0, "wrong")
+OUTCOME = RolloutOutcome("t1", "run", "model_id = [0]\n", None, 0.0, "wrong")
 
 
 def test_what_is_kept_is_there_after_the_file_is_opened_again(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from conductor_core.errors import BadInput
 from conductor_core.evaluation.tasks import Task
 from conductor_core.training.config import GrpoConfig, Optimiser, PoolDraw, RecursionConfig, read_config
 from conductor_core.training.config_scale import TaskSource
-from conductor_core.training.scale.answer_cache import AnswerCache, Outcome
+from conductor_core.training.scale.answer_cache import AnswerCache, RolloutOutcome
 from conductor_core.training.scale.prompts import draw_prompts, find_parents, left_out, load_tasks
 
 WORKERS = tuple(WorkerSpec(name=f"w{n}", provider="openai", model="m", description=f"good at {n}") for n in range(7))
@@ -61,8 +61,8 @@ def test_a_prompt_is_rewarded_by_what_it_offered() -> None:
 def test_inner_rounds_plan_on_from_right_and_wrong_answers_alike(tmp_path: Path) -> None:
     cache = AnswerCache(tmp_path / "answers.sqlite3")
     for n, (score, answer) in enumerate([(1.0, "1"), (0.0, "2"), (0.0, "3"), (0.0, "4"), (1.0, None)]):
-        cache.keep_outcome(f"d{n}", Outcome("t/0", "run", f"plan {n}", answer, score, "reason"))
-    cache.keep_outcome("other", Outcome("t/3", "run", "plan", "5", 0.0, "reason"))
+        cache.keep_outcome(f"d{n}", RolloutOutcome("t/0", "run", f"plan {n}", answer, score, "reason"))
+    cache.keep_outcome("other", RolloutOutcome("t/3", "run", "plan", "5", 0.0, "reason"))
     parents = find_parents(cache, TASKS)
     cache.close()
     assert {task: [each.last_response for each in of] for task, of in parents.items()} == {

@@ -16,13 +16,13 @@ from conductor_core.records.training import HeldOut, Sample, read_record
 from conductor_core.rehearsal import generate, rehearsal_specs
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.training.config import GrpoConfig, HeldOutConfig, Optimiser, PoolDraw, Reward
-from conductor_core.training.recorder import Record
+from conductor_core.training.recorder import StageRecord
 from conductor_core.training.tiny import grpo
 from conductor_core.training.tiny.grpo import Stage
 from conductor_core.training.tiny.legal import LegalPlans
 from conductor_core.training.tiny.recursion import recursion_situations, worth
 from conductor_core.training.tiny.reward import Worth, exact_worth, read_plan
-from conductor_core.training.tiny.simulated import carry_out
+from conductor_core.training.tiny.simulated import simulate
 from conductor_core.training.tiny.situations import Situation, draw_situations, held_out_situations
 from conductor_core.workflow.model import Workflow
 from tests.support.trainings import recursion_config, toy_model, toy_tokenizer
@@ -76,7 +76,7 @@ class FakeTrainer:
 
 
 def stage_of(folder: Path, settings: GrpoConfig, situations: Sequence[Situation] | None = None) -> Stage:
-    record = Record(folder, "grpo", settings.iterations, lambda _: None)
+    record = StageRecord(folder, "grpo", settings.iterations, lambda _: None)
     stage = Stage(settings, 5, situations or [situation(0), situation(1, "hard")], toy_tokenizer(), record)
     stage.trainer = FakeTrainer()  # type: ignore[assignment]
     return stage
@@ -224,7 +224,7 @@ def test_an_iterations_time_is_split_among_rollouts_rewards_and_updates(
         return Worth(1.0, 0)
 
     monkeypatch.setattr(time, "monotonic", lambda: now.s)
-    record = Record(tmp_path, "grpo", 4, lambda _: None)
+    record = StageRecord(tmp_path, "grpo", 4, lambda _: None)
     stage = Stage(config(), 5, [situation(0)], toy_tokenizer(), record, judge)
     trainer: Any = FakeTrainer()
     stage.trainer = trainer
@@ -256,7 +256,7 @@ def test_a_sampled_reward_is_drawn_by_seed_stage_and_iteration(tmp_path: Path) -
     drawn = config(reward=Reward(kind="sampled"))
 
     def rewards(seed: int, step: int) -> list[float]:
-        record = Record(tmp_path, "grpo", 4, lambda _: None)
+        record = StageRecord(tmp_path, "grpo", 4, lambda _: None)
         stage = Stage(drawn, seed, [situation(0)], toy_tokenizer(), record, lambda *_: Worth(0.5, 0))
         stage.trainer = FakeTrainer(step)  # type: ignore[assignment]
         return stage.reward([plan(ALONE, 2)] * 32, [0] * 32)
@@ -288,7 +288,7 @@ def test_a_measurement_is_of_greedy_plans_for_the_held_out_tasks(
         success_chance(each.task, workflow) if workflow else 0.0 for each, workflow in zip(held_out, read, strict=True)
     ]
     tokens = [
-        sum(reply.tokens for reply in carry_out(each.task, workflow, 0)) if workflow else 0
+        sum(reply.tokens for reply in simulate(each.task, workflow, 0)) if workflow else 0
         for each, workflow in zip(held_out, read, strict=True)
     ]
     steps = [len(workflow.steps) if workflow else 0 for workflow in read]
@@ -348,7 +348,7 @@ def test_a_stage_draws_its_prompts_by_its_seed_and_trains_from_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built, settings, model = Built(monkeypatch), config(iterations=3), toy_model()
-    record = Record(tmp_path, "grpo", 3, lambda _: None)
+    record = StageRecord(tmp_path, "grpo", 3, lambda _: None)
     tokenizer, work = toy_tokenizer(), tmp_path / "work"
     trained = grpo.run(settings, 5, model, tokenizer, work, record, checkpoint=None, cpu=True, best_of=7)
     assert trained is model
@@ -370,7 +370,7 @@ def test_a_stage_goes_on_from_a_checkpoint_without_a_first_measurement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = Built(monkeypatch)
-    record = Record(tmp_path, "grpo", 4, lambda _: None)
+    record = StageRecord(tmp_path, "grpo", 4, lambda _: None)
     at = tmp_path / "checkpoint-3"
     grpo.run(config(), 5, toy_model(), toy_tokenizer(), tmp_path, record, checkpoint=at, cpu=False)
     assert built.trainer.told == [str(at)]
@@ -383,7 +383,7 @@ def test_the_recursion_stage_is_taught_first_and_judged_with_its_inner_rounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: str | None
 ) -> None:
     built, settings, model = Built(monkeypatch), recursion_config(8), toy_model()
-    record = Record(tmp_path, "recursion", 1, lambda _: None)
+    record = StageRecord(tmp_path, "recursion", 1, lambda _: None)
     tokenizer, work = toy_tokenizer(), tmp_path / "work"
     expected = recursion_situations(settings, "5/recursion", model, tokenizer, max_tokens=16)
     at = Path(checkpoint) if checkpoint else None
@@ -405,7 +405,7 @@ def test_lessons_of_bfloat16_on_a_processor_attend_in_float32(
     monkeypatch.setattr(grpo, "attend_in_fp32", attended.append)
     monkeypatch.setattr(grpo, "teach", lambda *_: None)
     settings = recursion_config(8).model_copy(update={"optimiser": Optimiser(learning_rate=1e-3, bf16=bf16)})
-    model, record = toy_model(), Record(tmp_path, "recursion", 1, lambda _: None)
+    model, record = toy_model(), StageRecord(tmp_path, "recursion", 1, lambda _: None)
     grpo.prepare(model, toy_tokenizer(), settings, "5", tmp_path, record, cpu=cpu)
     assert attended == [model] * wanted
 
@@ -413,6 +413,6 @@ def test_lessons_of_bfloat16_on_a_processor_attend_in_float32(
 def test_a_model_of_another_kind_is_refused_by_its_name(tmp_path: Path) -> None:
     shape = LlamaConfig(vocab_size=16, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1)
     other = LlamaForCausalLM(shape)
-    record = Record(tmp_path, "grpo", 1, lambda _: None)
+    record = StageRecord(tmp_path, "grpo", 1, lambda _: None)
     with pytest.raises(BadInput, match=r"^these stages are for Qwen2 models, not llama$"):
         grpo.run(config(), 5, other, toy_tokenizer(), tmp_path, record, checkpoint=None, cpu=True)

@@ -5,7 +5,7 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
 from conductor_core.rehearsal import generate
 from conductor_core.settings import Settings
-from conductor_core.training.tiny.simulated import carry_out
+from conductor_core.training.tiny.simulated import simulate
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
 from tests.support.fakes import MemorySink
 
@@ -24,13 +24,13 @@ async def test_texts_and_tokens_are_those_of_the_engine() -> None:
     settings = Settings(rehearsal_tokens_per_s=0)
     pool = open_pool("rehearsal", settings, seed=11)
     trace = await Engine(MemorySink(), settings).run(RunRequest(task=TASK.question, workflow=PLAN), None, pool)
-    replies = carry_out(TASK, PLAN, 11)
+    replies = simulate(TASK, PLAN, 11)
     assert [reply.text for reply in replies] == [step.output for step in trace.steps]
     assert sum(reply.tokens for reply in replies) == trace.usage.total_tokens
     assert replies[0].manner in ("complete plan", "poor plan")
-    assert carry_out(TASK, PLAN, 12) != replies
+    assert simulate(TASK, PLAN, 12) != replies
 
 
 def test_it_stops_at_a_step_of_the_conductor_itself() -> None:
     recursive = Workflow(steps=(*PLAN.steps[:2], Step(instruction="Go on", agent=CONDUCTOR_AGENT, access_list=(1,))))
-    assert carry_out(TASK, recursive, 11) == carry_out(TASK, PLAN, 11)[:2]
+    assert simulate(TASK, recursive, 11) == simulate(TASK, PLAN, 11)[:2]

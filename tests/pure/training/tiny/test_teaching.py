@@ -8,7 +8,7 @@ import torch
 
 from conductor_core.records.training import read_record
 from conductor_core.training.checkpoint import drop_rows_after
-from conductor_core.training.recorder import Record
+from conductor_core.training.recorder import StageRecord
 from conductor_core.training.tiny.grpo import prepare
 from conductor_core.training.tiny.teaching import taught_rounds, teach
 from tests.support.trainings import recursion_config, toy_model, toy_tokenizer
@@ -18,7 +18,7 @@ def lessons(folder: Path, show: Callable[[str], None]) -> list[torch.Tensor]:
     """The weights after four steps of lessons, or of what ``folder`` says is left of them."""
     folder.mkdir(exist_ok=True)
     model = toy_model(scale=1.0)
-    record = Record(folder, "recursion", 1, show)
+    record = StageRecord(folder, "recursion", 1, show)
     prepare(model, toy_tokenizer(), recursion_config(32), "5", folder / "work", record, cpu=True)
     return list(model.parameters())
 
@@ -40,7 +40,7 @@ def test_lessons_lower_the_loss(tmp_path: Path) -> None:
 def test_no_lessons_change_nothing(tmp_path: Path) -> None:
     model = toy_model()
     before = [parameter.clone() for parameter in model.parameters()]
-    teach(model, toy_tokenizer(), recursion_config(0), "5", tmp_path, Record(tmp_path, "recursion", 1, print))
+    teach(model, toy_tokenizer(), recursion_config(0), "5", tmp_path, StageRecord(tmp_path, "recursion", 1, print))
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 

@@ -12,7 +12,7 @@ from transformers import Qwen2ForCausalLM
 from conductor_core.chat import PlanRequest
 from conductor_core.rehearsal import generate, rehearsal_specs
 from conductor_core.training.config import GrpoConfig, Guard, HeldOutConfig, Optimiser
-from conductor_core.training.recorder import Record
+from conductor_core.training.recorder import StageRecord
 from conductor_core.training.tiny.cold_start import LeftPadded
 from conductor_core.training.tiny.grpo import Stage, build_trainer, supervised_batches
 from conductor_core.training.tiny.reward import Worth
@@ -47,7 +47,7 @@ def config(**changes: Any) -> GrpoConfig:
 def trainer_of(
     settings: GrpoConfig, folder: Path, model: Qwen2ForCausalLM | None = None, rewards: list[float] | None = None
 ) -> ConductorTrainer:
-    record = Record(folder, "grpo", settings.iterations, lambda _: None)
+    record = StageRecord(folder, "grpo", settings.iterations, lambda _: None)
     stage = Stage(settings, 5, situations(settings.prompts * settings.iterations), toy_tokenizer(), record)
     if rewards is not None:
         stage.reward = lambda completions, **_: rewards  # type: ignore[method-assign]
@@ -209,7 +209,7 @@ def test_a_two_armed_bandit_in_the_workflow_language_is_learned(tmp_path: Path) 
         return Worth(float(workflow.steps[0].agent == situation.agents[2]), 0)
 
     rewards: list[float] = []
-    record = Record(tmp_path, "grpo", settings.iterations, lambda _: None)
+    record = StageRecord(tmp_path, "grpo", settings.iterations, lambda _: None)
     stage = Stage(settings, 1, [situation] * settings.iterations, toy_tokenizer(), record, judge)
     reward = stage.reward
 
