@@ -24,7 +24,7 @@ from conductor_core.model_fields import (
     check_variable,
     kind_of,
 )
-from conductor_core.model_tables import Form, Table, load_tables, parse_tables
+from conductor_core.model_tables import Form, Table, load_tables
 from conductor_core.quoted import one_line
 from conductor_core.workflow.model import Frozen
 
@@ -77,12 +77,6 @@ def load_conductors_file(path: str | Path, key_variables: Collection[str] = ()) 
     """
     beside = Path(path).parent
     return tuple(_spec(table, beside) for table in load_tables(path, _form(beside), key_variables))
-
-
-def parse_conductors(text: str, key_variables: Collection[str] = ()) -> tuple[tuple[ConductorSpec, ...], list[str]]:
-    """The Conductors written in ``text``, and every fault with its place. With a fault there are none."""
-    tables, faults = parse_tables(text, _form(Path()), key_variables)
-    return tuple(_spec(table, Path()) for table in tables), faults
 
 
 def _spec(table: Table, beside: Path) -> ConductorSpec:

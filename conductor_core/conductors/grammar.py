@@ -22,7 +22,6 @@ from conductor_core.workflow.model import QUESTION
 MODEL_ID = "model_id = ["
 SUBTASKS = "subtasks = ["
 ACCESS = "access_list = ["
-STOP = f"{MODEL_ID}]\n{SUBTASKS}]\n{ACCESS}]"
 
 _GROUP = re.compile(r"^task_head(\d+) ::=", re.MULTILINE)
 _ORDINAL = re.compile(r"\d+")

@@ -20,9 +20,9 @@ from conductor_core.keys import is_set
 from conductor_core.pasted_keys import variable_fault
 from conductor_core.rehearsal import EXAMPLES, Example
 from conductor_core.settings import Settings
-from conductor_core.workers import pool as workers
-from conductor_core.workers.health import Health, key_state
-from conductor_core.workers.pool import FoundServer
+from conductor_core.workers import discovery
+from conductor_core.workers.discovery import FoundServer, ready_workers
+from conductor_core.workers.health import Health, check_health, key_state
 
 __all__ = [
     "EXAMPLES",
@@ -50,7 +50,7 @@ def check_worker(spec: WorkerSpec, settings: Settings) -> Health:
     async def check() -> Health:
         worker = open_worker(spec, settings, settings.seed)
         try:
-            return await workers.check_health(worker)
+            return await check_health(worker)
         finally:
             await worker.aclose()
 
@@ -87,7 +87,7 @@ def check_all(
 
 def discover_local_servers(settings: Settings) -> tuple[WorkerSpec, ...]:
     """The models served on the ports of the settings, as ready workers."""
-    return asyncio.run(workers.discover_local_servers(workers.titles(settings.server_ports)))
+    return asyncio.run(discovery.discover_local_servers(discovery.titles(settings.server_ports)))
 
 
 def find_servers(key_variables: Mapping[str, str], settings: Settings) -> tuple[FoundServer, ...]:
@@ -104,12 +104,7 @@ def find_servers(key_variables: Mapping[str, str], settings: Settings) -> tuple[
         if not is_set(variable):
             raise BadInput(f"{variable} is not set where the inspector was started")
         masking.remember(os.environ[variable].strip())
-    return asyncio.run(workers.find_servers(workers.titles(settings.server_ports), key_variables=key_variables))
-
-
-def ready_workers(servers: Sequence[FoundServer]) -> tuple[WorkerSpec, ...]:
-    """One worker per model of these servers."""
-    return workers.ready_workers(servers)
+    return asyncio.run(discovery.find_servers(discovery.titles(settings.server_ports), key_variables=key_variables))
 
 
 def conductors_file_text(specs: Iterable[WorkerSpec]) -> str:

@@ -1,4 +1,4 @@
-"""The worker pool's doors: read a pool file, open a worker, find local servers, check a worker's health."""
+"""Opens a worker of any real provider."""
 
 import os
 
@@ -8,25 +8,8 @@ from conductor_core.errors import BadInput
 from conductor_core.pasted_keys import check_spec
 from conductor_core.settings import Settings
 from conductor_core.workers.anthropic import AnthropicDialect
-from conductor_core.workers.discovery import FoundServer, discover_local_servers, find_servers, ready_workers, titles
-from conductor_core.workers.health import Health, check_health
 from conductor_core.workers.http import HttpWorker
 from conductor_core.workers.openai import OpenAIDialect
-from conductor_core.workers.pool_file import POOL_FILES, load_pool_file, read_pool_file
-
-__all__ = [
-    "POOL_FILES",
-    "FoundServer",
-    "Health",
-    "check_health",
-    "discover_local_servers",
-    "find_servers",
-    "load_pool_file",
-    "open_worker",
-    "read_pool_file",
-    "ready_workers",
-    "titles",
-]
 
 
 def open_worker(spec: WorkerSpec, settings: Settings) -> Worker:

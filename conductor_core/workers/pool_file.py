@@ -18,18 +18,13 @@ from conductor_core.model_fields import (
     kind_of,
     shown,
 )
-from conductor_core.model_tables import Form, Table, load_document, parse_tables
+from conductor_core.model_tables import Form, Table, load_document
 from conductor_core.workers.local_params import params_fault
 from conductor_core.workers.pool_options import OPTIONS, PoolFile, PoolOptions, fallback_faults, option_faults
 
 POOL_FILES = {name: Path(__file__).with_name("pools") / f"{name}.toml" for name in ("paper", "small")}
 """The built-in pools of real workers."""
 _PROVIDERS = get_args(Provider)
-
-
-def load_pool_file(path: str | Path, key_variables: Collection[str] = ()) -> tuple[WorkerSpec, ...]:
-    """The workers of a pool file, see ``read_pool_file``."""
-    return read_pool_file(path, key_variables).workers
 
 
 def read_pool_file(path: str | Path, key_variables: Collection[str] = ()) -> PoolFile:
@@ -42,12 +37,6 @@ def read_pool_file(path: str | Path, key_variables: Collection[str] = ()) -> Poo
     """
     document = load_document(path, _FORM, key_variables)
     return PoolFile(tuple(_spec(table) for table in document.tables), PoolOptions(**document.options))
-
-
-def parse_pool(text: str, key_variables: Collection[str] = ()) -> tuple[tuple[WorkerSpec, ...], list[str]]:
-    """The workers written in ``text``, and every fault with its place. With a fault there are no workers."""
-    tables, faults = parse_tables(text, _FORM, key_variables)
-    return tuple(_spec(table) for table in tables), faults
 
 
 def _spec(table: Table) -> WorkerSpec:

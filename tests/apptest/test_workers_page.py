@@ -10,7 +10,7 @@ from conductor_core.engine.catalogue import FoundServer
 from conductor_core.engine.pool import read_specs
 from conductor_core.errors import BadInput
 from conductor_core.settings import Settings
-from conductor_core.workers import pool as workers_pool
+from conductor_core.workers import discovery
 from pages.components.models import found_servers
 from pages.components.run import run_settings
 
@@ -167,7 +167,7 @@ def test_a_server_that_wants_a_key_is_told_and_asked_with_the_variable_of_one(
 
 
 def test_a_variable_that_holds_no_key_is_not_sent(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers_pool, "find_servers", lambda **_: pytest.fail("somebody was asked"))
+    monkeypatch.setattr(discovery, "find_servers", lambda **_: pytest.fail("somebody was asked"))
     for variable, said in (("HOME", "does not look like the variable of a key"), ("NO_SUCH_API_KEY", "is not set")):
         with pytest.raises(BadInput, match=said):
             catalogue.find_servers({LITELLM: variable}, Settings())

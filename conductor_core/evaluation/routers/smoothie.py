@@ -124,13 +124,6 @@ class Smoothie:
         similarity = self._vectors @ self._questions.encode([question])[0]
         return np.argsort(-similarity, kind="stable")[: self.neighbours - 1]
 
-    def as_variant(self, variant: Variant, *, neighbours: int = NEIGHBOURS) -> "Smoothie":
-        """The same estimates, used the other way: both variants need one fit."""
-        return Smoothie(
-            self.agents, self._questions, self._answers, self._vectors, self._distances,
-            variant=variant, neighbours=neighbours,
-        )  # fmt: skip
-
     def save(self, folder: Path) -> None:
         """Raises: OSError."""
         parts = {"questions": self._questions, "answers": self._answers}

@@ -9,7 +9,9 @@ from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import RunRequest
 from conductor_core.errors import WorkerError, WorkerFailed, WorkerRateLimited, WorkerRefused
 from conductor_core.settings import Settings
-from conductor_core.workers.pool import check_health, discover_local_servers, open_worker
+from conductor_core.workers.discovery import discover_local_servers
+from conductor_core.workers.health import check_health
+from conductor_core.workers.pool import open_worker
 from conductor_core.workflow.model import Step, Workflow
 from storage import open_store
 from tests.loopback.real_servers.conftest import KEY, Servers

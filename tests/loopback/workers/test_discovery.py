@@ -8,8 +8,9 @@ from contextlib import ExitStack
 import pytest
 
 from conductor_core.settings import Settings
-from conductor_core.workers.pool import FoundServer, discover_local_servers, find_servers, open_worker, ready_workers
-from conductor_core.workers.pool_file import parse_pool
+from conductor_core.workers.discovery import FoundServer, discover_local_servers, find_servers, ready_workers
+from conductor_core.workers.pool import open_worker
+from tests.support.model_files import parse_pool
 from tests.support.provider import Answer, Call, Hang, Part, Pause, Reply, ScriptedProvider
 
 

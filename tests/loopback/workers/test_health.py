@@ -10,7 +10,8 @@ from conductor_core.engine.pool import open_worker as open_any_worker
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.settings import Settings
 from conductor_core.workers import health as health_module
-from conductor_core.workers.pool import Health, check_health, open_worker
+from conductor_core.workers.health import Health, check_health
+from conductor_core.workers.pool import open_worker
 from tests.support.provider import Call, Reply, ScriptedProvider, error, hang_after
 
 

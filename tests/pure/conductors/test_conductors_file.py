@@ -7,10 +7,11 @@ import pytest
 
 from conductor_core.chat import PlanRequest, Price
 from conductor_core.conductors.catalogue import open_conductor
-from conductor_core.conductors.conductors_file import load_conductors_file, parse_conductors
+from conductor_core.conductors.conductors_file import load_conductors_file
 from conductor_core.errors import ConductorsInvalid, PromptOverflows, UnknownConductor
 from conductor_core.settings import Settings
 from tests.support.fakes import ScriptedWorker
+from tests.support.model_files import parse_conductors
 
 SERVER = '[[conductor]]\nname = "a"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\n'
 HERE = '[[conductor]]\nname = "a"\nmodel = "owner/model"\n'

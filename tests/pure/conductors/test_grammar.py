@@ -8,10 +8,11 @@ import xgrammar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core.conductors.grammar import STOP, PlanBudget, PlanShape, least_tokens, plan_grammar, plan_schema
+from conductor_core.conductors.grammar import PlanBudget, PlanShape, least_tokens, plan_grammar, plan_schema
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.validation import validate
 
+STOP = "model_id = []\nsubtasks = []\naccess_list = []"
 BYTES = [bytes([value]) for value in range(256)]
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.conductors.conductors_file import parse_conductors
 from conductor_core.engine.catalogue import (
     FoundServer,
     check_worker,
@@ -20,7 +19,7 @@ from conductor_core.engine.catalogue import (
 )
 from conductor_core.engine.pool import read_specs
 from conductor_core.settings import Settings
-from conductor_core.workers.pool_file import parse_pool
+from tests.support.model_files import parse_conductors, parse_pool
 
 FILE = """
 [[worker]]

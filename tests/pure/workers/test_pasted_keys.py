@@ -8,8 +8,9 @@ import pytest
 from conductor_core.chat import WorkerSpec
 from conductor_core.errors import BadInput, PoolInvalid
 from conductor_core.settings import Settings
-from conductor_core.workers.pool import load_pool_file, open_worker
-from conductor_core.workers.pool_file import parse_pool
+from conductor_core.workers.pool import open_worker
+from conductor_core.workers.pool_file import read_pool_file
+from tests.support.model_files import parse_pool
 
 
 def with_line(line: str) -> str:
@@ -28,9 +29,9 @@ def test_a_variable_that_does_not_look_like_a_keys_is_refused_unless_allowed_by_
     path = tmp_path / "pool.toml"
     path.write_text(with_line(f'api_key_env = "{name}"'))
     with pytest.raises(PoolInvalid, match=rf"line \d+, worker\[0\].api_key_env: {name} does not look like") as caught:
-        load_pool_file(path)
+        read_pool_file(path)
     assert f"CONDUCTOR_KEY_VARIABLES={name}" in str(caught.value)
-    assert load_pool_file(path, ("OTHER", name))[0].api_key_env == name
+    assert read_pool_file(path, ("OTHER", name)).workers[0].api_key_env == name
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from conductor_core.chat import Price, WorkerSpec
 from conductor_core.errors import PoolInvalid
-from conductor_core.workers.pool import POOL_FILES, load_pool_file
-from conductor_core.workers.pool_file import parse_pool
+from conductor_core.workers.pool_file import POOL_FILES, read_pool_file
+from tests.support.model_files import parse_pool
 
 GOOD = """\
 [[worker]]
@@ -51,7 +51,7 @@ def with_line(line: str) -> str:
 def test_a_good_file_is_read_in_order(tmp_path: Path) -> None:
     path = tmp_path / "pool.toml"
     path.write_bytes(b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())
-    assert load_pool_file(path) == (
+    assert read_pool_file(path).workers == (
         WorkerSpec(
             name="gpt-5",
             provider="openai",
@@ -70,7 +70,7 @@ def test_a_good_file_is_read_in_order(tmp_path: Path) -> None:
 
 
 def test_the_papers_pool_is_ready() -> None:
-    specs = load_pool_file(POOL_FILES["paper"])
+    specs = read_pool_file(POOL_FILES["paper"]).workers
     assert [spec.name for spec in specs] == [
         "gemini-2.5-pro",
         "claude-sonnet-4",
@@ -215,7 +215,7 @@ def test_what_is_too_long_or_too_deep_is_told_with_its_place(line: str, told: st
     path = tmp_path / "pool.toml"
     path.write_text("\n".join(["[[worker]]", 'name = "a"', 'provider = "openai"', 'model = "m"', line, ""]))
     with pytest.raises(PoolInvalid) as caught:
-        load_pool_file(path)
+        read_pool_file(path)
     (fault,) = caught.value.faults
     assert fault.startswith(told)
     assert str(caught.value).startswith(f"pool file {path}: {told}")
@@ -240,7 +240,7 @@ def test_the_faults_beyond_a_hundred_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "pool.toml"
     path.write_text(with_line("") + "".join(f"key{number} = 1\n" for number in range(5000)))
     with pytest.raises(PoolInvalid, match=r"pool file .*: 5,000 faults: line 6, worker\[0\].key0: unknown") as caught:
-        load_pool_file(path)
+        read_pool_file(path)
     assert len(caught.value.faults) == 101
     assert caught.value.faults[-1] == "and 4,900 more"
 
@@ -272,7 +272,7 @@ def test_a_key_in_place_of_a_variables_name_is_refused_and_not_repeated(pasted: 
     path = tmp_path / "pool.toml"
     path.write_text(with_line(f'api_key_env = "{pasted}"'))
     with pytest.raises(PoolInvalid, match="never the key itself") as caught:
-        load_pool_file(path)
+        read_pool_file(path)
     assert pasted not in str(caught.value)
     assert pasted[3:] not in str(caught.value)
 
@@ -320,7 +320,7 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
         )
     )
     with pytest.raises(PoolInvalid) as caught:
-        load_pool_file(path)
+        read_pool_file(path)
     assert caught.value.faults == (
         "line 1, title: unknown key; a pool file holds [[worker]] tables, and before them "
         "on_incomplete and give_question",
@@ -382,13 +382,13 @@ def test_a_file_that_cannot_be_read(make: object, told: str, tmp_path: Path) -> 
     assert callable(make)
     make(path)
     with pytest.raises(PoolInvalid, match=told) as caught:
-        load_pool_file(path)
+        read_pool_file(path)
     assert len(caught.value.faults) == 1
 
 
 def test_a_path_that_no_file_can_have() -> None:
     with pytest.raises(PoolInvalid, match="cannot be read"):
-        load_pool_file("a\0b")
+        read_pool_file("a\0b")
 
 
 _values = st.recursive(

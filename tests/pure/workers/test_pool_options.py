@@ -6,8 +6,8 @@ import pytest
 
 from conductor_core.engine.pool import open_pool
 from conductor_core.settings import Settings
-from conductor_core.workers.pool import read_pool_file
-from conductor_core.workers.pool_file import parse_pool
+from conductor_core.workers.pool_file import read_pool_file
+from tests.support.model_files import parse_pool
 
 TWO = """
 [[worker]]

@@ -30,7 +30,7 @@ function selected(root) {
 }
 
 // null: the browser's own way is right.
-export function asWritten(range, root) {
+function asWritten(range, root) {
   if (range.collapsed) return null
   const formula = inOneFormula(range)
   if (formula) return formula.dataset.source

@@ -172,7 +172,7 @@ function footer(step, status, model) {
 }
 
 // What became of the step at `path`, for those below it that were therefore not run.
-export function whyBelow(model, path) {
+function whyBelow(model, path) {
   const status = model.steps.get(pathKey(path))?.status
   return notWhole(status) ? STEP_STATUS[status].word : "failed"
 }
