@@ -13,6 +13,7 @@ from tests.support import completions
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)")
+FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(bin/|`|^)conductor ([a-z]+)", re.MULTILINE)
 
 
@@ -28,6 +29,16 @@ def test_the_page_of_completions_is_as_generated() -> None:
 def test_every_link_leads_to_a_file(page: Path) -> None:
     missing = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
     assert missing == []
+
+
+def prose(text: str) -> list[str]:
+    """The lines of a Markdown text without code blocks, table rows, headings and pictures."""
+    return [line for line in FENCED.sub("", text).splitlines() if not line.startswith(("|", "#", "!["))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_of_prose_are_at_most_120_characters(page: Path) -> None:
+    assert [line for line in prose(page.read_text(encoding="utf-8")) if len(line) > 120] == []
 
 
 def test_every_command_of_the_readme_exists() -> None:
