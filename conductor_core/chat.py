@@ -1,6 +1,6 @@
 """What passes between the engine and a model: messages in, chunks out. A leaf vocabulary, shared by all providers."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -90,6 +90,12 @@ class WorkerSpec(Frozen):
     def price(self) -> Price | None:
         """What its tokens cost. None: unknown; their cost is then recorded as None, never as zero."""
         return FREE if self.usd_per_mtok is None and self.provider == "local" else self.usd_per_mtok
+
+
+def sum_of_costs(costs_usd: Iterable[float | None]) -> float | None:
+    """None if one is unknown: an unknown cost is never counted as nothing."""
+    listed = list(costs_usd)
+    return None if None in listed else sum(cost_usd or 0.0 for cost_usd in listed)
 
 
 class TextDelta(Frozen):

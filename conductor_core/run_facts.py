@@ -12,6 +12,11 @@ Path = tuple[int, ...]
 """The path of a step, or of a round, see ``events``."""
 
 
+def label(path: Path) -> str:
+    """A step's name: ``2``, or ``2.0`` for step 0 of the round that step 2 opened."""
+    return ".".join(map(str, path))
+
+
 class Limits(Frozen):
     """What a run may spend. None: no limit."""
 

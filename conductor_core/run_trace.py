@@ -174,6 +174,18 @@ class RoundTrace(Mutable):
         changes = compare(self.before_edit, self.workflow, self.edit_origins)
         return changes.sentences(self.before_edit, self.workflow)
 
+    def walk(self) -> Iterator[StepTrace]:
+        """All steps, each before the steps of its inner round."""
+        for step in self.steps:
+            yield step
+            if step.round is not None:
+                yield from step.round.walk()
+
+    def rounds(self) -> Iterator["RoundTrace"]:
+        """This round, then those that its steps opened."""
+        yield self
+        yield from (step.round for step in self.walk() if step.round is not None)
+
 
 class RunTrace(Mutable):
     """A run as it stands after ``last_at_ms``.
@@ -240,14 +252,7 @@ class RunTrace(Mutable):
 
     def walk(self) -> Iterator[StepTrace]:
         """All steps, each before the steps of its inner round."""
-
-        def below(round_: RoundTrace) -> Iterator[StepTrace]:
-            for step in round_.steps:
-                yield step
-                if step.round is not None:
-                    yield from below(step.round)
-
-        yield from below(self.root)
+        return self.root.walk()
 
 
 def step_of(round_: RoundTrace, path: Path) -> StepTrace:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from conductor_core.chat import FREE, Message, Price, Usage
+from conductor_core.chat import FREE, Message, Price, Usage, sum_of_costs
 from conductor_core.events import PlanCompleted, PlanRejected, RunInterrupted, StepCompleted
 from conductor_core.token_estimates import estimate_input_tokens, estimate_tokens
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
@@ -38,8 +38,7 @@ class Cost:
     known_usd: float = 0.0
 
     def __add__(self, other: "Cost") -> "Cost":
-        usd = None if self.usd is None or other.usd is None else self.usd + other.usd
-        return Cost(usd, self.known_usd + other.known_usd)
+        return Cost(sum_of_costs((self.usd, other.usd)), self.known_usd + other.known_usd)
 
     @property
     def at_least(self) -> bool:

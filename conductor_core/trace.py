@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, assert_never
 
 from conductor_core import events as ev
-from conductor_core.chat import Usage
+from conductor_core.chat import Usage, sum_of_costs
 from conductor_core.events import Event
 from conductor_core.progress import Progress
 from conductor_core.run_trace import (
@@ -156,7 +156,7 @@ def _spend_on_plan(
     if event.at_list_price is None and event.usage.total_tokens and trace.conductor and trace.conductor.price is None:
         cost_usd = None  # Of the record's time: not known, and not in the run's total.
     round_.usage += event.usage
-    round_.cost_usd = _add_cost(round_.cost_usd, cost_usd)
+    round_.cost_usd = sum_of_costs((round_.cost_usd, cost_usd))
     round_.known_usd += cost_usd or 0.0
     round_.at_list_price |= bool(event.at_list_price)
     round_.duration_ms = (round_.duration_ms or 0.0) + event.duration_ms
@@ -180,16 +180,11 @@ def _set_workflow(trace: RunTrace, round_: RoundTrace, workflow: Workflow) -> No
     ]
 
 
-def _add_cost(total: float | None, cost_usd: float | None) -> float | None:
-    """An unknown cost makes the sum unknown: it is never counted as nothing."""
-    return None if total is None or cost_usd is None else total + cost_usd
-
-
 def _spend_on_step(
     trace: RunTrace, step: StepTrace, usage: Usage, cost_usd: float | None, *, at_list_price: bool
 ) -> None:
     step.usage += usage
-    step.cost_usd = _add_cost(step.cost_usd, cost_usd)
+    step.cost_usd = sum_of_costs((step.cost_usd, cost_usd))
     step.known_usd += cost_usd or 0.0
     step.at_list_price |= at_list_price
     _spend(trace, usage, cost_usd, at_list_price=at_list_price)
@@ -197,7 +192,7 @@ def _spend_on_step(
 
 def _spend(trace: RunTrace, usage: Usage, cost_usd: float | None, *, at_list_price: bool) -> None:
     trace.usage += usage
-    trace.cost_usd = _add_cost(trace.cost_usd, cost_usd)
+    trace.cost_usd = sum_of_costs((trace.cost_usd, cost_usd))
     trace.known_usd += cost_usd or 0.0
     trace.at_list_price |= at_list_price
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, assert_never
 from conductor_core import events as ev
 from conductor_core.advice import advice
 from conductor_core.cli import endings
-from conductor_core.cli.text import duration, label, labels, one_line, plain
+from conductor_core.cli.text import duration, labels, one_line, plain
 from conductor_core.endings import INCOMPLETE
 from conductor_core.errors import InspectorError, StoreError
 from conductor_core.progress import Progress
+from conductor_core.run_facts import label
 from conductor_core.spending import IN_WORDS, basis, cost_of_call, cost_so_far
 from conductor_core.trace import RunTrace, StepTrace, apply, begin
 from conductor_core.workflow.model import Workflow

@@ -9,9 +9,10 @@ from conductor_core.chat import Message
 from conductor_core.cli import endings
 from conductor_core.cli.inputs import fault_line
 from conductor_core.cli.live import summary, workflow_lines
-from conductor_core.cli.text import duration, indented, label, labels, one_line, plain
+from conductor_core.cli.text import duration, indented, labels, one_line, plain
 from conductor_core.errors import RunUnreadable
 from conductor_core.events import SharedOutput
+from conductor_core.run_facts import label
 from conductor_core.spending import IN_WORDS, basis, cost_of_part
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.model import AccessList

@@ -14,13 +14,14 @@ from conductor_core.cli import inputs, options
 from conductor_core.cli.live import ProgressView, watch
 from conductor_core.cli.output import print_json, print_outcome
 from conductor_core.cli.ready import ready
-from conductor_core.cli.text import label, one_line
+from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_store
 from conductor_core.engine.pool import pool_info
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import RerunPreview, StepForecast, edit_step, preview
 from conductor_core.errors import BadInput
 from conductor_core.events import PoolInfo
+from conductor_core.run_facts import label
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow

@@ -2,7 +2,7 @@
 
 import re
 
-from conductor_core.events import Path
+from conductor_core.run_facts import Path, label
 
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but tab and line feed, marks that reorder text, and halves of characters."""
@@ -22,11 +22,6 @@ def one_line(text: str, limit: int = 200) -> str:
 def indented(text: str, by: str = "    ") -> str:
     """``plain`` text, each line after ``by``."""
     return "\n".join(f"{by}{line}".rstrip() for line in plain(text).split("\n"))
-
-
-def label(path: Path) -> str:
-    """A step's name: ``2``, or ``2.0`` for step 0 of the round that step 2 opened."""
-    return ".".join(map(str, path))
 
 
 def labels(paths: "tuple[Path, ...]") -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 
-from conductor_core import masking, provider_words
+from conductor_core import provider_words
 from conductor_core.errors import (
     ConductorError,
     ConductorFailed,
@@ -18,6 +18,7 @@ from conductor_core.errors import (
     ConductorUnpaid,
     PromptOverflows,
 )
+from conductor_core.quoted import one_line
 
 _QUOTED_CHARACTERS = 200
 
@@ -96,23 +97,17 @@ def said(body: bytes) -> tuple[str, str]:
     try:
         document: Any = json.loads(text)
     except (ValueError, RecursionError):
-        return ("" if text.startswith(("<", "{", "[")) else plain(text)), ""
+        return ("" if text.startswith(("<", "{", "[")) else one_line(text, limit=_QUOTED_CHARACTERS)), ""
     code = _code(document)
     for _ in range(3):
         if isinstance(document, dict):
             document = next((document[key] for key in ("error", "message", "detail", "msg") if document.get(key)), "")
         elif isinstance(document, list):
             document = document[0] if document else ""
-    return (plain(document) if isinstance(document, str) else ""), code
+    return (one_line(document, limit=_QUOTED_CHARACTERS) if isinstance(document, str) else ""), code
 
 
 def _code(document: Any) -> str:
     found = document.get("error", document) if isinstance(document, dict) else None
     words = [found.get(key) for key in ("code", "type")] if isinstance(found, dict) else []
     return next((word for word in words if isinstance(word, str)), "")
-
-
-def plain(text: str) -> str:
-    """One line without control characters and keys, cut short."""
-    text = masking.known().text(text[:16_384])
-    return " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())[:_QUOTED_CHARACTERS]

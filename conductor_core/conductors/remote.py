@@ -41,6 +41,7 @@ from conductor_core.errors import (
 )
 from conductor_core.http_body import Body, async_stream
 from conductor_core.masking import MaskedText
+from conductor_core.quoted import one_line
 from conductor_core.reported import chat_tokens, usd
 from conductor_core.settings import Settings
 from conductor_core.transport import AiohttpTransport, tls
@@ -233,7 +234,7 @@ class RemoteConductor:
                 raise fault
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "text/event-stream":
-                sent = faults.plain(kind) or "no content type"
+                sent = one_line(kind) or "no content type"
                 raise ConductorUnavailable(f"{self._where} sent {sent}, no event stream")
             if response.headers.get("content-encoding", "identity").lower() != "identity":
                 raise ConductorUnavailable(f"{self._where} compresses its stream though asked not to")
@@ -285,9 +286,7 @@ class RemoteConductor:
         if isinstance(error, httpx2.TimeoutException):
             return ConductorTimedOut(f"{self._where} said nothing for {self._spec.timeout_s or READ_TIMEOUT_S:.0f} s")
         if isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
-            return ConductorUnavailable(
-                f"{self._base_url} is not an address that can be asked: {faults.plain(str(error))}"
-            )
+            return ConductorUnavailable(f"{self._base_url} is not an address that can be asked: {one_line(str(error))}")
         return ConductorStreamCut(
             f"{self._where} broke off in the middle of the plan ({type(error).__name__}): try again"
         )

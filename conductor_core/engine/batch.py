@@ -65,8 +65,7 @@ def spent_at_most(traces: Sequence[RunTrace], plan_max_tokens: int) -> BatchSpen
     usd = sum(trace.known_usd - trace.broken_off_usd for trace in traces)
     for trace in traces:
         usd += sum(_unsaid_usd(trace, step) for step in trace.walk() if step.messages and step.status != "reused")
-        inner = [step.round for step in trace.walk() if step.round is not None]
-        usd += sum(_unsaid_plan_usd(trace, each, plan_max_tokens) for each in (trace.root, *inner))
+        usd += sum(_unsaid_plan_usd(trace, each, plan_max_tokens) for each in trace.root.rounds())
     return BatchSpent(usd, sum(trace.usage.total_tokens for trace in traces))
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from conductor_core.chat import ConductorInfo, Usage, WorkerSpec
+from conductor_core.chat import ConductorInfo, Usage, WorkerSpec, sum_of_costs
 from conductor_core.endings import INCOMPLETE
 from conductor_core.engine.context import Answer
 from conductor_core.engine.reuse import EarlierAnswers, origin, whole
 from conductor_core.engine.step import cost_of
 from conductor_core.engine.step_input import StepInputs
 from conductor_core.events import Path
+from conductor_core.run_facts import label
 from conductor_core.spending import Cost
 from conductor_core.token_estimates import estimate_tokens
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
@@ -118,12 +119,11 @@ def preview(
             (index,), step, source.task, found.output, digest, found.usage, reasoned=bool(found.reasoning)
         )
         will_reuse.append(looked_up.reuse(index, found))
-    costs = [forecast.estimated_usd for forecast in will_run]
     return RerunPreview(
         will_run=tuple(will_run),
         will_reuse=tuple(will_reuse),
         estimated_tokens=sum(forecast.estimated_tokens for forecast in will_run),
-        estimated_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
+        estimated_usd=sum_of_costs(forecast.estimated_usd for forecast in will_run),
     )
 
 
@@ -156,7 +156,7 @@ class _LookedUp:
     def _why_reuse(self, index: int, found: StepTrace) -> str:
         change = self.changes.steps[index]
         if change.before is None or found.path != (change.before,):
-            return f"asks what step {'.'.join(map(str, found.path))} asked"
+            return f"asks what step {label(found.path)} asked"
         if change.moved or change.before != index:
             return f"{'moved, else ' if change.moved else ''}unchanged, was step {change.before}"
         return "unchanged"
@@ -215,18 +215,7 @@ def _forecast(looked_up: _LookedUp, index: int, reason: str, workers: Mapping[st
 
 def _spent(step: StepTrace) -> tuple[Usage, float | None]:
     """What a step took, with all that its inner round took."""
-    usage, cost_usd = step.usage, step.cost_usd
-
-    def add(round_: RoundTrace) -> None:
-        nonlocal usage, cost_usd
-        usage += round_.usage
-        cost_usd = None if cost_usd is None or round_.cost_usd is None else cost_usd + round_.cost_usd
-        for inner in round_.steps:
-            usage += inner.usage
-            cost_usd = None if cost_usd is None or inner.cost_usd is None else cost_usd + inner.cost_usd
-            if inner.round is not None:
-                add(inner.round)
-
+    parts: list[StepTrace | RoundTrace] = [step]
     if step.round is not None:
-        add(step.round)
-    return usage, cost_usd
+        parts += [*step.round.rounds(), *step.round.walk()]
+    return sum((part.usage for part in parts), Usage()), sum_of_costs(part.cost_usd for part in parts)

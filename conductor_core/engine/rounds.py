@@ -17,6 +17,7 @@ from conductor_core.engine.state import RunState
 from conductor_core.engine.step import StepCall
 from conductor_core.engine.step_input import StepInput
 from conductor_core.errors import ConductorError, WorkerRefused, codes_of
+from conductor_core.run_facts import label
 from conductor_core.trace import StepTrace
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.topology import descendants
@@ -119,7 +120,7 @@ class RoundRunner:
         others = ""
         if failed.error_code in codes_of(WorkerRefused):
             others = also_missing(failed.agent, self._state.pool.specs)
-        message = f"step {_number(path)} ({failed.agent}) failed: {failed.error or ''}{others}"
+        message = f"step {label(path)} ({failed.agent}) failed: {failed.error or ''}{others}"
         failure = self._failures[index] = Failure(path, failed.error_code or "", message)
         await self._skip_below(index, failure)
 
@@ -292,10 +293,5 @@ class _Recursion:
 
 def _not_passed_on(path: ev.Path, answer: Answer, policy: OnIncomplete) -> Failure:
     """Why the steps below ``path`` are not run."""
-    why = f"step {_number(path)} ({answer.agent}): {IN_WORDS[answer.ending]}, and no such output is passed on"
+    why = f"step {label(path)} ({answer.agent}): {IN_WORDS[answer.ending]}, and no such output is passed on"
     return Failure(path, f"Answer{answer.ending.capitalize()}", f"{why} (on-incomplete {policy})")
-
-
-def _number(path: ev.Path) -> str:
-    """A step's number for people: ``2``, or ``2.0`` for step 0 of the round below step 2."""
-    return ".".join(map(str, path))

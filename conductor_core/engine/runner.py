@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from conductor_core import __version__, masking
 from conductor_core import events as ev
@@ -85,6 +85,8 @@ class Engine:
         )
         return Execution(state, checked.plan)
 
+
+End = TypeVar("End", ev.RunCompleted, ev.RunFailed, ev.RunCancelled)
 
 _Plan = tuple[Workflow, tuple[Fault, ...], Workflow | None] | None
 """A given workflow, its warnings, and what it was before an edit; None: it has to be written."""
@@ -221,7 +223,7 @@ class Execution:
             if broken.done():
                 outcome: ev.Event = self._failed(broken.result())
             elif cancelled_by is not None:
-                outcome = self._cancelled(cancelled_by)
+                outcome = self._end(ev.RunCancelled, by=cancelled_by)
             else:
                 outcome = self._failed(self._state.budget.out_of_time())
         elif broken.done():
@@ -250,18 +252,9 @@ class Execution:
         result = body.result()
         if isinstance(result, Failure):
             return self._failure(result.code, result.message)
-        usage, cost = self._state.budget.total()
-        now_ms = self._recorder.now_ms()
-        return ev.RunCompleted(
-            run_id=self.run_id,
-            at_ms=now_ms,
-            answer=None if result is None else result.output,
-            usage=usage,
-            cost_usd=cost.usd,
-            known_usd=cost.known_usd,
-            duration_ms=now_ms,
-            ending="completed" if result is None else result.ending,
-        )
+        if result is None:
+            return self._end(ev.RunCompleted, answer=None, ending="completed")
+        return self._end(ev.RunCompleted, answer=result.output, ending=result.ending)
 
     def _failed(self, error: BaseException) -> ev.RunFailed:
         if isinstance(error, InspectorError):
@@ -272,31 +265,14 @@ class Execution:
         return self._failure(name, f"the engine broke unexpectedly, see the log: {what}")
 
     def _failure(self, code: str, message: str) -> ev.RunFailed:
-        usage, cost = self._state.budget.total()
-        now_ms = self._recorder.now_ms()
-        return ev.RunFailed(
-            run_id=self.run_id,
-            at_ms=now_ms,
-            error_code=code,
-            error=message,
-            usage=usage,
-            cost_usd=cost.usd,
-            known_usd=cost.known_usd,
-            duration_ms=now_ms,
-        )
+        return self._end(ev.RunFailed, error_code=code, error=message)
 
-    def _cancelled(self, by: str) -> ev.RunCancelled:
+    def _end(self, kind: type[End], **fields: Any) -> End:
+        """The event that ends the run, with all that it spent."""
         usage, cost = self._state.budget.total()
         now_ms = self._recorder.now_ms()
-        return ev.RunCancelled(
-            run_id=self.run_id,
-            at_ms=now_ms,
-            by=by,
-            usage=usage,
-            cost_usd=cost.usd,
-            known_usd=cost.known_usd,
-            duration_ms=now_ms,
-        )
+        spent = {"usage": usage, "cost_usd": cost.usd, "known_usd": cost.known_usd}
+        return kind(run_id=self.run_id, at_ms=now_ms, duration_ms=now_ms, **spent, **fields)
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:

@@ -1,11 +1,10 @@
 """From the traces of an attempt to the row that is kept of it."""
 
-from collections.abc import Iterator
-
+from conductor_core.chat import sum_of_costs
 from conductor_core.endings import INCOMPLETE
 from conductor_core.evaluation.orchestrators.protocol import GivenTask, TaskAttempt
 from conductor_core.records.evaluation import Outcome
-from conductor_core.trace import RoundTrace, RunTrace
+from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 _ABSENT = "unknown_agent"
@@ -22,10 +21,9 @@ def outcome(name: str, asked: GivenTask, attempt: TaskAttempt, score: float, *, 
         subset: whether only a part of the pool was present.
     """
     traces = (attempt.trace, *attempt.also)
-    rounds = [round_ for trace in traces for round_ in _rounds(trace)]
+    rounds = [round_ for trace in traces for round_ in trace.root.rounds()]
     plan_tokens = sum(round_.usage.total_tokens for round_ in rounds)
-    costs = [trace.cost_usd for trace in traces]
-    own = [round_ for round_ in _rounds(attempt.trace) if round_.workflow is not None]
+    own = [round_ for round_ in attempt.trace.root.rounds() if round_.workflow is not None]
     return Outcome(
         orchestrator=name,
         task_id=asked.task.task_id,
@@ -35,7 +33,7 @@ def outcome(name: str, asked: GivenTask, attempt: TaskAttempt, score: float, *, 
         score=score,
         tokens=sum(trace.usage.total_tokens for trace in traces) - plan_tokens,
         conductor_tokens=plan_tokens,
-        cost_usd=None if None in costs else sum(cost or 0.0 for cost in costs),
+        cost_usd=sum_of_costs(trace.cost_usd for trace in traces),
         known_usd=sum(trace.known_usd for trace in traces),
         duration_ms=sum(trace.duration_ms or 0.0 for trace in traces),
         steps=sum(_calls(trace) for trace in traces),
@@ -55,13 +53,6 @@ def outcome(name: str, asked: GivenTask, attempt: TaskAttempt, score: float, *, 
 def error_code(done: Outcome) -> str | None:
     """Of the error that left a task without an answer; None if there is one."""
     return None if done.fault is None else done.fault.partition(":")[0]
-
-
-def _rounds(trace: RunTrace) -> Iterator[RoundTrace]:
-    yield trace.root
-    for step in trace.walk():
-        if step.round is not None:
-            yield step.round
 
 
 def _calls(trace: RunTrace) -> int:

@@ -6,11 +6,12 @@ stage that the file does not name is left out; a training without a cold start b
 """
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from conductor_core.errors import BadInput
+from conductor_core.records import why
 from conductor_core.records.training import Stage
 from conductor_core.toml_text import NotToml, read_toml
 from conductor_core.training.config_scale import ScaleConfig
@@ -264,6 +265,4 @@ def read_config(ref: str) -> TrainingConfig:
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not TOML: {error}") from error
     except ValidationError as error:
-        fault: Any = error.errors()[0]
-        where = ".".join(map(str, fault["loc"]))
-        raise BadInput(f"{path}: {where + ': ' if where else ''}{fault['msg']}") from error
+        raise BadInput(f"{path}: {why(error)}") from error

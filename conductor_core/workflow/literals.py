@@ -208,7 +208,7 @@ class Reader:
             if depth >= MAX_DEPTH:
                 self._stop("too_deep", start, f"brackets are nested more than {MAX_DEPTH} deep")
                 return Node("list", start, start, closed=False)
-            return self._object(depth) if char == "{" else self._list(depth)
+            return self._bracketed("object" if char == "{" else "list", depth)
         if char in "+-0123456789":
             number = _NUMBER.match(self.text, start, self._limit)
             if number:
@@ -230,8 +230,12 @@ class Reader:
         self._at = max(word.end() if word else start, start + 1)
         return Node("word", start, self._at, text=self.text[start : self._at].strip())
 
-    def _list(self, depth: int) -> Node:
-        start, opening = self._at, self.text[self._at]
+    def _bracketed(self, kind: Literal["list", "object"], depth: int) -> Node:
+        """A list or tuple, or an object, whose keys and values are its items by turns."""
+        start, closing = self._at, _CLOSING[self.text[self._at]]
+        most, too_many = MAX_ITEMS, f"a list has more than {MAX_ITEMS} entries"
+        if kind == "object":
+            most, too_many = 2 * MAX_ITEMS, f"an object has more than {MAX_ITEMS} keys"
         self._at += 1
         items: list[Node] = []
         comma = True
@@ -239,15 +243,15 @@ class Reader:
             self._spend()
             self._skip()
             if self._ended():
-                return self._unclosed("list", start, items, depth)
+                return self._unclosed(kind, start, items, depth)
             char = self.text[self._at]
             if char in "])}":
-                if char != _CLOSING[opening]:
-                    self._refuse(self._at, f"read {char} as the {_CLOSING[opening]} that closes the list")
+                if char != closing:
+                    self._refuse(self._at, f"read {char} as the {closing} that closes the {kind}")
                 self._at += 1
-                if opening == "(" and len(items) == 1 and not comma:
+                if closing == ")" and len(items) == 1 and not comma:
                     return items[0]
-                return Node("list", start, self._at, items=tuple(items))
+                return Node(kind, start, self._at, items=tuple(items))
             if char == ",":
                 if comma:
                     self._refuse(self._at, "left out a comma with nothing before it")
@@ -256,54 +260,31 @@ class Reader:
                 continue
             if not comma:
                 self._refuse(self._at, "put in a missing comma")
-            if len(items) >= MAX_ITEMS:
-                self._stop("too_large", self._at, f"a list has more than {MAX_ITEMS} entries")
+            if len(items) >= most:
+                self._stop("too_large", self._at, too_many)
                 continue
+            if kind == "object" and not self._key(items, depth):
+                return self._unclosed(kind, start, items, depth)
             items.append(self._value(depth + 1))
             comma = False
 
-    def _object(self, depth: int) -> Node:
-        start = self._at
-        self._at += 1
-        items: list[Node] = []
-        comma = True
-        while True:
-            self._spend()
+    def _key(self, items: list[Node], depth: int) -> bool:
+        """Reads a key and its colon. False: the text ends before its value, and the key is left out."""
+        key = self._value(depth + 1)
+        self._skip()
+        if self._ended():
+            return False
+        if self.text[self._at] == ":":
+            self._at += 1
             self._skip()
-            if self._ended():
-                return self._unclosed("object", start, items, depth)
-            char = self.text[self._at]
-            if char in "])}":
-                if char != "}":
-                    self._refuse(self._at, f"read {char} as the }} that closes the object")
-                self._at += 1
-                return Node("object", start, self._at, items=tuple(items))
-            if char == ",":
-                if comma:
-                    self._refuse(self._at, "left out a comma with nothing before it")
-                comma = True
-                self._at += 1
-                continue
-            if not comma:
-                self._refuse(self._at, "put in a missing comma")
-            if len(items) >= 2 * MAX_ITEMS:
-                self._stop("too_large", self._at, f"an object has more than {MAX_ITEMS} keys")
-                continue
-            key = self._value(depth + 1)
-            self._skip()
-            if self._ended():
-                return self._unclosed("object", start, items, depth)
-            if self.text[self._at] == ":":
-                self._at += 1
-                self._skip()
-            else:
-                self._refuse(self._at, "put in a missing colon")
-            if self._ended():
-                return self._unclosed("object", start, items, depth)
-            if key.kind not in ("string", "word"):
-                self._refuse(key.start, "read a key that is not a string")
-            items += (key, self._value(depth + 1))
-            comma = False
+        else:
+            self._refuse(self._at, "put in a missing colon")
+        if self._ended():
+            return False
+        if key.kind not in ("string", "word"):
+            self._refuse(key.start, "read a key that is not a string")
+        items.append(key)
+        return True
 
     def _unclosed(self, kind: Literal["list", "object"], start: int, items: list[Node], depth: int) -> Node:
         """What is there of a list or object without an end. Only a whole list's own bracket can safely be put in."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyvis.network import Network
 
-from conductor_core.events import Path
+from conductor_core.run_facts import Path, label
 from conductor_core.workflow.topology import layers
 
 CARD_HEIGHT_PX = 92
@@ -118,8 +118,8 @@ def network_data(layout: GraphLayout) -> dict[str, Any]:
     network.toggle_physics(False)
     for node in layout.nodes:
         network.add_node(
-            node_id(node.path),
-            label=node_id(node.path),
+            label(node.path),
+            label=label(node.path),
             shape="custom",
             x=node.layer * NOMINAL_PITCH_PX,
             y=node.y,
@@ -131,9 +131,9 @@ def network_data(layout: GraphLayout) -> dict[str, Any]:
     for edge in layout.edges:
         lane = None if edge.lane is None else {"first": edge.lane.first, "last": edge.lane.last, "y": edge.lane.y}
         network.add_edge(
-            node_id(edge.source),
-            node_id(edge.target),
-            id=f"{node_id(edge.source)}-{node_id(edge.target)}",
+            label(edge.source),
+            label(edge.target),
+            id=f"{label(edge.source)}-{label(edge.target)}",
             source_dy=edge.source_dy,
             target_dy=edge.target_dy,
             lane=lane,
@@ -145,11 +145,6 @@ def network_data(layout: GraphLayout) -> dict[str, Any]:
     ]
     extent = {"layers": layout.layers, "top": layout.top, "bottom": layout.bottom}
     return {"nodes": nodes, "edges": edges, "bands": bands, **extent}
-
-
-def node_id(path: Path) -> str:
-    """``(2, 0)`` is written ``2.0``."""
-    return ".".join(map(str, path))
 
 
 def _moved(edge: Edge, shift_x: int, shift_y: float) -> Edge:

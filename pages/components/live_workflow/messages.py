@@ -81,7 +81,7 @@ class LiveView:
         self._sequence = sequence
         self._drafted: dict[Path, int] = {}
         """How many characters of a plan were there when its draft was read last."""
-        self._drafts = {round_.path: draft_steps(round_, trace) for round_ in _rounds(trace) if _open(round_)}
+        self._drafts = {round_.path: draft_steps(round_, trace) for round_ in trace.root.rounds() if _open(round_)}
 
     @property
     def ended(self) -> bool:
@@ -222,7 +222,7 @@ class LiveView:
 
     def _layout(self) -> MessageJson:
         rounds = []
-        for each in _rounds(self._trace):
+        for each in self._trace.root.rounds():
             drafts = self._drafts.get(each.path, ())
             reads: tuple[tuple[int, ...] | None, ...] = tuple(step.reads for step in each.steps)
             reads = reads or tuple(step.reads(index) for index, step in enumerate(drafts))
@@ -278,13 +278,6 @@ def _agents_in_words(agents: Sequence[str]) -> str:
     if len(unique) > 3:
         return f"{len(agents)} workers"
     return " + ".join(f"{name} × {agents.count(name)}" if agents.count(name) > 1 else name for name in unique)
-
-
-def _rounds(trace: RunTrace) -> Iterator[RoundTrace]:
-    yield trace.root
-    for step in trace.walk():
-        if step.round is not None:
-            yield step.round
 
 
 def _close_record(round_: MessageJson) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from conductor_core.events import Path
+from conductor_core.run_facts import Path, label
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.topology import critical_path
 from pages.components.look.statuses import step_status
@@ -73,14 +73,13 @@ def timeline_bars(trace: RunTrace) -> list[Bar]:
 def _round_bars(round_: RoundTrace, trace: RunTrace, *, critical: bool) -> Iterator[Bar]:
     depth = len(round_.path)
     if round_.source == "conductor" and round_.duration_ms:
-        label = f"{'.'.join(map(str, round_.path))} · plan" if round_.path else "plan"
-        start_ms = round_.started_ms or 0.0
-        yield Bar(round_.path, label, "conductor", depth, start_ms, round_.duration_ms, critical)
+        start_ms, named = round_.started_ms or 0.0, f"{label(round_.path)} · plan" if round_.path else "plan"
+        yield Bar(round_.path, named, "conductor", depth, start_ms, round_.duration_ms, critical)
     on_path = critical_steps(round_, trace) if critical else ()
     for step in round_.steps:
         yield Bar(
             path=step.path,
-            label=f"{'.'.join(map(str, step.path))} · {step.agent}",
+            label=f"{label(step.path)} · {step.agent}",
             agent=step.agent,
             depth=depth,
             start_ms=step.started_ms,

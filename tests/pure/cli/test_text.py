@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.cli.text import duration, indented, label, labels, one_line, plain
+from conductor_core.cli.text import duration, indented, labels, one_line, plain
+from conductor_core.run_facts import label
 
 
 def test_terminal_escapes_are_written_out() -> None:
