@@ -1,32 +1,35 @@
 """Batches at a glance, from the rows of their runs."""
 
+import sqlite3
 from collections import Counter, defaultdict
 from typing import Any, get_args
-
-from sqlalchemy import Connection, func, select
 
 from conductor_core.chat import Usage
 from conductor_core.trace import RunStatus
 from storage.encoding import read_count, read_text, read_time
 from storage.records import BatchSummary
-from storage.tables import BATCHES, RUNS
 
+_COLUMNS = ("batch_id", "sequence", "created_at_utc", "name", "size")
 _STATUSES = frozenset(get_args(RunStatus))
 
 
 def read_batches(
-    connection: Connection, limit: int, before: int | None = None, name: str | None = None, batch: str | None = None
+    connection: sqlite3.Connection,
+    limit: int,
+    before: int | None = None,
+    name: str | None = None,
+    batch: str | None = None,
 ) -> list[BatchSummary]:
     """Newest first; those of which all runs were deleted are left out."""
-    query = select(BATCHES).order_by(BATCHES.c.sequence.desc()).limit(limit)
-    query = query.where(BATCHES.c.batch_id.in_(select(RUNS.c.batch_id).where(RUNS.c.batch_id.is_not(None))))
-    if before is not None:
-        query = query.where(BATCHES.c.sequence < before)
-    if batch is not None:
-        query = query.where(BATCHES.c.batch_id == batch)
-    if name is not None:
-        query = query.where(BATCHES.c.name == name)
-    found = [dict(row) for row in connection.execute(query).mappings()]
+    asked = {"sequence < :before": before, "batch_id = :batch": batch, "name = :name": name}
+    narrowed = "".join(f" AND {condition}" for condition, value in asked.items() if value is not None)
+    query = (
+        f"SELECT {', '.join(_COLUMNS)} FROM batches "  # noqa: S608  own names
+        "WHERE batch_id IN (SELECT batch_id FROM runs WHERE batch_id IS NOT NULL)"
+        f"{narrowed} ORDER BY sequence DESC LIMIT :limit"
+    )
+    bound = {"limit": limit, "before": before, "batch": batch, "name": name}
+    found = [dict(zip(_COLUMNS, row, strict=True)) for row in connection.execute(query, bound)]
     counts = _counts(connection, [row["batch_id"] for row in found])
     return [_summary(row, counts[row["batch_id"]]) for row in found]
 
@@ -43,27 +46,19 @@ def _summary(row: dict[str, Any], counted: dict[str, Any]) -> BatchSummary:
     )
 
 
-def _counts(connection: Connection, ids: list[str]) -> dict[str, dict[str, Any]]:
-    own = RUNS.c.batch_id.in_(ids)
-    totals = select(
-        RUNS.c.batch_id,
-        func.count(),
-        func.max(RUNS.c.simulated),
-        func.sum(RUNS.c.input_tokens),
-        func.sum(RUNS.c.output_tokens),
-        func.sum(RUNS.c.cost_usd),
-        func.count(RUNS.c.cost_usd),
-        func.sum(RUNS.c.known_usd),
+def _counts(connection: sqlite3.Connection, ids: list[str]) -> dict[str, dict[str, Any]]:
+    own = f"FROM runs WHERE batch_id IN ({', '.join('?' * len(ids))})"
+    totals = (
+        "SELECT batch_id, count(*), max(simulated), sum(input_tokens), sum(output_tokens), sum(cost_usd), "
+        f"count(cost_usd), sum(known_usd) {own} GROUP BY batch_id"
     )
     # A task stands as its latest run: SQLite takes the other columns of a group from the row of its maximum.
-    last = select(RUNS.c.batch_id, RUNS.c.status, func.max(RUNS.c.sequence)).where(own)
+    last = f"SELECT batch_id, status, max(sequence) {own} GROUP BY batch_id, batch_row"
     statuses: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for batch_id, status, _ in connection.execute(last.group_by(RUNS.c.batch_id, RUNS.c.batch_row)):
+    for batch_id, status, _ in connection.execute(last, ids):
         statuses[batch_id][status if status in _STATUSES else "too_new"] += 1
     counted: dict[str, dict[str, Any]] = {}
-    for batch_id, runs, simulated, read, written, usd, priced, known in connection.execute(
-        totals.where(own).group_by(RUNS.c.batch_id)
-    ):
+    for batch_id, runs, simulated, read, written, usd, priced, known in connection.execute(totals, ids):
         counted[batch_id] = {
             "runs": runs,
             "simulated": bool(simulated),

@@ -11,22 +11,16 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import cast
-from urllib.parse import quote
-
-from sqlalchemy import Connection, create_engine, event
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
-from sqlalchemy.pool import NullPool, QueuePool, StaticPool
+from threading import BoundedSemaphore
+from urllib.parse import quote, unquote
 
 from conductor_core.errors import StoreError, StoreFull, StoreReadOnly
 from conductor_core.file_lock import FileLock
-from storage import failures
+from storage import failures, schema
 from storage.read_only import TEXT, ReadOnlyMedia
-from storage.schema import upgrade
 
 BUSY_TIMEOUT_S = 10.0
-_READERS = 16
+_READERS = 32
 
 
 class Database:
@@ -44,17 +38,10 @@ class Database:
         self._closed = False
         self._gone_told = False
         self._lock: FileLock | None = None
-        self._writer: Connection | None = None
+        self._writer: sqlite3.Connection | None = None
         self._media: ReadOnlyMedia | None = None
-        self._writers = create_engine("sqlite://", creator=self._connect_writer, poolclass=StaticPool)
-        event.listen(self._writers, "begin", _begin_immediate)
-        self.readers = create_engine(
-            "sqlite://",
-            creator=self._connect_reader,
-            poolclass=QueuePool,
-            pool_size=_READERS,
-            max_overflow=_READERS,
-        )
+        self._turns = BoundedSemaphore(_READERS)
+        self._idle: list[sqlite3.Connection] = []
         try:
             self._open_to_write()
         except (StoreReadOnly, StoreFull) as error:
@@ -70,7 +57,7 @@ class Database:
             self._lock = FileLock(self._beside(".lock"))
         try:
             with self.writing(), failures.translated(self.path):
-                self._writer = self._open_writer()
+                self._open_writer()
         except BaseException:
             self._lock.close()
             self._lock = None
@@ -97,12 +84,11 @@ class Database:
             if not self.path.is_file() or not self.path.stat().st_size:
                 raise refusal
             self._media = ReadOnlyMedia(self.path, self.busy_timeout_s)
-            self.readers = create_engine("sqlite://", creator=self._media.connect, poolclass=NullPool)
-            with self.readers.connect():
-                self.refusal = type(refusal)(f"{refusal}; until then its runs can be read, but nothing can be run")
+            self._media.connect().close()
+            self.refusal = type(refusal)(f"{refusal}; until then its runs can be read, but nothing can be run")
 
     @property
-    def writer(self) -> Connection:
+    def writer(self) -> sqlite3.Connection:
         """The one connection that writes. Raises: ``refusal``."""
         if self._writer is None:
             raise self.refusal or failures.closed(self.path)
@@ -153,36 +139,51 @@ class Database:
             stale.close()
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """A read-only connection; each statement sees the newest committed state. Raises: StoreError."""
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A read-only connection; each statement sees the newest committed state. Raises: StoreError.
+
+        A thread that has one asks for no other. Results are read to their end: else the connection stays at its moment.
+        """
         if self._closed:
             raise failures.closed(self.path)
         self.check()
-        with failures.translated(self.path), self.readers.connect() as connection:
-            yield connection
+        with failures.translated(self.path), self._turns:
+            connection = self._reader()
+            try:
+                yield connection
+            except BaseException:
+                connection.close()  # whatever it was in the middle of
+                raise
+            self._idle.append(connection)
+            if self._closed or self._media is not None:
+                self._close_idle()
+
+    def _reader(self) -> sqlite3.Connection:
+        with suppress(IndexError):
+            return self._idle.pop()
+        return self._connect_reader() if self._media is None else self._media.connect()
+
+    def _close_idle(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Cursor]:
-        """A transaction of the writer, past SQLAlchemy, which would take twice the time of a group of a few events.
-
-        Call it inside ``writing``. Raises: StoreError.
-        """
+        """A transaction of the writer. Call it inside ``writing``. Raises: StoreError."""
         with failures.translated(self.path):
-            connection = cast(sqlite3.Connection, self.writer.connection.driver_connection)
-            cursor = connection.execute("BEGIN IMMEDIATE")
+            cursor = self.writer.execute("BEGIN IMMEDIATE")
             try:
                 yield cursor
-                connection.commit()
+                self.writer.commit()
             except BaseException:
-                connection.rollback()
+                self.writer.rollback()
                 raise
 
     def checkpoint(self) -> bool:
         """Moves what it can from the WAL into the database file: whether that was all. Call it inside ``writing``."""
         with failures.translated(self.path):
-            # Past SQLAlchemy, which would open a transaction first; there is no checkpoint inside one.
-            cursor = self.writer.connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
-            _, in_log, moved = cursor.fetchone()
+            _, in_log, moved = self.writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             return bool(in_log == moved)
 
     @property
@@ -199,7 +200,7 @@ class Database:
         if self._closed:
             return
         self._closed = True
-        self.readers.dispose()
+        self._close_idle()
         if self._media is not None:
             self._media.close()
         if self._lock is None:
@@ -208,11 +209,11 @@ class Database:
             if not self._gone_told:
                 self.check()
                 with self.writing():
-                    self._writers.dispose()
+                    self.writer.close()
         finally:
             if self._gone_told:
                 self._empty_wal()
-            self._writers.dispose()
+            self.writer.close()
             self._lock.close()
 
     def _empty_wal(self) -> None:
@@ -221,17 +222,19 @@ class Database:
         A file that is put in its place would else be read together with a WAL that is not its own.
         """
         with suppress(StoreError), failures.translated(self.path):
-            self.writer.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def _open_writer(self) -> Connection:
+    def _open_writer(self) -> None:
+        self._writer = self._connect_writer()
         try:
-            writer = self._writers.connect()
-            with writer.begin():
-                upgrade(writer, self.path)
+            with self.transaction() as cursor:
+                version = schema.read_version(cursor, self.path)
+            if version != schema.HEAD:
+                schema.migrate(self._connect_writer, schema.HEAD)
         except BaseException:
-            self._writers.dispose()
+            self._writer.close()
+            self._writer = None
             raise
-        return writer
 
     def _connect_writer(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -256,24 +259,18 @@ class Database:
         return connection
 
 
-def _begin_immediate(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
 def path_of(url: str) -> Path:
     """The file that a database's URL names. Raises: StoreError."""
-    try:
-        parsed = make_url(url)
-    except ArgumentError as error:
-        raise StoreError(f"{url!r} is not a database URL: write sqlite:///FOLDER/FILE.sqlite3") from error
-    if parsed.get_backend_name() != "sqlite":
-        raise StoreError(
-            f"a {parsed.get_backend_name()} database is not supported: write sqlite:///FOLDER/FILE.sqlite3"
-        )
-    if not parsed.database or parsed.database == ":memory:" or parsed.query:
+    kind, separator, place = url.partition("://")
+    if not kind or not separator:
+        raise StoreError(f"{url!r} is not a database URL: write sqlite:///FOLDER/FILE.sqlite3")
+    if kind != "sqlite":
+        raise StoreError(f"a {kind} database is not supported: write sqlite:///FOLDER/FILE.sqlite3")
+    file = unquote(place[1:])
+    if not place.startswith("/") or file in ("", ":memory:") or "?" in place:
         raise StoreError(f"{url!r} names no database file: write sqlite:///FOLDER/FILE.sqlite3")
     try:
-        path = Path(parsed.database).expanduser().resolve()
+        path = Path(file).expanduser().resolve()
         str(path).encode()
     except (OSError, RuntimeError) as error:  # links that lead to themselves, a user that is unknown
         raise StoreError(f"{url!r} leads to no place for a database: name another place") from error

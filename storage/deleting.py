@@ -9,11 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, func, select
-
 from conductor_core.trace import ENDED_STATUSES
 from storage.encoding import read_text, read_time, stored_line
-from storage.tables import DELETIONS, HOLDS
 
 _RUN = "SELECT status, created_at_utc FROM runs WHERE run_id = ?"
 _HELD = "SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1"
@@ -26,6 +23,7 @@ _RECORD = (
     "VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
 _HOLD = 'INSERT INTO holds (run_id, held, at_utc, "by") VALUES (?, ?, ?, ?)'
+_DELETIONS = 'SELECT run_id, deleted_at_utc, "by" FROM deletions'
 _EMPTY_BATCHES = "DELETE FROM batches WHERE batch_id NOT IN (SELECT batch_id FROM runs WHERE batch_id IS NOT NULL)"
 
 
@@ -54,12 +52,11 @@ def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], by: str) -> Deleted:
     try:
         for run_id in dict.fromkeys(run_ids):
             run = cursor.execute(_RUN, (run_id,)).fetchone()
-            held = cursor.execute(_HELD, (run_id,)).fetchone()
             if run is None:
                 done.refused[run_id] = "there is no such run any more"
             elif run[0] not in ENDED_STATUSES:
                 done.refused[run_id] = "it is running: cancel it first"
-            elif held is not None and held[0]:
+            elif _is_held(cursor, run_id):
                 done.refused[run_id] = "it is held: release it first"
             else:
                 _delete_one(cursor, run_id, run, by)
@@ -87,20 +84,29 @@ def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], by: str, *, held: bool)
     cursor.executemany(_HOLD, [(run_id, held, now, by) for run_id in dict.fromkeys(run_ids)])
 
 
-def read_held(connection: Connection, run_ids: Sequence[str]) -> set[str]:
+def read_held(connection: sqlite3.Connection, run_ids: Sequence[str]) -> set[str]:
     """Those of the runs that are held."""
-    last = select(func.max(HOLDS.c.id)).where(HOLDS.c.run_id.in_(run_ids)).group_by(HOLDS.c.run_id)
-    return set(connection.scalars(select(HOLDS.c.run_id).where(HOLDS.c.id.in_(last), HOLDS.c.held)))
+    return {run_id for run_id in run_ids if _is_held(connection, run_id)}
 
 
-def read_deletions(connection: Connection, limit: int) -> tuple[list[Deletion], int]:
+def _is_held(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> bool:
+    held = connection.execute(_HELD, (run_id,)).fetchone()
+    return held is not None and bool(held[0])
+
+
+def read_deletions(connection: sqlite3.Connection, limit: int) -> tuple[list[Deletion], int]:
     """The newest deletions, and how many there are."""
-    rows = connection.execute(select(DELETIONS).order_by(DELETIONS.c.id.desc()).limit(limit)).mappings()
-    found = [Deletion(read_text(row["run_id"]), read_time(row["deleted_at_utc"]), read_text(row["by"])) for row in rows]
-    return found, connection.scalar(select(func.count()).select_from(DELETIONS)) or 0
+    rows = connection.execute(f"{_DELETIONS} ORDER BY id DESC LIMIT ?", (limit,)).fetchall()
+    ((count,),) = connection.execute("SELECT count(*) FROM deletions")
+    return [_deletion(row) for row in rows], count
 
 
-def read_deletion(connection: Connection, run_id: str) -> Deletion | None:
+def read_deletion(connection: sqlite3.Connection, run_id: str) -> Deletion | None:
     """When and by whom the run was deleted; None: it was not."""
-    row = connection.execute(select(DELETIONS).where(DELETIONS.c.run_id == run_id)).mappings().first()
-    return None if row is None else Deletion(run_id, read_time(row["deleted_at_utc"]), read_text(row["by"]))
+    row = connection.execute(f"{_DELETIONS} WHERE run_id = ?", (run_id,)).fetchone()
+    return None if row is None else _deletion(row)
+
+
+def _deletion(row: tuple[object, object, object]) -> Deletion:
+    run_id, deleted_at_utc, by = row
+    return Deletion(read_text(run_id), read_time(deleted_at_utc), read_text(by))

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy.exc import DBAPIError
-
 from conductor_core.errors import OwnerGone, StoreDamaged, StoreError, StoreFull, StoreGone, StoreLocked, StoreReadOnly
 
 _PRIMARY_CODE = 0xFF
@@ -22,8 +20,6 @@ def translated(path: Path) -> Iterator[None]:
     """Turns whatever the database or the file system raises inside into a StoreError about the file at ``path``."""
     try:
         yield
-    except DBAPIError as error:
-        raise _from_sqlite(error.orig, path) from error
     except sqlite3.Error as error:
         raise _from_sqlite(error, path) from error
     except OSError as error:
@@ -74,7 +70,7 @@ def closed(path: Path) -> StoreError:
     return StoreError(f"the database {path} has been closed by this program")
 
 
-def _from_sqlite(error: BaseException | None, path: Path) -> StoreError:
+def _from_sqlite(error: sqlite3.Error, path: Path) -> StoreError:
     detail = " ".join(str(error).split())
     code = getattr(error, "sqlite_errorcode", None)
     match None if code is None else code & _PRIMARY_CODE:

@@ -1,13 +1,11 @@
 """Runs at a glance. The rows of ``runs`` are quick but only folded from events: each is checked against its run."""
 
+import sqlite3
 from collections.abc import Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from sqlalchemy import Connection, func, select
-from sqlalchemy.exc import DBAPIError
 
 from conductor_core import trace as folding
 from conductor_core.chat import Usage
@@ -19,7 +17,6 @@ from storage.live_runs import changing_columns
 from storage.queries import Search
 from storage.reading import read_run
 from storage.records import UNREADABLE_STATUSES, RunSummary, unreadable_status
-from storage.tables import EVENTS, RUNS
 
 _PAGE_ROWS = 200
 
@@ -46,7 +43,7 @@ class Listing:
         """Has the run checked again when it is next listed."""
         self._whole.discard(run_id)
 
-    def read(self, connection: Connection, search: Search) -> list[RunSummary]:
+    def read(self, connection: sqlite3.Connection, search: Search) -> list[RunSummary]:
         """Runs, newest first. Raises: StoreError."""
         self.fault = None
         try:
@@ -56,7 +53,7 @@ class Listing:
             self.fault = error
         return [run for run in self._salvaged(connection) if search.finds(run)][: search.limit]
 
-    def _read(self, connection: Connection, search: Search) -> list[RunSummary]:
+    def _read(self, connection: sqlite3.Connection, search: Search) -> list[RunSummary]:
         if search.status not in UNREADABLE_STATUSES:
             return [self._checked(connection, row) for row in queries.read_rows(connection, search)]
         found: list[RunSummary] = []
@@ -70,7 +67,7 @@ class Listing:
                 page = replace(page, before=rows[-1]["sequence"])
         return found[: search.limit]
 
-    def _checked(self, connection: Connection, row: Row) -> RunSummary:
+    def _checked(self, connection: sqlite3.Connection, row: Row) -> RunSummary:
         run_id = row["run_id"]
         filed: RunSummary | None = None
         with suppress(KeyError, ValueError, TypeError):  # a damaged row; the run itself may be whole
@@ -89,13 +86,13 @@ class Listing:
             self._whole.add(run_id)
         return found
 
-    def _salvaged(self, connection: Connection) -> list[RunSummary]:
+    def _salvaged(self, connection: sqlite3.Connection) -> list[RunSummary]:
         """All runs of a file in which not all rows can be read, newest first."""
         ids: dict[str, None] = {}
         # Each is answered from an index alone; where one is broken the other may be whole.
-        for query in (select(RUNS.c.run_id), select(EVENTS.c.run_id).distinct()):
-            with suppress(DBAPIError):
-                ids.update(dict.fromkeys(connection.scalars(query)))
+        for query in ("SELECT run_id FROM runs", "SELECT DISTINCT run_id FROM events"):
+            with suppress(sqlite3.Error):
+                ids.update(dict.fromkeys(run_id for (run_id,) in connection.execute(query)))
         found = [self._checked(connection, _row(connection, run_id)) for run_id in ids]
         return sorted(found, key=lambda run: run.sequence, reverse=True)
 
@@ -106,15 +103,15 @@ def interrupt(trace: RunTrace) -> None:
         folding.apply(trace, interruption(trace))
 
 
-def _row(connection: Connection, run_id: str) -> Row:
+def _row(connection: sqlite3.Connection, run_id: str) -> Row:
     """The run's row; of one that cannot be read, what its events' index tells."""
-    with suppress(DBAPIError):
-        row = connection.execute(select(*queries.SUMMARY).where(RUNS.c.run_id == run_id)).mappings().first()
+    with suppress(sqlite3.Error):
+        row = queries.read_row(connection, run_id)
         if row is not None:
-            return dict(row)
+            return row
     sequence: int | None = None
-    with suppress(DBAPIError):
-        sequence = connection.scalar(select(func.min(EVENTS.c.sequence)).where(EVENTS.c.run_id == run_id))
+    with suppress(sqlite3.Error):
+        ((sequence,),) = connection.execute("SELECT min(sequence) FROM events WHERE run_id = ?", (run_id,))
     return {"run_id": run_id, "sequence": sequence}
 
 

@@ -19,7 +19,6 @@ from storage.database import Database
 from storage.encoding import SnapshotRow, snapshot_row
 from storage.owner import Owner
 from storage.reading import read_run
-from storage.tables import RUNS
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -41,10 +40,7 @@ _CHANGING = (
     "error",
 )
 _OF_BATCH = ("batch_id", "sequence", "created_at_utc")
-_COLUMNS = RUNS.columns.keys()
-# Written as they are sent: to build and compile them took as long as the rest of a group of events.
 _EXISTS = "SELECT 1 FROM runs WHERE run_id = ?"
-_NEW = f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"  # noqa: S608
 _UPDATE = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE run_id = ?"  # noqa: S608  own names
 _NEW_BATCH = (
     "INSERT OR IGNORE INTO batches (batch_id, sequence, created_at_utc, name, size) "
@@ -162,7 +158,9 @@ class LiveRuns:
                 snapshots.append(snapshot)
                 live.tail_size, live.snapshot_size = 0, len(snapshot.trace)
         if new:
-            cursor.executemany(_NEW, new)
+            names = new[0]
+            insert = f"INSERT INTO runs ({', '.join(names)}) VALUES (:{', :'.join(names)})"  # noqa: S608  own names
+            cursor.executemany(insert, new)
         if changed:
             cursor.executemany(_UPDATE, changed)
         if snapshots:

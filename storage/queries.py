@@ -1,29 +1,39 @@
 """Reads, each on one connection. Events are only ever added and in order, so no two statements need one transaction."""
 
 import json
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
-
-from sqlalchemy import Connection, Select, func, or_, select
 
 from conductor_core.chat import Usage
 from conductor_core.trace import ENDED_STATUSES
 from storage.reading import unknown_run
 from storage.records import RunSummary
-from storage.tables import EVENTS, RUNS
 
-SUMMARY = [column for column in RUNS.c if not column.name.startswith("owner_") and column.name != "vocabulary"]
+_SUMMARY = [name for name in RunSummary.model_fields if name not in ("usage", "damage")]
+_SUMMARY += ["input_tokens", "output_tokens"]
+_RUNS = f"SELECT {', '.join(_SUMMARY)} FROM runs WHERE "  # noqa: S608  own names
+_FILTERS = {
+    "text": "instr(lower(task), lower(:text))",
+    "parent": "parent_run_id = :parent",
+    "batch": "batch_id = :batch",
+    "alone": "(NOT :alone OR batch_id IS NULL)",
+}
+_PAGE = {"before": "sequence < :before", "status": "status = :status"}
+_IN_GAPS = "status < ? OR " + "status > ? AND status < ? OR " * (len(ENDED_STATUSES) - 1) + "status > ?"
+_UNFINISHED = f"SELECT run_id, owner_id FROM runs WHERE {_IN_GAPS} ORDER BY sequence"  # noqa: S608  no value in it
+_BEGINS = "instr(lower(run_id), lower(?)) = 1"
 
 
-def read_status(connection: Connection, run_id: str) -> str:
+def read_status(connection: sqlite3.Connection, run_id: str) -> str:
     """Raises: UnknownRun."""
-    status: str | None = connection.scalar(select(RUNS.c.status).where(RUNS.c.run_id == run_id))
-    if status is None:
+    row = connection.execute("SELECT status FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    if row is None:
         raise unknown_run(run_id)
-    return status
+    return str(row[0])
 
 
 @dataclass(frozen=True)
@@ -50,64 +60,60 @@ class Search:
         )
 
 
-def read_rows(connection: Connection, search: Search) -> list[dict[str, Any]]:
+def read_rows(connection: sqlite3.Connection, search: Search) -> list[dict[str, Any]]:
     """Rows of runs, newest first."""
-    query = filtered(select(*SUMMARY), search).order_by(RUNS.c.sequence.desc()).limit(search.limit)
-    if search.before is not None:
-        query = query.where(RUNS.c.sequence < search.before)
-    if search.status is not None:
-        query = query.where(RUNS.c.status == search.status)
-    return [dict(row) for row in connection.execute(query).mappings()]
+    query = f"{_RUNS}{condition(search, _FILTERS | _PAGE)} ORDER BY sequence DESC LIMIT :limit"
+    return [dict(zip(_SUMMARY, row, strict=True)) for row in connection.execute(query, vars(search))]
 
 
-def filtered(query: Select[Any], search: Search) -> Select[Any]:
-    """``query`` of runs, narrowed by all of ``search`` but its page and its status."""
-    if search.text:
-        query = query.where(RUNS.c.task.icontains(search.text, autoescape=True))
-    if search.parent is not None:
-        query = query.where(RUNS.c.parent_run_id == search.parent)
-    if search.batch is not None:
-        query = query.where(RUNS.c.batch_id == search.batch)
-    if search.alone:
-        query = query.where(RUNS.c.batch_id.is_(None))
-    return query
+def read_row(connection: sqlite3.Connection, run_id: str) -> dict[str, Any] | None:
+    """The run's own row; None: it is not there."""
+    row = connection.execute(f"{_RUNS}run_id = ?", (run_id,)).fetchone()
+    return None if row is None else dict(zip(_SUMMARY, row, strict=True))
 
 
-def read_newest(connection: Connection) -> int:
+def condition(search: Search, filters: Mapping[str, str] = _FILTERS) -> str:
+    """Of runs, in SQL: all of ``search`` but its page and its status. Bind ``vars(search)``."""
+    given = vars(search).items()
+    return " AND ".join(filters[name] for name, value in given if name in filters and value is not None) or "true"
+
+
+def read_newest(connection: sqlite3.Connection) -> int:
     """The sequence of the newest event; 0: there is none."""
-    return int(connection.execute(select(func.max(EVENTS.c.sequence))).scalar() or 0)
+    ((newest,),) = connection.execute("SELECT max(sequence) FROM events")
+    return int(newest or 0)
 
 
-def read_cursor(connection: Connection, moment_utc: datetime) -> int:
+def read_cursor(connection: sqlite3.Connection, moment_utc: datetime) -> int:
     """The cursor of the page that begins with the last run before ``moment_utc``; 0: there is none."""
-    query = select(RUNS.c.sequence).where(RUNS.c.created_at_utc < moment_utc.isoformat())
-    found: int | None = connection.scalar(query.order_by(RUNS.c.created_at_utc.desc()).limit(1))
-    return 0 if found is None else found + 1
+    query = "SELECT sequence FROM runs WHERE created_at_utc < ? ORDER BY created_at_utc DESC LIMIT 1"
+    row = connection.execute(query, (moment_utc.isoformat(),)).fetchone()
+    return 0 if row is None else int(row[0]) + 1
 
 
-def read_run_ids(connection: Connection, prefix: str, limit: int) -> list[str]:
+def read_run_ids(connection: sqlite3.Connection, prefix: str, limit: int) -> list[str]:
     """Ids that begin with ``prefix``, newest first."""
-    query = select(RUNS.c.run_id).where(RUNS.c.run_id.startswith(prefix, autoescape=True))
-    found = list(connection.scalars(query.order_by(RUNS.c.sequence.desc()).limit(limit)))
-    if found:
-        return found
+    of_runs = f"SELECT run_id FROM runs WHERE {_BEGINS} ORDER BY sequence DESC LIMIT ?"  # noqa: S608  no value in it
     # A run whose own row is damaged still has its events.
-    of_events = select(EVENTS.c.run_id).where(EVENTS.c.run_id.startswith(prefix, autoescape=True)).distinct()
-    return list(connection.scalars(of_events.limit(limit)))
+    of_events = f"SELECT DISTINCT run_id FROM events WHERE {_BEGINS} LIMIT ?"  # noqa: S608  no value in it
+    for query in (of_runs, of_events):
+        if found := [run_id for (run_id,) in connection.execute(query, (prefix, limit))]:
+            return found
+    return []
 
 
-def read_unfinished(connection: Connection) -> list[tuple[str, str]]:
+def read_unfinished(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     """Id and owner of each run that has no final event, oldest first; also of one whose status is no word of ours."""
-    ended, status = sorted(ENDED_STATUSES), RUNS.c.status
     # In the gaps between the words of ended runs, so that the index is used.
-    gaps = [status < ended[0], *((status > low) & (status < high) for low, high in pairwise(ended)), status > ended[-1]]
-    query = select(RUNS.c.run_id, RUNS.c.owner_id).where(or_(*gaps)).order_by(RUNS.c.sequence)
-    return [(run_id, owner_id) for run_id, owner_id in connection.execute(query)]
+    ended = sorted(ENDED_STATUSES)
+    bounds = [ended[0], *chain.from_iterable(pairwise(ended)), ended[-1]]
+    found: list[tuple[str, str]] = connection.execute(_UNFINISHED, bounds).fetchall()
+    return found
 
 
 def summary(row: Mapping[str, Any]) -> RunSummary:
     """Raises: ValueError (or TypeError) for a row that is damaged."""
-    values = {column.name: row[column.name] for column in SUMMARY}
+    values = {name: row[name] for name in _SUMMARY}
     values["usage"] = Usage(input_tokens=values.pop("input_tokens"), output_tokens=values.pop("output_tokens"))
     values["created_at_utc"] = datetime.fromisoformat(values["created_at_utc"])
     values["agents"] = tuple(json.loads(values["agents"]))

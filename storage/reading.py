@@ -6,14 +6,13 @@ very code made it; then only the events after it are folded. Else all are.
 
 import hashlib
 import json
+import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, select
-from sqlalchemy.exc import DBAPIError
 
 from conductor_core import trace as folding
 from conductor_core.errors import RunDamaged, RunTooNew, RunUnreadable, UnknownRun
@@ -22,7 +21,6 @@ from conductor_core.trace import RunTrace
 from storage.deleting import read_deletion
 from storage.encoding import SnapshotRow, fold_digest, stored_line
 from storage.records import RawEvent, StoredEvent
-from storage.tables import RUNS, SNAPSHOTS
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -32,8 +30,7 @@ _EVENTS = (
     "SELECT sequence, CAST(ifnull(kind, '') AS BLOB), CAST(ifnull(at_utc, '') AS BLOB), "
     "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 )
-
-_SNAPSHOT = [SNAPSHOTS.c[name] for name in SnapshotRow._fields]
+_SNAPSHOT = "SELECT run_id, sequence, fold_digest, trace, events_sha256, sha256 FROM snapshots WHERE run_id = ?"
 _LONGEST_FAULT = 300
 
 _Row = tuple[int, bytes, bytes, bytes]
@@ -69,7 +66,7 @@ def _short(what: str) -> str:
     return what if len(what) <= _LONGEST_FAULT else f"{what[:_LONGEST_FAULT]}..."
 
 
-def read_run(connection: Connection, run_id: str) -> Reading:
+def read_run(connection: sqlite3.Connection, run_id: str) -> Reading:
     """Raises: UnknownRun, RunDamaged, RunTooNew; the last two with what can be read."""
     # The snapshot first: its events are then among those that are read.
     snapshot = _snapshot(connection, run_id)
@@ -122,7 +119,7 @@ def _advance(run_id: str, raw: RawEvent, reading: Reading | None, vocabulary: in
 
 
 def read_events(
-    connection: Connection, run_id: str, after: int = 0, limit: int | None = None
+    connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None
 ) -> tuple[list[StoredEvent], RunUnreadable | None]:
     """The run's events after ``after``, at most ``limit``, and what ends them before their time."""
     vocabulary = _vocabulary(connection, run_id)
@@ -135,14 +132,14 @@ def read_events(
     return events, None
 
 
-def read_raw(connection: Connection, run_id: str, after: int = 0, limit: int | None = None) -> list[RawEvent]:
+def read_raw(connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None) -> list[RawEvent]:
     """The run's events after ``after`` as they lie there, in order."""
     return [_raw(row) for row in _rows(connection, run_id, after, limit)]
 
 
-def _rows(connection: Connection, run_id: str, after: int = 0, limit: int | None = None) -> list[_Row]:
-    found = connection.exec_driver_sql(_EVENTS, (run_id, after, -1 if limit is None else limit))
-    return [(sequence, kind, at_utc, payload) for sequence, kind, at_utc, payload in found]
+def _rows(connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None) -> list[_Row]:
+    found: list[_Row] = connection.execute(_EVENTS, (run_id, after, -1 if limit is None else limit)).fetchall()
+    return found
 
 
 def _raw(row: _Row) -> RawEvent:
@@ -165,8 +162,8 @@ def unknown_run(run_id: str) -> UnknownRun:
     return UnknownRun(f"there is no run {run_id!r} in this database")
 
 
-def _without_events(connection: Connection, run_id: str) -> UnknownRun | RunDamaged:
-    if connection.scalar(select(RUNS.c.run_id).where(RUNS.c.run_id == run_id)) is None:
+def _without_events(connection: sqlite3.Connection, run_id: str) -> UnknownRun | RunDamaged:
+    if connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone() is None:
         deletion = read_deletion(connection, run_id)
         if deletion is not None:
             when = "" if deletion.deleted_at_utc is None else f" on {deletion.deleted_at_utc:%Y-%m-%d}"
@@ -210,11 +207,11 @@ def _advice(run_id: str, what: str, some: bool) -> str:
     )
 
 
-def _snapshot(connection: Connection, run_id: str) -> SnapshotRow | None:
+def _snapshot(connection: sqlite3.Connection, run_id: str) -> SnapshotRow | None:
     """The run's snapshot if it is as it was written."""
     try:
-        row = connection.execute(select(*_SNAPSHOT).where(SNAPSHOTS.c.run_id == run_id)).first()
-    except DBAPIError:  # the events may be whole all the same
+        row = connection.execute(_SNAPSHOT, (run_id,)).fetchone()
+    except sqlite3.Error:  # the events may be whole all the same
         return None
     if row is None:
         return None
@@ -222,10 +219,10 @@ def _snapshot(connection: Connection, run_id: str) -> SnapshotRow | None:
     return snapshot if snapshot.holds() else None
 
 
-def _vocabulary(connection: Connection, run_id: str) -> int:
+def _vocabulary(connection: sqlite3.Connection, run_id: str) -> int:
     """A run without a row of its own (damaged) is read as one of this program's."""
     try:
-        found = connection.scalar(select(RUNS.c.vocabulary).where(RUNS.c.run_id == run_id))
-    except DBAPIError:
+        row = connection.execute("SELECT vocabulary FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    except sqlite3.Error:
         return VOCABULARY
-    return found if isinstance(found, int) else VOCABULARY
+    return row[0] if row and isinstance(row[0], int) else VOCABULARY

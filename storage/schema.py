@@ -1,10 +1,9 @@
 """The versions of the schema, oldest first, and how a database gets from one to the next."""
 
 import re
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-from sqlalchemy import Connection, text
 
 from conductor_core.errors import StoreError, StoreTooNew
 from storage import failures
@@ -14,16 +13,14 @@ HEAD = REVISIONS[-1]
 """The newest migration, which this program reads and writes. A test holds it equal to the migrations' own head."""
 
 
-def upgrade(connection: Connection, path: Path) -> None:
-    """Brings the schema to ``HEAD``. Raises: StoreTooNew, StoreDamaged, StoreError for another program's database."""
-    tables = set(connection.scalars(text("SELECT name FROM sqlite_master WHERE type = 'table'")))
+def read_version(cursor: sqlite3.Cursor, path: Path) -> str | None:
+    """None: it is blank. Raises: StoreTooNew, StoreDamaged, StoreError for another program's database."""
+    tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if "alembic_version" in tables:
-        row = connection.execute(text("SELECT version_num FROM alembic_version")).first()
-        if checked_version(row, path) == HEAD:
-            return
-    elif tables:
+        return checked_version(cursor.execute("SELECT version_num FROM alembic_version").fetchone(), path)
+    if tables:
         raise StoreError(f"the database {path} belongs to another program: name another one with --db or DATABASE_URL")
-    migrate(connection, HEAD)
+    return None
 
 
 def checked_version(row: Sequence[str] | None, path: Path) -> str:
@@ -39,14 +36,23 @@ def checked_version(row: Sequence[str] | None, path: Path) -> str:
     raise failures.damaged(path, f"its schema version reads {version!r}")
 
 
-def migrate(connection: Connection, revision: str) -> None:
-    """Runs the migrations up to ``revision`` inside the connection's open transaction."""
-    # Imported here: only a blank or an old database needs it, and it costs a third of the start of the command line.
+def migrate(connect: Callable[[], sqlite3.Connection], revision: str) -> None:
+    """Runs the migrations up to ``revision`` in one transaction of a connection of their own. Raises: sqlite3.Error."""
+    # Imported here: only a blank or an old database needs them, and they take as long as all else of a short command.
     from alembic import command
     from alembic.config import Config
+    from sqlalchemy import create_engine
+    from sqlalchemy.exc import DBAPIError
+    from sqlalchemy.pool import NullPool
 
     config = Config()
     config.set_main_option("path_separator", "os")
     config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    command.upgrade(config, revision)
+    try:
+        with create_engine("sqlite://", creator=connect, poolclass=NullPool).connect() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            config.attributes["connection"] = connection
+            command.upgrade(config, revision)
+            connection.commit()
+    except DBAPIError as error:
+        raise (error.orig or error) from error

@@ -126,17 +126,17 @@ class Store:
 
     def newest(self) -> int:
         """The ``sequence`` of the newest event: as long as that stays, no run has gone on."""
-        with self._database.reading() as connection, failures.translated(self._database.path):
+        with self._database.reading() as connection:
             return queries.read_newest(connection)
 
     def totals(self, search: str | None = None, batch: str | None = None, status: str | None = None) -> Totals:
         """What ``runs`` finds on all its pages, by status."""
-        with self._database.reading() as connection, failures.translated(self._database.path):
+        with self._database.reading() as connection:
             return totals.read_totals(connection, Search(0, text=search, status=status, batch=batch))
 
     def cursor_at(self, moment_utc: datetime) -> int:
         """The ``before`` with which ``runs`` begins at the last run before ``moment_utc``."""
-        with self._database.reading() as connection, failures.translated(self._database.path):
+        with self._database.reading() as connection:
             return queries.read_cursor(connection, moment_utc)
 
     def delete(self, run_ids: Sequence[str], by: str) -> Deleted:
@@ -164,19 +164,19 @@ class Store:
 
     def held(self, run_ids: Sequence[str]) -> set[str]:
         """Those of the runs that are held."""
-        with self._database.reading() as connection, failures.translated(self._database.path):
+        with self._database.reading() as connection:
             return deleting.read_held(connection, run_ids)
 
     def deletions(self, limit: int = 50) -> tuple[list[Deletion], int]:
         """The newest deletions, and how many there were."""
-        with self._database.reading() as connection, failures.translated(self._database.path):
+        with self._database.reading() as connection:
             return deleting.read_deletions(connection, limit)
 
     def batches(
         self, limit: int = 50, before: int | None = None, name: str | None = None, batch: str | None = None
     ) -> list[BatchSummary]:
         """Batches, newest first; ``name``: only those of files of this name; ``batch``: only this one."""
-        with self._database.reading() as connection, failures.translated(self._database.path):
+        with self._database.reading() as connection:
             return batches.read_batches(connection, limit, before, name, batch)
 
     @contextmanager

@@ -1,6 +1,7 @@
 """The tables. ``events`` is the truth; ``runs`` and ``snapshots`` are folded from it and could be built again.
 
-Times are ISO 8601 text in UTC, and JSON is text: both read the same in every database.
+Times are ISO 8601 text in UTC, and JSON is text: both read the same in every database. Only migrations import this: to
+import it takes as long as a short command.
 """
 
 from sqlalchemy import Column, Float, Index, Integer, Text
@@ -152,11 +153,3 @@ class HoldRow(SQLModel, table=True):
     held: bool
     at_utc: str = Field(sa_column=Column(Text, nullable=False))
     by: str = Field(sa_column=Column(Text, nullable=False))
-
-
-EVENTS = SQLModel.metadata.tables["events"]
-RUNS = SQLModel.metadata.tables["runs"]
-SNAPSHOTS = SQLModel.metadata.tables["snapshots"]
-BATCHES = SQLModel.metadata.tables["batches"]
-DELETIONS = SQLModel.metadata.tables["deletions"]
-HOLDS = SQLModel.metadata.tables["holds"]

@@ -1,4 +1,4 @@
-"""Run by alembic for each upgrade. The caller (``storage.database``) hands over its open connection."""
+"""Run by alembic for each upgrade. The caller (``storage.schema``) hands over its open connection."""
 
 from alembic import context
 from sqlmodel import SQLModel

@@ -209,8 +209,8 @@ def test_a_bad_snapshot_is_made_again_from_its_events(url: str, doctor: Doctor, 
     store.close()
     store = open_store(url)
     with store._database.reading() as connection:
-        digests = connection.exec_driver_sql("SELECT fold_digest FROM snapshots WHERE run_id = 'ended'").scalars().all()
-    assert digests == [fold_digest()]
+        digests = connection.execute("SELECT fold_digest FROM snapshots WHERE run_id = 'ended'").fetchall()
+    assert digests == [(fold_digest(),)]
     assert store.trace("ended") == (fold(runs["ended"]), 12)
     store.close()
 

@@ -25,7 +25,7 @@ from tests.support.run_events import answered, created, planned, run_completed, 
 
 def limit_pages(store: Store, more: int) -> None:
     """Leaves room for that many more pages, as a full disk would."""
-    writer = store._database.writer.connection.cursor()
+    writer = store._database.writer.cursor()
     pages: int = writer.execute("PRAGMA page_count").fetchone()[0]
     writer.execute(f"PRAGMA max_page_count={pages + more}")
 
@@ -71,7 +71,7 @@ async def test_a_full_disk_while_following_loses_nothing(store: Store) -> None:
 
 async def test_a_database_that_becomes_read_only(store: Store) -> None:
     await store.log.append(created("r1"))
-    writer = store._database.writer.connection.cursor()
+    writer = store._database.writer.cursor()
     writer.execute("PRAGMA query_only=ON")
     with pytest.raises(StoreReadOnly, match="cannot be written: allow this user"):
         await store.log.append(*planned("r1"))
@@ -203,9 +203,9 @@ async def test_events_can_only_be_added(store: Store) -> None:
     await store.log.append(created("r1"))
     for statement in ("DELETE FROM events", "UPDATE events SET payload = ''"):
         with pytest.raises(sqlite3.IntegrityError, match="events are only ever added"):
-            store._database.writer.connection.cursor().execute(statement)
+            store._database.writer.cursor().execute(statement)
     with pytest.raises(StoreReadOnly), store._database.reading() as connection:
-        connection.exec_driver_sql("DELETE FROM runs")
+        connection.execute("DELETE FROM runs")
 
 
 FULL = """

@@ -1,18 +1,22 @@
 """The schema from blank, from the oldest version, and against the tables that the program uses."""
 
+import re
 import sqlite3
 from pathlib import Path
 
+import pytest
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
-from sqlmodel import SQLModel
 
 import storage
+from conductor_core.errors import StoreError
 from conductor_core.trace import fold
-from storage import open_store
+from storage import Store, batches, open_store, queries
+from storage.encoding import SnapshotRow
 from storage.schema import HEAD, migrate
+from storage.tables import EventRow
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started, whole_run
 
 OLDEST = Path(__file__).with_name("schema_0001.sql")
@@ -42,7 +46,7 @@ def test_a_blank_database_gets_the_tables_of_the_program(path: Path, url: str) -
     open_store(url).close()
     engine = create_engine(url)
     with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), SQLModel.metadata) == []
+        assert compare_metadata(MigrationContext.configure(connection), EventRow.metadata) == []
     engine.dispose()
     assert {"events_no_update", "events_no_delete"} < schema(path).keys()
 
@@ -66,13 +70,29 @@ async def test_the_oldest_database_is_upgraded_with_its_runs(path: Path, url: st
 
 def test_an_upgrade_that_fails_leaves_the_database_as_it_was(path: Path, url: str) -> None:
     path.parent.mkdir()
-    engine = create_engine(url)
-    with engine.connect() as connection:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-        migrate(connection, HEAD)
-        connection.rollback()
-    engine.dispose()
-    assert schema(path) == {}
+    migrate(lambda: sqlite3.connect(path), "0002")
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE holds (of TEXT)")  # in the way of a later part of an upgrade
+    connection.close()
+    before = schema(path)
+    with pytest.raises(StoreError, match="table holds already exists") as caught:
+        open_store(url)
+    assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
+    assert schema(path) == before
+
+
+async def test_the_statements_name_the_columns_of_the_declared_tables(store: Store) -> None:
+    declared = {str(name): table.columns.keys() for name, table in EventRow.metadata.tables.items()}
+    assert list(SnapshotRow._fields) == declared["snapshots"]
+    assert list(batches._COLUMNS) == declared["batches"]
+    of_owner = {"owner_id", "owner_host", "owner_pid", "owner_opened_at_utc"}
+    assert sorted(queries._SUMMARY) == sorted(set(declared["runs"]) - of_owner - {"vocabulary"})
+    statements: list[str] = []
+    store._database.writer.set_trace_callback(statements.append)
+    await store.log.append(*whole_run("r"))
+    for table in ("events", "runs", "snapshots"):
+        written = next(found for each in statements if (found := re.search(rf"INTO {table} \((.*?)\)", each)))
+        assert sorted(written[1].split(", ")) == sorted(declared[table]), table
 
 
 async def test_what_is_known_of_a_cost_is_found_in_the_record_of_an_older_database(path: Path, url: str) -> None:

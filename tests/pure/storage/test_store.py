@@ -99,7 +99,9 @@ async def test_the_summary_counts_each_step_as_what_became_of_it(store: Store) -
 def filed(store: Store) -> dict[str, object]:
     """The only run's row as it lies in the database; a list of runs checks each unfinished one against its events."""
     with store._database.reading() as connection:
-        return dict(connection.exec_driver_sql("SELECT * FROM runs").mappings().one())
+        cursor = connection.execute("SELECT * FROM runs")
+        (row,) = cursor
+        return dict(zip([column for column, *_ in cursor.description], row, strict=True))
 
 
 async def test_text_that_comes_with_a_change_of_status_does_not_hide_it(store: Store) -> None:
@@ -294,7 +296,7 @@ async def test_a_long_run_opens_from_its_snapshot(store: Store) -> None:
     for _ in range(30):
         await store.log.append(*(ev.StepDelta(run_id="r1", path=(0,), text="word " * 10) for _ in range(100)))
     with store._database.reading() as connection:
-        at = connection.exec_driver_sql("SELECT sequence FROM snapshots WHERE run_id = 'r1'").scalar()
+        ((at,),) = connection.execute("SELECT sequence FROM snapshots WHERE run_id = 'r1'")
     trace, sequence = store.trace("r1")
     assert sequence == 3006
     assert at is not None
@@ -305,8 +307,8 @@ async def test_a_long_run_opens_from_its_snapshot(store: Store) -> None:
 async def test_a_snapshot_of_other_code_is_not_believed(store: Store) -> None:
     events = whole_run("r1")
     await store.log.append(*events)
-    with store._database.writing(), store._database.writer.begin():
-        store._database.writer.exec_driver_sql("UPDATE snapshots SET fold_digest = 'old', trace = '{}'")
+    with store._database.writing(), store._database.transaction() as cursor:
+        cursor.execute("UPDATE snapshots SET fold_digest = 'old', trace = '{}'")
     assert store.trace("r1") == (fold(events), len(events))
 
 
@@ -314,8 +316,8 @@ async def test_a_snapshot_is_made_anew_once_however_often_the_run_is_opened(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.log.append(*whole_run("r1"))
-    with store._database.writing(), store._database.writer.begin():
-        store._database.writer.exec_driver_sql("DELETE FROM snapshots")
+    with store._database.writing(), store._database.transaction() as cursor:
+        cursor.execute("DELETE FROM snapshots")
     made: list[SnapshotRow] = []
     monkeypatch.setattr(store.log, "keep_snapshot", made.append)
     assert store.trace("r1") == store.trace("r1")
