@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 
 from conductor_core.chat import Conductor, PlanText
-from conductor_core.conductors import open_conductor
+from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.settings import Settings
 from conductor_core.training.corpus.corpus import TrainingExample, examples
 from conductor_core.workflow.parser import parse_completion

@@ -21,7 +21,7 @@ import torch
 
 from benchmarks.random_checkpoint import write_checkpoint
 from conductor_core.chat import PlanFinished, PlanRequest, WorkerSpec
-from conductor_core.conductors import open_conductor
+from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.prompt import STATIC_MESSAGES, full_prompt
 from conductor_core.inference.generation import Done, Generation
 from conductor_core.inference.model import LoadedModel

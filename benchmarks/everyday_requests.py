@@ -17,7 +17,7 @@ import tomllib
 from pathlib import Path
 
 from conductor_core.chat import PlanRequest, PlanText
-from conductor_core.conductors import open_conductor
+from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.settings import Settings
 

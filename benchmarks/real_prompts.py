@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks import readable
 from conductor_core.chat import Conductor, PlanRequest, PlanText, WorkerSpec
-from conductor_core.conductors import open_conductor
+from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.engine.pool import read_specs
 from conductor_core.settings import Settings

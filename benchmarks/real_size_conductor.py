@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.random_checkpoint import write_checkpoint
 from conductor_core.chat import PlanFinished, PlanRequest, PlanText, WorkerSpec
-from conductor_core.conductors import open_conductor
+from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.inference.shared import shared_model
 from conductor_core.settings import Settings
 from conductor_core.workflow.parser import parse_completion

@@ -24,7 +24,7 @@ from functools import partial
 from statistics import fmean
 
 from conductor_core.chat import Finished, Message, TextDelta
-from conductor_core.conductors import open_conductor
+from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.pool import Pool, open_pool
 from conductor_core.engine.recorder import NoLog
 from conductor_core.engine.request import RunRequest

@@ -113,7 +113,7 @@ def _check_budget(given: BatchOptions, settings: Settings, tasks: Sequence[Batch
     if all(plan is not None and all(step.agent != CONDUCTOR_AGENT for step in plan.steps) for plan in plans):
         return
     # Imported when used: most batches have no budget, and a Conductor takes long to import.
-    from conductor_core.conductors import open_conductor
+    from conductor_core.conductors.catalogue import open_conductor
 
     if open_conductor(given.conductor, settings).info.price is None:
         raise BadInput(

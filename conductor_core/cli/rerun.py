@@ -229,6 +229,6 @@ def _info(conductor: str | None, settings: Settings) -> ConductorInfo | None:
     if conductor is None:
         return None
     # Imported when used: naming one is rare here.
-    from conductor_core.conductors import open_conductor
+    from conductor_core.conductors.catalogue import open_conductor
 
     return open_conductor(conductor, settings).info

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli import inputs, options
-from conductor_core.cli.batch import BatchOptions, Shown, batch_file, run_batch
 from conductor_core.cli.live import ProgressView, watch
 from conductor_core.cli.output import print_outcome
 from conductor_core.cli.ready import ready
@@ -63,6 +62,8 @@ def run(
     )
     conductor_ref = conductor or settings.conductor
     if tasks is not None or resume:
+        from conductor_core.cli.batch import BatchOptions, Shown, batch_file, run_batch  # only a file of tasks needs it
+
         file, shown = batch_file(tasks, alone=task is None and workflow is None), Shown(as_json, quiet)
         asked = ModelRefs(conductor_ref, pool_ref)
         if before is not None:

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from conductor_core import masking
 from conductor_core.chat import WorkerSpec
-from conductor_core.conductors import ConductorOption, list_conductors
-from conductor_core.conductors.catalogue import conductor_faults
+from conductor_core.conductors.catalogue import ConductorOption, conductor_faults, list_conductors
 from conductor_core.engine.pool import open_worker
 from conductor_core.engine.preflight import look, preflight
 from conductor_core.errors import BadInput, InspectorError

@@ -271,7 +271,7 @@ class EngineHost:
 
     def _open_conductor(self, ref: str) -> Conductor:
         # Imported when used: a run of a given workflow needs no Conductor.
-        from conductor_core.conductors import open_conductor
+        from conductor_core.conductors.catalogue import open_conductor
 
         return open_conductor(ref, self._settings)
 

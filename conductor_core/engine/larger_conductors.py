@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from conductor_core.chat import WorkerSpec
-from conductor_core.conductors import ConductorOption
-from conductor_core.conductors.catalogue import TINY
+from conductor_core.conductors.catalogue import TINY, ConductorOption
 
 LEAST_PARAMETERS = 1_000_000_000
 """Of a model that is proposed: those of the small pool are workers, and nobody has measured them as Conductors."""

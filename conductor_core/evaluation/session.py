@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from conductor_core.conductors import open_conductor
+from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.pool import Pool, open_pool
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import BadInput, ConductorUnavailable, StoreError

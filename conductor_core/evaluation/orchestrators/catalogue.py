@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from conductor_core.chat import Conductor, WorkerSpec
-from conductor_core.conductors import open_conductor
+from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.pool import Pool
 from conductor_core.errors import BadInput
 from conductor_core.evaluation.orchestrators import workflows

@@ -4,7 +4,7 @@
 ``grade`` reads an answer text and compares.
 """
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from random import Random
 
 from conductor_core.errors import BadInput
@@ -25,6 +25,7 @@ from conductor_core.rehearsal.families.form import (
     SPLITS,
     AnswerKind,
     Difficulty,
+    Finder,
     Form,
     RehearsalTask,
     Slip,
@@ -59,9 +60,6 @@ _LONGEST_TEXT = 50_000
 """Characters in which a question is looked for; a longer text is read up to here."""
 
 
-_FINDERS = tuple(finder for form in FORMS for finder in form.finders)
-
-
 def generate(family: str, difficulty: Difficulty, seed: int, *, split: Split = "train") -> RehearsalTask:
     """A question of ``family`` with its answer; the same arguments make the same question.
 
@@ -76,12 +74,18 @@ def generate(family: str, difficulty: Difficulty, seed: int, *, split: Split = "
     return rng.choice(forms).generate(rng, split)
 
 
+@cache
+def _finders() -> tuple[Finder, ...]:
+    """Built when they are first used: their patterns take as long as all else of a short command."""
+    return tuple(finder for form in FORMS for finder in form.finders)
+
+
 @lru_cache(maxsize=4096)
 def recognise(text: str) -> RehearsalTask | None:
     """The first rehearsal question in ``text``, its answer computed from the text; None if there is none."""
     read = text[:_LONGEST_TEXT]
     known = folded(read)
-    found = [hit for finder in _FINDERS if finder.literal in known and (hit := finder.find(read)) is not None]
+    found = [hit for finder in _finders() if finder.literal in known and (hit := finder.find(read)) is not None]
     return min(found, key=lambda hit: (hit[0], -len(hit[1].question)))[1] if found else None
 
 

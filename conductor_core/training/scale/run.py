@@ -25,7 +25,7 @@ from transformers.utils.logging import disable_progress_bar
 from trl.import_utils import is_vllm_available
 
 from conductor_core.chat import ParentPlan
-from conductor_core.conductors import open_conductor
+from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.pool import Pool, open_pool
 from conductor_core.errors import BadInput, InspectorError

@@ -122,6 +122,8 @@ HEAVY = (
     "aiohttp",
     "networkx",
     "alembic",
+    "sqlalchemy",
+    "sqlmodel",
     "rich",
     "numpy",
     "scipy",
@@ -139,12 +141,15 @@ HEAVY = (
 @pytest.mark.parametrize(
     ("arguments", "also"),
     [
-        (["--help"], ["httpx2", "sqlalchemy", "conductor_core.engine", "storage"]),
+        (["--help"], ["httpx2", "conductor_core.engine", "storage"]),
         (["runs"], ["httpx2"]),
         (["runs", "--json"], ["httpx2"]),
         (["show", "RUN"], ["httpx2"]),
-        (["check", "FILE"], ["sqlalchemy", "storage"]),
-        (["check", "FILE", "--json"], ["sqlalchemy", "storage"]),
+        (["rerun", "RUN", "--workflow", "SIMULATED", "--pool", "rehearsal", "--dry-run"], ["httpx2"]),
+        (["run", "--help"], ["httpx2", "conductor_core.cli.batch"]),
+        (["check", "SIMULATED"], ["storage"]),
+        (["check", "FILE", "--pool", "POOL"], ["storage"]),
+        (["check", "FILE", "--pool", "POOL", "--json"], ["storage"]),
     ],
     ids=" ".join,
 )
@@ -152,8 +157,12 @@ def test_a_command_that_needs_no_model_loads_nothing_heavy(
     tmp_path: Path, where: list[str], arguments: list[str], also: list[str]
 ) -> None:
     """What these modules take to import is most of a short command's time."""
-    file, db = tmp_path / "workflow.json", f"sqlite:///{tmp_path / 'runs.sqlite3'}"
-    file.write_text('{"steps": [{"agent": "alpha", "instruction": "{question}", "access_list": []}]}')
+    db = f"sqlite:///{tmp_path / 'runs.sqlite3'}"
+    places = {"RUN": "some-run", "POOL": where[1]}
+    for name, agent in (("FILE", "alpha"), ("SIMULATED", "reasoner")):
+        places[name] = str(tmp_path / f"{name}.json")
+        steps = [{"agent": agent, "instruction": "{question}", "access_list": []}]
+        Path(places[name]).write_text(json.dumps({"steps": steps}))
     store = open_store(db)
     store.log.append_and_wait(*whole_run("some-run"))
     store.close()
@@ -162,8 +171,8 @@ def test_a_command_that_needs_no_model_loads_nothing_heavy(
         "heavy = set(sys.argv[1].split()) & set(sys.modules); print(heavy, file=sys.stderr); "
         "sys.exit(code or len(heavy))"
     )
-    given = [{"FILE": str(file), "RUN": "some-run"}.get(each, each) for each in arguments]
-    options = [] if given == ["--help"] else ["--db", db, "--pool", where[1]]
+    given = [places.get(each, each) for each in arguments]
+    options = [] if "--help" in given else ["--db", db]
     process = subprocess.run(
         [sys.executable, "-c", code, " ".join([*HEAVY, *also]), *given, *options],
         cwd=ROOT,

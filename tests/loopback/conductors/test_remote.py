@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from conductor_core.chat import Conductor, PlanFinished, PlanRequest, PlanText, PlanThought, WorkerSpec
-from conductor_core.conductors import open_conductor, remote
+from conductor_core.conductors import remote
+from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine

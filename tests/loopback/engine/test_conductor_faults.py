@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from conductor_core.conductors import open_conductor
+from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conductor_core.chat import WorkerSpec
-from conductor_core.conductors import open_conductor
+from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.pool import reopen_pool
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine

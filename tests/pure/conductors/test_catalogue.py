@@ -5,8 +5,7 @@ import pytest
 from huggingface_hub import constants
 
 from conductor_core.chat import PlanRequest, WorkerSpec
-from conductor_core.conductors import list_conductors, open_conductor
-from conductor_core.conductors.catalogue import TINY_FOLDER
+from conductor_core.conductors.catalogue import TINY_FOLDER, list_conductors, open_conductor
 from conductor_core.errors import ConductorUnavailable, UnknownConductor
 from conductor_core.inference import hardware
 from conductor_core.settings import Settings

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core import conductors
 from conductor_core.chat import ConductorInfo
+from conductor_core.conductors import catalogue
 from conductor_core.engine import host as host_module
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import RunRequest
@@ -245,7 +245,7 @@ def test_conductors_and_pools_are_opened_once(host: EngineHost, monkeypatch: pyt
         opened.append(ref)
         return conductor
 
-    monkeypatch.setattr(conductors, "open_conductor", open_conductor)
+    monkeypatch.setattr(catalogue, "open_conductor", open_conductor)
     ids = [host.start(RunRequest(task=TASK), "mine", "rehearsal") for _ in range(3)]
     assert {host.wait(run_id, 10).status for run_id in ids} == {"completed"}
     assert opened == ["mine"]
@@ -262,7 +262,7 @@ def test_a_conductor_that_could_not_be_opened_is_tried_again(host: EngineHost, m
             raise UnknownConductor("not yet there")
         return ScriptedConductor(lists_of(PLAN, [agent()]))
 
-    monkeypatch.setattr(conductors, "open_conductor", open_conductor)
+    monkeypatch.setattr(catalogue, "open_conductor", open_conductor)
     with pytest.raises(UnknownConductor):
         host.start(RunRequest(task=TASK), "mine", "rehearsal")
     assert host.wait(host.start(RunRequest(task=TASK), "mine", "rehearsal"), 10).status == "completed"
@@ -274,7 +274,7 @@ def test_a_conductor_that_broke_while_it_was_opened_does_not_keep_the_host_from_
     def open_conductor(ref: str, settings: Settings) -> ScriptedConductor:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(conductors, "open_conductor", open_conductor)
+    monkeypatch.setattr(catalogue, "open_conductor", open_conductor)
     host = EngineHost(sink, Settings())
     with pytest.raises(ZeroDivisionError):
         host.start(RunRequest(task=TASK), "broken", "rehearsal")
@@ -357,7 +357,7 @@ def test_warming_up_begins_one_plan_of_a_local_conductor_and_leaves_it(
     host: EngineHost, sink: MemorySink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conductor = LocalScriptedConductor("model_id = [0]")
-    monkeypatch.setattr(conductors, "open_conductor", lambda ref, settings: conductor)
+    monkeypatch.setattr(catalogue, "open_conductor", lambda ref, settings: conductor)
     host.warm_up("some", "rehearsal")
     host.warm_up("some", "rehearsal")
     eventually(lambda: conductor.closed == 1)
@@ -367,7 +367,7 @@ def test_warming_up_begins_one_plan_of_a_local_conductor_and_leaves_it(
 
 def test_closing_while_a_conductor_warms_up_releases_it(sink: MemorySink, monkeypatch: pytest.MonkeyPatch) -> None:
     conductor = LocalScriptedConductor("model_id = [0]", pause_s=600)
-    monkeypatch.setattr(conductors, "open_conductor", lambda ref, settings: conductor)
+    monkeypatch.setattr(catalogue, "open_conductor", lambda ref, settings: conductor)
     host = EngineHost(sink, Settings(max_steps=3))
     host.warm_up("some", "rehearsal")
     eventually(lambda: len(conductor.requests) == 1)
@@ -378,7 +378,7 @@ def test_closing_while_a_conductor_warms_up_releases_it(sink: MemorySink, monkey
 
 def test_warming_up_never_asks_a_remote_conductor(host: EngineHost, monkeypatch: pytest.MonkeyPatch) -> None:
     conductor = ScriptedConductor(lists_of(PLAN, [spec.name for spec in rehearsal_specs()]))
-    monkeypatch.setattr(conductors, "open_conductor", lambda ref, settings: conductor)
+    monkeypatch.setattr(catalogue, "open_conductor", lambda ref, settings: conductor)
     host.warm_up("some", "rehearsal")
     host.wait(host.start(RunRequest(task=TASK), "some", "rehearsal"), 10)
     assert len(conductor.requests) == 1

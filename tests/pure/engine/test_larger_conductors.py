@@ -3,7 +3,7 @@
 import pytest
 
 from conductor_core.chat import WorkerSpec
-from conductor_core.conductors import ConductorOption
+from conductor_core.conductors.catalogue import ConductorOption
 from conductor_core.engine.larger_conductors import larger_conductors, parameters_by_name
 
 

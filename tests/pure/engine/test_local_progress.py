@@ -4,7 +4,7 @@ from pathlib import Path
 
 from conductor_core import events as ev
 from conductor_core.chat import WorkerSpec
-from conductor_core.conductors import open_conductor
+from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine

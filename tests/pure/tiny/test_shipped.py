@@ -14,7 +14,7 @@ import conductor_core.conductors
 from benchmarks.readable import faults
 from conductor_core.chat import ParentPlan, PlanRequest, PlanText, WorkerSpec
 from conductor_core.cli.main import main
-from conductor_core.conductors import open_conductor
+from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.seating import numbering
 from conductor_core.conductors.short_prompt import MARKERS
 from conductor_core.engine.pool import read_specs
