@@ -29,9 +29,11 @@ $(INTEROP)/.installed: requirements-interop.txt
 run: setup
 	$(BIN)/conductor ui
 
+# Tests mostly wait, for pages and servers: three processes keep two cores busy, each with one thread for torch.
+PROCESSES ?= 3
 test: $(VENV)/.dev $(INTEROP)/.installed
 	$(BIN)/python -m tests.browser.find_chromium --install
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile
 
 # No browser, no server, no second environment, nothing that trains or writes with a model: while one works on the rest.
 SLOW := training tiny rehearsal evaluation/graders workflow/test_parser_bounds.py storage/test_damaged_databases.py

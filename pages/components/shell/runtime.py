@@ -1,12 +1,14 @@
 """The page's only wiring point: settings, store and engine, made once when the app starts."""
 
 import logging
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import uvicorn
 from pydantic import ValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -20,6 +22,9 @@ log = logging.getLogger(__name__)
 
 WARM_UP_AFTER_S = 2.0
 """Loading a model takes the processor: the first page's own files go first."""
+
+_STOP_WITHIN_S = 3
+"""How long the server waits for open connections when it is told to stop."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ async def lifespan(_app: Any) -> AsyncIterator[dict[str, Any]]:
     """One session for the life of the server process. Raises: BadInput for a setting, StoreError."""
     global _session
     masking.mask_logs()
+    _bound_the_wait_for_connections()
     try:
         settings = Settings()
     except ValidationError as error:
@@ -74,6 +80,16 @@ async def lifespan(_app: Any) -> AsyncIterator[dict[str, Any]]:
         except StoreError as error:
             log.error("%s", error)
         _session = None
+
+
+def _bound_the_wait_for_connections() -> None:
+    """A browser may connect at the very moment the server stops, and then say nothing: uvicorn would wait forever.
+
+    Uvicorn has a limit for that, which Streamlit cannot be told: the server is found by the signal that stops it.
+    """
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    if isinstance(server, uvicorn.Server):
+        server.config.timeout_graceful_shutdown = _STOP_WITHIN_S
 
 
 class OneLineStartFault:

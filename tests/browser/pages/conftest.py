@@ -3,11 +3,12 @@
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from conductor_core.chat import Message, WorkerSpec
 from conductor_core.engine.host import EngineHost
@@ -118,6 +119,20 @@ def becomes(page: Page, function: str, argument: object = None) -> Any:
         assert time.monotonic() < deadline, f"never true: {function}"
         page.wait_for_timeout(20)
     return found
+
+
+def choose(field: Locator, name: str) -> None:
+    """Opens the list of ``field`` and chooses ``name``.
+
+    On a busy machine the page may be drawn once more under an open list, which closes it: then it is opened again.
+    """
+    option = field.page.get_by_role("option", name=name).first
+    for _ in range(5):
+        field.click()
+        with suppress(PlaywrightTimeout):
+            option.click(timeout=5_000)
+            return
+    raise AssertionError(f"{name} could not be chosen")
 
 
 def status(page: Page) -> Locator:

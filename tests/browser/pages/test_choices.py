@@ -1,22 +1,20 @@
 """What is chosen for the next run is remembered for each browser."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
-from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from tests.browser.conftest import App
+from tests.browser.pages.conftest import choose
 
 OpenPage = Callable[..., Page]
 
 
 def choose_pool(page: Page, name: str) -> None:
     page.locator(".st-key-settings summary").click()
-    field = page.get_by_role("combobox", name="Pool")
-    field.click()
-    page.get_by_role("option", name=name).first.click()
+    choose(page.get_by_role("combobox", name="Pool"), name)
     expect(page.locator(".st-key-settings summary")).to_contain_text(f"Pool: {name}")
 
 
@@ -61,12 +59,7 @@ def test_how_a_run_goes_is_remembered_for_this_browser(
         label = mine.locator(".st-key-settings summary")
         label.click()
         expect(mine.locator('[data-test-script-state="notRunning"]')).to_be_visible()
-        field, option = mine.get_by_role("combobox", name="An incomplete answer"), mine.get_by_role("option")
-        for _ in range(5):  # on a busy machine the page may be drawn once more under an open list, which closes it
-            field.click()
-            with suppress(PlaywrightTimeout):
-                option.filter(has_text="stops there").click(timeout=5_000)
-                break
+        choose(mine.get_by_role("combobox", name="An incomplete answer"), "stops there")
         expect(label).to_contain_text("An incomplete answer stops there")
         mine.reload()
         expect(label).to_contain_text("An incomplete answer stops there")

@@ -8,7 +8,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from conductor_core.trace import RunTrace
 from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, becomes, run_of, status
+from tests.browser.pages.conftest import Make, becomes, choose, run_of, status
 
 OpenPage = Callable[..., Page]
 PLAN = (
@@ -138,8 +138,7 @@ def test_access_that_is_gained_and_lost_is_drawn_and_told(page: Page) -> None:
     draws(page, LOST, 1)
     seen = page.get_by_role("combobox", name="Steps that step 3 sees")
     expect(seen).to_have_count(1)  # the field of before stays until the new one is whole
-    seen.click()
-    page.get_by_role("option", name="0 · planner").click()
+    choose(seen, "0 · planner")
     expect(marks(page)).to_have_text(re.compile("⊕ sees now +⊖ sees no more"))
     paints(page, "~ changed")
     draws(page, LOST, 1)

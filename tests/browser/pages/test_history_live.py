@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from conductor_core.engine.request import RunRequest
 from conductor_core.workflow.model import Step, Workflow
 from tests.browser.conftest import App
-from tests.browser.pages.conftest import runs_in
+from tests.browser.pages.conftest import choose, runs_in
 
 OpenPage = Callable[..., Page]
 ONE_STEP = Workflow(steps=(Step(instruction="Answer: {question}", agent="writer"),))
@@ -24,8 +24,7 @@ def test_history_follows_what_runs_elsewhere_and_keeps_its_filter(
         make(task="The first of them")
         page = open_page(f"{app.url}/history", width=1280, height=720)
         chosen = page.get_by_role("combobox", name="Status")
-        chosen.click()
-        page.get_by_role("option", name="completed").click()
+        choose(chosen, "completed")
         expect(page.locator(ROWS)).to_have_count(1)
         expect(page.get_by_text(re.compile(r"^1 run · [\d,]+ tokens"))).to_be_visible()
 
@@ -35,8 +34,7 @@ def test_history_follows_what_runs_elsewhere_and_keeps_its_filter(
         expect(page.locator(ROWS)).to_have_count(2)
         expect(chosen).to_have_value(re.compile("completed · 2"))
 
-        chosen.click()
-        page.get_by_role("option", name="running").click()
+        choose(chosen, "running")
         expect(page.get_by_role("link", name="One that goes on")).to_be_visible()
         app.engine.cancel(going_on, "cli")
         expect(page.get_by_text("No run matches")).to_be_visible()

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import App
+from tests.browser.pages.conftest import choose
 from tests.support.provider import ScriptedProvider
 
 OpenPage = Callable[..., Page]
@@ -69,12 +70,10 @@ def test_a_conductor_that_does_not_answer_and_a_blind_budget_are_said(
         page = open_page(app.url, width=1280, height=720)
         page.locator(".st-key-settings summary").click()
         conductor = page.get_by_label("Conductor", exact=True)
-        conductor.click()
-        page.get_by_role("option", name="gone").click()
+        choose(conductor, "gone")
         notice = page.locator(".st-key-key-notice")
         expect(notice).to_contain_text("Conductor gone")
-        conductor.click()
-        page.get_by_role("option", name="sharp").click()
+        choose(conductor, "sharp")
         expect(notice.get_by_role("button", name="2 of 2 answer")).to_be_visible()
         page.get_by_label("USD", exact=True).fill("1")
         page.get_by_label("USD", exact=True).press("Enter")

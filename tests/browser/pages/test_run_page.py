@@ -13,7 +13,7 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.parser import parse_workflow_file
 from storage import open_store
 from tests.browser.conftest import App
-from tests.browser.pages.conftest import TASK, Make, begin_here, run_of, runs_in, status
+from tests.browser.pages.conftest import TASK, Make, begin_here, choose, run_of, runs_in, status
 
 OpenPage = Callable[..., Page]
 TASK_FIELD = "Task"
@@ -74,6 +74,7 @@ def test_two_of_five_steps_run_again_and_three_are_reused(app: App, open_page: O
     expect(page.locator(".st-key-plan-editor")).to_be_in_viewport()
     page.get_by_label(re.compile("Step 1, reasoner")).click()
     expect(page.get_by_role("textbox", name="Instruction of step 1")).to_be_visible()
+    expect(page.get_by_role("textbox", name="Instruction of step 3")).to_have_count(0)  # its old field is gone
     page.get_by_label(re.compile("Step 3, verifier")).click()
     page.get_by_role("textbox", name="Instruction of step 3").fill("Check both results in another way: {question}")
     page.get_by_role("textbox", name="Instruction of step 3").blur()
@@ -132,8 +133,7 @@ def test_an_agent_changes_while_a_step_that_reads_it_is_open(app: App, open_page
     page.get_by_role("button", name="Edit plan").click()
     page.locator('[class*="st-key-edit-row-0"] button').first.click()
     for agent in ("coder", "writer"):
-        page.get_by_role("combobox", name="Agent of step 0").click()
-        page.get_by_role("option", name=agent).click()
+        choose(page.get_by_role("combobox", name="Agent of step 0"), agent)
         expect(page.locator('[class*="st-key-edit-fields-1"]').get_by_text(f"0 · {agent}")).to_be_visible()
     expect(page.locator(".st-key-start-edited").get_by_role("button")).to_be_enabled()
     expect(page.locator(".stException")).to_have_count(0)

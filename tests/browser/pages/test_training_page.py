@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from conductor_core.records.training import append
 from tests.browser.conftest import PATIENCE_MS, App
+from tests.browser.pages.conftest import choose
 from tests.browser.pages.test_other_pages import SIDEWAYS
 from tests.support.records import PLANNED, training_rows, write_training
 
@@ -68,8 +69,7 @@ def test_a_record_is_drawn_and_another_can_be_chosen(app: App, open_page: OpenPa
     expect(page.locator(".st-key-sample-early")).to_contain_text("no valid plan")
     expect(page.locator(".st-key-sample-late")).to_contain_text("Compute")
     expect(page.locator(".st-key-sample-late .plan-graph")).to_be_visible()
-    page.locator(".st-key-record-choice").get_by_role("combobox").click()
-    page.get_by_role("option", name="older").click()
+    choose(page.locator(".st-key-record-choice").get_by_role("combobox"), "older")
     expect(page.locator(".record-head")).to_contain_text("seed 2")
     expect(page.locator(".js-plotly-plot")).to_have_count(2)
 
