@@ -191,8 +191,8 @@ async ({ script, counts }) => {
 """
 
 
-def test_four_times_as_many_formulas_take_about_four_times_as_long(app: App, open_page: OpenPage) -> None:
+def test_thirty_two_times_as_many_formulas_take_nowhere_near_a_thousand_times_as_long(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url)
     script = f"{app.url}/_stcore/bidi-components/conductor-inspector.live_workflow/text.js"
-    _, few, many = page.evaluate(RENDERING_MS, {"script": script, "counts": [1_000, 6_000, 24_000]})
-    assert many < 9 * few, "sixteen times as long where each is compared with each"
+    _, few, many = page.evaluate(RENDERING_MS, {"script": script, "counts": [1_000, 3_000, 96_000]})
+    assert many < 200 * few, "a thousand times as long where each is compared with each"
