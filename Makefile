@@ -1,4 +1,4 @@
-# Two commands do everything: `make run` and `make test`. Each sets up first what it needs, once.
+# The two main commands are `make run` and `make test`. Each first installs what it needs, once.
 PYTHON ?= python3.11
 VENV := .venv
 INTEROP := .venv-interop
@@ -15,12 +15,12 @@ $(VENV)/.run: requirements.txt constraints.txt pyproject.toml
 	$(BIN)/python $(PIP) -r requirements.txt
 	touch $@
 
-# What tests and checks need beside it.
+# What tests and checks also need.
 $(VENV)/.dev: $(VENV)/.run requirements-dev.txt
 	$(BIN)/python $(PIP) -c constraints.txt -r requirements-dev.txt
 	touch $@
 
-# A model server that no one here wrote, to test against; its pins are not ours, so it lives apart.
+# A model server from another project, to test against. Its pins differ from ours, so it has its own environment.
 $(INTEROP)/.installed: requirements-interop.txt
 	test -x $(INTEROP)/bin/python || $(PYTHON) -m venv $(INTEROP)
 	$(INTEROP)/bin/python $(PIP) -r requirements-interop.txt
@@ -35,18 +35,18 @@ test: $(VENV)/.dev $(INTEROP)/.installed
 	$(BIN)/python -m tests.browser.find_chromium --install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile
 
-# No browser, no server, no second environment, nothing that trains or writes with a model: while one works on the rest.
+# A quick check during work: no browser, no server, no second environment, nothing that trains or writes with a model.
 SLOW := training tiny rehearsal evaluation/graders workflow/test_parser_bounds.py storage/test_damaged_databases.py
 test-fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -q tests/pure $(SLOW:%=--ignore=tests/pure/%)
 
-# Property tests with other cases each time, over and over for MINUTES. What fails is kept in .hypothesis and tried first.
+# Property tests with new cases each time, repeated for MINUTES. .hypothesis keeps failing cases, which are tried first.
 MINUTES ?= 10
 fuzz: $(VENV)/.dev
 	until=$$(($$(date +%s) + 60 * $(MINUTES))); while [ $$(date +%s) -lt $$until ]; do \
 		$(BIN)/python -m pytest -q -x -m hypothesis --hypothesis-profile=search --timeout=1800 $(TESTS) || exit 1; done
 
-# Changes the logic that matters in N places drawn by SEED, one at a time, and sees if a test fails. Stopped, it goes on.
+# Changes the core logic in N places drawn by SEED, one at a time, and checks that a test fails. Resumes after a stop.
 N ?= 1000
 SEED ?= 0
 $(VENV)/.mutants: $(VENV)/.dev requirements-mutants.txt
@@ -65,12 +65,12 @@ check: $(VENV)/.dev
 	$(BIN)/node --test "tests/js/*.test.js"
 	$(BIN)/python -m tests.size_budget
 
-# The README's pictures, by the real app in Chromium: run it after a change of the page, and look at them.
+# Draws the README's pictures with the real app in Chromium. Run it after a change of the page, then look at them.
 pictures: $(VENV)/.dev
 	$(BIN)/python -m tests.browser.find_chromium --install
 	$(BIN)/python -m tests.browser.screenshot
 
-# Every version that is installed, also of what ours bring with them: run it after a change of pyproject.toml or
+# Pins the version of every installed package, indirect ones included. Run it after a change of pyproject.toml or
 # requirements-dev.txt. Versions that still fit stay; `make constraints UPGRADE=--upgrade` takes the newest.
 constraints: $(VENV)/.dev
 	$(BIN)/uv pip compile --quiet --universal --no-annotate --custom-compile-command "make constraints" $(UPGRADE) \
