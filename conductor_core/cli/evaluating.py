@@ -13,7 +13,6 @@ from conductor_core.cli.progress import EvaluationProgress
 from conductor_core.cli.wiring import opened_store
 from conductor_core.documents import cost_document
 from conductor_core.evaluation import report
-from conductor_core.evaluation.report import known_usd
 from conductor_core.evaluation.session import EvaluationChoices, EvaluationResult, Prepared, prepare, run_evaluation
 from conductor_core.settings import Settings
 from conductor_core.spending import Cost
@@ -83,7 +82,7 @@ async def _evaluated(prepared: Prepared, store: Store, progress: EvaluationProgr
 def document(ended: EvaluationResult) -> dict[str, Any]:
     """What ``--json`` prints: the contract's keys first, then more."""
     summary, plan = ended.summary, ended.plan
-    cost = sum((Cost(each.cost_usd, known_usd(each)) for each in ended.outcomes), Cost())
+    cost = sum((Cost(each.cost_usd, each.at_least_usd) for each in ended.outcomes), Cost())
     return {
         "suite": summary.suite,
         "split": summary.split,

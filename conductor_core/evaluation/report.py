@@ -1,13 +1,13 @@
 """Outcomes as figures: the contract's rows, the summary that is kept, and tables for people."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import stdev
+from statistics import fmean, stdev
 
 from conductor_core.evaluation.outcome import error_code
 from conductor_core.evaluation.statistics import Interval, mean_interval, paired_difference
-from conductor_core.records import write_whole
+from conductor_core.records import by_group, in_order, write_whole
 from conductor_core.records.evaluation import (
     SUMMARY,
     EvaluationPlan,
@@ -23,7 +23,6 @@ from conductor_core.records.evaluation import (
 
 BEST_PRESENT = "best present worker"
 _OF_SEVERAL_CONDUCTORS = ("conductor", "recursion")
-_DIFFICULTIES = ("easy", "medium", "hard")
 
 
 def summarise(
@@ -61,12 +60,12 @@ def _spreads(results: Sequence[Result]) -> tuple[Spread, ...]:
         Spread(
             kind=kind,
             orchestrators=tuple(row.orchestrator for row in rows),
-            score=_mean(row.score for row in rows),
+            score=fmean(row.score for row in rows),
             score_sd=stdev(row.score for row in rows),
             score_min=min(row.score for row in rows),
             score_max=max(row.score for row in rows),
-            tokens_per_task=_mean(row.tokens_per_task for row in rows),
-            steps_per_task=_mean(row.steps_per_task for row in rows),
+            tokens_per_task=fmean(row.tokens_per_task for row in rows),
+            steps_per_task=fmean(row.steps_per_task for row in rows),
         )
         for kind, rows in kinds.items()
         if len(rows) > 1
@@ -89,7 +88,7 @@ def result(name: str, outcomes: Sequence[Outcome], first: Sequence[Outcome] = ()
     paired = _difference_of(outcomes, compared)
     by_difficulty = {
         level: _difference_of([each for each in outcomes if each.difficulty == level], compared)
-        for level in _in_order(each.difficulty for each in outcomes)
+        for level in in_order(each.difficulty for each in outcomes)
     }
     costs = [each.cost_usd for each in outcomes]
     return Result(
@@ -98,21 +97,21 @@ def result(name: str, outcomes: Sequence[Outcome], first: Sequence[Outcome] = ()
         score=interval.mean,
         score_low=interval.low,
         score_high=interval.high,
-        tokens_per_task=_mean(each.tokens for each in outcomes),
-        steps_per_task=_mean(each.steps for each in outcomes),
-        usd_per_task=None if None in costs else _mean(cost or 0.0 for cost in costs),
-        known_usd_per_task=_mean(known_usd(each) for each in outcomes) if None in costs else None,
-        latency_ms_per_task=_mean(each.duration_ms for each in outcomes),
-        by_difficulty=_by(outcomes, lambda each: each.difficulty, lambda each: each.score),
-        by_family=_by(outcomes, lambda each: each.family, lambda each: each.score),
-        steps_by_difficulty=_by(outcomes, lambda each: each.difficulty, lambda each: each.steps),
-        rounds_by_difficulty=_by(outcomes, lambda each: each.difficulty, lambda each: each.rounds),
-        conductor_tokens_per_task=_mean(each.conductor_tokens for each in outcomes),
+        tokens_per_task=fmean(each.tokens for each in outcomes),
+        steps_per_task=fmean(each.steps for each in outcomes),
+        usd_per_task=None if None in costs else fmean(cost or 0.0 for cost in costs),
+        known_usd_per_task=fmean(each.at_least_usd for each in outcomes) if None in costs else None,
+        latency_ms_per_task=fmean(each.duration_ms for each in outcomes),
+        by_difficulty=by_group((each.difficulty, each.score) for each in outcomes),
+        by_family=by_group((each.family, each.score) for each in outcomes),
+        steps_by_difficulty=by_group((each.difficulty, each.steps) for each in outcomes),
+        rounds_by_difficulty=by_group((each.difficulty, each.rounds) for each in outcomes),
+        conductor_tokens_per_task=fmean(each.conductor_tokens for each in outcomes),
         rejected_plans=sum(each.rejected_plans for each in outcomes),
         absent_named=sum(each.absent_named for each in outcomes),
         faults=sum(each.fault is not None for each in outcomes),
         fault_kinds=dict(Counter(code for each in outcomes if (code := error_code(each)) is not None)),
-        stops_by_difficulty=_by(outcomes, lambda each: each.difficulty, lambda each: each.stops),
+        stops_by_difficulty=by_group((each.difficulty, each.stops) for each in outcomes),
         difference_by_difficulty={
             level: (each.mean, each.low, each.high) for level, each in by_difficulty.items() if each is not None
         },
@@ -120,11 +119,6 @@ def result(name: str, outcomes: Sequence[Outcome], first: Sequence[Outcome] = ()
         difference_low=None if paired is None else paired.low,
         difference_high=None if paired is None else paired.high,
     )
-
-
-def known_usd(outcome: Outcome) -> float:
-    """What it cost at the least: older records know only what it cost, or nothing of it."""
-    return (outcome.cost_usd or 0.0) if outcome.known_usd is None else outcome.known_usd
 
 
 def _usd(row: Result) -> str:
@@ -138,26 +132,6 @@ def _difference_of(outcomes: Sequence[Outcome], first: Sequence[Outcome]) -> Int
     others = {each.task_id: each.score for each in first}
     pairs = [(each.score, others[each.task_id]) for each in outcomes if each.task_id in others]
     return paired_difference([own for own, _ in pairs], [other for _, other in pairs]) if pairs else None
-
-
-def _mean(values: Iterable[float]) -> float:
-    values = list(values)
-    return sum(values) / len(values)
-
-
-def _by(
-    outcomes: Sequence[Outcome], key: Callable[[Outcome], str], value: Callable[[Outcome], float]
-) -> dict[str, float]:
-    groups: dict[str, list[float]] = defaultdict(list)
-    for each in outcomes:
-        groups[key(each)].append(value(each))
-    return {name: _mean(groups[name]) for name in _in_order(groups)}
-
-
-def _in_order(names: Iterable[str]) -> list[str]:
-    """Each name once, difficulties from easy to hard; tasks whose group is not known have no name."""
-    order = sorted(set(names), key=lambda name: (_DIFFICULTIES.index(name) if name in _DIFFICULTIES else -1, name))
-    return [name for name in order if name]
 
 
 def _present(by_name: Mapping[str, Sequence[Outcome]], first: Sequence[Outcome]) -> Present | None:
@@ -178,7 +152,7 @@ def _present(by_name: Mapping[str, Sequence[Outcome]], first: Sequence[Outcome])
                 parts[each.present][name].append(each)
     if not parts or any(set(part) - set(alone) for part in parts):
         return None
-    skill = {worker: _mean(each.score for each in own.values()) for worker, own in alone.items()}
+    skill = {worker: fmean(each.score for each in own.values()) for worker, own in alone.items()}
     subsets, best = [], []
     for part, groups in sorted(parts.items()):
         worker = max(part, key=lambda name: skill[name])
@@ -192,8 +166,8 @@ def _present(by_name: Mapping[str, Sequence[Outcome]], first: Sequence[Outcome])
                 present=part,
                 n=len(tasks),
                 best_worker=worker,
-                best_score=_mean(each.score for each in taken),
-                scores={name: _mean(each.score for each in own) for name, own in groups.items()},
+                best_score=fmean(each.score for each in taken),
+                scores={name: fmean(each.score for each in own) for name, own in groups.items()},
             )
         )
     if not best:
@@ -313,7 +287,7 @@ def _differences(summary: Summary) -> str:
     rows = [row for row in summary.results if row.difference_by_difficulty]
     if not rows:
         return ""
-    levels = _in_order(level for row in rows for level in row.difference_by_difficulty)
+    levels = in_order(level for row in rows for level in row.difference_by_difficulty)
 
     def cell(row: Result, level: str) -> str:
         if level not in row.difference_by_difficulty:

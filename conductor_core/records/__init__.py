@@ -3,13 +3,17 @@
 A leaf vocabulary, free of torch. ``shipped/`` holds the records of the Conductor in this repository.
 """
 
+from collections import defaultdict
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 
 from pydantic import ConfigDict, ValidationError
 
 from conductor_core.workflow.model import Frozen
 
+DIFFICULTIES = ("easy", "medium", "hard")
 SHIPPED = Path(__file__).with_name("shipped")
 
 
@@ -32,6 +36,19 @@ class Finite(Frozen):
     """Base of what holds figures: an infinite one, or none at all (NaN), can neither be drawn nor put into words."""
 
     model_config = ConfigDict(allow_inf_nan=False)
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Each name once, difficulties from easy to hard, then others; what has no name is left out."""
+    return sorted({*names} - {""}, key=lambda name: (DIFFICULTIES.index(name) if name in DIFFICULTIES else 3, name))
+
+
+def by_group(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """The mean of the figures of each name, ``in_order``."""
+    groups: defaultdict[str, list[float]] = defaultdict(list)
+    for name, figure in pairs:
+        groups[name].append(figure)
+    return {name: fmean(groups[name]) for name in in_order(groups)}
 
 
 def why(error: ValidationError) -> str:

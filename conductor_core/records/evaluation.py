@@ -82,6 +82,11 @@ class Outcome(Finite):
     fault: str | None = None
     also: tuple[str, ...] = ()
 
+    @property
+    def at_least_usd(self) -> float:
+        """What it cost at the least: older records know only what it cost, or nothing of it."""
+        return (self.cost_usd or 0.0) if self.known_usd is None else self.known_usd
+
 
 class Begun(Frozen):
     """A run that is about to begin."""

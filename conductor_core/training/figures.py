@@ -1,10 +1,11 @@
 """Figures of one iteration's rollouts, as fields of ``records.training.Iteration``."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
+from conductor_core.records import by_group
 from conductor_core.workflow.model import Workflow
 from conductor_core.workflow.topology import topology
 
@@ -44,18 +45,10 @@ def figures(judged: Sequence[Judged]) -> dict[str, Any]:
         shapes = Counter(topology(workflow) for _, workflow, _ in valid)
         found |= {
             "accuracy": fmean(right for _, _, right in valid),
-            "accuracy_by_difficulty": by_group((level, right) for level, _, right in valid if level),
+            "accuracy_by_difficulty": by_group((level, right) for level, _, right in valid),
             "steps": fmean(len(workflow.steps) for _, workflow, _ in valid),
-            "steps_by_difficulty": by_group((level, len(workflow.steps)) for level, workflow, _ in valid if level),
+            "steps_by_difficulty": by_group((level, len(workflow.steps)) for level, workflow, _ in valid),
             "topology_share": {name: count / len(valid) for name, count in sorted(shapes.items())},
             "agent_share": {name: count / agents.total() for name, count in sorted(agents.items())},
         }
     return found
-
-
-def by_group(pairs: Iterable[tuple[str, float]]) -> Mapping[str, float]:
-    """The mean of the second for each first, in the order of their names."""
-    groups: defaultdict[str, list[float]] = defaultdict(list)
-    for name, value in pairs:
-        groups[name].append(value)
-    return {name: fmean(values) for name, values in sorted(groups.items())}

@@ -13,13 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from conductor_core.evaluation.report import summarise
-from conductor_core.records import evaluation, training
+from conductor_core.records import DIFFICULTIES, evaluation, training
 from conductor_core.records.evaluation import EvaluationPlan, Outcome, Result, Summary
 from conductor_core.records.training import Ended, HeldOut, Iteration, Row, Sample, Stage, Started
 
 AGENTS = ("planner", "reasoner", "calculator", "coder", "scientist", "verifier", "writer")
 PLANNED: Mapping[Stage, int] = {"cold_start": 90, "grpo": 120, "recursion": 30}
-DIFFICULTIES = ("easy", "medium", "hard")
 FAMILIES = ("arithmetic", "algebra", "word_problem", "code", "fact", "multi_hop", "table", "planning")
 TASKS = (
     ("word_problem", "hard", "A tank holds 240 litres and loses 3 litres an hour. After how many hours are 150 left?"),

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from conductor_core.conductors.seating import SEATS
-from conductor_core.rehearsal import PROFILES
+from conductor_core.rehearsal import DIFFICULTIES, PROFILES
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.training.config import BEST_OF
 from conductor_core.training.corpus.casting import assign_seats
-from conductor_core.training.corpus.tasks import DIFFICULTIES, CorpusTask
+from conductor_core.training.corpus.tasks import CorpusTask
 from conductor_core.training.corpus.wording import choose, table
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Step, Workflow
 

@@ -8,15 +8,11 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
 
-from conductor_core.rehearsal.families import FAMILIES, RehearsalTask, generate
+from conductor_core.rehearsal.families import DIFFICULTIES, FAMILIES, Difficulty, RehearsalTask, generate
 from conductor_core.training.corpus.source import SlotFiller, joined, made_up_word
 from conductor_core.training.corpus.wording import table
 from conductor_core.training.corpus.wording.requests import TypedRequest, typed_requests
-
-Difficulty = Literal["easy", "medium", "hard"]
-DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "medium", "hard")
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen2ForCausa
 from trl.trainer.grpo_config import GRPOConfig as TrlConfig
 
 from conductor_core.errors import BadInput
+from conductor_core.records import by_group
 from conductor_core.records.training import HeldOut, Sample
 from conductor_core.training import library_settings
 from conductor_core.training.config import BEST_OF, GrpoConfig, RecursionConfig
 from conductor_core.training.corpus.corpus import draw_example
-from conductor_core.training.figures import Judged, by_group, figures
+from conductor_core.training.figures import Judged, figures
 from conductor_core.training.recorder import RecordCallback, StageRecord, without_console
 from conductor_core.training.tiny.cold_start import LeftPadded, example_rows
 from conductor_core.training.tiny.inner_rounds import draw_inner_round

@@ -3,14 +3,15 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
+from conductor_core.records import by_group, in_order
 from conductor_core.records.evaluation import EvaluationPlan, EvaluationRecord, Outcome, Result
 from pages.components.evaluation.simulated import LATENCY, simulated_parts, workers_simulated
 from pages.components.look.words import plural
 
-DIFFICULTIES = ("easy", "medium", "hard")
 SIMULATED = "simulated"
 
 
@@ -107,18 +108,18 @@ def _so_far(name: str, own: Sequence[Outcome], first: Sequence[Outcome] | None) 
     return Standing(
         orchestrator=name,
         n=len(own),
-        score=_mean(outcome.score for outcome in own),
+        score=fmean(outcome.score for outcome in own),
         score_low=None,
         score_high=None,
-        tokens=_mean(outcome.tokens for outcome in own),
-        conductor_tokens=_mean(outcome.conductor_tokens for outcome in own),
-        steps=_mean(outcome.steps for outcome in own),
-        usd=_mean(costs) if len(costs) == len(own) else None,
-        known_usd=_mean((each.cost_usd or 0.0) if each.known_usd is None else each.known_usd for each in own),
-        latency_ms=_mean(outcome.duration_ms for outcome in own),
-        by_difficulty=_means(own, lambda outcome: outcome.difficulty, lambda outcome: outcome.score),
-        by_family=_means(own, lambda outcome: outcome.family, lambda outcome: outcome.score),
-        steps_by_difficulty=_means(own, lambda outcome: outcome.difficulty, lambda outcome: outcome.steps),
+        tokens=fmean(outcome.tokens for outcome in own),
+        conductor_tokens=fmean(outcome.conductor_tokens for outcome in own),
+        steps=fmean(outcome.steps for outcome in own),
+        usd=fmean(costs) if len(costs) == len(own) else None,
+        known_usd=fmean(each.at_least_usd for each in own),
+        latency_ms=fmean(outcome.duration_ms for outcome in own),
+        by_difficulty=by_group((outcome.difficulty, outcome.score) for outcome in own),
+        by_family=by_group((outcome.family, outcome.score) for outcome in own),
+        steps_by_difficulty=by_group((outcome.difficulty, outcome.steps) for outcome in own),
         faults=sum(outcome.fault is not None for outcome in own),
         difference=_difference(own, first),
         difference_low=None,
@@ -133,28 +134,12 @@ def _difference(own: Sequence[Outcome], first: Sequence[Outcome] | None) -> floa
         return None
     theirs = {outcome.task_id: outcome.score for outcome in first}
     pairs = [outcome.score - theirs[outcome.task_id] for outcome in own if outcome.task_id in theirs]
-    return _mean(pairs) if pairs else None
-
-
-def _means(
-    outcomes: Sequence[Outcome], key: Callable[[Outcome], str], value: Callable[[Outcome], float]
-) -> Mapping[str, float]:
-    groups: dict[str, list[float]] = {}
-    for outcome in outcomes:
-        groups.setdefault(key(outcome), []).append(value(outcome))
-    # Tasks whose group is not known have no name, as in the summary.
-    return {name: _mean(values) for name, values in groups.items() if name}
-
-
-def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found)
+    return fmean(pairs) if pairs else None
 
 
 def difficulties(rows: Sequence[Standing]) -> list[str]:
     """All that occur: the usual three in their order, then others by name."""
-    found = {name for row in rows for name in row.by_difficulty}
-    return [name for name in DIFFICULTIES if name in found] + sorted(found - set(DIFFICULTIES))
+    return in_order(name for row in rows for name in row.by_difficulty)
 
 
 def families(rows: Sequence[Standing]) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from conductor_core.records import DIFFICULTIES
 from conductor_core.records.training import Stage, TrainingRecord
 from pages.components.look.difficulty_marks import legend, marks
 from pages.components.look.drawing import Figure, content, layout, names_beside, plain
@@ -154,7 +155,7 @@ def _accuracy(record: TrainingRecord, axis: _Axis) -> Panel | None:
     lines = _by_difficulty(rows, axis, "accuracy_by_difficulty")
     if not lines:
         lines = [Line(cv.curve("accuracy", rows, axis.spans, lambda row: row.accuracy))]
-    held_out = cv.by_name(held, axis.spans, "accuracy_by_difficulty", cv.DIFFICULTIES)
+    held_out = cv.by_name(held, axis.spans, "accuracy_by_difficulty", DIFFICULTIES)
     if not held_out:
         held_out = [cv.curve("", held, axis.spans, lambda row: row.accuracy)]
     names = [each.name for each in held_out]
@@ -177,7 +178,7 @@ def _steps(record: TrainingRecord, axis: _Axis) -> Panel | None:
 
 
 def _by_difficulty(rows: Sequence[Any], axis: _Axis, field: str) -> list[Line]:
-    found = cv.by_name(rows, axis.spans, field, cv.DIFFICULTIES)
+    found = cv.by_name(rows, axis.spans, field, DIFFICULTIES)
     colours = ("@muted", "@muted", "@ink")
     return [Line(each, DASHES[at % 3], colours[at % 3]) for at, each in enumerate(found)]
 

@@ -9,7 +9,6 @@ from conductor_core.records.training import HeldOut, Iteration, Stage, TrainingR
 
 STAGES: tuple[Stage, ...] = ("cold_start", "grpo", "recursion")
 STAGE_WORDS: Mapping[Stage, str] = {"cold_start": "Cold start", "grpo": "GRPO", "recursion": "Recursion"}
-DIFFICULTIES = ("easy", "medium", "hard")
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from html import escape
 from statistics import fmean
 
+from conductor_core.records import in_order
 from conductor_core.records.training import HeldOut, Stage, TrainingRecord
 from pages.components.look.words import seconds
 from pages.components.records.folders import State
-from pages.components.training.curves import DIFFICULTIES, STAGE_WORDS, STAGES, splits, stages_of, time_left_s
+from pages.components.training.curves import STAGE_WORDS, STAGES, splits, stages_of, time_left_s
 from pages.components.training.stage_settings import grammar_in_words
 
 AVERAGED = 10
@@ -95,8 +96,7 @@ def _tiles(record: TrainingRecord) -> str:
         note = f"{_from(f'{held[0].accuracy:.3f}', held)} · {escape(splits(held))}"
         tiles.append(_tile("held-out accuracy", f"{held[-1].accuracy:.3f}", note, _SPLITS))
         by = held[-1].accuracy_by_difficulty
-        names = [name for name in DIFFICULTIES if name in by] + sorted(set(by) - set(DIFFICULTIES))
-        if names:
+        if names := in_order(by):
             parts = " / ".join(f"{by[name]:.2f}" for name in names)
             tiles.append(_tile(" / ".join(map(escape, names)), parts, f"{held[-1].n} held-out tasks"))
     rows = [row for row in record.iterations() if row.reward is not None]

@@ -10,9 +10,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 
+from conductor_core.rehearsal import DIFFICULTIES
 from conductor_core.rehearsal.families import FAMILIES, generate
 from conductor_core.training.corpus.plans import NUMBERS, ORDINALS
-from conductor_core.training.corpus.tasks import DIFFICULTIES, NAMED_BY_TOPIC, NOUNS, rehearsal_task
+from conductor_core.training.corpus.tasks import NAMED_BY_TOPIC, NOUNS, rehearsal_task
 from conductor_core.training.corpus.wording import table
 from conductor_core.workflow.model import QUESTION
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conductor_core.records import DIFFICULTIES
 from conductor_core.records.training import Iteration, Row, Started, TrainingRecord
 from pages.components.training import curves as cv
 from pages.components.training.curves import Curve
@@ -54,7 +55,7 @@ def test_an_agent_that_is_not_named_in_a_row_has_no_share_in_it() -> None:
 
 def test_difficulties_come_in_their_order_and_unknown_ones_after_them() -> None:
     rows = [Iteration(stage="grpo", iteration=1, seconds=1, steps_by_difficulty={"olympic": 4, "hard": 3, "easy": 1})]
-    found = cv.by_name(rows, cv.spans(record([*rows]), ("grpo",)), "steps_by_difficulty", cv.DIFFICULTIES)
+    found = cv.by_name(rows, cv.spans(record([*rows]), ("grpo",)), "steps_by_difficulty", DIFFICULTIES)
     assert [each.name for each in found] == ["easy", "hard", "olympic"]
 
 
