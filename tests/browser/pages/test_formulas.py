@@ -191,9 +191,7 @@ async ({ script, counts }) => {
 """
 
 
-def test_thirty_two_times_as_many_formulas_take_nowhere_near_a_thousand_times_as_long(
-    app: App, open_page: OpenPage
-) -> None:
+def test_thirty_two_times_as_many_formulas_take_no_thousand_times_as_long(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url)
     script = f"{app.url}/_stcore/bidi-components/conductor-inspector.live_workflow/text.js"
     _, few, many = page.evaluate(RENDERING_MS, {"script": script, "counts": [1_000, 3_000, 96_000]})

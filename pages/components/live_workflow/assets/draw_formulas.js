@@ -111,11 +111,9 @@ function later() {
 // Elements that have left the page since are passed over.
 function drawWaiting() {
   if (waiting.some(([, { tex }]) => /\\(?:ce|pu)\{/.test(tex))) loadChemistry()
-  const still = []
   for (const [element, formula] of waiting.splice(0)) {
-    if (element.isConnected && !fill(element, formula)) still.push([element, formula])
+    if (element.isConnected && !fill(element, formula)) waiting.push([element, formula])
   }
-  waiting.push(...still)
   if (waiting.length && chemistry !== "loading") later()
 }
 

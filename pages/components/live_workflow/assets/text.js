@@ -132,31 +132,33 @@ function putIn(root, formulas, mark) {
   while (walker.nextNode()) if (walker.currentNode.data.includes(mark)) texts.push(walker.currentNode)
   for (const node of texts) {
     if (node.parentElement?.closest("pre, code")) node.data = putBack(node.data, formulas, mark)
-    else node.replaceWith(...withFormulas(node.data.split(places(mark)), formulas))
+    else node.replaceWith(withFormulas(node.data.split(places(mark)), formulas))
   }
   putIntoLinks(root, formulas, mark)
 }
 
-// A comma behind a formula stays in its line.
-function* withFormulas(parts, formulas) {
+// A comma behind a formula stays in its line. One by one: a hundred thousand are too many arguments for one call.
+function withFormulas(parts, formulas) {
+  const fragment = document.createDocumentFragment()
   for (let index = 0; index < parts.length; index += 1) {
     if (index % 2 === 0) {
-      yield parts[index]
+      fragment.append(parts[index])
       continue
     }
     const formula = formulas[parts[index]]
     const [mark] = /^[.,;:!?)\]]*/.exec(parts[index + 1])
     const element = formulaElement(formula)
     if (!mark || formula.display || formula.source.length > LONGEST_KEPT_TOGETHER) {
-      yield element
+      fragment.append(element)
       continue
     }
     parts[index + 1] = parts[index + 1].slice(mark.length)
     const together = document.createElement("span")
     together.className = "together"
     together.append(element, mark)
-    yield together
+    fragment.append(together)
   }
+  return fragment
 }
 
 function putIntoLinks(root, formulas, mark) {
