@@ -84,6 +84,10 @@ def check_variable(value: Any) -> str | None:
     return None
 
 
+def check_flag(value: Any) -> str | None:
+    return None if isinstance(value, bool) else f"must be true or false, not {kind_of(value)}"
+
+
 def check_price(value: Any) -> str | None:
     if not isinstance(value, dict):
         return f"must be a table, such as {{ input = 1.25, output = 10.0 }}, not {kind_of(value)}"

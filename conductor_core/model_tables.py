@@ -96,12 +96,6 @@ def load_document(path: str | Path, form: Form, key_variables: Collection[str] =
     return document
 
 
-def parse_tables(text: str, form: Form, key_variables: Collection[str] = ()) -> tuple[list[dict[str, Any]], list[str]]:
-    """The tables written in ``text``, and every fault with its place. With a fault there are no tables."""
-    document, faults = parse_document(text, form, key_variables)
-    return document.tables, faults
-
-
 def parse_document(text: str, form: Form, key_variables: Collection[str] = ()) -> tuple[Document, list[str]]:
     """What is written in ``text``, and every fault with its place. With a fault it is empty."""
     nothing = Document([], {})

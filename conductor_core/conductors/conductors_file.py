@@ -16,13 +16,13 @@ from conductor_core.keys import environment_keys, holds_a_key
 from conductor_core.model_fields import (
     SET_BY_US,
     check_base_url,
+    check_flag,
     check_line,
     check_name,
     check_params,
     check_price,
     check_seconds,
     check_variable,
-    kind_of,
 )
 from conductor_core.model_tables import Form, Table, load_tables
 from conductor_core.quoted import one_line
@@ -183,10 +183,6 @@ def _check_prompt(value: Any) -> str | None:
     return 'must be "full", or "short" for a model that was trained on the short prompt'
 
 
-def _check_switch(value: Any) -> str | None:
-    return None if isinstance(value, bool) else f"must be true or false, not {kind_of(value)}"
-
-
 def _check_tokens(value: Any) -> str | None:
     if type(value) is int and _LEAST_TOKENS <= value <= _MOST_TOKENS:
         return None
@@ -214,7 +210,7 @@ def _form(beside: Path) -> Form:
             "params": lambda value: check_params(value, SET_BY_US | {"seed"}),
             "prompt": _check_prompt,
             "prompt_file": check_line,
-            "constrained": _check_switch,
+            "constrained": check_flag,
             "max_tokens": _check_tokens,
             "timeout_s": check_seconds,
             "context": _check_context,

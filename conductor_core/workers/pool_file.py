@@ -9,6 +9,7 @@ from conductor_core.errors import PoolInvalid
 from conductor_core.model_fields import (
     check_base_url,
     check_count,
+    check_flag,
     check_line,
     check_name,
     check_params,
@@ -71,10 +72,6 @@ def _check_description(value: Any) -> str | None:
     return None if value == "" else check_line(value, most=400)
 
 
-def _check_flag(value: Any) -> str | None:
-    return None if isinstance(value, bool) else f"must be true or false, not {kind_of(value)}"
-
-
 _FORM = Form(
     file="pool file",
     table="worker",
@@ -91,7 +88,7 @@ _FORM = Form(
         "timeout_s": check_seconds,
         "max_concurrency": check_count,
         "max_output_bytes": check_count,
-        "pass_reasoning": _check_flag,
+        "pass_reasoning": check_flag,
         "fallback": check_line,
     },
     required=("name", "provider", "model"),

@@ -95,8 +95,8 @@ class Allowance:
         spent_at: the offset at which nothing was left, None as long as there is.
     """
 
-    def __init__(self, pieces: int = MAX_PIECES) -> None:
-        self._left = pieces
+    def __init__(self) -> None:
+        self._left = MAX_PIECES
         self.spent_at: int | None = None
 
     def spend(self, pieces: int, offset: int) -> bool:

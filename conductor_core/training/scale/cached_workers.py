@@ -8,11 +8,12 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from conductor_core.characters import whole_characters
-from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, Usage, Worker, WorkerSpec
+from conductor_core.chat import Chunk, Finished, Message, ReasoningDelta, TextDelta, Usage, Worker
 from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.identity import worker_identity
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.recorder import closing
+from conductor_core.engine.step import cost_of
 from conductor_core.errors import WorkerRefused, WorkerStreamCut, WorkerTimedOut
 from conductor_core.token_estimates import estimate_input_tokens, tokens_of
 from conductor_core.training.scale.answer_cache import AnswerCache, CachedAnswer
@@ -88,7 +89,7 @@ class CachedPool:
                     self.gone[worker.spec.name] = error
                 raise
             usage = finished.usage or collected.usage
-            cost_usd = finished.cost_usd if finished.cost_usd is not None else _listed(worker.spec, usage)
+            cost_usd = finished.cost_usd if finished.cost_usd is not None else cost_of(worker.spec, usage)
             answer = CachedAnswer(
                 whole_characters(collected.text), finished.finish_reason, usage, cost_usd, finished.model
             )
@@ -169,7 +170,3 @@ class _Collected:
                 raise
             raise WorkerTimedOut(f"worker {spec.name} gave no complete answer within {spec.timeout_s:g} s") from error
         raise WorkerStreamCut(f"the answer of worker {spec.name} was cut: its stream ended without a finish_reason")
-
-
-def _listed(spec: WorkerSpec, usage: Usage) -> float | None:
-    return None if spec.price is None else spec.price.cost_usd(usage)

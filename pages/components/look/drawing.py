@@ -26,12 +26,12 @@ LINE_HEIGHT_PX = 15.0
 TOP_PX, BOTTOM_PX = 22, 30
 
 
-def layout(height: int, *, right: int = 96, left: int = 44, **more: Any) -> dict[str, Any]:
+def layout(height: int, *, right: int = 96, **more: Any) -> dict[str, Any]:
     """Plotly's layout without what carries no data. ``right``: room for names beside the curves, in pixels."""
     axis = {"zeroline": False, "linecolor": "@line", "tickcolor": "@line", "automargin": False}
     return {
         "height": height,
-        "margin": {"l": left, "r": right, "t": TOP_PX, "b": BOTTOM_PX},
+        "margin": {"l": 44, "r": right, "t": TOP_PX, "b": BOTTOM_PX},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": "@font", "size": 12, "color": "@muted"},
