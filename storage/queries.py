@@ -20,12 +20,12 @@ _FILTERS = {
     "text": "instr(lower(task), lower(:text))",
     "parent": "parent_run_id = :parent",
     "batch": "batch_id = :batch",
-    "alone": "(NOT :alone OR batch_id IS NULL)",
+    "alone": "batch_id IS NULL",
 }
 _PAGE = {"before": "sequence < :before", "status": "status = :status"}
 _IN_GAPS = "status < ? OR " + "status > ? AND status < ? OR " * (len(ENDED_STATUSES) - 1) + "status > ?"
-_UNFINISHED = f"SELECT run_id, owner_id FROM runs WHERE {_IN_GAPS} ORDER BY sequence"  # noqa: S608  no value in it
-_BEGINS = "instr(lower(run_id), lower(?)) = 1"
+_UNFINISHED = f"SELECT run_id, owner_id FROM runs WHERE {_IN_GAPS} ORDER BY +sequence"  # noqa: S608  no value in it
+_BEGINS = "run_id BETWEEN :prefix AND :prefix || char(1114111)"
 
 
 def read_status(connection: sqlite3.Connection, run_id: str) -> str:
@@ -74,8 +74,8 @@ def read_row(connection: sqlite3.Connection, run_id: str) -> dict[str, Any] | No
 
 def condition(search: Search, filters: Mapping[str, str] = _FILTERS) -> str:
     """Of runs, in SQL: all of ``search`` but its page and its status. Bind ``vars(search)``."""
-    given = vars(search).items()
-    return " AND ".join(filters[name] for name, value in given if name in filters and value is not None) or "true"
+    asked = [name for name, value in vars(search).items() if value is not None and value is not False]
+    return " AND ".join(filters[name] for name in asked if name in filters) or "true"
 
 
 def read_newest(connection: sqlite3.Connection) -> int:
@@ -93,18 +93,19 @@ def read_cursor(connection: sqlite3.Connection, moment_utc: datetime) -> int:
 
 def read_run_ids(connection: sqlite3.Connection, prefix: str, limit: int) -> list[str]:
     """Ids that begin with ``prefix``, newest first."""
-    of_runs = f"SELECT run_id FROM runs WHERE {_BEGINS} ORDER BY sequence DESC LIMIT ?"  # noqa: S608  no value in it
+    of_runs = f"SELECT run_id FROM runs WHERE {_BEGINS} ORDER BY +sequence DESC LIMIT :most"  # noqa: S608  no value in it
     # A run whose own row is damaged still has its events.
-    of_events = f"SELECT DISTINCT run_id FROM events WHERE {_BEGINS} LIMIT ?"  # noqa: S608  no value in it
+    of_events = f"SELECT DISTINCT run_id FROM events WHERE {_BEGINS} LIMIT :most"  # noqa: S608  no value in it
     for query in (of_runs, of_events):
-        if found := [run_id for (run_id,) in connection.execute(query, (prefix, limit))]:
+        if found := [run_id for (run_id,) in connection.execute(query, {"prefix": prefix, "most": limit})]:
             return found
     return []
 
 
 def read_unfinished(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     """Id and owner of each run that has no final event, oldest first; also of one whose status is no word of ours."""
-    # In the gaps between the words of ended runs, so that the index is used.
+    # In the gaps between the words of ended runs, so that the index of statuses is used, and ordered by an expression,
+    # so that the index of sequences is not: it would read all runs.
     ended = sorted(ENDED_STATUSES)
     bounds = [ended[0], *chain.from_iterable(pairwise(ended)), ended[-1]]
     found: list[tuple[str, str]] = connection.execute(_UNFINISHED, bounds).fetchall()

@@ -3,6 +3,7 @@
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import pytest
 
@@ -52,3 +53,22 @@ async def test_a_connection_that_is_out_when_the_store_is_closed_is_closed_when_
         assert connection.execute("SELECT 1").fetchone() == (1,)
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         connection.execute("SELECT 1")
+
+
+async def test_what_a_short_command_asks_is_answered_by_an_index_and_not_by_all_rows(store: Store) -> None:
+    await store.log.append(*whole_run("r"), created("s"))
+    statements: list[str] = []
+    with store._database.reading() as connection:
+        connection.set_trace_callback(statements.append)
+    store.mark_interrupted()
+    assert store.resolve("r") == "r"
+    store.cursor_at(datetime.now(UTC))
+    store.runs(status="failed")
+    store.runs(batch="b", before=9)
+    store.runs(parent="r", alone=True)
+    store.held(["r"])
+    with store._database.reading() as connection:
+        connection.set_trace_callback(None)
+        plans = {each: connection.execute(f"EXPLAIN QUERY PLAN {each}").fetchall() for each in statements}
+    assert len(plans) >= 7
+    assert {each for each, plan in plans.items() if any(step.startswith("SCAN") for *_, step in plan)} == set()
