@@ -162,7 +162,7 @@ def _of_new(last: BatchSummary | None, name: str, *, resume: bool) -> str:
     if not left:
         return ""
     has = f"batch {last.batch_id} of {name} has {left} of {last.size} tasks left"
-    return f"{has}: --resume goes on with it; this is a new one"
+    return f"{has}: --resume continues it; this is a new one"
 
 
 def _must_fit(run: RunSummary, task: BatchTask | None, batch_id: str, given: BatchOptions, pool: str) -> None:
@@ -351,5 +351,5 @@ class _Batch:
         if len(self._done) + completed < len(self._tasks):
             reached = None if self._cap is None else self._cap.reached
             why = reached or (None if self._room is None else self._room.refused)
-            lines.append(f"  {why}" if why is not None else "  --resume goes on with what is left")
+            lines.append(f"  {why}" if why is not None else "  --resume continues with what is left")
         return lines

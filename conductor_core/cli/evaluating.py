@@ -36,7 +36,7 @@ def evaluate(choices: EvaluationChoices, db: str | None, settings: Settings, *, 
     if ended.stopped is not None:
         print(
             f"stopped: {ended.stopped}; {len(ended.outcomes)} of {prepared.runs} outcomes are kept; "
-            f"go on with --resume --name {ended.plan.name}",
+            f"continue with --resume --name {ended.plan.name}",
             file=sys.stderr,
         )
     return code

@@ -99,7 +99,7 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     out = ", ".join(one_line(name, 40) for name in trace.pool.excluded)
     yield f"pool {one_line(trace.pool.name)}{simulated}: {workers}{f'; left out: {out}' if out else ''}"
     yield f"limits: {_limits(trace)}"
-    yield f"an answer that is no whole one: {trace.on_incomplete.replace('_', ' ')}"
+    yield f"incomplete answers: {trace.on_incomplete.replace('_', ' ')}"
     if trace.give_question:
         yield "every step is told the task"
     yield from ("", "task", indented(trace.task), "")

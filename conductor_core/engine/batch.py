@@ -136,7 +136,7 @@ class Room:
                 left = max(0.0, self._max_usd - self._spent_usd)
                 self.refused = self.refused or (
                     f"the budget is used: {left:.6f} of {self._max_usd:g} USD are left and a task costs "
-                    f"{self._expected():.6f} on average. Raise --max-usd and go on with --resume"
+                    f"{self._expected():.6f} on average. Raise --max-usd and continue with --resume"
                 )
                 return False
             self._running += 1

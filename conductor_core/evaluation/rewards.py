@@ -136,8 +136,8 @@ class TeamReward:
                 return tried
             fault = tried.fault
         raise Stopped(
-            f"a team failed {FAILURES_IN_A_ROW} times in a row at a worker ({fault}): mend that, or count such teams "
-            "as worth nothing with --count-failures"
+            f"a team failed {FAILURES_IN_A_ROW} times in a row at a worker ({fault}). Fix the worker, or count such "
+            "teams as worth nothing with --count-failures"
         )
 
     async def _run(self, task: Task, workflow: Workflow) -> Try:

@@ -247,7 +247,7 @@ class Evaluation:
                 unanswered.append(ended.fault)
                 if down is not None:
                     stopped.append(
-                        f"{down}: mend that, or count what it does not answer as wrong with --count-failures"
+                        f"{down}. Fix the worker, or count its missing answers as wrong with --count-failures"
                     )
                 return
             append(self.folder, ended)
@@ -270,8 +270,8 @@ class Evaluation:
         await _together(work() for _ in range(self.concurrency))
         if unanswered and not stopped:
             stopped.append(
-                f"a worker failed ({unanswered[-1]}), {len(unanswered)} answers are missing: mend that, or count them "
-                "as wrong with --count-failures"
+                f"a worker failed ({unanswered[-1]}), {len(unanswered)} answers are missing. Fix the worker, or count "
+                "them as wrong with --count-failures"
             )
         return tuple(done), stopped[0] if stopped else None
 

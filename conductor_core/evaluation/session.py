@@ -154,15 +154,15 @@ def prepare(choices: EvaluationChoices, settings: Settings) -> Prepared:
         recorded = open_record(folder, plan, resume=choices.resume)
     except OSError as error:
         raise BadInput(
-            f"the folder of the evaluation cannot be written ({error}): mend that, or set CONDUCTOR_DATA_FOLDER to "
-            "another place"
+            f"the folder of the evaluation cannot be written ({error}). Make it writable, or set "
+            "CONDUCTOR_DATA_FOLDER to another folder"
         ) from error
     return Prepared(choices, settings, plan, folder, suite, pool, refs, recorded, training)
 
 
 def _those_in(folder: Path) -> str:
     names = sorted(path.parent.name for path in folder.glob(f"*/{PLAN}") if not path.parent.name.startswith(FIT_PREFIX))
-    return f"there are {', '.join(names)}" if names else "there is none to go on with"
+    return f"there are {', '.join(names)}" if names else "the folder holds no evaluation"
 
 
 def _short(suite: str) -> str:

@@ -117,10 +117,10 @@ def writing(folder: Path) -> Iterator[None]:
         raise BadInput(_why(folder, error)) from error
     except (SafetensorError, RuntimeError) as error:
         # Both libraries report a disk that is full in words of their own.
-        raise BadInput(f"{folder} cannot be written: {error}; then go on with --resume") from error
+        raise BadInput(f"{folder} cannot be written: {error}. Fix that, then continue with --resume") from error
 
 
 def _why(folder: Path, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{folder}: no space left on the disk; free some, then go on with --resume"
+        return f"{folder}: no space left on the disk. Free some, then continue with --resume"
     return f"{folder} cannot be written: {error.strerror or error}"

@@ -93,13 +93,13 @@ def held(out: Path, *, resume: bool) -> Iterator[None]:
     Raises: BadInput if ``out`` cannot be used, is in use, holds no training to ``resume``, or one that is not resumed.
     """
     if resume and not (out / RECORD).is_file():
-        raise BadInput(f"{out} holds no training to go on with: leave out --resume")
+        raise BadInput(f"{out} holds no training to resume: leave out --resume")
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         hold(out)
     try:
         if not resume and (out / RECORD).is_file():
-            raise BadInput(f"{out} holds a training: go on with it (--resume), or name another folder")
+            raise BadInput(f"{out} holds a training: continue it (--resume), or name another folder")
         yield
     finally:
         release(out)

@@ -201,7 +201,9 @@ def begin(
     if resume:
         started = read_record(out).started
         if started is None or not same(started, config):
-            raise BadInput(f"{out} holds a training of another config or seed: go on with the one it was begun with")
+            raise BadInput(
+                f"{out} holds a training of another config or seed: give the config and seed that it began with"
+            )
         check_start(out, started.started_from, start)
         plan_anew(out, planned, stages, start)
         return

@@ -118,8 +118,8 @@ def left_out(config: TrainingConfig) -> str | None:
     if stage is None or stage.inner_share == 1.0 or scale is None or scale.workers.inner_conductor is not None:
         return None
     return (
-        f"outer rounds of the recursion stage: it has inner rounds only, whatever inner_share = {stage.inner_share:g} "
-        "says, for without inner_conductor in scale.workers nobody could plan when a plan names the Conductor itself"
+        f"outer rounds of the recursion stage. It has inner rounds only, despite inner_share = {stage.inner_share:g}: "
+        "without inner_conductor in scale.workers, no model could plan when a plan names the Conductor itself"
     )
 
 

@@ -243,7 +243,7 @@ def test_ctrl_c_ends_cleanly_and_the_rest_can_be_resumed(
     assert process.returncode == 130
     assert [line["status"] for line in lines_of(out)] == ["cancelled", "cancelled"]
     assert "2 cancelled, 4 not begun" in err
-    assert "--resume goes on" in err
+    assert "--resume continues" in err
     assert "Traceback" not in err
 
 

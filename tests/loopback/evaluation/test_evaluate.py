@@ -197,7 +197,7 @@ def test_the_cap_holds_for_learned_routers_too(
         assert stopped.document["complete"] is False
         assert "the learned routers are not fitted yet: the cost cap is reached" in stopped.err
         assert "raise --max-usd" in stopped.err
-        assert "0 of 6 outcomes are kept; go on with --resume --name routed" in stopped.err
+        assert "0 of 6 outcomes are kept; continue with --resume --name routed" in stopped.err
         calls.append(len(provider.completions))
     assert 0 < calls[0] < 6 < calls[1] == calls[2], "six runs of single workers, then teams; nothing at the same cap"
     done = cli(*common, "routed", "--resume", "--max-usd", "1")
@@ -244,7 +244,7 @@ def test_a_failing_worker_stops_it_until_it_answers(
     assert stopped.code == 1
     assert "single:beta" not in stopped.out
     assert "stopped: worker beta failed 3 tasks in a row (worker beta: 127.0.0.1:" in stopped.err
-    assert "3 of 16 outcomes are kept; go on with --resume --name trial" in stopped.err
+    assert "3 of 16 outcomes are kept; continue with --resume --name trial" in stopped.err
     provider.always(lambda call: Reply(status=400) if call.model == "beta" else sums(call))
     counted = cli(*common, "--resume", "--count-failures", "--quiet")
     assert counted.code == 0, counted.err
@@ -264,7 +264,9 @@ def test_a_conductor_that_dies_is_an_end_that_says_how_to_go_on(
     )  # fmt: skip
     assert stopped.code == 1
     assert stopped.document["results"][0]["n"] == 2
-    assert re.search(r"stopped: conductor: .*; 2 of 8 outcomes are kept; go on with --resume --name sums", stopped.err)
+    assert re.search(
+        r"stopped: conductor: .*; 2 of 8 outcomes are kept; continue with --resume --name sums", stopped.err
+    )
 
 
 def test_the_cap_counts_what_a_killed_process_had_begun(

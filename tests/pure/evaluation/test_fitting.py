@@ -189,7 +189,7 @@ async def test_no_router_learns_from_a_task_at_which_a_worker_failed(
     suite = Suite("said", "train", tuple(task(number) for number in range(3)), simulated=False)
     asked = replace(fit(tmp_path, "router-dc"), suite=suite, pool=pool_of(worker), concurrency=1)
     engine = Engine(sink, SETTINGS)
-    with pytest.raises(Stopped, match="2 answers are missing: mend that"):
+    with pytest.raises(Stopped, match=r"2 answers are missing\. Fix the worker"):
         await fitting.fitted(asked, engine, reader(sink), lambda done, total: None)
     assert not learned, "a fit waits for its workers"
     worker.then(WorkerRefused("not that"), "2")

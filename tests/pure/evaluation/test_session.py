@@ -53,7 +53,7 @@ def no_trace(run_id: str) -> RunTrace:
 async def test_only_an_evaluation_that_is_there_is_gone_on_with(tmp_path: Path) -> None:
     """A mistyped name must not begin another one, which is paid for."""
     settings = quick_settings(data_folder=tmp_path)
-    with pytest.raises(BadInput, match=f"no evaluation trail in {tmp_path}.*; there is none to go on with"):
+    with pytest.raises(BadInput, match=f"no evaluation trail in {tmp_path}.*; the folder holds no evaluation"):
         prepare(replace(SMALL, name="trail", resume=True), settings)
     await prepare(SMALL, settings).pool.aclose()
     with pytest.raises(BadInput, match=r"no evaluation trail in .*; there are trial$"):

@@ -203,7 +203,7 @@ def test_a_recursion_stage_plans_on_from_finished_rollouts(
     assert train(tmp_path, config=RECURSION) == 0
     said = capsys.readouterr().err
     assert "NOT EXERCISED: outer rounds of the recursion stage" in said
-    assert "\nleft out: outer rounds of the recursion stage: it has inner rounds only, whatever inner_share" in said
+    assert "\nleft out: outer rounds of the recursion stage. It has inner rounds only, despite inner_share" in said
     record = read_record(tmp_path)
     grpo, recursion = record.iterations("grpo"), record.iterations("recursion")
     assert [row.iteration for row in grpo] == [row.iteration for row in recursion] == [1, 2]
@@ -235,7 +235,7 @@ def test_a_finished_folder_or_another_config_is_not_gone_on_with(
 ) -> None:
     assert train(tmp_path, "--max-usd", "0") == 1
     assert train(tmp_path) == 2
-    assert "go on with it (--resume)" in capsys.readouterr().err
+    assert "continue it (--resume)" in capsys.readouterr().err
     assert train(tmp_path, "--resume", "--seed", "9") == 2
     assert "another config or seed" in capsys.readouterr().err
 

@@ -86,7 +86,7 @@ def test_what_a_recursion_stage_leaves_out_is_said() -> None:
     written = read_config("qwen2.5-7b-recursion")
     assert written.scale is not None
     assert written.recursion is not None
-    assert "inner rounds only, whatever inner_share = 0.6 says" in (left_out(written) or "")
+    assert "inner rounds only, despite inner_share = 0.6" in (left_out(written) or "")
     workers = written.scale.workers.model_copy(update={"inner_conductor": "tiny"})
     scale = written.scale.model_copy(update={"workers": workers})
     assert left_out(written.model_copy(update={"scale": scale})) is None
