@@ -195,10 +195,10 @@ class Evaluation:
     """What is to be run.
 
     Attributes:
+        on_outcome: called after each outcome, those of an earlier part included.
         spending: so far, and the caps; outcomes that are there already are counted in it.
         missing: workers that are absent, by task; the same for all orchestrators but those of a single worker.
         count_failures: whether a run that failed at a worker is a wrong answer, instead of none yet.
-        on_outcome: called after each outcome, those of an earlier part included.
     """
 
     folder: Path
@@ -208,10 +208,10 @@ class Evaluation:
     limits: Limits
     seed: int
     concurrency: int
+    on_outcome: Callable[[Outcome], None]
     spending: Spending = field(default_factory=Spending)
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     count_failures: bool = False
-    on_outcome: Callable[[Outcome], None] = lambda done: None
 
     async def run(self, run: EngineRun, recorded: Sequence[Outcome] = ()) -> tuple[tuple[Outcome, ...], str | None]:
         """Runs what is not ``recorded`` yet: task by task, so that a part of it compares orchestrators fairly.

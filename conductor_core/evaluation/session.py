@@ -210,8 +210,8 @@ async def run_evaluation(
     sink: EventSink,
     read_trace: ReadTrace,
     *,
-    on_outcome: Callable[[Outcome], None] = lambda done: None,
-    on_fitting: fitting.OnProgress = lambda done, total: None,
+    on_outcome: Callable[[Outcome], None],
+    on_fitting: fitting.OnProgress,
 ) -> EvaluationResult:
     """Runs what is not there yet and makes the figures; cancelled, it ends its runs and gives what there is.
 

@@ -76,7 +76,7 @@ def spent(caps: Caps, *recorded: Outcome) -> Spending:
 def evaluation(
     folder: Path, tasks: Sequence[Task], orchestrators: Sequence[Any], *workers: ScriptedWorker, **fields: Any
 ) -> Evaluation:
-    known: dict[str, Any] = {"limits": Limits(), "seed": 0, "concurrency": 4}
+    known: dict[str, Any] = {"limits": Limits(), "seed": 0, "concurrency": 4, "on_outcome": [].append}
     return Evaluation(
         folder=folder, tasks=tasks, orchestrators=orchestrators, pool=pool_of(*workers), **(known | fields)
     )

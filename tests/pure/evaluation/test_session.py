@@ -43,6 +43,7 @@ async def test_a_plan_keeps_what_was_asked_for_beyond_the_usual(tmp_path: Path) 
     assert (other["excluded"], other["fit_tasks"], other["fit_suite"]) == (["coder", "writer"], 9, "rehearsal")
 
 
+UNWATCHED: dict[str, Any] = {"on_outcome": [].append, "on_fitting": lambda *_: None}
 SMALL = EvaluationChoices(suite="rehearsal", limit=2, orchestrators="single", name="trial")
 
 
@@ -71,7 +72,7 @@ def test_a_place_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
 async def test_a_database_that_fails_is_an_end_that_can_be_gone_on_with(tmp_path: Path) -> None:
     settings, sink = quick_settings(data_folder=tmp_path), MemorySink()
     sink.error, sink.failing = StoreFull("no space left for the database: free some"), frozenset({"run.completed"})
-    ended = await run_evaluation(prepare(SMALL, settings), sink, no_trace)
+    ended = await run_evaluation(prepare(SMALL, settings), sink, no_trace, **UNWATCHED)
     assert (ended.stopped, ended.outcomes) == ("no space left for the database: free some", ())
 
 
@@ -80,7 +81,9 @@ async def test_a_disk_that_is_full_at_the_very_end_is_told(tmp_path: Path, monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(report, "write_whole", full)
-    ended = await run_evaluation(prepare(SMALL, quick_settings(data_folder=tmp_path)), MemorySink(), no_trace)
+    ended = await run_evaluation(
+        prepare(SMALL, quick_settings(data_folder=tmp_path)), MemorySink(), no_trace, **UNWATCHED
+    )
     assert len(ended.outcomes) == 14
     assert ended.stopped is not None
     assert "No space left on device" in ended.stopped
