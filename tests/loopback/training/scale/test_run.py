@@ -216,7 +216,7 @@ def test_with_an_inner_conductor_outer_rounds_recurse(
     train: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written = (CONFIGS / f"{RECURSION}.toml").read_text()
-    with_inner = re.sub(r'# With vLLM.*(inner_conductor = ".*")', r"\1", written)
+    with_inner = re.sub(r'# (inner_conductor = ".*")', r"\1", written)
     assert with_inner != written
     config, out = tmp_path / "recursion.toml", tmp_path / "out"
     config.write_text(with_inner.replace("inner_share = 0.6", "inner_share = 0.0"))
