@@ -1,11 +1,16 @@
 """What servers say in their error replies, and what they mean by it: read alike for workers and Conductors."""
 
 import email.utils
+import json
 import math
 import re
 import time
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+from conductor_core.quoted import one_line
+
+_HTML = re.compile(r"<(?:!doctype|html|head|body|script|style|title|meta|div|h1|p)\b", re.IGNORECASE)
 _NO_QUOTA = frozenset(
     {"insufficient_quota", "insufficient_credits", "billing_hard_limit_reached", "billing_not_active"}
 )
@@ -27,6 +32,54 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 """As vLLM, SGLang, llama.cpp, Ollama, OpenAI and Anthropic put it."""
+
+
+class ErrorReply(NamedTuple):
+    """What an error reply says: its message, fit to be quoted, and the provider's own code for it; empty if unknown."""
+
+    text: str = ""
+    code: str = ""
+
+
+def read_error_reply(body: bytes, content_type: str = "") -> ErrorReply:
+    """Reads an error body: an error object, or plain text. Of a page of HTML or broken JSON nothing is quoted."""
+    text = body.decode("utf-8", "replace").strip()
+    if "html" in content_type.lower():
+        return ErrorReply()
+    try:
+        return error_reply_of(json.loads(text))
+    except (ValueError, RecursionError):
+        return ErrorReply() if text.startswith(("{", "[")) else ErrorReply(_quotable(text))
+
+
+def error_reply_of(document: Any) -> ErrorReply:
+    """The same of an error object that is read already."""
+    return ErrorReply(_quotable(_message_of(document) or ""), _code_of(document))
+
+
+def _quotable(text: str) -> str:
+    return "" if _HTML.search(text) else one_line(text)
+
+
+def _code_of(document: Any) -> str:
+    found = document.get("error", document) if isinstance(document, dict) else None
+    if not isinstance(found, dict):
+        return ""
+    if isinstance(more := found.get("metadata"), dict) and "flagged_input" in more:
+        return "content_policy_violation"
+    return next((word for key in ("code", "type") if isinstance(word := found.get(key), str)), "")
+
+
+def _message_of(document: Any, levels: int = 8) -> str | None:
+    """The human part of the error objects in use: OpenAI, Anthropic, FastAPI, Ollama, llama.cpp."""
+    if isinstance(document, str):
+        return document
+    inside: list[Any] = []
+    if isinstance(document, list):
+        inside = document[:3]
+    elif isinstance(document, dict):
+        inside = [document.get(key) for key in ("error", "message", "detail", "msg", "error_description")]
+    return next((found for item in inside if levels and (found := _message_of(item, levels - 1))), None)
 
 
 def filtered(status: int, code: str) -> bool:

@@ -9,7 +9,7 @@ import functools
 import math
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
 
 import aiohttp
@@ -21,6 +21,18 @@ _CLOSED = (errno.ECONNRESET, errno.EPIPE)
 KEEPALIVE_S = 4.0
 """How long an idle connection is kept: common servers close theirs after 5 s."""
 _FAILURES = (aiohttp.ClientError, http_exceptions.HttpProcessingError, TimeoutError, OSError)
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """``error``, and what it came of, one after another."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def no_certificate(error: BaseException) -> bool:
+    """Whether a connection failed because the server has no certificate that is trusted."""
+    return any(isinstance(cause, ssl.SSLError) for cause in causes(error))
 
 
 @functools.cache

@@ -1,9 +1,5 @@
 """What went wrong on the way to a Conductor's server, as one of our errors with one clear line."""
 
-import json
-import ssl
-from typing import Any
-
 import httpx2
 
 from conductor_core import provider_words
@@ -18,9 +14,6 @@ from conductor_core.errors import (
     ConductorUnpaid,
     PromptOverflows,
 )
-from conductor_core.quoted import one_line
-
-_QUOTED_CHARACTERS = 200
 
 
 class Refused(Exception):
@@ -39,7 +32,8 @@ async def from_status(where: str, model: str, response: httpx2.Response, key_hin
         key_hint: what to do about a key that is refused.
     """
     status = response.status_code
-    text, code = said(await _beginning(response))
+    said = await _beginning(response)
+    text, code = provider_words.read_error_reply(said, response.headers.get("content-type", ""))
     detail = f": {text}" if text else ""
     wait_s = provider_words.retry_after_s(response.headers)
     if provider_words.filtered(status, code):
@@ -67,18 +61,11 @@ async def from_status(where: str, model: str, response: httpx2.Response, key_hin
 
 def from_error_object(where: str, data: str) -> ConductorError:
     """The error for an error object in the place of a plan, or in the middle of one."""
-    text, code = said(data.encode())
+    text, code = provider_words.read_error_reply(data.encode())
     if provider_words.too_long(400, code, text):
         return PromptOverflows(f"{where} refuses the request as too long: {text}")
     kind = ConductorUnpaid if provider_words.unpaid(400, code, text) else ConductorFailed
     return kind(f"{where} reports an error: {text or 'without words'}")
-
-
-def no_certificate(error: BaseException | None) -> bool:
-    """Whether a connection failed because the server has no certificate that is trusted."""
-    while error is not None and not isinstance(error, ssl.SSLError):
-        error = error.__cause__ or error.__context__
-    return error is not None
 
 
 async def _beginning(response: httpx2.Response) -> bytes:
@@ -89,25 +76,3 @@ async def _beginning(response: httpx2.Response) -> bytes:
         if len(body) > 16_384:
             break
     return body
-
-
-def said(body: bytes) -> tuple[str, str]:
-    """The message of an error object, fit to be quoted (a page of HTML is not), and the server's own code for it."""
-    text = body.decode("utf-8", "replace").strip()
-    try:
-        document: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return ("" if text.startswith(("<", "{", "[")) else one_line(text, limit=_QUOTED_CHARACTERS)), ""
-    code = _code(document)
-    for _ in range(3):
-        if isinstance(document, dict):
-            document = next((document[key] for key in ("error", "message", "detail", "msg") if document.get(key)), "")
-        elif isinstance(document, list):
-            document = document[0] if document else ""
-    return (one_line(document, limit=_QUOTED_CHARACTERS) if isinstance(document, str) else ""), code
-
-
-def _code(document: Any) -> str:
-    found = document.get("error", document) if isinstance(document, dict) else None
-    words = [found.get(key) for key in ("code", "type")] if isinstance(found, dict) else []
-    return next((word for word in words if isinstance(word, str)), "")

@@ -44,7 +44,7 @@ from conductor_core.masking import MaskedText
 from conductor_core.quoted import one_line
 from conductor_core.reported import chat_tokens, usd
 from conductor_core.settings import Settings
-from conductor_core.transport import AiohttpTransport, tls
+from conductor_core.transport import AiohttpTransport, no_certificate, tls
 
 API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
 CONNECT_TIMEOUT_S = 10.0
@@ -279,7 +279,7 @@ class RemoteConductor:
         )
 
     def _transport_fault(self, error: httpx2.TransportError) -> ConductorUnavailable:
-        if faults.no_certificate(error):
+        if no_certificate(error):
             return ConductorCertificate(f"{self._where} offers no valid TLS certificate: check the address")
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
             return ConductorUnavailable(f"nothing answers at {self._base_url}: start the server or correct the address")

@@ -4,11 +4,7 @@ A line names the worker, what happened and what to do. It never holds a page of 
 provider says is untrusted, and is masked, cleaned and cut short before it is quoted.
 """
 
-import json
-import re
 import socket
-import ssl
-from dataclasses import dataclass
 from typing import Any
 
 import httpx2
@@ -31,9 +27,9 @@ from conductor_core.errors import (
     WorkerUnpaid,
     WorkerUnreachable,
 )
-from conductor_core.quoted import one_line
+from conductor_core.provider_words import ErrorReply
+from conductor_core.transport import causes, no_certificate
 
-_HTML = re.compile(r"<(?:!doctype|html|head|body|script|style|title|meta|div|h1|p)\b", re.IGNORECASE)
 _OF_REQUEST = frozenset({400, 413, 422})
 
 # Statuses that providers put into words in an error object: OpenAI's ``code`` and ``type``, Anthropic's ``type``
@@ -60,51 +56,6 @@ _STATUS_OF_TYPE = {
 }
 
 
-@dataclass(frozen=True)
-class Said:
-    """What an error reply says: its message, fit to be quoted, and the provider's own code for it; empty if unknown."""
-
-    text: str = ""
-    code: str = ""
-
-
-def said(body: bytes, content_type: str) -> Said:
-    """Reads an error body: an error object, or plain text. Of a page of HTML or broken JSON nothing is quoted."""
-    text = body.decode("utf-8", "replace").strip()
-    if "html" in content_type.lower():
-        return Said()
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        return Said() if text.startswith(("{", "[")) else Said(_quotable(text))
-    return Said(_quotable(_message_of(document) or ""), _code_of(document))
-
-
-def _quotable(text: str) -> str:
-    return "" if _HTML.search(text) else one_line(text)
-
-
-def _code_of(document: Any) -> str:
-    found = document.get("error", document) if isinstance(document, dict) else None
-    if not isinstance(found, dict):
-        return ""
-    if isinstance(more := found.get("metadata"), dict) and "flagged_input" in more:
-        return "content_policy_violation"
-    return next((word for key in ("code", "type") if isinstance(word := found.get(key), str)), "")
-
-
-def _message_of(document: Any, levels: int = 8) -> str | None:
-    """The human part of the error objects in use: OpenAI, Anthropic, FastAPI, Ollama, llama.cpp."""
-    if isinstance(document, str):
-        return document
-    inside: list[Any] = []
-    if isinstance(document, list):
-        inside = document[:3]
-    elif isinstance(document, dict):
-        inside = [document.get(key) for key in ("error", "message", "detail", "msg", "error_description")]
-    return next((found for item in inside if levels and (found := _message_of(item, levels - 1))), None)
-
-
 def _host(spec: WorkerSpec, url: httpx2.URL) -> str:
     return f"worker {spec.name}: {url.host}" + (f":{url.port}" if url.port else "")
 
@@ -115,7 +66,9 @@ def _key_hint(spec: WorkerSpec) -> str:
     return f"check the key in {spec.api_key_env}"
 
 
-def from_status(spec: WorkerSpec, url: httpx2.URL, status: int, said: Said, wait_s: float | None = None) -> WorkerError:
+def from_status(
+    spec: WorkerSpec, url: httpx2.URL, status: int, said: ErrorReply, wait_s: float | None = None
+) -> WorkerError:
     """The error for an HTTP status, or for the status that an error object under 200 stands for."""
     quoted = f" ({said.text})" if said.text else ""
     where = _host(spec, url)
@@ -151,7 +104,7 @@ def from_status(spec: WorkerSpec, url: httpx2.URL, status: int, said: Said, wait
 
 def from_error_object(spec: WorkerSpec, url: httpx2.URL, found: Any) -> WorkerError:
     """The error for an error object where an answer should be: under 200, or in the middle of a stream."""
-    said = Said(_quotable(_message_of(found) or ""), _code_of(found))
+    said = provider_words.error_reply_of(found)
     words = [found.get(key) for key in ("code", "type", "status")] if isinstance(found, dict) else []
     for status in map(_status_of, words):
         if status is not None:
@@ -180,8 +133,10 @@ def from_transport(spec: WorkerSpec, url: httpx2.URL, error: Exception, *, answe
         )
     if isinstance(error, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
         return WorkerRefused(f"{where} cannot be asked: the request is not valid HTTP; check base_url and the key")
-    if isinstance(error, httpx2.ConnectError) and (no_certificate := _no_certificate(error)):
-        return WorkerCertificate(f"{where} {no_certificate}")
+    if isinstance(error, httpx2.ConnectError) and no_certificate(error):
+        return WorkerCertificate(
+            f"{where} offers no valid TLS certificate; check base_url and the machine's certificates"
+        )
     if isinstance(error, httpx2.ConnectError):
         return WorkerUnreachable(f"{where} {_why_unreachable(error)}")
     if answering:
@@ -191,22 +146,10 @@ def from_transport(spec: WorkerSpec, url: httpx2.URL, error: Exception, *, answe
     return WorkerUnreachable(f"{where} closed the connection without an answer; try again")
 
 
-def _no_certificate(error: BaseException) -> str:
-    """What is wrong with the server's certificate; empty if that is not why."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, ssl.SSLError):
-            return "offers no valid TLS certificate; check base_url and the machine's certificates"
-        seen = seen.__cause__ or seen.__context__
-    return ""
-
-
 def _why_unreachable(error: BaseException) -> str:
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, socket.gaierror):
+    for cause in causes(error):
+        if isinstance(cause, socket.gaierror):
             return "cannot be found: no such host name; check base_url"
-        if isinstance(seen, ConnectionRefusedError):
+        if isinstance(cause, ConnectionRefusedError):
             return "refuses connections: is the server running, and is base_url right?"
-        seen = seen.__cause__ or seen.__context__
     return "cannot be reached: is the server running, and is base_url right?"

@@ -10,6 +10,7 @@ from conductor_core.chat import Worker, WorkerSpec
 from conductor_core.errors import WorkerError, WorkerModelUnknown, WorkerRefused
 from conductor_core.inference.source import context_of
 from conductor_core.keys import is_set
+from conductor_core.provider_words import read_error_reply
 from conductor_core.quoted import one_line
 from conductor_core.workers import faults
 from conductor_core.workers.discovery import read_context, read_models
@@ -92,7 +93,7 @@ async def _ask_for_models(worker: HttpWorker) -> tuple[str, int | None]:
     if response.status_code in (404, 405, 501) and url.path.endswith("/models"):
         return "reached; it does not list its models, so the first step will show whether it has this one", None
     if response.status_code != 200:
-        said = faults.said(bytes(body), response.headers.get("content-type", ""))
+        said = read_error_reply(bytes(body), response.headers.get("content-type", ""))
         raise faults.from_status(spec, url, response.status_code, said)
     if not url.path.endswith("/models"):
         return "reached; it knows the model", None

@@ -28,6 +28,7 @@ from conductor_core.errors import (
     WorkerStreamCut,
 )
 from conductor_core.http_body import Body, async_stream
+from conductor_core.provider_words import ErrorReply, read_error_reply
 from conductor_core.quoted import one_line
 from conductor_core.transport import AiohttpTransport, tls
 from conductor_core.workers import faults
@@ -149,11 +150,11 @@ class Exchange:
         if self._until_s is None:
             self._until_s = min(asyncio.get_running_loop().time() + TAIL_S, self._limit_s - MARGIN_S)
 
-    async def complaint(self) -> faults.Said:
+    async def complaint(self) -> ErrorReply:
         """What the body of an error reply says, bounded in bytes and time; empty if nothing fit for a person."""
         response = self.response
         if _encoding_of(response):
-            return faults.Said()
+            return ErrorReply()
         body = bytearray()
         try:
             async with asyncio.timeout(_ERROR_BODY_S):
@@ -163,8 +164,8 @@ class Exchange:
                         if len(body) >= _ERROR_BODY_BYTES:
                             break
         except (TimeoutError, httpx2.TransportError):
-            return faults.Said()
-        return faults.said(bytes(body[:_ERROR_BODY_BYTES]), response.headers.get("content-type", ""))
+            return ErrorReply()
+        return read_error_reply(bytes(body[:_ERROR_BODY_BYTES]), response.headers.get("content-type", ""))
 
     async def events(self) -> AsyncGenerator[dict[str, Any]]:
         """The answer's events, or the one JSON document of a server that does not stream. Raises: WorkerError."""

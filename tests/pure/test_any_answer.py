@@ -29,10 +29,6 @@ REQUEST = PlanRequest(task="?", agents=(SPEC,))
 STATUSES = st.sampled_from([400, 401, 403, 404, 422, 429, 500, 529])
 
 
-def whole_with(tokens: Any) -> dict[str, Any]:
-    return {"choices": [{"finish_reason": "stop"}], "usage": {"prompt_tokens": tokens, "completion_tokens": 1}}
-
-
 async def _answer(dialect: Dialect, answer: Answering) -> tuple[list[Chunk], str | None]:
     """The chunks, and the message of the error at their end."""
     worker, chunks = HttpWorker(SPEC, dialect), list[Chunk]()

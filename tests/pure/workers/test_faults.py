@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from conductor_core import masking
 from conductor_core.chat import WorkerSpec
 from conductor_core.errors import WorkerError, WorkerFailed, WorkerKeyRefused, WorkerRateLimited
+from conductor_core.provider_words import ErrorReply, read_error_reply
 from conductor_core.quoted import one_line
-from conductor_core.workers.faults import Said, from_error_object, said
+from conductor_core.workers.faults import from_error_object
 
 KEY = "k3Yw-9f8e7d6c5b4a39281706f5e4"
 
@@ -37,9 +38,9 @@ def test_what_looks_like_a_key_is_never_quoted() -> None:
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_any_error_body_is_read(body: bytes) -> None:
-    found = said(body, "application/json")
+    found = read_error_reply(body, "application/json")
     assert len(found.text) <= 300
-    assert said(body, "text/html; charset=utf-8") == Said()
+    assert read_error_reply(body, "text/html; charset=utf-8") == ErrorReply()
 
 
 def test_the_error_objects_of_different_servers() -> None:
@@ -55,7 +56,7 @@ def test_the_error_objects_of_different_servers() -> None:
         (b'{"error": {"mess', ""),
         (b"<p>m</p>", ""),
     ):
-        assert said(body, "application/json").text == text
+        assert read_error_reply(body, "application/json").text == text
 
 
 @pytest.mark.parametrize(

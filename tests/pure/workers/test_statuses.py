@@ -4,7 +4,8 @@ import httpx2
 import pytest
 
 from conductor_core.chat import WorkerSpec
-from conductor_core.workers.faults import Said, from_status
+from conductor_core.provider_words import ErrorReply
+from conductor_core.workers.faults import from_status
 
 SPEC = WorkerSpec(name="w", provider="openai", model="m", base_url="http://127.0.0.1:9/v1")
 
@@ -24,6 +25,6 @@ SPEC = WorkerSpec(name="w", provider="openai", model="m", base_url="http://127.0
     ],
 )
 def test_only_what_may_come_otherwise_is_asked_again(status: int, again: bool) -> None:
-    error = from_status(SPEC, httpx2.URL("http://127.0.0.1:9/v1/chat/completions"), status, Said())
+    error = from_status(SPEC, httpx2.URL("http://127.0.0.1:9/v1/chat/completions"), status, ErrorReply())
     assert error.retryable is again
     assert str(status) in str(error)
