@@ -9,11 +9,11 @@ from importlib import import_module
 import typer
 
 COMMANDS = {
-    "plan": ("plan:plan", "Let the Conductor write a workflow for TASK, and stop there."),
-    "check": ("check:check", "Say what a workflow FILE means, and every fault and warning with its place."),
+    "plan": ("plan:plan", "Let the Conductor write a workflow for TASK, without running it."),
+    "check": ("check:check", "Show what a workflow FILE means, and every fault and warning with its place."),
     "run": (
         "run:run",
-        "Carry out TASK: the Conductor plans, workers answer. The answer goes to stdout, progress to stderr.",
+        "Run TASK: the Conductor plans, workers answer. The answer goes to stdout, progress to stderr.",
     ),
     "rerun": (
         "rerun:rerun_command",
@@ -27,11 +27,11 @@ COMMANDS = {
     "runs": ("show:runs", "List runs, newest first."),
     "train": (
         "train:train_command",
-        "Train a Conductor by CONFIG; the output folder can then be given as --conductor.",
+        "Train a Conductor by CONFIG. Give the output folder as --conductor to use it.",
     ),
     "evaluate": (
         "evaluate:evaluate_command",
-        "Put a suite of tasks with known answers to the Conductor and to its baselines, and say how good each is.",
+        "Give a suite of tasks with known answers to the Conductor and its baselines, and score each.",
     ),
 }
 """By name: where it is, and its line in the list of commands."""

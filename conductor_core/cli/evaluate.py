@@ -14,27 +14,29 @@ Suite = Annotated[
     str | None, typer.Option("--suite", metavar="S", help="rehearsal, a benchmark's name, or a file of tasks.")
 ]
 Orchestrators = Annotated[
-    str | None, typer.Option("--orchestrators", metavar="A,B", help="Names and groups, with commas; see --list.")
+    str | None,
+    typer.Option("--orchestrators", metavar="A,B", help="Names and groups, separated by commas; see --list."),
 ]
 Split = Annotated[
-    str, typer.Option("--split", help="Which part: test or train of a suite; test, fit or held-out of a file.")
+    str, typer.Option("--split", help="Part of the suite: test or train; of a file: test, fit or held-out.")
 ]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="How many tasks.")]
 Seed = Annotated[
     int | None,
     typer.Option(
-        "--seed", help="Chooses the tasks, their order and who is present; also seeds simulated workers and sampling."
+        "--seed",
+        help="Chooses the tasks, their order and the present workers; also seeds simulated workers and sampling.",
     ),
 ]
-Name = Annotated[str | None, typer.Option("--name", help="Of the evaluation's folder; needed to resume it.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the evaluation of this --name.")]
+Name = Annotated[str | None, typer.Option("--name", help="Name of the evaluation's folder; needed to resume it.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the evaluation of this --name.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Runs at once.")]
 MaxUsd = Annotated[
     float | None,
-    typer.Option("--max-usd", min=0, max=1e9, help="What the workers of the whole evaluation may cost."),
+    typer.Option("--max-usd", min=0, max=1e9, help="Cost cap of the whole evaluation in USD."),
 ]
 MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", min=1, max=10**12, help="The most tokens of the whole evaluation.")
+    int | None, typer.Option("--max-tokens", min=1, max=10**12, help="Token cap of the whole evaluation.")
 ]
 CountFailures = Annotated[
     bool,
@@ -45,14 +47,14 @@ CountFailures = Annotated[
 Present = Annotated[
     int | None,
     typer.Option(
-        "--present", min=1, metavar="K", help="Only K workers are present for each task, a different K each time."
+        "--present", min=1, metavar="K", help="Make only K workers available for each task, other ones each time."
     ),
 ]
 Untrained = Annotated[
     str | None, typer.Option("--untrained", metavar="REF", help="The Conductor of the orchestrator 'untrained'.")
 ]
 FitTasks = Annotated[int, typer.Option("--fit-tasks", min=1, help="Training tasks that learned routers are fitted on.")]
-FitSuite = Annotated[str | None, typer.Option("--fit-suite", metavar="S", help="Where those come from: another suite.")]
+FitSuite = Annotated[str | None, typer.Option("--fit-suite", metavar="S", help="Another suite for the training tasks.")]
 ListThem = Annotated[bool, typer.Option("--list", help="List the orchestrators and stop.")]
 
 
@@ -81,7 +83,7 @@ def evaluate_command(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Put a suite of tasks with known answers to the Conductor and to its baselines, and say how good each is."""
+    """Give a suite of tasks with known answers to the Conductor and its baselines, and score each."""
     settings = inputs.read_settings()
     if list_them:
         return _list(pool or settings.pool, as_json=as_json)

@@ -36,8 +36,8 @@ Conductor = Annotated[
         "--conductor",
         metavar="NAME",
         callback=named,
-        help="tiny (default), a name or FILE#NAME of a conductors file, a model folder, a hub id, or URL#MODEL; else "
-        "CONDUCTOR_CONDUCTOR.",
+        help="tiny (default), a name or FILE#NAME of a conductors file, a model folder, a hub id, or URL#MODEL. "
+        "CONDUCTOR_CONDUCTOR sets another default.",
     ),
 ]
 Pool = Annotated[
@@ -46,8 +46,8 @@ Pool = Annotated[
         "--pool",
         metavar="NAME",
         callback=named,
-        help="rehearsal (default), paper, a pool file (TOML), or the name of one in pools/ of the data folder; else "
-        "CONDUCTOR_POOL.",
+        help="rehearsal (default), paper, small, a pool file (TOML), or the name of one in pools/ of the data folder. "
+        "CONDUCTOR_POOL sets another default.",
     ),
 ]
 Db = Annotated[
@@ -56,14 +56,14 @@ Db = Annotated[
         "--db",
         metavar="FILE|URL",
         callback=database_url,
-        help="Database: an SQLite file or its URL; else DATABASE_URL, else a file in your data folder.",
+        help="Database: an SQLite file or its URL. Default: DATABASE_URL, else a file in your data folder.",
     ),
 ]
 # The common options are common to all commands, so that a script can give the same ones to each.
 UnusedConductor = Annotated[str | None, typer.Option("--conductor", hidden=True)]
 UnusedPool = Annotated[str | None, typer.Option("--pool", hidden=True)]
 UnusedDb = Annotated[str | None, typer.Option("--db", hidden=True)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout, all else to stderr.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout, everything else to stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress on stderr.")]
 Exclude = Annotated[
     list[str] | None, typer.Option("--exclude", metavar="AGENT", help="A worker to leave out; may be repeated.")
@@ -77,33 +77,31 @@ MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, max=10**12
 MaxUsd = Annotated[float | None, typer.Option("--max-usd", min=0, max=1e9, help="Cost budget of the run in USD.")]
 MaxSeconds = Annotated[
     float | None,
-    typer.Option("--max-seconds", min=0.001, max=1e9, help="Wall time budget of the run."),
+    typer.Option("--max-seconds", min=0.001, max=1e9, help="Wall time budget of the run in seconds."),
 ]
 OnlyWhatAnswers = Annotated[
-    bool, typer.Option("--only-what-answers", help="Leave out the workers that would not answer, found out before.")
+    bool, typer.Option("--only-what-answers", help="Check the workers first and leave out those that would not answer.")
 ]
-MaxDepth = Annotated[
-    int | None, typer.Option("--max-depth", min=0, max=8, help="Rounds below the first that a recursion may open.")
-]
+MaxDepth = Annotated[int | None, typer.Option("--max-depth", min=0, max=8, help="Recursive rounds below the first.")]
 Incomplete = Annotated[
     OnIncomplete | None,
     typer.Option(
         "--on-incomplete",
-        help="What happens to a step whose answer is refused, filtered, cut or empty: what there is goes on (allow) or "
-        "not (stop); a cut one is asked for again with more tokens; its worker's fallback is asked. Else as the pool "
-        "file or CONDUCTOR_ON_INCOMPLETE has it.",
+        help="What happens to a step whose answer is refused, filtered, cut or empty. allow: later steps read what "
+        "there is. stop: those steps are skipped. more_tokens: a cut answer is requested again with more tokens. "
+        "fallback: the worker's fallback is asked. Default: the pool file's, else CONDUCTOR_ON_INCOMPLETE.",
     ),
 ]
 GiveQuestion = Annotated[
     bool | None,
     typer.Option(
         "--give-question/--no-give-question",
-        help="Tell every step the task, also one whose instruction does not say {question}. Else as the pool file or "
-        "CONDUCTOR_GIVE_QUESTION has it.",
+        help="Tell every step the task, even if its instruction lacks {question}. Default: the pool file's, else "
+        "CONDUCTOR_GIVE_QUESTION.",
     ),
 ]
 WorkflowFile = Annotated[
-    Path | None, typer.Option("--workflow", metavar="FILE", help="Carry out this workflow instead of planning one.")
+    Path | None, typer.Option("--workflow", metavar="FILE", help="Run this workflow instead of planning one.")
 ]
 Tasks = Annotated[
     Path | None,
@@ -113,11 +111,13 @@ Tasks = Annotated[
         help="Run each row {id, task, workflow?} of this file; --max-usd covers all rows together.",
     ),
 ]
-Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Tasks of a file at once.")]
+Concurrency = Annotated[
+    int, typer.Option("--concurrency", min=1, max=256, help="How many tasks of a file run at once.")
+]
 Resume = Annotated[
     bool,
     typer.Option(
-        "--resume", help="Go on with the last batch of this file, as it was begun; nothing finished is paid again."
+        "--resume", help="Continue the last batch of this file with the options it had. No finished step is paid again."
     ),
 ]
 

@@ -40,7 +40,7 @@ def run(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Carry out TASK: the Conductor plans, workers answer. The answer goes to stdout, progress to stderr."""
+    """Run TASK: the Conductor plans, workers answer. The answer goes to stdout, progress to stderr."""
     settings = inputs.read_settings()
     before = last_run_of_batch(tasks, db, settings) if resume else None
     budget = options.limits(

@@ -21,19 +21,26 @@ Config = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out", metavar="FOLDER", help="Folder for model and record; else one by config and seed in your data folder."
+        "--out",
+        metavar="FOLDER",
+        help="Folder for model and record. Default: one by config and seed in your data folder.",
     ),
 ]
-Seed = Annotated[int | None, typer.Option("--seed", help="Instead of the config's.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the training that FOLDER holds.")]
-StopAfter = Annotated[str | None, typer.Option("--stop-after", metavar="STAGE", help="cold_start, grpo or recursion.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed instead of the config's.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the training that FOLDER holds.")]
+StopAfter = Annotated[
+    str | None,
+    typer.Option("--stop-after", metavar="STAGE", help="Stop after this stage: cold_start, grpo or recursion."),
+]
 StartFrom = Annotated[
     str | None, typer.Option("--from", metavar="MODEL", help="Begin with this model folder, without a cold start.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Try every part of a full-size training with small stand-ins.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Try every part of a full-size training with small replacements.")
+]
 Pool = Annotated[
     str | None,
-    typer.Option("--pool", metavar="NAME", help="Workers instead of the config's; not for a small training."),
+    typer.Option("--pool", metavar="NAME", help="Pool instead of the config's; not for a small training."),
 ]
 Db = Annotated[
     str | None,
@@ -41,7 +48,7 @@ Db = Annotated[
         "--db",
         metavar="FILE|URL",
         callback=inputs.database_url,
-        help="Keep each rollout as a run in this database; otherwise none is kept.",
+        help="Keep each rollout as a run in this database. Without it none is kept.",
     ),
 ]
 MaxUsd = Annotated[
@@ -50,7 +57,7 @@ MaxUsd = Annotated[
         "--max-usd",
         min=0,
         max=1e9,
-        help="What paid workers may cost over the whole training.",
+        help="Cost cap of the workers over the whole training, in USD.",
     ),
 ]
 
@@ -70,7 +77,7 @@ def train_command(
     quiet: options.Quiet = False,
     _conductor: options.UnusedConductor = None,
 ) -> int:
-    """Train a Conductor by CONFIG; the output folder can then be given as --conductor."""
+    """Train a Conductor by CONFIG. Give the output folder as --conductor to use it."""
     stage: Stage | None = None
     if stop_after is not None:
         stage = next((each for each in STAGES if each == stop_after), None)
