@@ -181,7 +181,7 @@ def show() -> None:
         shown = rows[:PAGE_ROWS]
         runs = [row for row in shown if isinstance(row, RunSummary)]
         notes(runs)
-        history_selection.told()
+        history_selection.show_outcome()
         if not rows:
             _empty(filtered=bool(search or status or batch or st.session_state[CURSORS]))
         else:

@@ -95,7 +95,7 @@ def expand(instruction: str, task: str) -> str:
     return instruction.replace(QUESTION, task)
 
 
-def told(instruction: str, task: str, *, give_question: bool) -> str:
+def told_instruction(instruction: str, task: str, *, give_question: bool) -> str:
     """What a step is told: its instruction, the task in it or, if every step is to be told the task, before it."""
     if not give_question or QUESTION in instruction:
         return expand(instruction, task)
@@ -125,7 +125,7 @@ def build(
     for earlier in reads:
         turns.append(Message(role="user", content=answers[earlier].instruction))
         turns.append(Message(role="assistant", content=answers[earlier].turn))
-    content = told(workflow.steps[index].instruction, task, give_question=give_question)
+    content = told_instruction(workflow.steps[index].instruction, task, give_question=give_question)
     turns.append(Message(role="user", content=content))
     return Context(
         messages=tuple(turns),

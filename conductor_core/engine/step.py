@@ -10,8 +10,8 @@ from conductor_core import masking
 from conductor_core.characters import whole_characters
 from conductor_core.chat import Finished, ReasoningDelta, Usage, WorkerSpec
 from conductor_core.endings import IN_WORDS
+from conductor_core.engine.call_sequence import CallSequence, NextCall
 from conductor_core.engine.context import Answer
-from conductor_core.engine.course import Course, Then
 from conductor_core.engine.identity import digest_text
 from conductor_core.engine.limits import LiveCall
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
@@ -52,7 +52,7 @@ class StepCall:
     def __init__(self, state: RunState, path: ev.Path, step: Step, step_input: StepInput) -> None:
         self._state, self._path, self._step, self._step_input = state, path, step, step_input
         self._recorder, self._budget = state.recorder, state.budget
-        self._course = Course(state, step.agent)
+        self._sequence = CallSequence(state, step.agent)
         self._input_tokens = estimate_input_tokens(step_input.context.messages)
         self._live = LiveCall(self._spec.price, self._input_tokens)
         self._deltas = DeltaBuffer(state.recorder, state.settings.delta_interval_ms, self._delta_events)
@@ -91,7 +91,7 @@ class StepCall:
                     return await self._complete(brought)
         finally:
             self._recorder.defer(self._deltas.take())
-            await self._course.aclose()
+            await self._sequence.aclose()
 
     @property
     def _run_id(self) -> str:
@@ -100,12 +100,12 @@ class StepCall:
     @property
     def _spec(self) -> WorkerSpec:
         """Of the worker that is asked now."""
-        return self._course.worker.spec
+        return self._sequence.worker.spec
 
     @property
     def _other(self) -> str | None:
         """The worker that is asked now, if it is not the step's own."""
-        return None if self._course.agent == self._step.agent else self._course.agent
+        return None if self._sequence.agent == self._step.agent else self._sequence.agent
 
     def _begin_attempt(self) -> None:
         self._text: list[str] = []
@@ -146,7 +146,7 @@ class StepCall:
         self._begin_attempt()
         self._live = self._budget.begin_call(self._path, self._input_tokens, self._spec.price)
         self._asked = True
-        answer = self._course.worker.answer(self._step_input.context.messages)
+        answer = self._sequence.worker.answer(self._step_input.context.messages)
         try:
             async with asyncio.timeout(self._spec.timeout_s) as limit, closing(answer) as stream:
                 with watching(self._recorder.progress(self._progress_event)):
@@ -171,7 +171,7 @@ class StepCall:
         """
         agent, usage = self._other, self._spent(error)
         cost_usd = self._cost(usage)
-        then = self._course.after_error(error)
+        then = self._sequence.after_error(error)
         if then is None and self._brought is None:
             await self._fail(error.code, str(error), usage)
             return False
@@ -193,7 +193,7 @@ class StepCall:
             return False
         usage = finished.usage or self._live.usage
         cost_usd = self._cost(usage, finished.cost_usd)
-        then = self._course.after_ending(ending, usage.output_tokens)
+        then = self._sequence.after_ending(ending, usage.output_tokens)
         if then is None:
             return False
         self._brought = replace(brought, paid=True)
@@ -203,7 +203,7 @@ class StepCall:
         await self._wait(then)
         return True
 
-    async def _wait(self, then: Then | None) -> None:
+    async def _wait(self, then: NextCall | None) -> None:
         self._begin_attempt()
         self._budget.check()
         if then is not None:
@@ -279,7 +279,7 @@ class StepCall:
         code: str,
         error: str,
         agent: str | None,
-        then: Then | None,
+        then: NextCall | None,
         usage: Usage,
         cost_usd: float | None,
         *,

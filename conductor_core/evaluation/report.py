@@ -18,7 +18,7 @@ from conductor_core.records.evaluation import (
     Result,
     Spread,
     Summary,
-    once,
+    first_of_each,
 )
 
 BEST_PRESENT = "best present worker"
@@ -32,7 +32,7 @@ def summarise(
 
     A task counts once for each orchestrator, however often it stands there.
     """
-    outcomes = once(outcomes)
+    outcomes = first_of_each(outcomes)
     by_name: dict[str, list[Outcome]] = {name: [] for name in plan.orchestrators}
     for each in outcomes:
         by_name[each.orchestrator].append(each)

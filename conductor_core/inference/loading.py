@@ -15,7 +15,7 @@ _BAR = "Loading weights"
 
 
 @contextmanager
-def told(folder: Path, tell: Callable[[Progress], None]) -> Iterator[None]:
+def telling_progress(folder: Path, tell: Callable[[Progress], None]) -> Iterator[None]:
     """While transformers loads the model in ``folder``, ``tell`` learns the bytes loaded. One model at a time."""
     sizes = _tensor_bytes(folder)
 

@@ -20,7 +20,7 @@ from conductor_core.chat import FinishReason, Message
 from conductor_core.inference.errors import InferenceError, ModelUnavailable, PromptTooLong
 from conductor_core.inference.generation import Generation
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, place
-from conductor_core.inference.loading import told
+from conductor_core.inference.loading import telling_progress
 from conductor_core.inference.source import ModelFiles
 from conductor_core.inference.writing import Writer, picker
 from conductor_core.progress import Progress, Tell
@@ -51,7 +51,7 @@ class LoadedModel:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(
                 files.folder, trust_remote_code=False, local_files_only=True
             )
-            with told(files.folder, tell):
+            with telling_progress(files.folder, tell):
                 loaded: Any = AutoModelForCausalLM.from_pretrained(
                     files.folder,
                     dtype=getattr(torch, self.placement.dtype),

@@ -231,7 +231,7 @@ class EvaluationRecord:
         return self.broken_lines if self.broken_summary is None else (self.broken_summary, *self.broken_lines)
 
 
-def once(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
+def first_of_each(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
     """The first outcome of each task through each orchestrator: two processes at once may have added it twice."""
     found: dict[tuple[str, str], Outcome] = {}
     for each in outcomes:
@@ -276,7 +276,7 @@ def read_record(folder: Path, *, lenient: bool = False) -> EvaluationRecord:
             broken_summary = str(error)
     broken: list[str] = []
     found = read_lines(folder / OUTCOMES, Outcome, "outcome", broken if lenient else None)
-    return EvaluationRecord(folder, plan, once(found), summary, tuple(broken), broken_summary)
+    return EvaluationRecord(folder, plan, first_of_each(found), summary, tuple(broken), broken_summary)
 
 
 def _read(path: Path, model: type[M]) -> M:

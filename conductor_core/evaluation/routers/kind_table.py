@@ -23,7 +23,7 @@ from sklearn.linear_model import LogisticRegression
 
 from conductor_core.errors import BadInput
 from conductor_core.evaluation.routers.encoder import TfidfEncoder, read_encoder
-from conductor_core.evaluation.routers.rows import Reward, TrainingRow, check_rows, known
+from conductor_core.evaluation.routers.rows import Reward, TrainingRow, check_rows, known_indices
 from conductor_core.evaluation.routers.saving import read, write
 from conductor_core.evaluation.routers.workflows import ROLES
 from conductor_core.workflow.model import Step, Workflow
@@ -94,7 +94,7 @@ class KindTable:
 
         Raises: BadInput if it knows none of those present.
         """
-        known(self.agents, present)
+        known_indices(self.agents, present)
         kind = self.kind(question)
         plan = self.plans[kind]
         if any(call.agent not in present for call in plan):

@@ -32,7 +32,7 @@ from torch.nn import functional
 
 from conductor_core.errors import BadInput
 from conductor_core.evaluation.routers.encoder import Encoder, TfidfEncoder
-from conductor_core.evaluation.routers.rows import Reward, TrainingRow, check_rows, known
+from conductor_core.evaluation.routers.rows import Reward, TrainingRow, check_rows, known_indices
 from conductor_core.evaluation.routers.training import load_module, reproducible, save_module
 from conductor_core.evaluation.routers.workflows import MODES, ROLES, team
 from conductor_core.workflow.model import Workflow
@@ -179,7 +179,7 @@ class MasRouter:
     def route(self, question: str, present: Sequence[str]) -> Workflow:
         """The most likely team of present workers. Raises: BadInput if it knows none of them."""
         here = torch.zeros(len(self.agents), dtype=torch.bool)
-        here[list(known(self.agents, present))] = True
+        here[list(known_indices(self.agents, present))] = True
         with torch.inference_mode():
             latent, _ = self._controller.latent(torch.from_numpy(self._encoder.encode([question])), sample=False)
             return self._controller.choose(latent, here, sample=False).workflow(0, self.agents)

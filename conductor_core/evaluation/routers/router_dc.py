@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from conductor_core.evaluation.routers.encoder import Encoder, TfidfEncoder
-from conductor_core.evaluation.routers.rows import TrainingRow, check_rows, known
+from conductor_core.evaluation.routers.rows import TrainingRow, check_rows, known_indices
 from conductor_core.evaluation.routers.training import load_module, reproducible, save_module
 from conductor_core.evaluation.routers.workflows import ask
 from conductor_core.workflow.model import Workflow
@@ -138,7 +138,9 @@ class RouterDC:
     def route(self, question: str, present: Sequence[str]) -> Workflow:
         """One step: the nearest of the present workers is asked. Raises: BadInput if it knows none of them."""
         similarities = self.similarities(question)
-        return ask((max((self.agents[index] for index in known(self.agents, present)), key=similarities.__getitem__),))
+        return ask(
+            (max((self.agents[index] for index in known_indices(self.agents, present)), key=similarities.__getitem__),)
+        )
 
     def save(self, folder: Path) -> None:
         """Raises: OSError."""

@@ -39,7 +39,7 @@ class Router(Protocol):
         """The workflow for ``question``, with workers of ``present`` only. Raises: BadInput if it knows none."""
 
 
-def known(agents: Sequence[str], present: Sequence[str]) -> tuple[int, ...]:
+def known_indices(agents: Sequence[str], present: Sequence[str]) -> tuple[int, ...]:
     """Indices into ``agents`` of those that are present, ascending. Raises: BadInput if there are none."""
     indices = tuple(index for index, agent in enumerate(agents) if agent in present)
     if not indices:

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from conductor_core.errors import BadInput
 from conductor_core.evaluation.routers.encoder import Encoder, TfidfEncoder, read_encoder, unit_rows
-from conductor_core.evaluation.routers.rows import TrainingRow, check_rows, known
+from conductor_core.evaluation.routers.rows import TrainingRow, check_rows, known_indices
 from conductor_core.evaluation.routers.saving import read, write
 from conductor_core.evaluation.routers.workflows import ask
 from conductor_core.workflow.model import Workflow
@@ -96,14 +96,14 @@ class Smoothie:
 
         The answer of the last step is not yet the router's: that is ``choose``'s.
         """
-        return ask(tuple(self.agents[index] for index in known(self.agents, present)))
+        return ask(tuple(self.agents[index] for index in known_indices(self.agents, present)))
 
     def choose(self, question: str, outputs: Mapping[str, str]) -> str:
         """The worker whose output is kept, of those in ``outputs`` (by worker); the first of equals.
 
         A worker without an output, or with an empty one, is left out. Raises: BadInput if none is left.
         """
-        here = np.array(known(self.agents, [agent for agent, output in outputs.items() if output.strip()]))
+        here = np.array(known_indices(self.agents, [agent for agent, output in outputs.items() if output.strip()]))
         if len(here) < 3:
             overall = self._errors_of_all()
             return self.agents[int(here[overall[here].argmin()])]

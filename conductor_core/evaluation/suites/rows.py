@@ -154,7 +154,7 @@ def function_completion(row: Row, number: int) -> Task:
     )
 
 
-def own(row: Row, number: int) -> Task:
+def own_task(row: Row, number: int) -> Task:
     """Our own format: the fields of ``Task``, of which ``question``, ``reference`` and ``grader`` are needed."""
     grader = row.get("grader")
     if grader not in GRADERS or grader == "rehearsal":
@@ -190,7 +190,7 @@ def recognise(row: Row) -> Format | None:
 
 
 FORMATS = (
-    Format("own", frozenset({"question", "reference", "grader"}), own),
+    Format("own", frozenset({"question", "reference", "grader"}), own_task),
     Format("humaneval", frozenset({"prompt", "test", "entry_point"}), function_completion),
     Format("mmlu", frozenset({"question", "choices", "answer"}), multiple_choice),
     Format("aime", frozenset({"problem", "answer"}), aime),

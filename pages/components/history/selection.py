@@ -60,7 +60,7 @@ def bar(rows: Sequence[Entry]) -> None:
     _confirm(ids)
 
 
-def told() -> None:
+def show_outcome() -> None:
     """What the last action came to, once."""
     if (said := st.session_state.pop(_TOLD, None)) is not None:
         good, text = said

@@ -117,7 +117,7 @@ def _words(
         others = 0 if found is None else len(found.failing) - keyless
         more = f" And {plural(others, 'other')} {'does' if others == 1 else 'do'} not answer." if others > 0 else ""
         return (
-            f":orange[:material/key_off:] {inert(run_settings.pool_name())}: {run_settings.keys_there(used)}. "
+            f":orange[:material/key_off:] {inert(run_settings.pool_name())}: {run_settings.keys_set(used)}. "
             f"Not set: {variables}.{more}"
         )
     if found is None:

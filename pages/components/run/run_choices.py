@@ -52,7 +52,7 @@ def take_choices_of(trace: RunTrace | None) -> None:
     missing = []
     conductor, pool = before
     if trace.conductor is not None:
-        if run_settings.conductor_there(trace.conductor.name):
+        if run_settings.conductor_available(trace.conductor.name):
             conductor = trace.conductor.name
         else:
             missing.append(f"Conductor {trace.conductor.name}")

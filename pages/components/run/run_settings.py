@@ -169,12 +169,12 @@ def _without_gone(found: Kept) -> Kept:
     gone: dict[str, None] = {}
     said = []
     settings = current().settings
-    if found.conductor is not None and not conductor_there(found.conductor.chosen):
+    if found.conductor is not None and not conductor_available(found.conductor.chosen):
         gone["conductor"] = None
         said.append(
             f"The Conductor {_short(found.conductor.chosen)} is no longer available; {settings.conductor} is selected."
         )
-    if found.pool is not None and not pool_there(found.pool.chosen):
+    if found.pool is not None and not pool_available(found.pool.chosen):
         gone["pool"] = None
         said.append(f"The pool {_short(found.pool.chosen)} is no longer available; {settings.pool} is selected.")
     if said:
@@ -186,14 +186,14 @@ def _short(ref: str) -> str:
     return ref if len(ref) <= _LONGEST_SAID else f"{ref[:_LONGEST_SAID]}…"
 
 
-def conductor_there(ref: str) -> bool:
+def conductor_available(ref: str) -> bool:
     """Whether a Conductor of that name can be asked: of this machine, a file, a server, a folder or the hub."""
     if "#" in ref or ref in conductor_options() or _HUB_ID.fullmatch(ref):
         return True
     return is_folder(given_path(ref))
 
 
-def pool_there(ref: str) -> bool:
+def pool_available(ref: str) -> bool:
     """Whether there is a pool of that name, whole or not."""
     try:
         return ref in BUILT_IN_POOLS or is_file(pool_file(ref, current().settings))
@@ -206,7 +206,7 @@ def pool_called(name: str) -> str | None:
     if pool_name() == name:
         return pool()
     called = (ref for ref in offered_pools() if ref == name or (ref not in BUILT_IN_POOLS and Path(ref).stem == name))
-    return next((ref for ref in called if pool_there(ref)), None)
+    return next((ref for ref in called if pool_available(ref)), None)
 
 
 def put(conductor_ref: str, pool_ref: str) -> None:
@@ -267,7 +267,7 @@ def pool_name() -> str:
     return pool() if pool() in BUILT_IN_POOLS else Path(pool()).stem
 
 
-def keys_there(specs: Sequence[WorkerSpec]) -> str:
+def keys_set(specs: Sequence[WorkerSpec]) -> str:
     """How many of the workers that need a key have it, as ``0 of 7 keys``; empty if all have."""
     need = [spec for spec in specs if spec.api_key_env is not None]
     without = sum(len(names) for names in missing_keys(need).values())
@@ -315,7 +315,7 @@ def _label(specs: Sequence[WorkerSpec], shown: PoolInfo | None) -> str:
         parts.append(f"{chosen.max_tokens:,} tokens")
     if chosen.max_usd is not None:
         parts.append(f"${chosen.max_usd:.2f}")
-    if keys := keys_there([spec for spec in specs if spec.name not in out]):
+    if keys := keys_set([spec for spec in specs if spec.name not in out]):
         workers += f", {keys}"
     chips = [f"Conductor: {conductor()}", f"Pool: {pool_name()}, {workers}", f"Limits: {' · '.join(parts)}"]
     chips += chosen_policies().in_words

@@ -19,7 +19,7 @@ _USUAL_LIMITS = {"anthropic": 4096, "local": 1024}
 
 
 @dataclass(frozen=True, slots=True)
-class Then:
+class NextCall:
     """What follows a call that brought no whole answer. ``max_tokens``: its limit, if that is another than before."""
 
     how: Literal["again", "more_tokens", "fallback"]
@@ -27,7 +27,7 @@ class Then:
     max_tokens: int | None = None
 
 
-class Course:
+class CallSequence:
     """The calls of one step. Each worker has its own attempts.
 
     Attributes:
@@ -51,7 +51,7 @@ class Course:
         for worker in self._opened:
             await worker.aclose()
 
-    def after_error(self, error: WorkerError) -> Then | None:
+    def after_error(self, error: WorkerError) -> NextCall | None:
         """What follows a call that failed; None: nothing more can be done."""
         attempts = self._state.settings.step_attempts
         self._failed += not error.loading
@@ -60,10 +60,10 @@ class Course:
             # A long wait that the provider asks for is only waited out where nobody else can be asked.
             longest_s = self._state.settings.retry_max_s
             if wait_s is not None and (error.loading or wait_s <= longest_s or self._next() is None):
-                return Then("again", wait_s)
+                return NextCall("again", wait_s)
         return self._fallback()
 
-    def after_ending(self, ending: Ending, written_tokens: int) -> Then | None:
+    def after_ending(self, ending: Ending, written_tokens: int) -> NextCall | None:
         """What follows an answer that is no whole one, as the run's setting has it; None: it stands.
 
         Args:
@@ -81,14 +81,14 @@ class Course:
         name = self.worker.spec.fallback
         return None if name is None or name in self._asked else self._state.pool.workers.get(name)
 
-    def _fallback(self) -> Then | None:
+    def _fallback(self) -> NextCall | None:
         worker = self._next()
         if worker is None:
             return None
         self._set(worker)
-        return Then("fallback")
+        return NextCall("fallback")
 
-    def _with_more_tokens(self, written_tokens: int) -> Then:
+    def _with_more_tokens(self, written_tokens: int) -> NextCall:
         spec = self.worker.spec
         name, most = limit_of(spec)
         most = MORE_TOKENS * max(most or written_tokens, 1)
@@ -99,7 +99,7 @@ class Course:
         self._opened.append(self.worker)
         self._grown += 1
         self._failed = 0
-        return Then("more_tokens", max_tokens=most)
+        return NextCall("more_tokens", max_tokens=most)
 
 
 def limit_of(spec: WorkerSpec) -> tuple[str, int | None]:
