@@ -1,4 +1,4 @@
-"""What a person can do about what went wrong, by the code under which it is recorded, on page and command line alike.
+"""What a person can do about what went wrong, by the code under which it is recorded, on the page and in the terminal.
 
 The codes are the names of the errors (``errors``), and ``AnswerCut`` and the like for answers that are no whole ones.
 """
@@ -58,7 +58,35 @@ ADVICE: Mapping[str, str] = MappingProxyType(
     }
 )
 
+_STEP = f"conductor rerun RUN_ID --step N --agent NAME ({_REUSED})"
+_OTHER_WORDS = f"Ask in other words, or give the step to another worker: {_STEP}."
 
-def advice(code: str | None) -> str:
-    """What can be done about a failure of ``code``; for a code of another time or of a bug, what always can be."""
-    return ADVICE.get(code or "", OTHERWISE)
+_IN_TERMINAL: Mapping[str, str] = MappingProxyType(
+    {
+        "WorkerKeyRefused": "Check the key in the environment variable that the pool file names.",
+        "WorkerContextOverflow": "Let the step read fewer steps (conductor rerun RUN_ID --step N --access LIST), "
+        "shorten its instruction (--instruction TEXT), or give it to a worker with a longer context (--agent NAME).",
+        "WorkerFiltered": _OTHER_WORDS,
+        "AnswerRefused": _OTHER_WORDS,
+        "AnswerFiltered": _OTHER_WORDS,
+        "AnswerEmpty": f"Ask again, or give the step to another worker: {_STEP}. A model that thinks may need a higher "
+        "max_tokens.",
+        "PlanRejected": "Run again, choose another Conductor (--conductor NAME), or give a plan of your own "
+        "(--workflow FILE).",
+        "NothingToReturn": "Give the step that asks the Conductor an access list: "
+        "conductor rerun RUN_ID --step N --access LIST.",
+        "LimitReached": "Raise the limit: conductor rerun RUN_ID with a higher --max-seconds, --max-tokens, --max-usd "
+        f"or --max-depth ({_REUSED}).",
+    }
+)
+"""Where the page names a part of itself, the terminal names the command."""
+
+
+def advice(code: str | None, run_id: str) -> str:
+    """For the terminal: what can be done about the failure of ``code`` of a run.
+
+    For a code of another time or of a bug, what always can be.
+    """
+    otherwise = f"Run it again: conductor rerun RUN_ID ({_REUSED})."
+    said = _IN_TERMINAL.get(code or "") or ADVICE.get(code or "", otherwise)
+    return said.replace("RUN_ID", run_id)

@@ -96,7 +96,8 @@ class ProgressView:
         elif isinstance(event, ev.FinalEvent):
             self._say(summary(trace))
             if trace.error_code is not None or trace.status in INCOMPLETE:
-                self._say(f"  {advice(trace.error_code or f'Answer{trace.status.capitalize()}')}")
+                code = trace.error_code or f"Answer{trace.status.capitalize()}"
+                self._say(f"  {advice(code, trace.run_id)}")
         elif isinstance(event, ev.RunCreated):
             self._say(_created(event))
         else:

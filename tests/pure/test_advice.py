@@ -1,9 +1,12 @@
 """Advice fits the fault: every error that can end a run or a step has its own."""
 
+import re
+
 import pytest
 
 from conductor_core import errors
-from conductor_core.advice import ADVICE, OTHERWISE, advice
+from conductor_core.advice import ADVICE, advice
+from conductor_core.cli.main import main
 from conductor_core.endings import INCOMPLETE
 from conductor_core.errors import ConductorError, WorkerError, codes_of
 
@@ -30,9 +33,18 @@ def test_no_advice_is_of_a_code_that_is_none() -> None:
         ("WorkerTimedOut", "timeout_s", "key"),
         ("WorkerCertificate", "SSL_CERT_FILE", "key"),
         ("WorkerLoading", "loading", "key"),
-        ("Unheard", OTHERWISE, "key"),
+        ("Unheard", "conductor rerun run-7 (finished steps are reused)", "key"),
     ],
 )
 def test_what_to_do_is_about_what_went_wrong(code: str, words: str, without: str) -> None:
-    assert words in advice(code)
-    assert without not in advice(code)
+    assert words in advice(code, "run-7")
+    assert without not in advice(code, "run-7")
+
+
+def test_the_terminal_names_commands_and_no_part_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["rerun", "--help"])
+    options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    for code in (*ADVICE, "Unheard"):
+        said = advice(code, "run-7")
+        assert not re.search(r"Edit plan|under Limits|[Pp]age|RUN_ID", said)
+        assert set(re.findall(r"--[a-z-]+", said)) <= options
