@@ -7,7 +7,9 @@ from collections.abc import Collection
 _OF_A_KEY = re.compile(r"(?:^|_)(?:API)?(?:KEY|TOKEN|SECRET)S?\d*(?:_|$)", re.IGNORECASE)
 _KNOWN_FORM = re.compile(
     r"\b(?=\S*\d)(?:(?:sk|pk|rk|xai)-|(?:sk|gsk|hf|r8)_|AIza)[A-Za-z0-9_-]{12,}"
-    r"|(?i:\b(?:bearer|basic)\s+)(?=\S*[0-9=])[A-Za-z0-9_.+/=-]{12,}"
+    r"|(?i:\bbearer\s+)(?=\S*[0-9=])[A-Za-z0-9_.+/=-]{12,}"
+    # Base64 alone: "a basic Qwen2.5-0.5B-Instruct" is prose.
+    r"|(?i:\bbasic\s+)(?=\S*[0-9=])[A-Za-z0-9+/]{12,}"
 )
 _SHORTEST = 8
 """A shorter value of a variable may stand in an address by chance."""

@@ -18,6 +18,9 @@ _SECRET_NAMES = re.compile(
     r"|(?:access|api|auth|bearer|client|id|personal|refresh|secret|session|user)_?tokens?$"
 )
 
+_SEARCHED_FOR_FORMS = ("base_url", "description")
+"""The name of a variable or a model may have a key's form: ``hf_llama3_instruct``."""
+
 
 def variable_fault(name: str, allowed: Collection[str]) -> str | None:
     """Why the variable ``name`` is not read for a worker; None if it may be. ``allowed``: the setting's names."""
@@ -42,7 +45,7 @@ def pasted_keys(
             for place in _in_params(value, "", known):
                 yield field, f"{place}: a key does not belong in a {file}; name its variable in api_key_env"
         elif isinstance(value, str) and (
-            holds_a_key(value, known) if field == "base_url" else any(key in value for key in known)
+            holds_a_key(value, known) if field in _SEARCHED_FOR_FORMS else any(key in value for key in known)
         ):
             yield field, "holds a key, which every run would record; put it in a variable, named in api_key_env"
 

@@ -69,6 +69,7 @@ def test_a_key_anywhere_in_params_is_refused_with_its_place(
         'model = "hunter2-of-the-environment"',
         'name = "hunter2-of-the-environment"',
         'description = "use hunter2-of-the-environment"',
+        'description = "exact answers, key sk-hunter2hunter2hunter2"',
     ],
 )
 def test_a_key_in_another_field_is_refused(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,12 +93,18 @@ def test_params_that_hold_no_key_are_accepted(params: str) -> None:
     assert faults_of(with_line(f"params = {params}")) == []
 
 
+@pytest.mark.parametrize("said", ["A basic Qwen2.5-0.5B-Instruct", "scikit: sk-learn, sk-image", "bearer of bad news"])
+def test_a_description_that_holds_no_key_is_accepted(said: str) -> None:
+    assert faults_of(with_line(f'description = "{said}"')) == []
+
+
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
         ({"api_key_env": "PATH"}, "api_key_env: PATH does not look like the variable of a key"),
         ({"params": {"extra_body": {"api_key": "hunter2"}}}, "params: extra_body.api_key: a key does not belong"),
         ({"base_url": "http://a/sk-hunter2hunter2hunter2/v1"}, "base_url: holds a key"),
+        ({"description": "its key: sk-hunter2hunter2hunter2"}, "description: holds a key"),
     ],
 )
 def test_a_recorded_worker_with_a_key_in_it_is_not_opened(fields: dict[str, Any], told: str) -> None:
