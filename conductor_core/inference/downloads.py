@@ -62,8 +62,10 @@ class _Job:
     def shown(self) -> Download:
         seen = list(self._seen)
         took_s = seen[-1][0] - seen[0][0] if seen else 0.0
-        rate = (seen[-1][1] - seen[0][1]) / took_s if took_s and self.state == "running" else 0.0
-        return Download(self.ref, self.state, self.here_bytes, self.all_bytes, rate, self.reason)
+        # A hub that sends nothing lets the thread hear of a pause only at its next byte, or when it gives up.
+        state = "paused" if self.state == "running" and self.stop.is_set() else self.state
+        rate = (seen[-1][1] - seen[0][1]) / took_s if took_s and state == "running" else 0.0
+        return Download(self.ref, state, self.here_bytes, self.all_bytes, rate, self.reason)
 
 
 class Downloads:
@@ -85,7 +87,10 @@ class Downloads:
         with self._lock:
             for ref in refs:
                 job = self._jobs.get(ref)
-                if cached_folder(ref) is not None or (job is not None and job.state in ("waiting", "running")):
+                if cached_folder(ref) is not None:
+                    continue
+                if job is not None and job.state in ("waiting", "running"):
+                    job.stop.clear()
                     continue
                 self._jobs[ref] = job = _Job(ref)
                 self._queue.append(job)
@@ -94,7 +99,7 @@ class Downloads:
                 threading.Thread(target=self._work, name="downloads", daemon=True).start()
 
     def pause(self, refs: Sequence[str]) -> None:
-        """Stops those of ``refs`` that wait or run, soon; ``begin`` goes on with them."""
+        """Stops those of ``refs`` that wait or run; they are ``paused`` at once. ``begin`` goes on with them."""
         with self._lock:
             for job in (self._jobs[ref] for ref in refs if ref in self._jobs):
                 job.stop.set()
@@ -127,7 +132,12 @@ class Downloads:
                 job.state = "running"
             state, reason = self._run_job(job)
             with self._lock:
-                job.state, job.reason = state, reason
+                if state == "paused" and not job.stop.is_set():
+                    # Somebody began it again before the pause was heard.
+                    job.state = "waiting"
+                    self._queue.appendleft(job)
+                else:
+                    job.state, job.reason = state, reason
 
     def _run_job(self, job: _Job) -> tuple[State, str]:
         from conductor_core.inference import hub

@@ -30,8 +30,8 @@ from conductor_core.inference.source import cache_folder
 SPARE_BYTES = 200_000_000
 """Room that a download leaves on the disk: a database that meets a full one loses more than a model."""
 
-constants.DOWNLOAD_CHUNK_SIZE = 100_000
-# The library's 10 MB are half a minute without progress on a slow line, and as long until a pause is heard.
+constants.DOWNLOAD_CHUNK_SIZE = None  # type: ignore[assignment]  # as it comes; httpx takes None for that
+# Otherwise the library gathers 10 MB first: on a slow line minutes without progress, and until a pause is heard.
 
 Told = Callable[[int, int], None]
 """Takes the bytes of the weights that are here, and those of all weights. What it raises ends the download."""

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +44,7 @@ def test_a_model_is_downloaded_whole_and_can_be_opened(
     assert told[0] == (0, whole)
     assert told[-1] == (whole, whole)
     assert [here for here, _ in told] == sorted(here for here, _ in told)
-    assert len(told) > whole / CHUNK
+    assert len(told) > 2
     assert folder == cached_folder(REF)
     assert fetch(REF).size_bytes == whole
     for file in model.iterdir():
@@ -65,6 +66,7 @@ def test_a_paused_download_goes_on_where_it_stopped(
         paused = until(downloads, lambda now: now.state == "paused")
         assert 0 < paused.here_bytes < whole
         assert paused.bytes_per_s == 0
+        until(downloads, lambda _: all(thread.name != "downloads" for thread in threading.enumerate()))
         assert cached_folder(REF) is None, "half a model is no model"
         server.bytes_per_s = 0
         downloads.begin([REF])
@@ -77,11 +79,45 @@ def test_a_paused_download_goes_on_where_it_stopped(
     assert not list(cache.rglob("*.part"))
 
 
+@pytest.mark.parametrize("bytes_per_s", [1.0, 0.001])
+def test_a_pause_is_told_at_once_however_slowly_the_bytes_come(
+    bytes_per_s: float, model: Path, cache: Path, asked: Callable[[LoopbackHub], None]
+) -> None:
+    downloads = Downloads()
+    with LoopbackHub({REF: model}, bytes_per_s=bytes_per_s) as server:
+        asked(server)
+        downloads.begin([REF])
+        until(downloads, lambda now: now.state == "running" and bool(server.ranges()))
+        begun_s = time.monotonic()
+        downloads.pause([REF])
+        assert downloads.state(REF).state == "paused"
+        downloads.begin([REF])
+        assert downloads.state(REF).state == "running", "a pause that was not heard yet is taken back"
+        downloads.pause([REF])
+        until(downloads, lambda now: now.state == "paused")
+        assert time.monotonic() - begun_s < 1
+
+
+def test_at_one_byte_a_second_each_byte_is_told_and_a_pause_ends_the_download(
+    model: Path, cache: Path, asked: Callable[[LoopbackHub], None]
+) -> None:
+    with LoopbackHub({REF: model}, bytes_per_s=1) as server:
+        asked(server)
+        told: list[int] = []
+
+        def stop_at_the_second_byte(here: int, _: int) -> None:
+            told.append(here)
+            if here >= 2:
+                raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            hub._download(REF, stop_at_the_second_byte)
+    assert told == [0, 1, 2]
+
+
 _KILLED = """
 import sys
-from huggingface_hub import constants
 from conductor_core.inference import hub
-constants.DOWNLOAD_CHUNK_SIZE = 4096
 hub.download(sys.argv[1], lambda here, whole: print(here, flush=True))
 """
 
