@@ -23,7 +23,7 @@ COMMANDS = {
         "show:show",
         "Print the whole record of a run: plan, steps, what each saw and was not shown, spending, answer.",
     ),
-    "ui": ("ui:ui", "Open the inspector in a browser: ask, watch, edit, re-run."),
+    "ui": ("ui:ui", "Serve the inspector for a browser: ask, watch, edit, re-run."),
     "runs": ("show:runs", "List runs, newest first."),
     "train": (
         "train:train_command",

@@ -17,5 +17,5 @@ def needs_extra(extra: str) -> None:
     if missing:
         raise BadInput(
             f'this command needs the extra "{extra}" ({", ".join(missing)} not installed). '
-            f"Run: pip install 'conductor-inspector[{extra}]'"
+            f"In the folder of the source, run: pip install '.[{extra}]'"
         )

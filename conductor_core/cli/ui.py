@@ -27,7 +27,7 @@ Open = Annotated[bool, typer.Option("--open", help="Open it in a browser.")]
 
 
 def ui(port: Port = 8501, host: Host = "127.0.0.1", open_browser: Open = False) -> int:
-    """Open the inspector in a browser: ask, watch, edit, re-run."""
+    """Serve the inspector for a browser: ask, watch, edit, re-run."""
     script = app_script()
     _check_free(host, port)
     # In this process's place, so that signals and the exit code are the server's own.

@@ -95,7 +95,7 @@ def test_a_command_knows_what_its_extra_brings(extra: str) -> None:
 
 def test_without_its_extra_a_command_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda module: None if module == "trl" else object())
-    with pytest.raises(BadInput, match=r'extra "train" \(trl not installed\).*conductor-inspector\[train\]'):
+    with pytest.raises(BadInput, match=r"extra \"train\" \(trl not installed\).*pip install '\.\[train\]'"):
         extras.needs_extra("train")
 
 
