@@ -10,7 +10,7 @@ from playwright.sync_api import Page, Route, expect
 
 from conductor_core.records.evaluation import EvaluationPlan, Outcome
 from tests.browser.conftest import App
-from tests.browser.pages.conftest import Make, status
+from tests.browser.pages.conftest import Make, becomes, status
 from tests.browser.pages.test_other_pages import HOSTILE, SIDEWAYS
 from tests.support.records import ORCHESTRATORS, evaluation_plan, outcomes, write_evaluation
 
@@ -24,6 +24,15 @@ CUT = """
 () => [...document.querySelectorAll('[class*="st-key-standing-row-"] button p')]
   .filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.textContent)
 """
+
+RIGHT_BELOW = """
+() => {
+  const [own, opened, after] = ['standing-row-1', 'runs-of', 'standing-row-2']
+    .map((key) => document.querySelector(`.st-key-${key}`)?.getBoundingClientRect());
+  return Boolean(own && opened && after) && opened.top - own.bottom < 2 && after.top - opened.bottom < 2;
+}
+"""
+RUNS_BEGIN_AT = "() => document.querySelector('.st-key-runs-of').getBoundingClientRect().top"
 
 
 @pytest.fixture
@@ -60,16 +69,9 @@ def test_a_row_opens_its_runs_right_below_itself(app: App, open_page: OpenPage, 
     page.get_by_role("button", name=name, exact=True).click()
     runs = page.locator(".st-key-runs-of")
     expect(runs).to_contain_text(f"Runs of {name}")
-    own, opened, after = (
-        each.bounding_box()
-        for each in (page.locator(".st-key-standing-row-1"), runs, page.locator(".st-key-standing-row-2"))
-    )
-    assert own is not None
-    assert opened is not None
-    assert after is not None
-    assert opened["y"] - (own["y"] + own["height"]) < 2
-    assert after["y"] - (opened["y"] + opened["height"]) < 2
-    assert opened["y"] < 720
+    # Once the page has come to rest.
+    becomes(page, RIGHT_BELOW)
+    assert page.evaluate(RUNS_BEGIN_AT) < 720
 
 
 @pytest.mark.parametrize("width", [1280, 1440, 1700])
