@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import RunRequest
 from conductor_core.workflow.model import AccessList, Step, Workflow
 from tests.browser.conftest import App
@@ -26,7 +27,7 @@ PLAN: tuple[tuple[str, str, AccessList], ...] = (
 def start_run(app: App) -> Callable[..., str]:
     """Starts a run of PLAN (or of the given steps) and returns its id at once."""
 
-    def start(*steps: tuple[str, str, AccessList], task: str = TASK) -> str:
+    def start(*steps: tuple[str, str, AccessList], task: str = TASK, host: EngineHost = app.engine) -> str:
         workflow = Workflow(
             steps=tuple(
                 Step(agent=agent, instruction=told, access_list=access) for agent, told, access in steps or PLAN
@@ -35,6 +36,6 @@ def start_run(app: App) -> Callable[..., str]:
         # Playwright's event loop has this thread; the engine is asked from another.
         with ThreadPoolExecutor(1) as aside:
             request = RunRequest(task=task, workflow=workflow, by="page")
-            return aside.submit(app.engine.start, request, None, "rehearsal").result()
+            return aside.submit(host.start, request, None, "rehearsal").result()
 
     return start

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
+from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import RunRequest
 from conductor_core.errors import StoreFull
+from conductor_core.settings import Settings
 from conductor_core.trace import fold
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.live_workflow.messages import LiveView
@@ -142,11 +144,18 @@ def test_live_updates_and_the_end_move_nothing(
 def test_the_run_can_be_cancelled_from_another_process_no_more(
     app: App, open_page: OpenPage, start_run: StartRun
 ) -> None:
-    """This run belongs to the test's process: the page says that it could not cancel it, and shows it on."""
-    page = open_page(app.run_url(start_run()))
+    """This run belongs to the test's process: the page says that it could not cancel it, and shows it go on."""
+    # Slow workers: it goes on long enough to be pressed, however busy the machine is.
+    slow = EngineHost(app.store.log, Settings(rehearsal_tokens_per_s=4))
+    run_id = start_run(host=slow)
+    page = open_page(app.run_url(run_id))
     page.get_by_role("button", name="Cancel", exact=True).click()
     expect(page.locator(".notice-line")).to_contain_text("could not be cancelled")
-    expect(page.locator(".strip .pill").first).to_contain_text("Completed")
+    expect(page.locator(".strip .pill").first).to_contain_text("Running")
+    slow.cancel(run_id, "test")
+    expect(page.locator(".strip .pill").first).to_contain_text("Cancelled")
+    with ThreadPoolExecutor(1) as aside:
+        aside.submit(slow.close).result()
 
 
 @pytest.mark.parametrize("width", [1280, 1920])

@@ -86,7 +86,8 @@ async def test_anthropic_is_asked_for_the_one_model(provider: _Listing) -> None:
 )
 async def test_what_can_be_wrong(provider: _Listing, listing: Reply, ok: bool, told: str) -> None:
     provider.listing = listing
-    health = await check(provider.spec(timeout_s=0.3))
+    # The short limit is for the server that hangs alone: on a busy machine the others may take longer.
+    health = await check(provider.spec(timeout_s=0.3 if told.startswith("no answer") else 20))
     assert health.ok == ok
     assert told in health.detail or "sent nothing for 0.3 s" in health.detail
     assert "\n" not in health.detail
