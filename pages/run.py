@@ -10,7 +10,7 @@ from conductor_core.errors import InspectorError, RunUnreadable
 from conductor_core.trace import RunTrace
 from pages.components.history.damage import damage, notes
 from pages.components.live_workflow.component import Intent, intent_of, live_workflow
-from pages.components.models.real_workers import real_workers_dialog
+from pages.components.models.real_workers import choose_for, real_workers_dialog
 from pages.components.run.editing import Editing
 from pages.components.run.lineage import lineage
 from pages.components.run.plan_editor import LookedUp, look_up, plan_editor
@@ -71,6 +71,8 @@ def _workspace(trace: RunTrace | None, *, readable: bool) -> None:
                 close=_close_editor,
             )
     # Last: what it asks for may draw the whole page anew.
+    if selection.ended == trace.run_id and not trace.ended:
+        st.rerun()  # reads the run anew: what the page draws of ended runs can appear
     _take_intent(trace, selection.intent)
 
 
@@ -108,14 +110,14 @@ def _editing(trace: RunTrace) -> Editing | None:
 
 
 def _take_intent(trace: RunTrace, intent: Intent | None) -> None:
-    if intent is None or intent.run_id != trace.run_id:
-        return
-    if intent.kind == "ended" or (intent.kind == "edit" and not _editable(trace)):
-        st.rerun()  # the whole page, which reads the run anew: what it draws of ended runs can appear
-    elif intent.kind == "workers":
-        real_workers_dialog(trace.task)
-    elif intent.kind == "go-on" and _go_on_label(trace) is not None:
-        _begin(trace, _go_on(trace))
+    if intent is not None and intent.run_id == trace.run_id:
+        if intent.kind == "workers":
+            choose_for(trace.run_id)
+        elif intent.kind == "edit" and not _editable(trace):
+            st.rerun()  # reads the run anew: it may have ended meanwhile
+        elif intent.kind == "go-on" and _go_on_label(trace) is not None:
+            _begin(trace, _go_on(trace))
+    real_workers_dialog(trace.run_id, trace.task)
 
 
 def _go_on_label(trace: RunTrace) -> str | None:

@@ -18,15 +18,15 @@ _component = st.components.v2.component(
     "conductor-inspector.live_workflow", html=_RESERVED, js="index.js", isolate_styles=True
 )
 
-_Kind = Literal["edit", "go-on", "ended", "workers"]
+_Kind = Literal["edit", "go-on", "workers"]
 
 
 @dataclass(frozen=True)
 class Intent:
-    """What the person asked for in the component, or what it saw happen.
+    """What the person asked for in the component.
 
-    ``edit``: change the plan, at ``path`` if a step was selected. ``go-on``: do what ``go_on`` offered. ``ended``: the
-    run shown has just ended, so that what the page draws of finished runs can appear. ``workers``: choose others.
+    ``edit``: change the plan, at ``path`` if a step was selected. ``go-on``: do what ``go_on`` offered. ``workers``:
+    choose other workers.
     """
 
     kind: _Kind
@@ -36,9 +36,14 @@ class Intent:
 
 @dataclass(frozen=True)
 class LiveSelection:
-    """What came back. Selecting a step alone stays in the browser: it costs no rerun."""
+    """What came back. Selecting a step alone stays in the browser: it costs no rerun.
+
+    Attributes:
+        ended: the run that the component saw end, though the page is drawn as that of a run that goes on.
+    """
 
     intent: Intent | None
+    ended: str | None = None
 
     @property
     def step(self) -> Path | None:
@@ -65,7 +70,7 @@ def live_workflow(
         open_steps: while that editor is open, the numbers of the steps whose fields it shows, the last opened
             last: the graph then stands right below it, and the step opened last comes into view. None: it is closed.
         edited: what the graph draws in place of the run's plan, as ``edited_plan`` makes it; None: the run's.
-        ended: whether the page is drawn as that of a run that has ended; if not, ``ended`` comes once it has.
+        ended: whether the page is drawn as that of a run that has ended; if not, ``LiveSelection.ended`` says when.
         on_intent: called before the rerun in which the returned ``intent`` is set.
     """
     result = _component(
@@ -79,10 +84,12 @@ def live_workflow(
             "ended": ended,
         },
         on_intent_change=on_intent or _ignore,
+        # A trigger of its own: the end of a run must not take the place of what the person asks for at that moment.
+        on_ended_change=_ignore,
         width="stretch",
         height="content",
     )
-    return LiveSelection(_intent(result.intent))
+    return LiveSelection(_intent(result.intent), result.ended if isinstance(result.ended, str) else None)
 
 
 def intent_of(key: str) -> Intent | None:

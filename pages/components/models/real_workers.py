@@ -20,6 +20,7 @@ from pages.components.run import run_settings, task_box
 from pages.components.shell.runtime import current
 
 ERROR, STARTED = "real-workers-error", "real-workers-started"
+CHOOSING = "real-workers-for"
 LOCAL_POOL, KEYED_POOL, SMALL_POOL = "local-servers", "my-keys", "my-small-models"
 EVERY_S = 1.0
 """How often the progress of downloads is drawn."""
@@ -29,8 +30,26 @@ Use = Callable[[str], None]
 """Takes a pool: a built-in one's name or a file."""
 
 
-@st.dialog("Real models for this task", width="medium")
-def real_workers_dialog(task: str) -> None:
+def choose_for(run_id: str) -> None:
+    """Opens the dialog over that run at the next ``real_workers_dialog``."""
+    st.session_state[CHOOSING] = run_id
+
+
+def real_workers_dialog(run_id: str, task: str) -> None:
+    """The dialog, while it is open over that run. Streamlit closes a dialog that a run of the script does not draw, and
+    the page may be drawn anew at any time, for instance at the end of the run."""
+    if st.session_state.get(CHOOSING) == run_id:
+        _dialog(task)
+    else:
+        _close()
+
+
+def _close() -> None:
+    st.session_state.pop(CHOOSING, None)
+
+
+@st.dialog("Real models for this task", width="medium", on_dismiss=_close)
+def _dialog(task: str) -> None:
     """Offers what there is; whatever is taken, ``task`` runs again there."""
     dialog_scheme()
     st.caption(inert(task if len(task) <= 200 else f"{task[:200]} …"))

@@ -85,6 +85,26 @@ def test_servers_and_keys_that_are_there_come_first(
         expect(page.locator(".st-key-workers .cells.workers")).to_contain_text("gemini-2.5-pro")
 
 
+def test_the_dialog_stays_until_it_is_closed_however_often_the_page_is_drawn(app: App, open_page: OpenPage) -> None:
+    page = open_page(app.url, width=1280, height=720)
+    ask(page)
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Small open models")
+    _draw_anew(page)
+    expect(dialog).to_contain_text("Small open models")
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    _draw_anew(page)
+    expect(dialog).to_be_hidden()
+
+
+def _draw_anew(page: Page) -> None:
+    """As Streamlit does when the browser goes back to an address of the same page."""
+    page.evaluate("() => { history.pushState({}, '', location.href); history.back() }")
+    expect(page.locator("[data-testid=stApp]")).to_have_attribute("data-test-script-state", "running")
+    expect(page.locator("[data-testid=stApp]")).to_have_attribute("data-test-script-state", "notRunning")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_main_button_of_a_dialog_can_be_read_in_both_schemes(app: App, open_page: OpenPage, scheme: str) -> None:
     page = open_page(app.url, width=1280, height=720)

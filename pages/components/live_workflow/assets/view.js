@@ -125,6 +125,7 @@ export class LiveWorkflow {
     this.cancelling = false
     this.unknown = null
     this.connection = ""
+    this.wasLost = false
     this.touched = { whole: true, steps: new Set() }
     this.stale = false
   }
@@ -175,6 +176,7 @@ export class LiveWorkflow {
       onMessage: (message) => this.receive(message),
       onState: (state) => {
         this.connection = state
+        this.wasLost ||= state === "reconnecting"
         this.queue()
       },
       finished: () => this.model.ended,
@@ -206,12 +208,12 @@ export class LiveWorkflow {
   }
 
   // The page's own parts (going on, the editor) are drawn by Python once the run is over, which it reads from the log.
-  // A server that was started anew meanwhile knows nothing of this page and does not answer: the page is loaded again,
-  // unless somebody has typed another task.
+  // A busy server is told again until it has drawn them. A server that was started anew meanwhile knows nothing of this
+  // page and does not answer: the page is loaded again, unless somebody has typed another task.
   tellEnd(told = 0) {
     clearTimeout(this.telling)
     if (!this.model.ended || this.model.stopped || this.drawnEnded) return
-    if (told < MOST_TELLS) this.intend("ended")
+    if (told < MOST_TELLS || !this.wasLost) this.setTriggerValue("ended", this.runId)
     else if (document.querySelector(TASK_FIELD)?.value.trim() === this.model.run.task.trim()) location.reload()
     else return
     this.telling = setTimeout(() => this.tellEnd(told + 1), TELL_AGAIN_MS)
