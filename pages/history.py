@@ -222,10 +222,21 @@ def _follow(newest: int) -> None:
     look()
 
 
+def _deleted() -> str | None:
+    """What the list of deletions is called; None: nothing was deleted, or the file is damaged and nobody can say."""
+    if current().store.fault is not None:
+        return None
+    _, count = current().store.deletions(limit=1)
+    return history_selection.name_of_record(count) if count else None
+
+
 def _empty(filtered: bool) -> None:
     with st.container(border=True, horizontal_alignment="center"):
         if filtered:
             st.markdown("**No run matches.** Take a word out of the search, or choose another status or day.")
+        elif deleted := _deleted():
+            st.markdown(f"**All runs were deleted.** Open “{deleted}” below to see which, when and from where.")
+            st.page_link(places.RUN, label="Start a new one", icon=":material/play_circle:")
         else:
             st.markdown("**No runs yet.** Every run is kept here, with all that its steps were told and answered.")
             st.page_link(places.RUN, label="Start one", icon=":material/play_circle:")

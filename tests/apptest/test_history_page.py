@@ -33,6 +33,17 @@ def test_without_runs_it_says_what_will_be_here(visit: Visit) -> None:
     assert any("No runs yet" in each.value for each in visit("history").markdown)
 
 
+def test_where_all_runs_were_deleted_it_says_so_and_where_they_are_listed(
+    visit: Visit, session: Session, finished_run: RunTrace
+) -> None:
+    session.store.delete([finished_run.run_id], "page")
+    app = visit("history")
+    assert not any("No runs yet" in each.value for each in app.markdown)
+    (said,) = [each.value for each in app.markdown if "All runs were deleted" in each.value]
+    (expander,) = app.expander
+    assert f"“{expander.label}” below" in said
+
+
 def test_a_run_is_listed_with_its_shape_its_agents_and_that_it_is_simulated(
     visit: Visit, finished_run: RunTrace
 ) -> None:

@@ -140,12 +140,17 @@ def _said(outcome: Deleted) -> str:
     return said
 
 
+def name_of_record(count: int) -> str:
+    """``3 runs deleted``: what the list of deletions is called."""
+    return f"{plural(count, 'run')} deleted"
+
+
 def record() -> None:
     """Which runs were deleted, folded."""
     found, count = current().store.deletions()
     if not count:
         return
-    with st.expander(f"{plural(count, 'run')} deleted", icon=":material/delete:"):
+    with st.expander(name_of_record(count), icon=":material/delete:"):
         lines = [f"{moment(each.deleted_at_utc)} · by {each.by} · run {each.run_id}" for each in found]
         lines += [f"and {count - len(found):,} before"] if count > len(found) else []
         st.markdown("  \n".join(inert(line) for line in lines))
