@@ -231,10 +231,8 @@ def _step_line(event: ev.StepEvent, step: StepTrace) -> str | None:
     match event:
         case ev.StepStarted():
             withheld = tuple(shared.path for shared in event.withheld if shared.there)
-            absent = tuple(shared.path for shared in event.withheld if not shared.there)
             parts = [f"reads {labels(tuple(shared.path for shared in event.granted))}"]
             parts += [f"{labels(withheld)} withheld"] if withheld else []
-            parts += [f"{labels(absent)} not there yet"] if absent else []
             return f"{head} started, {', '.join(parts)}"
         case ev.StepRetried():
             return f"{head} {endings.retried(step, event)}"

@@ -67,7 +67,10 @@ def test_a_step_that_runs_beside_another_is_not_said_to_be_denied_its_output(
     absent = ev.SharedOutput(path=(1,), agent="b", sha256="", characters=0, tokens=0)
     begun = step_started("r1", 1, 30).model_copy(update={"withheld": (kept, absent)})
     _, err, _ = shown(capsys, created("r1"), *planned("r1"), begun)
-    assert err.splitlines()[-1] == "step 1 · checker · started, reads none, 0 withheld, 1 not there yet"
+    assert err.splitlines()[-1] == "step 1 · checker · started, reads none, 0 withheld"
+    alone = begun.model_copy(update={"withheld": (absent,)})
+    _, err, _ = shown(capsys, created("r1"), *planned("r1"), alone)
+    assert err.splitlines()[-1] == "step 1 · checker · started, reads none", "what it may not read is not missing"
 
 
 def test_quiet_is_quiet_but_for_an_answer_that_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
