@@ -70,6 +70,27 @@ def test_a_long_answer_is_searched_copied_and_kept(app: App, open_page: OpenPage
     assert focused(page) == "Show all"
 
 
+WORDS = "a sentence that goes on and on, " * 40
+EACH_KIND = (
+    f"{WORDS}\n\n- {WORDS}\n\n> {WORDS}\n\n| a | b |\n|---|---|\n| {WORDS} | {WORDS} |\n\n```\n{'x' * 400}\n```\n"
+)
+WIDTHS = """(body) => {
+    const { paddingLeft, paddingRight } = getComputedStyle(body)
+    const inner = body.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight)
+    const kinds = ["p", "ul", "blockquote", "table", "pre"]
+    return kinds.map((kind) => [kind, body.querySelector(kind).getBoundingClientRect().width / inner])
+}"""
+
+
+@pytest.mark.parametrize("width", [1280, 1440])
+def test_text_tables_and_code_are_as_wide_as_the_reader(app: App, open_page: OpenPage, tell: Tell, width: int) -> None:
+    text = f"{EACH_KIND}\n\n{LONG}"
+    reader = open_reader(open_page(app.run_url(tell(text)), width=width, height=800))
+    expect(reader.locator("pre").first).to_be_attached()
+    for kind, share in reader.locator(".reader-body").evaluate(WIDTHS):
+        assert share == pytest.approx(1, abs=0.01), kind
+
+
 @pytest.mark.parametrize(
     "text",
     [
