@@ -50,7 +50,7 @@ def _counts(connection: sqlite3.Connection, ids: list[str]) -> dict[str, dict[st
     own = f"FROM runs WHERE batch_id IN ({', '.join('?' * len(ids))})"
     totals = (
         "SELECT batch_id, count(*), max(simulated), sum(input_tokens), sum(output_tokens), sum(cost_usd), "
-        f"count(cost_usd), sum(known_usd) {own} GROUP BY batch_id"
+        f"count(cost_usd), sum(known_usd), max(cost_estimated) {own} GROUP BY batch_id"
     )
     # A task stands as its latest run: SQLite takes the other columns of a group from the row of its maximum.
     last = f"SELECT batch_id, status, max(sequence) {own} GROUP BY batch_id, batch_row"
@@ -58,13 +58,14 @@ def _counts(connection: sqlite3.Connection, ids: list[str]) -> dict[str, dict[st
     for batch_id, status, _ in connection.execute(last, ids):
         statuses[batch_id][status if status in _STATUSES else "too_new"] += 1
     counted: dict[str, dict[str, Any]] = {}
-    for batch_id, runs, simulated, read, written, usd, priced, known in connection.execute(totals, ids):
+    for batch_id, runs, simulated, read, written, usd, priced, known, estimated in connection.execute(totals, ids):
         counted[batch_id] = {
             "runs": runs,
             "simulated": bool(simulated),
             "usage": Usage(input_tokens=read_count(read), output_tokens=read_count(written)),
             "cost_usd": usd if priced == runs else None,
             "known_usd": known,
+            "cost_estimated": priced == runs and bool(estimated),
             "statuses": dict(statuses[batch_id]),
         }
     return counted

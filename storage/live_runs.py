@@ -13,7 +13,7 @@ from conductor_core import trace as folding
 from conductor_core.endings import INCOMPLETE
 from conductor_core.errors import EventOutOfOrder, UnknownRun
 from conductor_core.events import VOCABULARY, Event, PlanDelta, PlanProgress, RunCreated, StepDelta, StepProgress
-from conductor_core.spending import cost_so_far
+from conductor_core.spending import basis, cost_so_far
 from conductor_core.trace import RunTrace
 from storage.database import Database
 from storage.encoding import SnapshotRow, snapshot_row
@@ -36,6 +36,7 @@ _CHANGING = (
     "output_tokens",
     "cost_usd",
     "known_usd",
+    "cost_estimated",
     "duration_ms",
     "error",
 )
@@ -226,6 +227,7 @@ def _row_of(trace: RunTrace) -> tuple[object, ...]:
         trace.usage.output_tokens,
         cost.usd,
         cost.known_usd,
+        cost.usd is not None and basis(trace) == "estimated",
         trace.duration_ms,
         trace.error,
     )

@@ -23,16 +23,19 @@ _NO_BATCHES = (
 _AS_IF_UPGRADED = {
     "0001": (
         "CREATE TEMP VIEW runs AS SELECT *, 1 AS vocabulary, NULL AS batch_id, NULL AS batch_row, "
-        "coalesce(cost_usd, 0) AS known_usd FROM main.runs",
+        "coalesce(cost_usd, 0) AS known_usd, 0 AS cost_estimated FROM main.runs",
         "CREATE TEMP VIEW snapshots AS SELECT *, '' AS events_sha256, '' AS sha256 FROM main.snapshots",
         *_NO_BATCHES,
     ),
     "0002": (
         "CREATE TEMP VIEW runs AS SELECT *, NULL AS batch_id, NULL AS batch_row, "
-        "coalesce(cost_usd, 0) AS known_usd FROM main.runs",
+        "coalesce(cost_usd, 0) AS known_usd, 0 AS cost_estimated FROM main.runs",
         *_NO_BATCHES,
     ),
-    "0003": ("CREATE TEMP VIEW runs AS SELECT *, coalesce(cost_usd, 0) AS known_usd FROM main.runs",),
+    "0003": (
+        "CREATE TEMP VIEW runs AS SELECT *, coalesce(cost_usd, 0) AS known_usd, 0 AS cost_estimated FROM main.runs",
+    ),
+    "0004": ("CREATE TEMP VIEW runs AS SELECT *, 0 AS cost_estimated FROM main.runs",),
 }
 """What makes an older schema read like the newest, where it cannot be upgraded."""
 

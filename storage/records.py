@@ -50,6 +50,7 @@ class RunSummary(Frozen):
         steps: of all rounds; ``steps_*`` count those of them that ended so, ``steps_failed`` also those without a whole
             answer.
         cost_usd: None: some price is unknown, of a call that is on too. known_usd: of what has a price.
+        cost_estimated: the cost rests on estimated tokens; False also where it is unknown.
         duration_ms: None while it runs.
         batch_id, batch_row: its place in a file of tasks; None: it came alone.
     """
@@ -74,6 +75,7 @@ class RunSummary(Frozen):
     usage: Usage
     cost_usd: float | None
     known_usd: float = 0.0
+    cost_estimated: bool = False
     duration_ms: float | None
     error: str | None
     damage: str | None = None
@@ -95,6 +97,7 @@ class BatchSummary(Frozen):
         statuses: how many of its tasks stand how, each as its latest run does; a task without a run is not in it.
         runs: how many there are: more than tasks where some were taken up.
         cost_usd: of all its runs; None: some price is unknown. known_usd: of what has a price.
+        cost_estimated: that of one of its runs is, or more; False where the whole is unknown.
     """
 
     batch_id: str
@@ -108,6 +111,7 @@ class BatchSummary(Frozen):
     usage: Usage
     cost_usd: float | None
     known_usd: float
+    cost_estimated: bool
 
     @property
     def cost(self) -> Cost:

@@ -4,7 +4,7 @@ Times are ISO 8601 text in UTC, and JSON is text: both read the same in every da
 import it takes as long as a short command.
 """
 
-from sqlalchemy import Column, Float, Index, Integer, Text
+from sqlalchemy import Boolean, Column, Float, Index, Integer, Text
 from sqlmodel import Field, SQLModel
 
 
@@ -33,6 +33,7 @@ class RunRow(SQLModel, table=True):
         sequence: of its ``run.created``; the order of the list.
         agents: JSON list of the agents of its steps, each once, in order of appearance.
         cost_usd: None: some price is unknown, of a call that is on too. known_usd: of what has a price.
+        cost_estimated: the cost rests on estimated tokens (``conductor_core.spending.basis``).
         vocabulary: the version of the events' vocabulary (``conductor_core.events.VOCABULARY``) of the program that
             began the run.
         batch_id, batch_row: its place in a batch, None for a run that came alone.
@@ -79,6 +80,7 @@ class RunRow(SQLModel, table=True):
     batch_id: str | None = Field(default=None, sa_column=Column(Text))
     batch_row: str | None = Field(default=None, sa_column=Column(Text))
     known_usd: float = Field(sa_column=Column(Float, nullable=False, server_default="0"))
+    cost_estimated: bool = Field(sa_column=Column(Boolean, nullable=False, server_default="0"))
 
 
 class SnapshotRow(SQLModel, table=True):

@@ -5,16 +5,17 @@ from datetime import UTC, date, datetime
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from conductor_core.chat import Usage
 from conductor_core.documents import run_document
 from conductor_core.engine.request import RunRequest
 from conductor_core.errors import StoreLocked, StoreReadOnly
-from conductor_core.events import BatchRow, Limits
+from conductor_core.events import BatchRow, Limits, RunFailed
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.history import selection as history_selection
 from pages.components.shell.runtime import Session
 from tests.support.damaging import doctor
-from tests.support.run_events import whole_run
+from tests.support.run_events import created, planned, step_completed, step_started, whole_run
 
 Visit = Callable[..., AppTest]
 ONE_SHOT = Workflow(steps=(Step(instruction="{question}", agent="writer"),))
@@ -54,6 +55,20 @@ def test_a_run_is_listed_with_its_shape_its_agents_and_that_it_is_simulated(
     (link,) = app.get("page_link")
     assert link.proto.query_string == f"run={finished_run.run_id}"
     assert "A train leaves" in link.proto.label
+
+
+def test_an_estimated_cost_is_marked(visit: Visit, session: Session) -> None:
+    place = BatchRow(id="b", row="1", name="tasks.jsonl", size=1)
+    for run_id, estimated, batch in (("said", False, None), ("guess", True, None), ("in-batch", True, place)):
+        first = created(run_id, simulated=False, batch=batch)
+        call = {"usage": Usage(output_tokens=3, estimated=estimated), "cost_estimated": True}
+        step = step_completed(run_id, 0, "x", 40, 0.5).model_copy(update=call)
+        end = RunFailed(run_id=run_id, error_code="X", error="why")
+        session.store.log.append_and_wait(first, *planned(run_id), step_started(run_id, 0, 30), step, end)
+    of_batch, guess, said = cells(visit("history"))
+    for row in (of_batch, guess):
+        assert '<span title="$0.5000 estimated (not all tokens were counted)">≈ $0.5000</span>' in row
+    assert '<span title="$0.5000">$0.5000</span>' in said
 
 
 def test_a_search_without_a_match_says_what_to_change(visit: Visit, finished_run: RunTrace) -> None:

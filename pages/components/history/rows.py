@@ -5,6 +5,7 @@ from html import escape
 
 import streamlit as st
 
+from conductor_core.spending import IN_WORDS
 from pages.components.look.statuses import RUN_STATUSES, run_status
 from pages.components.look.words import ago, inert, moment, plural, right_to_left, seconds
 from pages.components.shell import places
@@ -174,7 +175,10 @@ def _steps(run: RunSummary) -> str:
 
 
 def _cost(entry: Entry) -> str:
-    cost = escape(str(entry.cost))
+    cost = said = escape(str(entry.cost))
+    if entry.cost_estimated:
+        # The column has no room for the word.
+        cost, said = f"≈ {cost}", f"{cost} {IN_WORDS['estimated']} (not all tokens were counted)"
     if entry.simulated:
-        return f'<span class="pill simulated" title="{cost}: no real model answered">simulated</span>'
-    return f'<span title="{cost}">{cost}</span>'
+        return f'<span class="pill simulated" title="{said}: no real model answered">simulated</span>'
+    return f'<span title="{said}">{cost}</span>'

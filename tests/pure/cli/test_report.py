@@ -1,10 +1,15 @@
 """The record of a run as text."""
 
+from pathlib import Path
+
 from conductor_core import events as ev
-from conductor_core.cli.report import run_lines
+from conductor_core.chat import Usage
+from conductor_core.cli.report import run_lines, runs_lines
+from conductor_core.documents import summary_document
 from conductor_core.events import SharedOutput
 from conductor_core.trace import fold
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
+from storage import open_store
 from tests.support.run_events import created, planned, step_completed, step_started
 
 
@@ -29,6 +34,20 @@ def test_a_round_below_is_indented_below_its_step() -> None:
     assert "    step 0.0 · checker (simulated) · completed" in "\n".join(below)
     assert all(line == "" or line.startswith("    ") for line in below)
     assert "        | b" in below
+
+
+def test_a_list_of_runs_says_which_cost_is_estimated(tmp_path: Path) -> None:
+    call = {"usage": Usage(output_tokens=3, estimated=True), "cost_estimated": True}
+    store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
+    for run_id, update in (("exact", {}), ("guess", call)):
+        step = step_completed(run_id, 0, "x", 40, 0.5).model_copy(update=update)
+        store.log.append_and_wait(created(run_id), *planned(run_id), step_started(run_id, 0, 30), step)
+    _, guess, exact = runs_lines(store.runs())
+    documents = [summary_document(run) for run in store.runs()]
+    store.close()
+    assert "  $0.5000 estimated  " in guess
+    assert "estimated" not in exact
+    assert [each["cost_estimated"] for each in documents] == [True, False]
 
 
 def test_what_was_withheld_and_what_was_not_there_yet_are_told_apart() -> None:

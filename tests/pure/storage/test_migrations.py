@@ -11,6 +11,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
 import storage
+from conductor_core.chat import Usage
 from conductor_core.errors import StoreError
 from conductor_core.trace import fold
 from storage import Store, batches, open_store, queries
@@ -103,7 +104,8 @@ async def test_what_is_known_of_a_cost_is_found_in_the_record_of_an_older_databa
     await store.log.append(created("r"), *planned("r"), *steps, *unpriced, end, *whole_run("priced"))
     store.close()
     with sqlite3.connect(path) as connection:
-        connection.execute("ALTER TABLE runs DROP COLUMN known_usd")
+        for newer in ("known_usd", "cost_estimated"):
+            connection.execute(f"ALTER TABLE runs DROP COLUMN {newer}")
         connection.execute("UPDATE alembic_version SET version_num = '0003'")
     connection.close()
     open_store(url).close()
@@ -111,3 +113,24 @@ async def test_what_is_known_of_a_cost_is_found_in_the_record_of_an_older_databa
         rows = connection.execute("SELECT run_id, cost_usd, known_usd FROM runs ORDER BY sequence").fetchall()
     connection.close()
     assert rows == [("r", None, 0.5), ("priced", 1.0, 1.0)]
+
+
+async def test_that_a_cost_is_estimated_is_found_in_the_record_of_an_older_database(path: Path, url: str) -> None:
+    store = open_store(url)
+    for run_id, usd in (("guess", 0.5), ("free", 0.0), ("unpriced", None)):
+        call = {"usage": Usage(output_tokens=3, estimated=True), "cost_estimated": True}
+        step = step_completed(run_id, 0, "x", 40, usd).model_copy(update=call)
+        end = run_completed(run_id).model_copy(update={"cost_usd": usd})
+        await store.log.append(created(run_id), *planned(run_id), step_started(run_id, 0, 30), step, end)
+    await store.log.append(*whole_run("said"))
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE runs DROP COLUMN cost_estimated")
+        connection.execute("UPDATE alembic_version SET version_num = '0004'")
+        connection.execute("UPDATE snapshots SET trace = '{' WHERE run_id = 'said'")
+    connection.close()
+    open_store(url).close()
+    with sqlite3.connect(path) as connection:
+        rows = connection.execute("SELECT run_id, cost_estimated FROM runs ORDER BY sequence").fetchall()
+    connection.close()
+    assert rows == [("guess", 1), ("free", 0), ("unpriced", 0), ("said", 0)]

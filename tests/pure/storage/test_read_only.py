@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core.chat import Usage
 from conductor_core.errors import RunDamaged, StoreDamaged, StoreReadOnly, StoreTooNew
-from conductor_core.events import Event
+from conductor_core.events import Event, RunFailed
 from conductor_core.spending import Cost
 from conductor_core.trace import fold
 from storage import Store, open_store
 from tests.support.damaging import doctor
 from tests.support.privileges import without_privileges
-from tests.support.run_events import created, whole_run
+from tests.support.run_events import created, planned, step_completed, step_started, whole_run
 
 OLDEST = Path(__file__).with_name("schema_0001.sql")
 
@@ -126,13 +127,32 @@ def test_a_damaged_run_there(database: Path, events: list[Event]) -> None:
 
 def test_a_database_of_the_schema_before_the_known_cost(database: Path, events: list[Event]) -> None:
     with closing(sqlite3.connect(database)) as connection:
-        connection.execute("ALTER TABLE runs DROP COLUMN known_usd")
+        for newer in ("known_usd", "cost_estimated"):
+            connection.execute(f"ALTER TABLE runs DROP COLUMN {newer}")
         connection.execute("UPDATE alembic_version SET version_num = '0003'")
         connection.commit()
     with on_read_only_media(database) as url:
         store = open_store(url)
         check_that_it_reads(store, events)
         assert store.runs()[1].cost == Cost(1.0, 1.0)
+        store.close()
+
+
+def test_a_database_of_the_schema_before_estimated_costs(database: Path, events: list[Event]) -> None:
+    call = {"usage": Usage(output_tokens=3, estimated=True), "cost_estimated": True}
+    step = step_completed("guess", 0, "x", 40, 0.5).model_copy(update=call)
+    store = open_store(f"sqlite:///{database}")
+    started, end = step_started("guess", 0, 30), RunFailed(run_id="guess", error_code="X", error="why")
+    store.log.append_and_wait(created("guess"), *planned("guess"), started, step, end)
+    store.close()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("ALTER TABLE runs DROP COLUMN cost_estimated")
+        connection.execute("UPDATE alembic_version SET version_num = '0004'")
+        connection.commit()
+    with on_read_only_media(database) as url:
+        store = open_store(url)
+        assert [run.cost_estimated for run in store.runs()] == [True, False, False], "as its events say"
+        assert store.batches() == []
         store.close()
 
 

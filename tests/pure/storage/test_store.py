@@ -164,6 +164,30 @@ async def test_of_a_cost_with_an_unknown_part_what_is_known_is_kept_by_row_batch
     assert (totals.cost, totals.unpriced) == (Cost(None, 1.25), 1)
 
 
+async def test_a_cost_of_estimated_tokens_is_marked_in_row_and_batch(store: Store) -> None:
+    place = BatchRow(id="b", row="1", name="tasks.jsonl", size=3)
+    guessed, exact = Usage(output_tokens=3, estimated=True), Usage(output_tokens=3)
+    for run_id, usage, at_list_price in (("listed", exact, True), ("said", guessed, False), ("guess", guessed, True)):
+        first = created(run_id).model_copy(update={"batch": place})
+        call = {"usage": usage, "cost_estimated": at_list_price}
+        ended = step_completed(run_id, 0, "x", 40, 0.5).model_copy(update=call)
+        await store.log.append(first, *planned(run_id), step_started(run_id, 0, 30), ended)
+        marked = [run.cost_estimated for run in store.runs(limit=1)]
+        assert marked == [store.batches()[0].cost_estimated] == [run_id == "guess"], run_id
+
+
+async def test_an_estimated_cost_with_an_unknown_part_is_unknown(store: Store) -> None:
+    place = BatchRow(id="b", row="1", name="tasks.jsonl", size=2)
+    call = {"usage": Usage(output_tokens=3, estimated=True), "cost_estimated": True}
+    for run_id, last_usd in (("guess", 0.25), ("part", None)):
+        first = created(run_id).model_copy(update={"batch": place})
+        ended = step_completed(run_id, 0, "x", 40, 0.5).model_copy(update=call)
+        last = (step_started(run_id, 1, 50), step_completed(run_id, 1, "x", 60, last_usd))
+        await store.log.append(first, *planned(run_id), step_started(run_id, 0, 30), ended, *last)
+    assert [run.cost_estimated for run in store.runs()] == [False, True]
+    assert store.batches()[0].cost_estimated is False
+
+
 async def test_runs_are_listed_newest_first_in_pages(store: Store) -> None:
     for index in range(7):
         await store.log.append(created(f"r{index}"))
