@@ -21,6 +21,7 @@ LIVE = "live"
 EDITING = "editing-run"
 OPEN_AT = "editing-step"
 RERUN_ERROR = "rerun-error"
+HAS_ENDED = "run-has-ended"
 
 
 def show() -> None:
@@ -59,6 +60,7 @@ def _workspace(trace: RunTrace | None, *, readable: bool) -> None:
         edited=None if looked_up is None else looked_up.drawn,
         ended=trace.ended,
         on_intent=_open_editor,
+        on_ended=_note_end,
     )
     if editing is not None and looked_up is not None:
         with editor_at:
@@ -70,10 +72,11 @@ def _workspace(trace: RunTrace | None, *, readable: bool) -> None:
                 ),
                 close=_close_editor,
             )
-    # Last: what it asks for may draw the whole page anew.
-    if selection.ended == trace.run_id and not trace.ended:
-        st.rerun()  # reads the run anew: what the page draws of ended runs can appear
+    # Last: these may draw the whole page anew.
     _take_intent(trace, selection.intent)
+    if st.session_state.pop(HAS_ENDED, False) and not trace.ended:
+        st.rerun()  # reads the run anew: what the page draws of ended runs can appear
+    real_workers_dialog(trace.run_id, trace.task)
 
 
 def _editable(trace: RunTrace) -> bool:
@@ -90,6 +93,10 @@ def _read(run_id: str) -> tuple[RunTrace | None, RunUnreadable | None]:
     except InspectorError as error:
         st.error(str(error), icon=":material/error:")
         return None, None
+
+
+def _note_end() -> None:
+    st.session_state[HAS_ENDED] = True
 
 
 def _open_editor() -> None:
@@ -117,7 +124,6 @@ def _take_intent(trace: RunTrace, intent: Intent | None) -> None:
             st.rerun()  # reads the run anew: it may have ended meanwhile
         elif intent.kind == "go-on" and _go_on_label(trace) is not None:
             _begin(trace, _go_on(trace))
-    real_workers_dialog(trace.run_id, trace.task)
 
 
 def _go_on_label(trace: RunTrace) -> str | None:

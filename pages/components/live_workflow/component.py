@@ -36,14 +36,9 @@ class Intent:
 
 @dataclass(frozen=True)
 class LiveSelection:
-    """What came back. Selecting a step alone stays in the browser: it costs no rerun.
-
-    Attributes:
-        ended: the run that the component saw end, though the page is drawn as that of a run that goes on.
-    """
+    """What came back. Selecting a step alone stays in the browser: it costs no rerun."""
 
     intent: Intent | None
-    ended: str | None = None
 
     @property
     def step(self) -> Path | None:
@@ -61,6 +56,7 @@ def live_workflow(
     edited: dict[str, Any] | None = None,
     ended: bool = True,
     on_intent: Callable[[], None] | None = None,
+    on_ended: Callable[[], None] | None = None,
 ) -> LiveSelection:
     """Shows the run live or as it ended; None: the empty state. Call it with the same ``key`` at every rerun.
 
@@ -70,8 +66,9 @@ def live_workflow(
         open_steps: while that editor is open, the numbers of the steps whose fields it shows, the last opened
             last: the graph then stands right below it, and the step opened last comes into view. None: it is closed.
         edited: what the graph draws in place of the run's plan, as ``edited_plan`` makes it; None: the run's.
-        ended: whether the page is drawn as that of a run that has ended; if not, ``LiveSelection.ended`` says when.
+        ended: whether the page is drawn as that of a run that has ended.
         on_intent: called before the rerun in which the returned ``intent`` is set.
+        on_ended: called before a rerun, once the component has seen the end of a run that is not drawn as ended.
     """
     result = _component(
         key=key,
@@ -84,12 +81,14 @@ def live_workflow(
             "ended": ended,
         },
         on_intent_change=on_intent or _ignore,
-        # A trigger of its own: the end of a run must not take the place of what the person asks for at that moment.
-        on_ended_change=_ignore,
+        # A state: of two triggers of a component that wait for a busy server only the later one arrives, and the end of
+        # a run must not take the place of what the person asks for at that moment.
+        default={"ended": None},
+        on_ended_change=on_ended or _ignore,
         width="stretch",
         height="content",
     )
-    return LiveSelection(_intent(result.intent), result.ended if isinstance(result.ended, str) else None)
+    return LiveSelection(_intent(result.intent))
 
 
 def intent_of(key: str) -> Intent | None:

@@ -131,7 +131,8 @@ export class LiveWorkflow {
   }
 
   // Called at mount and at each change of data or theme.
-  update({ data, setTriggerValue }) {
+  update({ data, setStateValue, setTriggerValue }) {
+    this.setStateValue = setStateValue
     this.setTriggerValue = setTriggerValue
     this.editable = data.editable
     this.goOn = data.go_on
@@ -208,12 +209,13 @@ export class LiveWorkflow {
   }
 
   // The page's own parts (going on, the editor) are drawn by Python once the run is over, which it reads from the log.
-  // A busy server is told again until it has drawn them. A server that was started anew meanwhile knows nothing of this
-  // page and does not answer: the page is loaded again, unless somebody has typed another task.
+  // A busy server is told again until it has drawn them. It is told by a state: of two triggers that wait, only the later
+  // one arrives. A server that was started anew meanwhile knows nothing of this page and does not answer: the page is
+  // loaded again, unless somebody has typed another task.
   tellEnd(told = 0) {
     clearTimeout(this.telling)
     if (!this.model.ended || this.model.stopped || this.drawnEnded) return
-    if (told < MOST_TELLS || !this.wasLost) this.setTriggerValue("ended", this.runId)
+    if (told < MOST_TELLS || !this.wasLost) this.setStateValue("ended", `${this.runId} ${told}`)
     else if (document.querySelector(TASK_FIELD)?.value.trim() === this.model.run.task.trim()) location.reload()
     else return
     this.telling = setTimeout(() => this.tellEnd(told + 1), TELL_AGAIN_MS)
