@@ -76,11 +76,11 @@ class BatchProgress:
 
     @property
     def line(self) -> str:
-        """``12 done · 32 running · 1 failed · 4.1/s · $0.0021 · 38 s left``."""
+        """``12 done · 32 running · 1 failed · 4.1/s · $0.0021 · 38 s left``; without the time once nothing is left."""
         done = self._before + self._ended["completed"]
         failed = self._ended.total() - self._ended["completed"]
         parts = [f"{done} done", f"{self._running} running", f"{failed} failed", self._rate()]
-        return " · ".join([*parts, self._cost.in_line, f"{self._left()} left"])
+        return " · ".join([*parts, self._cost.in_line, *self._left()])
 
     def _show(self) -> None:
         if self._bar is not None:
@@ -100,10 +100,12 @@ class BatchProgress:
         per_s = self._per_s()
         return f"{per_s:.1f}/s" if per_s >= 1 or per_s == 0 else f"{60 * per_s:.1f}/min"
 
-    def _left(self) -> str:
+    def _left(self) -> list[str]:
         per_s = self._per_s()
         left = self._total - self._before - self._ended.total()
-        return "unknown time" if per_s == 0 else duration(1000 * left / per_s)
+        if not left:
+            return []
+        return ["unknown time left" if per_s == 0 else f"{duration(1000 * left / per_s)} left"]
 
 
 def task_line(id_: str, trace: RunTrace) -> str:

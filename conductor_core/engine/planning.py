@@ -14,7 +14,7 @@ from conductor_core.engine.cost_cap import longest_plan
 from conductor_core.engine.limits import LiveCall
 from conductor_core.engine.plan_faults import as_written, not_a_plan
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
-from conductor_core.engine.retry import left_s, wait_before_retry_s
+from conductor_core.engine.retry import left_s, name_the_limit, wait_before_retry_s
 from conductor_core.engine.state import RunState
 from conductor_core.errors import ConductorError, ConductorUnavailable, InspectorError, PlanRejected, WorkflowInvalid
 from conductor_core.progress import Progress, watching
@@ -148,6 +148,7 @@ async def _written(
             if error.retryable and failed < state.settings.step_attempts:
                 wait_s = wait_before_retry_s(error, failed, state.settings, left_s(state))
             if wait_s is None:
+                name_the_limit(error, state)
                 raise
             # A server that still loads is asked every few seconds: that is said once.
             await writing.failed(error, wait_s, said=loading and error.loading)

@@ -20,15 +20,30 @@ def wait_before_retry_s(error: CallError, attempt: int, settings: Settings, left
     """Seconds to wait after failed attempt number ``attempt`` (from 1); None: waiting is in vain.
 
     What the provider asked for (Retry-After), if it did: in vain if that is more than the run has left (``left_s``).
-    Else exponential with jitter, at most the settings' longest wait; a server that loads its model is asked again after
-    a fixed time.
+    Else, and where what it asked for is no time at all, exponential with jitter, at most the settings' longest wait; a
+    server that loads its model is asked again after a fixed time.
     """
-    if error.retry_after_s is not None:
-        asked_s = max(error.retry_after_s, 0.0)
-        return None if left_s is not None and asked_s >= left_s else asked_s
+    if _beyond(error, left_s):
+        return None
+    if error.retry_after_s is not None and error.retry_after_s > 0:
+        return error.retry_after_s
     if error.loading:
         return min(LOADING_WAIT_S, settings.retry_max_s)
     state = RetryCallState(AsyncRetrying(), None, (), {})
     state.attempt_number = attempt
     initial_s = settings.retry_initial_s
     return wait_exponential_jitter(multiplier=initial_s, max=settings.retry_max_s, jitter=initial_s)(state)
+
+
+def name_the_limit(error: CallError, state: RunState) -> None:
+    """Adds to ``error`` that the run's time limit is too short for the wait that its server asks for, if it is."""
+    if error.retryable and _beyond(error, left_s(state)):
+        limit_s = state.request.limits.max_seconds
+        error.args = (
+            f"{error}; it asks to wait {error.retry_after_s:.0f} s, and this run may take {limit_s:g} s in all: "
+            "try again later, or raise the run's time limit (max_seconds)",
+        )
+
+
+def _beyond(error: CallError, left_s: float | None) -> bool:
+    return error.retry_after_s is not None and left_s is not None and error.retry_after_s >= left_s

@@ -15,6 +15,7 @@ from conductor_core.engine.context import Answer
 from conductor_core.engine.identity import digest_text
 from conductor_core.engine.limits import LiveCall
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
+from conductor_core.engine.retry import name_the_limit
 from conductor_core.engine.state import RunState
 from conductor_core.engine.step_input import StepInput
 from conductor_core.errors import InspectorError, WorkerError, WorkerFiltered, WorkerStreamCut, WorkerTimedOut
@@ -173,6 +174,7 @@ class StepCall:
         cost_usd = self._cost(usage)
         then = self._sequence.after_error(error)
         if then is None and self._brought is None:
+            name_the_limit(error, self._state)
             await self._fail(error.code, str(error), usage)
             return False
         self._budget.settle(self._path, cost_usd)

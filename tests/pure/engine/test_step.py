@@ -10,7 +10,7 @@ import pytest
 from conductor_core.chat import Usage
 from conductor_core.engine.retry import wait_before_retry_s
 from conductor_core.errors import WorkerError, WorkerFailed, WorkerRateLimited, WorkerRefused, WorkerUnreachable
-from conductor_core.events import Event, StepCompleted, StepDelta, StepFailed, StepRetried, StepStarted
+from conductor_core.events import Event, Limits, StepCompleted, StepDelta, StepFailed, StepRetried, StepStarted
 from conductor_core.trace import RunTrace, StepTrace
 from tests.support.fakes import MemorySink, Reply, ScriptedWorker, quick_settings, run, workflow_of
 
@@ -230,11 +230,9 @@ def test_waits_double_with_jitter_and_are_bounded() -> None:
     ("asked", "left", "waits"),
     [
         (3.0, 60.0, 3.0),
-        (0.0, 60.0, 0.0),
         (59.0, 60.0, 59.0),
         (61.0, 60.0, None),
         (3600.0, None, 3600.0),
-        (-1.0, 9.0, 0.0),
     ],
 )
 def test_retry_after_is_honoured_up_to_the_end_of_the_run(
@@ -242,6 +240,21 @@ def test_retry_after_is_honoured_up_to_the_end_of_the_run(
 ) -> None:
     settings = quick_settings(retry_initial_s=1.0, retry_max_s=6.0)
     assert wait_before_retry_s(WorkerRateLimited("429", retry_after_s=asked), 1, settings, left) == waits
+
+
+@pytest.mark.parametrize("asked", [0.0, -1.0])
+def test_a_retry_after_of_no_time_does_not_spend_all_attempts_at_once(asked: float) -> None:
+    settings = quick_settings(retry_initial_s=1.0, retry_max_s=6.0)
+    wait_s = wait_before_retry_s(WorkerRateLimited("429", retry_after_s=asked), 2, settings, 60.0)
+    assert wait_s is not None
+    assert 2.0 <= wait_s <= 3.0
+
+
+async def test_a_wait_beyond_the_runs_time_limit_names_the_limit() -> None:
+    worker = ScriptedWorker("a").then(WorkerRateLimited("busy, 429", retry_after_s=90.0))
+    step, _, _ = await one_step(worker, limits=Limits(max_seconds=30))
+    assert step.error is not None
+    assert step.error.startswith("busy, 429; it asks to wait 90 s, and this run may take 30 s in all")
 
 
 async def test_a_worker_answers_no_more_calls_at_once_than_it_may() -> None:
