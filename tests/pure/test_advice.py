@@ -48,3 +48,7 @@ def test_the_terminal_names_commands_and_no_part_of_the_page(capsys: pytest.Capt
         said = advice(code, "run-7")
         assert not re.search(r"Edit plan|under Limits|[Pp]age|RUN_ID", said)
         assert set(re.findall(r"--[a-z-]+", said)) <= options
+
+
+def test_a_run_without_a_plan_is_not_sent_to_the_plans_editor() -> None:
+    assert "Edit plan" not in ADVICE["PlanRejected"]

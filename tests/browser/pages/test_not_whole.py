@@ -114,6 +114,20 @@ def test_a_model_that_is_being_loaded_is_said_to_be_at_step_and_plan(app: App, o
     expect(pane).to_have_attribute("data-status", "loading")
 
 
+def test_a_wait_that_a_server_asks_for_is_said_at_step_and_plan(app: App, open_page: OpenPage) -> None:
+    run_id = new_run_id()
+    busy = {"wait_ms": 20_000, "attempt": 1, "error": "it limits requests, 429"}
+    first, *rest = planned(run_id)
+    append(app, created(run_id), first)
+    append(app, PlanRetried(run_id=run_id, at_ms=7, error_code="ConductorRateLimited", **busy))
+    page = open_page(app.run_url(run_id), width=1280, height=720)
+    expect(page.locator(".strip")).to_contain_text("the Conductor’s server failed and is asked again after 20.0 s")
+    expect(page.locator(".inspector")).to_contain_text("it limits requests, 429; asked again after 20.0 s")
+    again = StepRetried(run_id=run_id, at_ms=35, path=(0,), error_code="WorkerRateLimited", **busy)
+    append(app, *rest, step_started(run_id, 0, 30), again)
+    expect(page.locator("[data-step='0'].pane")).to_contain_text("it limits requests, 429; asked again after 20.0 s")
+
+
 def test_the_advice_is_about_what_went_wrong(app: App, open_page: OpenPage) -> None:
     run_id = new_run_id()
     code, error = "WorkerContextOverflow", "the request is longer than the model's context"

@@ -98,9 +98,9 @@ function planState(model, round) {
   return lines
 }
 
-function retryLine({ loading, error, error_code: code, attempt }) {
+function retryLine({ loading, error, error_code: code, attempt, wait_ms: wait }) {
   if (loading) return `◷ the server is loading its model and is asked again until it answers: ${visible(error)}`
-  return `↻ a call for attempt ${attempt} failed, ${code}, and was made again: ${visible(error)}`
+  return `↻ a call for attempt ${attempt} failed, ${code}: ${visible(error)}; asked again after ${seconds(wait)}`
 }
 
 function rejectedAttempt({ attempt, raw, reasoning, faults }) {

@@ -276,7 +276,7 @@ function attemptLine(step, attempt) {
     return `◷ ${who}the server is loading its model and is asked again until it answers: ${visible(attempt.error)}`
   const asked = attempt.then_agent ? visible(attempt.then_agent) : visible(step.agent)
   const then = {
-    again: "",
+    again: `; asked again after ${seconds(attempt.wait_ms)}`,
     more_tokens: `; asked again with up to ${count(attempt.then_max_tokens ?? 0)} tokens`,
     fallback: `; ${asked} was asked instead`,
     kept: "; what came before stands",

@@ -104,7 +104,8 @@ export class Strip {
 
 function planningNow(model) {
   const round = model.rounds.get("")
-  if (!round?.raw && round?.retries?.at(-1)?.loading)
-    return "the Conductor’s server is loading its model, and is asked again until it answers"
+  const failed = round?.raw ? undefined : round?.retries?.at(-1)
+  if (failed?.loading) return "the Conductor’s server is loading its model, and is asked again until it answers"
+  if (failed) return `the Conductor’s server failed and is asked again after ${seconds(failed.wait_ms)}`
   return "the Conductor is writing the plan"
 }
