@@ -48,8 +48,8 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "ConductorKeyRefused": "Check the Conductor's key in its environment variable, then run again.",
         "ConductorModelUnknown": "Check the Conductor's model name and address: its server does not have this one.",
         "PromptOverflows": "Shorten the task, leave out some workers, or choose a Conductor with a longer context.",
-        "PlanRejected": "Run again, choose another Conductor, or give a plan of your own in the terminal: conductor run "
-        "TASK --workflow FILE.",
+        "PlanRejected": "Run again, choose another Conductor, or give a plan of your own in the terminal: conductor "
+        "run TASK --workflow FILE.",
         "NothingToReturn": "Give the step that asks the Conductor an access list, under Edit plan.",
         "LimitReached": f"Raise the limit under Limits and re-run: {_REUSED}.",
         "StoreError": "Look into the program's log, then start it again: the run can be resumed.",

@@ -290,7 +290,7 @@ The codes of workers begin with `Worker`, those of Conductors with `Conductor`. 
 
 | what comes | code | then |
 |---|---|---|
-| 429 | `...RateLimited` | retry, after `Retry-After` if that is sent; an error that names the time limit if the run has not that long |
+| 429 | `...RateLimited` | retry, after `Retry-After` if it is sent; an error if the run has not the time |
 | 500, 502, 503 and the like | `...Failed` | retry, after a wait that doubles |
 | 503 that says the model is being loaded | `...Loading` | asked again every two seconds while the run has time |
 | the stream breaks off, or has no end | `...StreamCut` | retry |
