@@ -1,4 +1,4 @@
-"""A batch: many tasks, each a run of its own; what is left of one that was stopped, and what it has spent."""
+"""Runs of a batch of tasks: the request of each task, the resume of a stopped batch, its cost and its budget."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +20,9 @@ class BatchTask:
     """One task of a batch.
 
     Attributes:
-        id: names it in its batch, once.
-        workflow: carried out as given; None: the Conductor writes one.
-        line: where it stands in the file of tasks, from 1.
+        id: unique within the batch.
+        workflow: run as given; None: the Conductor writes one.
+        line: its line in the file of tasks, from 1.
     """
 
     id: str
@@ -33,18 +33,18 @@ class BatchTask:
 
 @dataclass(frozen=True, slots=True)
 class BatchSpent:
-    """What a batch has spent, what broke off counted at the most that it may have cost."""
+    """What a batch has spent. A call that broke off counts with the highest cost that it may have had."""
 
     usd: float = 0.0
     tokens: int = 0
 
 
 def request_of(task: BatchTask, place: BatchRow, each: RunRequest, earlier: Sequence[RunTrace]) -> RunRequest:
-    """The run that carries out ``task``, or takes it up so that no finished step is paid again.
+    """Returns the request that runs ``task``, or resumes it so that no finished step is paid again.
 
     Args:
         each: what all runs of the batch have in common.
-        earlier: its runs in this batch so far, oldest first; none of them completed.
+        earlier: the runs of the task in this batch so far, oldest first; none of them completed.
     """
     request = replace(each, task=task.task, workflow=task.workflow, batch=place, run_id=new_run_id())
     if not earlier:
@@ -57,10 +57,10 @@ def request_of(task: BatchTask, place: BatchRow, each: RunRequest, earlier: Sequ
 
 
 def spent_at_most(traces: Sequence[RunTrace], plan_max_tokens: int) -> BatchSpent:
-    """What these runs cost. A call that broke off counts as the most that it may have: nobody says how far it was.
+    """Returns the highest cost that these runs may have had: the true cost of a call that broke off is unknown.
 
     Args:
-        plan_max_tokens: those that a Conductor is allowed for a plan.
+        plan_max_tokens: the most tokens that the Conductor may write for a plan.
     """
     usd = sum(trace.known_usd - trace.broken_off_usd for trace in traces)
     for trace in traces:
@@ -70,7 +70,7 @@ def spent_at_most(traces: Sequence[RunTrace], plan_max_tokens: int) -> BatchSpen
 
 
 def _unsaid_usd(trace: RunTrace, step: StepTrace) -> float:
-    """What the calls of a step that broke off may have cost beside what the record says."""
+    """Returns the USD that broken-off calls of a step may have cost beyond the recorded cost."""
     specs = {spec.name: spec for spec in trace.pool.workers}
     usd = sum(
         _beyond(specs.get(each.agent or step.agent), step, each.cost_usd)
@@ -88,7 +88,7 @@ def _unsaid_usd(trace: RunTrace, step: StepTrace) -> float:
 
 
 def _beyond(spec: WorkerSpec | None, step: StepTrace, said_usd: float | None, max_tokens: int | None = None) -> float:
-    """By how much a call of this worker may have cost more than ``said_usd``."""
+    """Returns the USD that a call of this worker may have cost beyond ``said_usd``; 0 without a known price."""
     price = None if spec is None else spec.price
     if spec is None or price is None:
         return 0.0
@@ -98,7 +98,7 @@ def _beyond(spec: WorkerSpec | None, step: StepTrace, said_usd: float | None, ma
 
 
 def _unsaid_plan_usd(trace: RunTrace, round_: RoundTrace, plan_max_tokens: int) -> float:
-    """The same of a plan that was never whole."""
+    """Returns the USD that broken-off plans of a round may have cost beyond the recorded cost."""
     price = None if trace.conductor is None else trace.conductor.price
     if price is None or not round_.messages:
         return 0.0
@@ -109,17 +109,17 @@ def _unsaid_plan_usd(trace: RunTrace, round_: RoundTrace, plan_max_tokens: int) 
 
 
 class Room:
-    """Says when a further task may begin within a budget, so that those that are begun can also be ended.
+    """Decides when a further task may begin within a budget, so that every begun task can finish.
 
-    The cap bounds each call; this keeps the last of the money from going into first steps of many tasks. A task is
-    expected to cost what those before it did on average; while nothing says what that is, one runs alone.
+    The cost cap bounds each call. This class keeps the rest of the budget from being spent on the first steps of many
+    tasks. It expects a task to cost the average of the completed ones; until one has completed, tasks run singly.
 
     Attributes:
-        refused: why no further task is begun; None so far.
+        refused: why a task was refused; None if none was.
     """
 
     def __init__(self, max_usd: float, spent_usd: float, costs: Sequence[float]) -> None:
-        """``costs``: of tasks of this batch that completed before."""
+        """``costs``: the USD of each task of this batch that completed before."""
         self._max_usd, self._spent_usd, self._costs = max_usd, spent_usd, list(costs)
         self._running = 0
         self._changed = Condition()
@@ -127,7 +127,7 @@ class Room:
         self.refused: str | None = None
 
     def begin(self) -> bool:
-        """Blocks until a task may begin; False: none may any more. Each True is followed by ``end``."""
+        """Blocks until a task may begin. Returns False if none may begin any more. Each True needs an ``end``."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._running == 0 or self._fits())
             if self._closed:
@@ -143,7 +143,7 @@ class Room:
             return True
 
     def end(self, cost_usd: float, *, completed: bool) -> None:
-        """A task has ended. ``cost_usd``: what it took, also of a task that did not complete."""
+        """Records that a task has ended and cost ``cost_usd``, whether or not it completed."""
         with self._changed:
             self._running -= 1
             self._spent_usd += cost_usd
@@ -152,7 +152,7 @@ class Room:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """No further task begins."""
+        """Lets no further task begin; ``begin`` returns False from now on."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

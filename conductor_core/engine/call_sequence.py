@@ -1,4 +1,4 @@
-"""Whom a step asks, call after call: its worker, the same with more tokens, its fallback."""
+"""The order in which a step calls its worker, the worker with more tokens, and its fallback."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,16 +11,16 @@ from conductor_core.engine.state import RunState
 from conductor_core.errors import WorkerError
 
 MORE_TOKENS = 4
-"""A cut answer is asked for again with so many times the tokens: thinking models are seldom helped by twice as many."""
+"""The factor by which the token limit grows after a cut answer. A factor of 2 seldom helps thinking models."""
 _LIMITS = ("max_completion_tokens", "max_tokens")
 """The parameters by which pool files bound an answer, the more specific first."""
 _USUAL_LIMITS = {"anthropic": 4096, "local": 1024}
-"""What providers are sent that must be told a limit, where the pool file has none."""
+"""The limit sent to providers that require one, if the pool file gives none."""
 
 
 @dataclass(frozen=True, slots=True)
 class NextCall:
-    """What follows a call that brought no whole answer. ``max_tokens``: its limit, if that is another than before."""
+    """The call that follows one without a complete answer. ``max_tokens``: its new limit; None: no new limit."""
 
     how: Literal["again", "more_tokens", "fallback"]
     wait_s: float = 0.0
@@ -31,8 +31,8 @@ class CallSequence:
     """The calls of one step. Each worker has its own attempts.
 
     Attributes:
-        worker: who is asked next.
-        agent: its name; that of the step's own worker also where it is asked with more tokens.
+        worker: the worker to call next.
+        agent: the name of that worker. It stays the same when the worker is called with more tokens.
     """
 
     def __init__(self, state: RunState, agent: str) -> None:
@@ -47,27 +47,27 @@ class CallSequence:
         self._failed = self._grown = 0
 
     async def aclose(self) -> None:
-        """Closes what was opened for this step alone."""
+        """Closes the workers that were opened for this step alone."""
         for worker in self._opened:
             await worker.aclose()
 
     def after_error(self, error: WorkerError) -> NextCall | None:
-        """What follows a call that failed; None: nothing more can be done."""
+        """Returns the call that follows a failed one; None: no call is left."""
         attempts = self._state.settings.step_attempts
         self._failed += not error.loading
         if error.retryable and self._failed < attempts:
             wait_s = wait_before_retry_s(error, self._failed, self._state.settings, left_s(self._state))
-            # A long wait that the provider asks for is only waited out where nobody else can be asked.
+            # If the provider asks for a long wait, the step waits only if it has no fallback left.
             longest_s = self._state.settings.retry_max_s
             if wait_s is not None and (error.loading or wait_s <= longest_s or self._next() is None):
                 return NextCall("again", wait_s)
         return self._fallback()
 
     def after_ending(self, ending: Ending, written_tokens: int) -> NextCall | None:
-        """What follows an answer that is no whole one, as the run's setting has it; None: it stands.
+        """Returns the call that follows an incomplete answer, by the run's setting; None: the answer is kept.
 
         Args:
-            written_tokens: how many the answer took: its limit, if nobody knows that.
+            written_tokens: the length of the answer, taken as its limit if the limit is unknown.
         """
         policy = self._state.on_incomplete
         if policy == "fallback":
@@ -77,7 +77,7 @@ class CallSequence:
         return None
 
     def _next(self) -> Worker | None:
-        """Who can be asked in the place of this worker."""
+        """Returns the fallback of this worker; None if there is none that the step has not called yet."""
         name = self.worker.spec.fallback
         return None if name is None or name in self._asked else self._state.pool.workers.get(name)
 
@@ -103,7 +103,7 @@ class CallSequence:
 
 
 def limit_of(spec: WorkerSpec) -> tuple[str, int | None]:
-    """The parameter that bounds an answer of ``spec``, and its value; None: nobody knows it."""
+    """Returns the parameter that limits the answers of ``spec``, and its value; None: the value is unknown."""
     for name in _LIMITS:
         if isinstance(most := spec.params.get(name), int):
             return name, most

@@ -1,10 +1,9 @@
 """What a step sees: messages built from its access list alone.
 
 As in the paper (section 3), each accessed step stands as a past turn, its instruction as the user's and its output as
-the assistant's, in the order of the workflow; the step's own instruction comes last. Of an output that is empty its
-turn says so, and why. No other text reaches the worker:
-neither the outputs of steps outside the list, nor reasoning, nor the partial text of a failed attempt, nor anything of
-another round.
+the assistant's, in the order of the workflow; the step's own instruction comes last. An empty output
+is replaced by a note that says why it is empty. No other text reaches the worker: neither the outputs of steps outside
+the list, nor reasoning, nor the partial text of a failed attempt, nor anything of another round.
 
 ``{question}`` in an instruction stands for the task, because a small Conductor cannot copy text. It is filled in once,
 in instructions only: a ``{question}`` that the task or an output happens to contain stays as it is. A run may be set to

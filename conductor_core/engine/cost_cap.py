@@ -40,14 +40,14 @@ class Spent(Protocol):
 
 @dataclass
 class Call:
-    """One call under way: what it costs at the most, until ``settle`` says what it did cost."""
+    """A call that is under way. It counts with its highest possible cost until its context ends."""
 
     price: Price | None
     most: Usage
     most_usd: float
 
     def cost_usd(self, usage: Usage, said_usd: float | None) -> float:
-        """What the provider says, else by the price. A worker with neither counts as free, if there is no cap."""
+        """Returns the USD that the provider states, else the USD by price, else 0."""
         if said_usd is not None:
             return said_usd
         return 0.0 if self.price is None else self.price.cost_usd(usage)
@@ -57,7 +57,7 @@ class CostCap:
     """Lets calls through while they fit. Belongs to one event loop.
 
     Attributes:
-        reached: the error with which it stopped, from then on; None while calls go through.
+        reached: the error that every call gets once the cap is reached; None before.
     """
 
     def __init__(
@@ -105,13 +105,13 @@ class CostCap:
 
     @asynccontextmanager
     async def call(self, spec: WorkerSpec, messages: Sequence[Message]) -> AsyncIterator[Call]:
-        """Lets one call of a worker through, which ends with the context. Raises: CostCapReached instead."""
+        """Reserves the cost of one worker call until the context ends; waits for room. Raises: CostCapReached."""
         async with self.room(self._price(spec), longest_call(spec, messages)) as call:
             yield call
 
     @asynccontextmanager
     async def room(self, price: Price | None, most: Usage) -> AsyncIterator[Call]:
-        """The same for any call that takes at the most ``most``."""
+        """Reserves ``most`` until the context ends; waits for room. Raises: CostCapReached."""
         call = Call(price, most, 0.0 if price is None else price.cost_usd(most))
         async with self._changed:
             while not self._fits(call):
@@ -130,7 +130,7 @@ class CostCap:
                 self._changed.notify_all()
 
     def add(self, usage: Usage, usd: float) -> None:
-        """Counts what a call that has just ended cost."""
+        """Adds the tokens and USD of a call that has ended."""
         self.usd += usd
         self.tokens += usage.total_tokens
 
@@ -162,27 +162,27 @@ class CostCap:
 
 
 def longest_call(spec: WorkerSpec, messages: Sequence[Message]) -> Usage:
-    """The most tokens that one call can take."""
+    """Returns the most tokens that one call can use."""
     return Usage(input_tokens=longest_question(messages), output_tokens=longest_answer(spec), estimated=True)
 
 
 def longest_plan(messages: Sequence[Message], plan_max_tokens: int) -> Usage:
-    """The most tokens that one plan can take."""
+    """Returns the most tokens that one plan can use."""
     return Usage(input_tokens=longest_question(messages), output_tokens=plan_max_tokens, estimated=True)
 
 
 def longest_usd(price: Price, spec: WorkerSpec, messages: Sequence[Message]) -> float:
-    """The most that one call can cost, in USD."""
+    """Returns the highest possible cost of one call in USD."""
     return price.cost_usd(longest_call(spec, messages))
 
 
 def longest_question(messages: Sequence[Message]) -> int:
-    """The most tokens that messages can be: no tokenizer makes more of a text than it has bytes."""
+    """Returns an upper bound on the tokens of messages: a tokenizer makes at most one token per byte."""
     return sum(len(message.content.encode("utf-8", "surrogatepass")) + _TURN_TOKENS for message in messages)
 
 
 def longest_answer(spec: WorkerSpec) -> int:
-    """The most tokens that a worker is asked for in one answer."""
+    """Returns the most tokens that a worker may write in one answer."""
     return _limit(spec) or ASSUMED_OUTPUT_TOKENS
 
 
