@@ -233,13 +233,16 @@ class RemoteConductor:
                     return
                 raise fault
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if kind != "text/event-stream":
+            whole = kind == "application/json" or kind.endswith("+json")
+            if not whole and kind != "text/event-stream":
                 sent = one_line(kind) or "no content type"
                 raise ConductorUnavailable(f"{self._where} sent {sent}, no event stream")
             if response.headers.get("content-encoding", "identity").lower() != "identity":
                 raise ConductorUnavailable(f"{self._where} compresses its stream though asked not to")
             completion = _Completion(self._where, self._answer_timeout_s)
-            async with aclosing(self._body_of(response).data()) as events:
+            body_text = self._body_of(response)
+            # A server that does not stream sends one JSON document, which is read as one event.
+            async with aclosing(_joined(body_text.texts()) if whole else body_text.data()) as events:
                 while (data := await self._next(events, completion)) is not None:
                     text = completion.feed(data)
                     if completion.thought:
@@ -346,7 +349,7 @@ class _Completion:
             if self._finish is None:
                 self.until_s = min(self.until_s, asyncio.get_running_loop().time() + TAIL_S)
             self._finish = _FINISH.get(reason, "other") if isinstance(reason, str) else "other"
-        delta = choice.get("delta")
+        delta = choice.get("delta") or choice.get("message")
         delta = delta if isinstance(delta, dict) else {}
         self._aside.refuse(delta.get("refusal"))
         calls_of(delta, self._aside)
@@ -369,6 +372,11 @@ class _Completion:
             tool_calls=self._aside.tool_calls,
             reasoning=self._aside.reasoning,
         )
+
+
+async def _joined(texts: AsyncGenerator[str]) -> AsyncGenerator[str]:
+    async with aclosing(texts):
+        yield "".join([text async for text in texts])
 
 
 def _key(spec: ConductorSpec) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat import Conductor, PlanFinished, PlanRequest, PlanText, PlanThought, WorkerSpec
+from conductor_core.chat import Conductor, PlanFinished, PlanRequest, PlanText, PlanThought, Usage, WorkerSpec
 from conductor_core.conductors import remote
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.pool import Pool
@@ -224,6 +224,7 @@ async def test_a_prompt_too_long_for_the_server_leaves_later_ones_as_they_were(s
         (Reply([sse("not json")]), "not a JSON object"),
         (Reply([sse("[" * 100_000)]), "not a JSON object"),
         (Reply([b'data: {"choices": [{"delta": {"content": "\xff\xfe"}}]}\n\n']), "not UTF-8"),
+        (Reply([b"[1]"], content_type="application/json"), "not a JSON object"),
         (Reply([b"<html>"], content_type="text/html"), "text/html, no event stream"),
         (Reply([b"x"], headers={"content-encoding": "gzip"}), "compresses"),
     ],
@@ -234,6 +235,20 @@ async def test_every_fault_is_one_clear_line(server: KnownServer, reply: Reply, 
         await write(conductor(server))
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 400
+
+
+async def test_a_server_that_does_not_stream_sends_one_document(server: KnownServer) -> None:
+    whole = {
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "the plan"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 7, "completion_tokens": 2},
+    }
+    server.always(Reply([json.dumps(whole, indent=1).encode()], content_type="application/json; charset=utf-8"))
+    writer = conductor(server)
+    text, finished = [piece async for piece in writer.write(REQUEST)]
+    assert text == PlanText(text="the plan")
+    assert isinstance(finished, PlanFinished)
+    assert finished.usage == Usage(input_tokens=7, output_tokens=2)
+    await writer.aclose()
 
 
 async def test_what_came_before_invalid_utf_8_is_kept(server: KnownServer) -> None:
