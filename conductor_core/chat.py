@@ -93,7 +93,7 @@ class WorkerSpec(Frozen):
 
 
 def sum_of_costs(costs_usd: Iterable[float | None]) -> float | None:
-    """None if one is unknown: an unknown cost is never counted as nothing."""
+    """Adds costs. Returns None if one is unknown: an unknown cost never counts as zero."""
     listed = list(costs_usd)
     return None if None in listed else sum(cost_usd or 0.0 for cost_usd in listed)
 

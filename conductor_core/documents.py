@@ -189,12 +189,12 @@ def _round(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:
 
 
 def _workflow_steps(workflow: Workflow | None) -> list[Document]:
-    """As in a workflow file, so that what was printed can be given back."""
+    """Returns the steps as a workflow file has them, so that printed steps can be given back."""
     return [] if workflow is None else _dump(workflow.steps)
 
 
 def _steps_as_read(parsed: Parsed, agents: Sequence[str]) -> list[Document]:
-    """Of a file with faults what could be read; None for what could not."""
+    """Returns what could be read of a file with faults, with None for what could not."""
     names: dict[int | str | None, str] = dict(enumerate(agents))
     return [
         {

@@ -208,7 +208,7 @@ class PlanProgress(_Event):
 
 
 class StepProgress(_Event):
-    """As ``PlanProgress``, of a worker in this process."""
+    """Like ``PlanProgress``, for a worker in this process."""
 
     kind: Literal["step.progress"] = "step.progress"
     path: Path
@@ -295,7 +295,7 @@ class StepFailed(_Event):
 
 
 class StepSkipped(_Event):
-    """Not run: ``because`` names the failed steps above it, or is empty when the run itself stopped."""
+    """The step did not run: ``because`` names the failed steps above it, or is empty when the run itself stopped."""
 
     kind: Literal["step.skipped"] = "step.skipped"
     path: Path

@@ -53,7 +53,7 @@ def read_error_reply(body: bytes, content_type: str = "") -> ErrorReply:
 
 
 def error_reply_of(document: Any) -> ErrorReply:
-    """The same of an error object that is read already."""
+    """Returns the error reply in an error object that was already parsed."""
     return ErrorReply(_quotable(_message_of(document) or ""), _code_of(document))
 
 

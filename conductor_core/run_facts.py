@@ -40,7 +40,7 @@ class PoolInfo(Frozen):
     excluded: tuple[str, ...] = ()
 
     def without(self, names: Collection[str]) -> "PoolInfo":
-        """The same but for the workers named. Raises: BadInput for a name that is not there, or if none is left."""
+        """Leaves out the workers named. Raises: BadInput for a name that is not there, or if none is left."""
         has = [spec.name for spec in self.workers]
         if unknown := [name for name in names if name not in has]:
             raise BadInput(f"the pool {self.name} has no worker {', '.join(unknown)}; it has {', '.join(has)}")

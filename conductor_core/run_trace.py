@@ -45,7 +45,7 @@ class PlanAttempt(Mutable):
 
 
 class Attempt(PlanAttempt):
-    """The same of a step, see ``StepRetried``: asked again, with more tokens, or another worker in its place."""
+    """A failed call of a step that another followed, see ``StepRetried``: again, with more tokens, or to another worker."""
 
     agent: str | None = None
     then: Literal["again", "more_tokens", "fallback", "kept"] = "again"

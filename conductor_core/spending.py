@@ -53,13 +53,13 @@ class Cost:
 
     @property
     def in_line(self) -> str:
-        """The same for where no word beside it says that this is a cost."""
+        """The cost in words, for places where no label says that it is a cost."""
         said = str(self)
         return "cost unknown" if said == "unknown" else said
 
 
 def _amount(usd: float) -> str:
-    """As the live component writes it (``format.js``): never ``$0`` for what is not nothing."""
+    """Writes an amount as the live component does (``format.js``): never ``$0`` for an amount above zero."""
     if usd == 0:
         return "$0"
     if usd < 0.000001:
@@ -78,17 +78,17 @@ def basis(spent: RunTrace | RoundTrace | StepTrace) -> Basis:
 
 
 def cost_so_far(trace: RunTrace) -> Cost:
-    """Of all calls that came to an end; unknown if the price of one, or of one that is on, is."""
+    """Sums all calls that ended; unknown if the price of one of them, or of one that is on, is unknown."""
     return Cost(None if not trace.ended and _unknown_is_on(trace) else trace.cost_usd, trace.known_usd)
 
 
 def cost_of_part(trace: RunTrace, part: RoundTrace | StepTrace) -> Cost:
-    """Of a step or of the writing of a round; unknown also if a call of unknown price is on or was broken off."""
+    """The cost of a step or of writing a plan; also unknown if a call of unknown price is on or broke off."""
     return Cost(None if _broken_off(trace, part) else part.cost_usd, part.known_usd)
 
 
 def cost_of_call(event: PlanCompleted | PlanRejected | StepCompleted) -> Cost:
-    """Of the one call that the event tells of."""
+    """The cost of the one call that the event reports."""
     return Cost(event.cost_usd, event.cost_usd or 0.0)
 
 

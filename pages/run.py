@@ -100,7 +100,7 @@ def _note_end() -> None:
 
 
 def _open_editor() -> None:
-    """Before the page is drawn: the editor then stands above the graph in the same go."""
+    """Opens the editor before the page is drawn, so that it stands above the graph at once."""
     intent = intent_of(LIVE)
     if intent is not None and intent.kind == "edit":
         st.session_state[EDITING] = intent.run_id

@@ -64,7 +64,7 @@ class Database:
             raise
 
     def _refuse_other_files(self) -> None:
-        """Before anything is written beside it."""
+        """Refuses a file of another kind before anything is written beside it."""
         if not self.path.exists():
             return
         if not self.path.is_file():

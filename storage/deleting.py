@@ -85,7 +85,7 @@ def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], by: str, *, held: bool)
 
 
 def read_held(connection: sqlite3.Connection, run_ids: Sequence[str]) -> set[str]:
-    """Those of the runs that are held."""
+    """Returns those of the runs that are held."""
     return {run_id for run_id in run_ids if _is_held(connection, run_id)}
 
 

@@ -73,7 +73,7 @@ def read_row(connection: sqlite3.Connection, run_id: str) -> dict[str, Any] | No
 
 
 def condition(search: Search, filters: Mapping[str, str] = _FILTERS) -> str:
-    """Of runs, in SQL: all of ``search`` but its page and its status. Bind ``vars(search)``."""
+    """Returns the condition on runs, in SQL: all of ``search`` but its page and its status. Bind ``vars(search)``."""
     asked = [name for name, value in vars(search).items() if value is not None and value is not False]
     return " AND ".join(filters[name] for name in asked if name in filters) or "true"
 

@@ -14,7 +14,7 @@ HEAD = REVISIONS[-1]
 
 
 def read_version(cursor: sqlite3.Cursor, path: Path) -> str | None:
-    """None: it is blank. Raises: StoreTooNew, StoreDamaged, StoreError for another program's database."""
+    """The version; None of a blank database. Raises: StoreTooNew, StoreDamaged, StoreError for another program's."""
     tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if "alembic_version" in tables:
         return checked_version(cursor.execute("SELECT version_num FROM alembic_version").fetchone(), path)

@@ -96,7 +96,7 @@ class Store:
         return events
 
     def raw_events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[RawEvent]:
-        """As ``events``, but as they lie there, so that also what is damaged or too new can be looked at."""
+        """Returns events as they are stored, so that damaged ones and those too new can be looked at."""
         with self._database.reading() as connection:
             return run_reading.read_raw(connection, run_id, after, limit)
 
@@ -163,7 +163,7 @@ class Store:
         self.log.change_and_wait(lambda cursor: deleting.hold(cursor, run_ids, by, held=held))
 
     def held(self, run_ids: Sequence[str]) -> set[str]:
-        """Those of the runs that are held."""
+        """Returns those of the runs that are held."""
         with self._database.reading() as connection:
             return deleting.read_held(connection, run_ids)
 

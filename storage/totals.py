@@ -35,7 +35,7 @@ class Totals(Frozen):
 
 
 def read_totals(connection: sqlite3.Connection, search: Search) -> Totals:
-    """Of all pages of ``search``."""
+    """Returns the totals over all pages of ``search``."""
     columns = "status, cost_usd, known_usd, input_tokens, output_tokens"
     some = f"SELECT {columns} FROM runs WHERE {condition(search)} ORDER BY sequence DESC LIMIT {MOST_COUNTED + 1}"  # noqa: S608
     sums = "status, count(*), sum(input_tokens + output_tokens), sum(known_usd), count(cost_usd)"

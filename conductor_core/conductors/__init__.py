@@ -1,1 +1,1 @@
-"""Who writes the workflow: local models (``local``), servers (``remote``), the prompts and the grammar of a plan."""
+"""The Conductors: local models (``local``), servers (``remote``), the prompts and the grammar of a plan."""

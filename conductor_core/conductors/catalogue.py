@@ -76,7 +76,7 @@ class ConductorOption(Frozen):
 
     @property
     def price(self) -> Price | None:
-        """None: unknown."""
+        """The price of the Conductor's tokens; None if it is unknown."""
         return FREE if self.usd_per_mtok is None and self.server is None else self.usd_per_mtok
 
     @property

@@ -183,7 +183,7 @@ def _any_of(ordinals: tuple[int, ...]) -> str:
 
 
 def plan_schema(shape: PlanShape) -> dict[str, Any]:
-    """The same as a JSON schema, for servers that know no grammar: steps with ordinals as agents.
+    """Returns the grammar as a JSON schema, for servers without grammars: steps with ordinals as agents.
 
     A schema cannot say "earlier than this step": that is left to validation.
     """

@@ -56,7 +56,7 @@ class Pool:
         return replace(self, workers=workers, excluded=left.excluded)
 
     def with_params(self, params: Mapping[str, Mapping[str, Any]], settings: Settings) -> "Pool":
-        """The same pool, opened anew, with further parameters for the workers named: ``{"coder": {"max_tokens": 1}}``.
+        """Opens the pool anew with further parameters for the workers named: ``{"coder": {"max_tokens": 1}}``.
 
         A run on it records what its workers were opened with. Raises: BadInput for a name that is not there.
         """
@@ -150,7 +150,7 @@ def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
 
 
 def reopen_pool(info: PoolInfo, settings: Settings, *, seed: int | None = None) -> Pool:
-    """The same workers as those of an earlier run, as they were recorded: what a re-run is made with.
+    """Opens the workers of an earlier run as they were recorded, for a re-run.
 
     Raises: BadInput for a worker with a key in its fields, or in a variable that does not look like a key's.
     """

@@ -1,4 +1,4 @@
-"""Before a run: what of it can work, found out at once and for nothing.
+"""Checks before a run what would fail, at once and at no cost.
 
 Every Conductor and worker is asked for its models, all at the same time and for a few seconds only: whether its key is
 set, its server answers, the model is there, and its context takes the task. What has no price is named where a budget
@@ -68,7 +68,7 @@ class Preflight(Frozen):
 
     @property
     def of_those_that_answer(self) -> "Preflight":
-        """The same without the workers that would not answer."""
+        """Returns the pre-flight without the workers that would not answer."""
         left = tuple(part for part in self.parts if part.ok or part.role == "conductor")
         return self.model_copy(update={"parts": left})
 

@@ -137,7 +137,7 @@ def save_pool(name: str, specs: Sequence[WorkerSpec], settings: Settings) -> Pat
 
 
 def save_conductors(name: str, specs: Iterable[WorkerSpec], settings: Settings) -> Path:
-    """The same with the models of ``specs`` as the conductors file ``name``. Raises: BadInput."""
+    """Saves the models of ``specs`` as the conductors file ``name``. Raises: BadInput."""
     return _save(settings.conductors_folder / f"{name}.toml", conductors_file_text(specs), "conductors file")
 
 

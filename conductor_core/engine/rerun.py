@@ -1,4 +1,4 @@
-"""Before a re-run: which steps will run, which are reused, why, and what it will about cost."""
+"""Previews a re-run: which steps will run, which are reused, why, and the estimated cost."""
 
 from collections.abc import Mapping, Sequence
 
@@ -49,7 +49,7 @@ class RerunPreview(Frozen):
 
     @property
     def cost(self) -> Cost:
-        """Of what will run, by estimate."""
+        """The estimated cost of the steps that will run."""
         known = sum(step.estimated_usd or 0.0 for step in self.will_run)
         return Cost(self.estimated_usd, known)
 

@@ -100,7 +100,7 @@ class StepCall:
 
     @property
     def _spec(self) -> WorkerSpec:
-        """Of the worker that is asked now."""
+        """The spec of the worker that is asked now."""
         return self._sequence.worker.spec
 
     @property

@@ -16,7 +16,7 @@ _TASKS_PROBED = 20
 
 
 def tasks_digest(tasks: Iterable[Task]) -> str:
-    """Of the questions and their answers, in order."""
+    """Returns the digest of the questions and their answers, in order."""
     digest = hashlib.sha256()
     for task in tasks:
         digest.update(json.dumps([task.task_id, task.question, task.reference]).encode())
@@ -24,7 +24,7 @@ def tasks_digest(tasks: Iterable[Task]) -> str:
 
 
 def grading_digest(tasks: Iterable[Task]) -> str:
-    """Of how the answers are marked: graders and what they go by (choices, tests, tolerances), in order."""
+    """Returns the digest of the graders and of what they grade by (choices, tests, tolerances), in order."""
     digest = hashlib.sha256()
     for task in tasks:
         digest.update(json.dumps([task.grader, dict(task.extra)], sort_keys=True).encode())
@@ -32,12 +32,12 @@ def grading_digest(tasks: Iterable[Task]) -> str:
 
 
 def pool_digest(specs: Sequence[WorkerSpec]) -> str:
-    """Of all that the pool file says."""
+    """Returns the digest of the pool file's content."""
     return hashlib.sha256(json.dumps([spec.model_dump(mode="json") for spec in specs]).encode()).hexdigest()
 
 
 def simulated_digest(pool: Pool, tasks: Sequence[Task]) -> str | None:
-    """Of what simulated workers say to the first tasks: they are part of the program, and change with it.
+    """Returns the digest of simulated workers' answers to the first tasks: they change with the program.
 
     None for a pool without any.
     """

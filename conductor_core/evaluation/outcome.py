@@ -51,7 +51,7 @@ def outcome(name: str, asked: GivenTask, attempt: TaskAttempt, score: float, *, 
 
 
 def error_code(done: Outcome) -> str | None:
-    """Of the error that left a task without an answer; None if there is one."""
+    """The code of the error that left a task without an answer; None if there is none."""
     return None if done.fault is None else done.fault.partition(":")[0]
 
 

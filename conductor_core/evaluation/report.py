@@ -228,7 +228,7 @@ def _overview(summary: Summary) -> str:
 
 
 def _faults(summary: Summary) -> str:
-    """Who left tasks without an answer, or with one that could not be marked; empty if nobody did."""
+    """Lists who left tasks without an answer, or with one that could not be graded; empty if nobody did."""
     told = []
     for row in summary.results:
         kinds = ", ".join(f"{name} {count}" for name, count in sorted(row.fault_kinds.items()))

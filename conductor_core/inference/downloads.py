@@ -159,5 +159,5 @@ _downloads = Downloads()
 
 
 def downloads() -> Downloads:
-    """Those of this process."""
+    """Returns the downloads of this process."""
     return _downloads

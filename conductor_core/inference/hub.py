@@ -38,7 +38,7 @@ Told = Callable[[int, int], None]
 
 
 def partly_here_bytes(hub_id: str) -> int:
-    """Of weights whose download was stopped."""
+    """Returns the bytes that are here of weights whose download was stopped."""
     return sum(part.stat().st_size for part in (cache_folder(hub_id) / "blobs").glob("*.part"))
 
 
@@ -89,7 +89,7 @@ def _download(hub_id: str, told: Told) -> Path:
 
 
 def _remember_newest(hub_id: str, commit: str) -> None:
-    """As the library does for a revision that it was asked to look up."""
+    """Records the commit as the newest revision, as the library does when it looks one up."""
     main = cache_folder(hub_id) / "refs" / "main"
     main.parent.mkdir(parents=True, exist_ok=True)
     fresh = main.with_name(f"main.{os.getpid()}")

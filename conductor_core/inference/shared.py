@@ -174,7 +174,7 @@ class SharedModel:
             self._leave_later()
 
     def _take(self) -> list[_Call]:
-        """None if an earlier turn has answered them all."""
+        """Takes the calls of one turn; empty if an earlier turn has answered all."""
         with _models_lock:
             small = self.loaded is not None and self.loaded.files.parameters < SMALL_PARAMETERS
             taken = [self._calls.popleft()] if self._calls else []

@@ -297,5 +297,5 @@ def token_pieces(text: str) -> list[str]:
 
 
 def token_count(text: str) -> int:
-    """As many as ``token_pieces`` gives, without making them: a granted output may be millions of characters long."""
+    """Counts the pieces of ``token_pieces`` without making them: an output may have millions of characters."""
     return sum(1 for _ in _TOKEN.finditer(text)) or min(len(text), 1)

@@ -52,7 +52,7 @@ class Optimiser(Frozen):
 
     @property
     def scheduler(self) -> str:
-        """As transformers names the schedule."""
+        """The learning rate's schedule, by its name in transformers."""
         return "constant_with_warmup" if self.schedule == "constant" else self.schedule
 
 
@@ -235,7 +235,7 @@ class TrainingConfig(Frozen):
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """Those that this training has, in order."""
+        """The stages of this training, in order."""
         return tuple(stage for stage in STAGES if getattr(self, stage) is not None)
 
     def iterations_of(self, stage: Stage) -> int:

@@ -23,7 +23,7 @@ class TaskSource(Frozen):
 
 
 class WorkersConfig(Frozen):
-    """Who carries the workflows out, and what that may cost over the whole training.
+    """The workers that carry out the workflows, and what they may cost over the whole training.
 
     Attributes:
         pool: ``paper``, ``rehearsal`` or a pool file.

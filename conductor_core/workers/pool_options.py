@@ -9,7 +9,7 @@ from conductor_core.workflow.model import Frozen
 
 
 class PoolOptions(Frozen):
-    """None: the pool file does not say; the settings do.
+    """The options of a pool file. None where the file leaves one to the settings.
 
     Attributes:
         on_incomplete: what happens to a step whose answer is no whole one.

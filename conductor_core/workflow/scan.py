@@ -184,7 +184,7 @@ def _begins_line(text: str, offset: int) -> bool:
 
 
 def _outside(offsets: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[int]:
-    """Those of the ascending ``offsets`` that lie in none of the ascending, disjoint ``spans``."""
+    """Returns the ``offsets`` (ascending) outside all ``spans`` (ascending, disjoint)."""
     kept: list[int] = []
     at = 0
     for offset in offsets:

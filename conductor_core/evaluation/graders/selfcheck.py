@@ -28,7 +28,7 @@ _SHOWN = 20
 
 @dataclass
 class Count:
-    """Of the answers to one suite: how many were graded as they should be, and each that was not."""
+    """Counts how many answers of one suite were graded as they should be, and keeps those that were not."""
 
     suite: str
     right: int = 0

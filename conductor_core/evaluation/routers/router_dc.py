@@ -112,7 +112,7 @@ class _Module(nn.Module):
         self.agents = nn.Parameter(torch.randn(agents, hidden) * _EMBEDDING_STD)
 
     def encode(self, features: Tensor) -> Tensor:
-        """Of length 1: shape (queries, hidden)."""
+        """Returns vectors of length 1, shape (queries, hidden)."""
         return functional.normalize(self.layer(features), dim=1)
 
     def similarity(self, encoded: Tensor) -> Tensor:

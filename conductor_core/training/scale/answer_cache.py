@@ -152,7 +152,7 @@ class AnswerCache:
         return int(added.lastrowid or 0)
 
     def drop_call(self, number: int) -> None:
-        """Of a call that costs nothing. Raises: StoreError."""
+        """Forgets a call that costs nothing. Raises: StoreError."""
         with self._named():
             self._db.execute("DELETE FROM spending WHERE id = ?", (number,))
 

@@ -238,7 +238,7 @@ def _pool(workers: WorkersConfig, settings: Settings) -> Pool:
 def _prompts(
     config: TrainingConfig, stage: Stage, tasks: Sequence[Any], pool: Pool, out: Path, main: _Main | None
 ) -> list[PromptedTask]:
-    """The same on every process: what inner rounds are asked about is fixed in a file when the stage begins."""
+    """Returns the same prompts on every process: a file fixes those of inner rounds when the stage begins."""
     grpo, workers = config.grpo_of(stage), pool.specs
     if not isinstance(grpo, RecursionConfig):
         return draw_prompts(grpo, tasks, workers, config.seed)
@@ -272,7 +272,7 @@ class _Scorer:
         return [each.reward for each in scored]
 
     def details(self) -> dict[str, Any]:
-        """Of the last iteration, as fields of its row."""
+        """Returns the figures of the last iteration, as fields of its row."""
         return figures(
             [
                 Judged(each.task.difficulty, scored.reward, scored.workflow, float(scored.right))

@@ -100,7 +100,7 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
         super().__init__(model=model, reward_funcs=plans, args=args, train_dataset=as_dataset(asked))
 
     def figures(self) -> dict[str, float | None]:
-        """Of the iteration that is being logged, as fields of ``records.training.Iteration``."""
+        """Returns the figures of the iteration that is being logged, as fields of ``records.training.Iteration``."""
         # One value for each micro-batch, or one for all: the mean is right for both.
         known = {name: fmean(values) for name, values in self._metrics["train"].items() if values}
         whole_s = sum(self._metrics["train"].get("step_time", []))
@@ -114,7 +114,7 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
         }
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
-        """None: the library's card knows nothing of Conductors."""
+        """Writes no card: the library's knows nothing of Conductors."""
 
     def stop(self) -> None:
         """Keeps the weights of the last finished iteration, on all processes at once."""
@@ -126,7 +126,7 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
         return Path(str(self.args.output_dir))
 
     def _rewards(self, numbers: list[int], completions: list[str]) -> list[float]:
-        """Of this process's completions, scored on the main process. Raises: InspectorError, on every process."""
+        """Rewards of this process's completions, scored on the main process. Raises: InspectorError, on every process."""
         began = time.monotonic()
         try:
             return self._scored(numbers, completions)
@@ -203,7 +203,7 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
 
 
 def _read_kept(path: Path, prompt_ids: Any) -> dict[str, Any] | None:
-    """None if nothing was kept, or for other prompts: then the configuration has changed."""
+    """Reads what was kept; None if there is nothing, or it is of other prompts (the configuration changed)."""
     try:
         kept: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:

@@ -201,7 +201,7 @@ class WorkerReward:
         return digest
 
     def _digest(self, rollout: WorkerRollout, workflow: Workflow) -> str:
-        """Of all that determines the reward: the task and its grading, the workflow, its workers."""
+        """Returns the digest of what determines the reward: task, grading, workflow and workers."""
         task, specs = rollout.task, {name: self.pool.workers[name].spec for name in rollout.agents}
         used = sorted({step.agent for step in workflow.steps} - {CONDUCTOR_AGENT})
         content = {

@@ -191,7 +191,7 @@ def _texts(drawn: Sequence[TrainingExample]) -> Iterator[str]:
 
 
 def optimiser_of(config: ColdStartConfig, model: Qwen2ForCausalLM) -> MuonWithAdamW | None:
-    """None: the trainer's own, AdamW for all weights."""
+    """Returns the optimiser; None means the trainer's own, AdamW for all weights."""
     if config.matrix_rate is None:
         return None
     return MuonWithAdamW(

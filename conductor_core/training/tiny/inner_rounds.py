@@ -79,6 +79,6 @@ def _rehearsal_task(rng: random.Random, *, hard: bool | None = None) -> CorpusTa
 
 
 def draw_other_example(seed: str) -> TrainingExample:
-    """Of a task that is no rehearsal question."""
+    """Draws an example of a task that is no rehearsal question."""
     drawn = (draw_example(random.Random(f"{seed}/{number}")) for number in itertools.count())
     return next(each for each in drawn if each.task.rehearsal is None)

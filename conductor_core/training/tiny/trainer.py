@@ -105,7 +105,7 @@ class ConductorTrainer(SafeCheckpoints, GRPOTrainer):
         return loss
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
-        """None: the card of a Conductor is written by hand, with its figures."""
+        """Writes no card: a Conductor's card is written by hand, with its figures."""
 
 
 @contextmanager

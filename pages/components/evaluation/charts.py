@@ -82,12 +82,12 @@ def pareto(rows: Sequence[Standing]) -> Figure:
 
 
 def _height(rows: Sequence[Standing]) -> int:
-    """Of both figures, which stand side by side; the one of steps has a line for each row."""
+    """The height of both figures, which stand side by side; that of steps has a line for each row."""
     return max(FRAME_PX + ROW_PX * len(rows), LEAST_HEIGHT_PX)
 
 
 def _ends(row: Standing) -> tuple[float, float]:
-    """Of the score's interval; the score itself where there is none."""
+    """Returns the ends of the score's interval; the score itself where there is none."""
     low, high = row.score_low, row.score_high
     return (row.score if low is None else low, row.score if high is None else high)
 

@@ -16,7 +16,7 @@ SHORT = 12
 
 
 def command(plan: EvaluationPlan) -> str:
-    """As typed into a shell."""
+    """Returns the command as typed into a shell."""
     conductors = conductor_refs(plan)
     options: dict[str, Any] = {
         "suite": plan.suite,
@@ -75,7 +75,7 @@ def _texts(given: object) -> dict[str, str]:
 
 
 def _other_limits(plan: EvaluationPlan) -> dict[str, Any]:
-    """Those of its runs that are not the usual ones, by name."""
+    """Returns the limits of its runs that differ from the defaults, by name."""
     limits, usual = plan.settings.get("limits"), Limits().model_dump(mode="json")
     if not isinstance(limits, Mapping):
         return {}

@@ -50,7 +50,7 @@ def _shares(outcomes: Sequence[Outcome], holds: Callable[[Outcome], bool]) -> di
 
 
 def rounds_html(found: Sequence[Rounds], rows: Sequence[Standing]) -> str:
-    """Of 100 tasks of each difficulty, or of all where there is none, a line for each of ``found``."""
+    """Draws a line for each of ``found``, per 100 tasks of each difficulty, or of all where there is none."""
     if not found:
         return ""
     # Where the suite knows no difficulties, all tasks are one group without a name.

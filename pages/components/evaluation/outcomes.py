@@ -188,7 +188,7 @@ def _rows(record: EvaluationRecord, shown: Sequence[Pair], other: str | None) ->
 
 
 def _say_absent(plan: EvaluationPlan, absent: int, shown: int) -> None:
-    """That runs are elsewhere; and where none is here, how the same evaluation is made here."""
+    """Says that runs are elsewhere, and where none is here, how to repeat the evaluation here."""
     where = f" ({inert(plan.database)})" if plan.database else ""
     these = "These runs were" if absent == shown else f"{plural(absent, 'run')} of these {shown} were"
     none_here = absent == shown

@@ -24,7 +24,7 @@ _WORDS = {
 
 
 def simulated_parts(plan: EvaluationPlan) -> tuple[str, ...]:
-    """As the printed tables name them, workers before tasks; empty if nothing is simulated."""
+    """Names the simulated parts as the printed tables do, workers first; empty if there is none."""
     if not plan.simulated:
         return ()
     told = plan.settings.get("simulated")

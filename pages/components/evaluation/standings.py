@@ -147,7 +147,7 @@ def families(rows: Sequence[Standing]) -> list[str]:
 
 
 def frontier(rows: Sequence[Standing]) -> list[Standing]:
-    """Those that no other beats at as few tokens or fewer, by rising tokens."""
+    """Returns the rows that no other beats with as few tokens or fewer, by rising tokens."""
     front: list[Standing] = []
     for row in sorted(rows, key=lambda each: (each.tokens, -each.score)):
         if not front or row.score > front[-1].score:
@@ -228,7 +228,7 @@ def to_markdown(rows: Sequence[Standing], plan: EvaluationPlan) -> str:
 
 
 def _one_line(text: str) -> str:
-    """So that a name breaks no table, and stands for no image, link or tag."""
+    """Escapes a name so that it breaks no table and becomes no image, link or tag."""
     return " ".join(re.sub(r"[\\|<\[\]`]", r"\\\g<0>", text).split())
 
 

@@ -9,7 +9,7 @@ _ADDRESS = re.compile(r"https?(?=://)|www(?=\.)|@", re.IGNORECASE)
 
 
 def seconds(duration_ms: float | None) -> str:
-    """As the live component writes durations: ``4.2 s``, ``3 min 05 s``, ``2 h 10 min``."""
+    """Writes a duration as the live component does: ``4.2 s``, ``3 min 05 s``, ``2 h 10 min``."""
     if duration_ms is None:
         return "—"
     if duration_ms < 59_950:

@@ -46,7 +46,7 @@ class RecordFolder:
 
 
 def record_folders(kind: Kind, data_folder: Path) -> list[RecordFolder]:
-    """Those of this machine, last begun first, then those that came with the repository."""
+    """Lists the records of this machine, newest first, then those that came with the repository."""
     own = sorted(_folders(kind, data_folder / kind, shipped=False), key=lambda each: each.began_utc, reverse=True)
     theirs = sorted(_folders(kind, SHIPPED / _SHIPPED[kind], shipped=True), key=lambda each: each.folder.name)
     return own + theirs
@@ -73,7 +73,7 @@ def _began_utc(file: Path, changed_s: float) -> datetime:
 
 
 def refreshed(folder: RecordFolder) -> RecordFolder:
-    """The same, as it stands now. Raises: OSError if it is gone."""
+    """Reads the folder again. Raises: OSError if it is gone."""
     return replace(folder, changed_s=_changed_s(folder.folder))
 
 

@@ -26,7 +26,7 @@ class Editing:
 
     @property
     def offered_agents(self) -> list[str]:
-        """Whom a step may name: the workers, and the Conductor itself where recursion is allowed."""
+        """Lists the agents that a step may name: the workers, and the Conductor where recursion is allowed."""
         recursive = self.trace.limits.max_depth > 0 and self.trace.conductor is not None
         return [*self.agents, CONDUCTOR_AGENT] if recursive else self.agents
 

@@ -31,7 +31,7 @@ class Choice(Frozen, Generic[T]):
 
 
 class Kept(Frozen):
-    """None, or a pool that is not named: as the settings say, and nobody left out.
+    """What this browser chose. None, or a pool that is not named: the settings hold, nobody is left out.
 
     Attributes:
         excluded: by pool, the names of the workers that are left out.

@@ -24,7 +24,7 @@ _TOLD: Mapping[bool | None, str] = {
 
 @dataclass(frozen=True)
 class Policies:
-    """None: as the pool has it."""
+    """What is chosen for a run; None where the pool's own option holds."""
 
     on_incomplete: OnIncomplete | None = None
     give_question: bool | None = None

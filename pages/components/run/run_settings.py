@@ -142,7 +142,7 @@ def limits() -> Limits:
 
 
 def _limits_before() -> Limits:
-    """As they are before anyone changes them on this page."""
+    """The limits before anyone changes them on this page."""
     base = limits_from(current().settings)
     return base.model_copy(update={name: _before(name, setting) for name, setting in base})
 

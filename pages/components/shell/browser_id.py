@@ -16,7 +16,7 @@ _YEAR_S = 365 * 24 * 3600
 
 
 def browser_id() -> str | None:
-    """Of the page that is being drawn; None: it has none."""
+    """Returns the id of the browser whose page is being drawn; None if it has none."""
     return _valid(st.context.cookies)
 
 

@@ -44,7 +44,7 @@ class Curve:
 
 
 def stages_of(record: TrainingRecord) -> tuple[Stage, ...]:
-    """Those that have begun, in the order in which they are trained."""
+    """Returns the stages that have begun, in the order of training."""
     begun = {row.stage for row in record.iterations()} | {row.stage for row in record.taught()}
     return tuple(stage for stage in STAGES if stage in begun)
 
@@ -91,7 +91,7 @@ def by_name(
 
 
 def shares(rows: Sequence[Iteration], spans: Sequence[Span], field: str, names: Sequence[str] = ()) -> list[Curve]:
-    """As ``by_name`` where an absent key means none of it: the curves have a point at each row that has any share."""
+    """Like ``by_name``, but an absent key counts as zero: the curves have a point at each row that has any share."""
     filled = [row for row in rows if getattr(row, field)]
     keys = [each.name for each in by_name(filled, spans, field, names)]
     return [curve(key, filled, spans, lambda row, key=key: getattr(row, field).get(key, 0.0)) for key in keys]
@@ -106,7 +106,7 @@ def window(spans: Sequence[Span]) -> int:
 
 
 def splits(held: Iterable[HeldOut]) -> str:
-    """Of what the held-out tasks are, in words, not escaped; empty where there are none."""
+    """Says in words what the held-out tasks are, not escaped; empty where there are none."""
     found = dict.fromkeys(row.split for row in held)
     return f"{' and '.join(found)} split" if found else ""
 
