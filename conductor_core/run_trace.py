@@ -45,7 +45,7 @@ class PlanAttempt(Mutable):
 
 
 class Attempt(PlanAttempt):
-    """A failed call of a step that another followed, see ``StepRetried``: again, with more tokens, or to another worker."""
+    """A failed call of a step, and what followed (``StepRetried``): again, with more tokens, or to another worker."""
 
     agent: str | None = None
     then: Literal["again", "more_tokens", "fallback", "kept"] = "again"

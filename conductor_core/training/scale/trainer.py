@@ -126,7 +126,7 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
         return Path(str(self.args.output_dir))
 
     def _rewards(self, numbers: list[int], completions: list[str]) -> list[float]:
-        """Rewards of this process's completions, scored on the main process. Raises: InspectorError, on every process."""
+        """Scores this process's completions on the main process. Raises: InspectorError, on every process."""
         began = time.monotonic()
         try:
             return self._scored(numbers, completions)
