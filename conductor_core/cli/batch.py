@@ -151,7 +151,16 @@ def _taken_up(store: Store, given: BatchOptions, tasks: Sequence[BatchTask], poo
         plan = rows[row].workflow
         if plan is not None and any(run.root.workflow not in (None, plan) for run in runs):
             raise BadInput(_unfit(last.batch_id, row, "its workflow is another now"))
+    if not given.shown.quiet:
+        print(f"note: {_of_taken_up(last)}", file=sys.stderr)
     return earlier
+
+
+def _of_taken_up(last: BatchSummary) -> str:
+    """Names the batch that is continued: one that was killed before its first run began is not on record."""
+    begun = "" if last.created_at_utc is None else f" of {last.created_at_utc:%Y-%m-%d %H:%M} UTC"
+    done = f"{last.statuses.get('completed', 0)} of {last.size} tasks completed"
+    return f"continues batch {last.batch_id}{begun}, {done}; leave --resume out for a new batch"
 
 
 def _of_new(last: BatchSummary | None, name: str, *, resume: bool) -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -100,6 +101,7 @@ def test_resuming_takes_what_is_done_from_the_store_and_tries_again_what_failed(
     assert [call.model for call in provider.completions] == ["beta"], "the first step of t2 is not paid again"
     assert [step["status"] for step in lines["t2"]["steps"]] == ["reused", "completed"]
     assert "4 completed (3 of them before)" in second.err
+    assert re.search(r"note: continues batch \S+ of 20..-..-.. ..:.. UTC, 3 of 4 tasks completed", second.err)
 
 
 @pytest.mark.parametrize(
