@@ -12,7 +12,7 @@ from pages.components.history.damage import notes
 from pages.components.history.rows import Entry
 from pages.components.look.statuses import RUN_STATUSES, run_status
 from pages.components.look.words import inert, plural
-from pages.components.shell import places
+from pages.components.shell import address, places
 from pages.components.shell.runtime import current
 from storage import RunSummary, Totals
 
@@ -167,7 +167,7 @@ def _batch_head(batch_id: str) -> None:
 def show() -> None:
     st.title("History", anchor=False)
     st.session_state.setdefault(CURSORS, [])
-    batch = st.query_params.get("batch")
+    batch = address.read("batch")
     # The filters show counts of what is searched for, which the session knows before they are drawn.
     newest = _newest()
     typed = str(st.session_state.get("history-search") or "").strip() or None

@@ -15,6 +15,7 @@ from pages.components.run.editing import Editing
 from pages.components.run.lineage import lineage
 from pages.components.run.plan_editor import LookedUp, look_up, plan_editor
 from pages.components.run.task_box import task_box
+from pages.components.shell import address
 from pages.components.shell.runtime import current
 
 LIVE = "live"
@@ -25,7 +26,7 @@ HAS_ENDED = "run-has-ended"
 
 
 def show() -> None:
-    run_id = st.query_params.get("run")
+    run_id = address.read("run")
     trace, fault = _read(run_id) if run_id else (None, None)
     # One container, whatever it holds: what follows keeps its place among the page's parts, else it would begin anew.
     with st.container(gap="xsmall"):
@@ -168,7 +169,7 @@ def _begin(trace: RunTrace, request: RunRequest) -> None:
         st.session_state[RERUN_ERROR] = str(error)
     else:
         st.session_state.pop(EDITING, None)
-        st.query_params["run"] = run_id
+        address.write("run", run_id)
     st.rerun()
 
 

@@ -8,7 +8,7 @@ import streamlit as st
 from conductor_core.spending import IN_WORDS
 from pages.components.look.statuses import RUN_STATUSES, run_status
 from pages.components.look.words import ago, inert, moment, plural, right_to_left, seconds
-from pages.components.shell import places
+from pages.components.shell import address, places
 from pages.components.shell.runtime import current
 from storage import BatchSummary, RunSummary
 
@@ -80,10 +80,7 @@ def go_to_batch(batch_id: str | None) -> None:
     """Shows only the runs of this batch; None: all again."""
     st.session_state["history-cursors"] = []
     st.session_state["history-day"] = None
-    if batch_id is None:
-        st.query_params.pop("batch", None)
-    else:
-        st.query_params["batch"] = batch_id
+    address.write("batch", batch_id)
 
 
 def _kind(column: str) -> str:

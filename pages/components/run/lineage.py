@@ -6,6 +6,7 @@ from conductor_core.errors import StoreError
 from conductor_core.trace import RunTrace
 from pages.components.look.statuses import run_status
 from pages.components.look.words import ago, inert, plural
+from pages.components.shell import address
 from pages.components.shell.runtime import current
 from storage import RunSummary
 
@@ -24,7 +25,9 @@ def _parent(trace: RunTrace, parent: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="way-here", wrap=False):
         st.caption("Takes up" if trace.resumed else "Re-run of", width="content")
         # A page link to the page itself would show that run but leave the browser's address as it is.
-        st.button(f"run {inert(parent)}", key="parent-run", type="tertiary", on_click=_open, args=(parent,))
+        st.button(
+            f"run {inert(parent)}", key="parent-run", type="tertiary", on_click=address.write, args=("run", parent)
+        )
         edits = trace.root.edits
         if trace.root.before_edit is None:
             said = "the plan as it was"
@@ -53,8 +56,8 @@ def _reruns(trace: RunTrace) -> None:
                 key=f"rerun-{run.run_id}",
                 type="tertiary",
                 help=inert(f"Run {run.run_id}"),
-                on_click=_open,
-                args=(run.run_id,),
+                on_click=address.write,
+                args=("run", run.run_id),
             )
         if len(found) > MOST_RERUNS:
             st.caption("and older ones, in History", width="content")
@@ -64,7 +67,3 @@ def _label(run: RunSummary) -> str:
     when = "" if run.created_at_utc is None else f" {ago(run.created_at_utc)}"
     anew = f", {run.steps - run.steps_reused} of {plural(run.steps, 'step')} anew" if run.steps else ""
     return inert(f"{run_status(run.status)}{when}{anew}")
-
-
-def _open(run_id: str) -> None:
-    st.query_params["run"] = run_id

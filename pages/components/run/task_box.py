@@ -13,6 +13,7 @@ from pages.components.run import run_settings
 from pages.components.run.larger_conductor import propose_larger_conductor
 from pages.components.run.preflight import preflight_notice
 from pages.components.run.run_choices import may_be_asked, missing_note, take_choices_of
+from pages.components.shell import address
 from pages.components.shell.runtime import current
 
 TASK = "task"
@@ -117,4 +118,4 @@ def begin(task: str, *, plan_only: bool = False) -> None:
         st.session_state[ERROR] = str(error)
         return
     st.session_state[_FROM_RUN] = _Taken(run_id, st.session_state.get(TASK, task))
-    st.query_params["run"] = run_id
+    address.write("run", run_id)
