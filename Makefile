@@ -29,8 +29,8 @@ $(INTEROP)/.installed: requirements-interop.txt
 run: setup
 	$(BIN)/conductor ui
 
-# One after another; `make test PROCESSES=2` takes about two thirds of the time, but tests of the page may time out then.
-PROCESSES ?= 0
+# Tests of the page wait more than they work, so there are more processes than two cores have. 0: one after another.
+PROCESSES ?= 4
 test: $(VENV)/.dev $(INTEROP)/.installed
 	$(BIN)/python -m tests.browser.find_chromium --install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile
