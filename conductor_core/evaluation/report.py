@@ -221,7 +221,7 @@ def _overview(summary: Summary) -> str:
         ]
         for row in (*summary.results, *present)
     ]
-    note = "Scores in points; tokens and USD per task, USD of workers and Conductor; seconds as run, many tasks at once."
+    note = "Scores in points; tokens per task; USD of workers and Conductor; seconds as run, many tasks at once."
     if any(not _interval(row.score_low, row.score_high) for row in (*summary.results, *present)):
         note += " —: too few or identical outcomes for an interval."
     return f"{table(header, rows)}\n\n{note}"
