@@ -27,8 +27,6 @@ class Standing:
     orchestrator: str
     n: int
     score: float
-    score_low: float | None
-    score_high: float | None
     tokens: float
     conductor_tokens: float
     steps: float
@@ -40,8 +38,10 @@ class Standing:
     steps_by_difficulty: Mapping[str, float]
     faults: int
     difference: float | None
-    difference_low: float | None
-    difference_high: float | None
+    score_low: float | None = None
+    score_high: float | None = None
+    difference_low: float | None = None
+    difference_high: float | None = None
     absent_named: int = 0
     computed: bool = False
 
@@ -109,8 +109,6 @@ def _so_far(name: str, own: Sequence[Outcome], first: Sequence[Outcome] | None) 
         orchestrator=name,
         n=len(own),
         score=fmean(outcome.score for outcome in own),
-        score_low=None,
-        score_high=None,
         tokens=fmean(outcome.tokens for outcome in own),
         conductor_tokens=fmean(outcome.conductor_tokens for outcome in own),
         steps=fmean(outcome.steps for outcome in own),
@@ -122,8 +120,6 @@ def _so_far(name: str, own: Sequence[Outcome], first: Sequence[Outcome] | None) 
         steps_by_difficulty=by_group((outcome.difficulty, outcome.steps) for outcome in own),
         faults=sum(outcome.fault is not None for outcome in own),
         difference=_difference(own, first),
-        difference_low=None,
-        difference_high=None,
         absent_named=sum(outcome.absent_named for outcome in own),
     )
 

@@ -108,27 +108,17 @@ def move(draft: Draft, index: int, to_index: int) -> Draft:
 def undo(draft: Draft) -> Draft:
     if not draft.past:
         return draft
-    return replace(
-        draft,
-        now=draft.past[-1],
-        past=draft.past[:-1],
-        future=(draft.now, *draft.future),
-        note="",
-        generation=draft.generation + 1,
-    )
+    return _shown(draft, draft.past[-1], draft.past[:-1], (draft.now, *draft.future))
 
 
 def redo(draft: Draft) -> Draft:
     if not draft.future:
         return draft
-    return replace(
-        draft,
-        now=draft.future[0],
-        past=(*draft.past, draft.now),
-        future=draft.future[1:],
-        note="",
-        generation=draft.generation + 1,
-    )
+    return _shown(draft, draft.future[0], (*draft.past, draft.now), draft.future[1:])
+
+
+def _shown(draft: Draft, now: Version, past: tuple[Version, ...], future: tuple[Version, ...]) -> Draft:
+    return replace(draft, now=now, past=past, future=future, note="", generation=draft.generation + 1)
 
 
 def reset(draft: Draft) -> Draft:

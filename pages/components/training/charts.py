@@ -269,12 +269,11 @@ def _areas(
     traces = [
         {
             **_trace(line, curve, axis, number),
-            "stackgroup": str(part),
+            "stackgroup": "0",
             "line": {"width": 0.6, "color": "@surface"},
             "fillcolor": line.colour,
         }
         for line, curve in zip(lines, shown, strict=True)
-        for part in [0]
     ]
     ends, floor = [], 0.0
     for curve in shown:
