@@ -1,6 +1,6 @@
 """What a run is asked to do."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from conductor_core.endings import OnIncomplete
 from conductor_core.engine.ids import new_run_id
@@ -13,13 +13,7 @@ from conductor_core.workflow.model import Workflow
 
 def limits_from(settings: Settings) -> Limits:
     """The budgets that the settings give to a run."""
-    return Limits(
-        max_steps=settings.max_steps,
-        max_tokens=settings.max_tokens,
-        max_usd=settings.max_usd,
-        max_seconds=settings.max_seconds,
-        max_depth=settings.max_depth,
-    )
+    return Limits.model_validate(settings, from_attributes=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,16 +74,6 @@ class RunRequest:
         Without a plan in ``source``, or in the runs that it took up (``before``, latest first), it is planned anew.
         """
         plans = (each.root.workflow for each in (source, *before))
-        return cls(
-            task=source.task,
-            workflow=next((plan for plan in plans if plan is not None), None),
-            limits=source.limits,
-            seed=source.seed,
-            by=by,
-            plan_only=source.plan_only,
-            reuse_from=source,
-            before=before,
-            resumed=True,
-            on_incomplete=source.on_incomplete,
-            give_question=source.give_question,
-        )
+        plan = next((plan for plan in plans if plan is not None), None)
+        request = cls.rerun(source, plan, by=by)
+        return replace(request, plan_only=source.plan_only, before=before, resumed=True)
