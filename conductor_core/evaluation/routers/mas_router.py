@@ -165,6 +165,10 @@ def policy_loss(log_prob: Tensor, utility: Tensor) -> Tensor:
     return -((utility - others).detach() * log_prob).mean()
 
 
+def _untrained(encoder: Encoder, agents: Sequence[str], config: MasRouterConfig) -> Controller:
+    return Controller(encoder.size, len(agents), config)
+
+
 class MasRouter:
     """A fitted router. See the module."""
 
@@ -193,12 +197,7 @@ class MasRouter:
     @classmethod
     def load(cls, folder: Path) -> "MasRouter":
         """Raises: BadInput."""
-
-        def build(encoder: Encoder, agents: Sequence[str], config: MasRouterConfig) -> Controller:
-            return Controller(encoder.size, len(agents), config)
-
-        agents, encoder, controller, config = load_module(folder, KIND, MasRouterConfig, build)
-        return cls(agents, encoder, controller, config)
+        return cls(*load_module(folder, KIND, MasRouterConfig, _untrained))
 
 
 def fit(
@@ -223,7 +222,7 @@ def fit(
     questions = [row.question for row in rows]
     encoder = encoder or TfidfEncoder.fit(questions, size=config.features, digits=False, seed=seed)
     with reproducible(seed):
-        controller = Controller(encoder.size, len(agents), config)
+        controller = _untrained(encoder, agents, config)
         _train(controller, torch.from_numpy(encoder.encode(questions)), agents, reward, config)
     return MasRouter(agents, encoder, controller.eval(), config)
 

@@ -119,6 +119,10 @@ class _Module(nn.Module):
         return encoded @ functional.normalize(self.agents, dim=1).T
 
 
+def _untrained(encoder: Encoder, agents: Sequence[str], config: RouterDCConfig) -> _Module:
+    return _Module(encoder.size, config.hidden, len(agents))
+
+
 class RouterDC:
     """A fitted router. See the module."""
 
@@ -149,12 +153,7 @@ class RouterDC:
     @classmethod
     def load(cls, folder: Path) -> "RouterDC":
         """Raises: BadInput."""
-
-        def build(encoder: Encoder, agents: Sequence[str], config: RouterDCConfig) -> _Module:
-            return _Module(encoder.size, config.hidden, len(agents))
-
-        agents, encoder, module, config = load_module(folder, KIND, RouterDCConfig, build)
-        return cls(agents, encoder, module, config)
+        return cls(*load_module(folder, KIND, RouterDCConfig, _untrained))
 
 
 def fit(
@@ -177,7 +176,7 @@ def fit(
     clusters = KMeans(min(config.clusters, len(np.unique(vectors, axis=0))), random_state=seed, n_init=4)
     scores = torch.tensor([[row.scores[agent] for agent in agents] for row in rows], dtype=torch.float32)
     with reproducible(seed):
-        module = _Module(encoder.size, config.hidden, len(agents))
+        module = _untrained(encoder, agents, config)
         _train(module, torch.from_numpy(vectors), scores, torch.from_numpy(clusters.fit_predict(vectors)), config)
     return RouterDC(agents, encoder, module.eval(), config)
 
