@@ -5,7 +5,6 @@ Weights are read from safetensors alone, and no code that comes with a model is 
 
 import json
 import re
-import struct
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -58,7 +57,7 @@ def inspect_folder(folder: Path) -> ModelFiles:
         )
     if not (folder / "tokenizer.json").is_file() and not (folder / "tokenizer_config.json").is_file():
         raise ModelUnavailable(f"{folder} has no tokenizer (tokenizer.json)")
-    parameters = sum(_count_parameters(path) for path in weights)
+    parameters = sum(prod(shape) for path in weights for shape in _tensor_shapes(path))
     return ModelFiles(folder, config, parameters, sum(path.stat().st_size for path in weights))
 
 
@@ -91,15 +90,11 @@ def context_of(ref: str) -> int | None:
     return None
 
 
-def _count_parameters(path: Path) -> int:
-    return sum(prod(shape) for shape in _tensor_shapes(path))
-
-
 def _tensor_shapes(path: Path) -> list[list[int]]:
     """Shapes of all tensors of a safetensors file: 8 bytes of length (little endian), then a JSON header."""
     try:
         with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
+            length = int.from_bytes(file.read(8), "little")
             if length > _MAX_HEADER_BYTES:
                 raise ValueError(f"a header of {length} bytes")
             header = json.loads(file.read(length))
@@ -108,16 +103,7 @@ def _tensor_shapes(path: Path) -> list[list[int]]:
         if path.stat().st_size != 8 + length + end:
             raise ValueError(f"{path.stat().st_size:,} bytes instead of {8 + length + end:,}")
         return [[int(size) for size in entry["shape"]] for entry in entries]
-    except (
-        OSError,
-        ValueError,
-        RecursionError,
-        struct.error,
-        KeyError,
-        TypeError,
-        AttributeError,
-        IndexError,
-    ) as error:
+    except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         raise ModelUnavailable(f"{path} is not a whole safetensors file: {error}") from error
 
 
