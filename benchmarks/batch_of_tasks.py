@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.paced_provider import provider
 from storage import open_store
 
 _STEPS = 2
@@ -34,17 +35,8 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
     given = parser.parse_args()
-    provider = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.paced_provider"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert provider.stdout is not None
-        url = provider.stdout.readline().strip()
-        with tempfile.TemporaryDirectory() as folder:
-            _measure(given, url, Path(folder))
-    finally:
-        provider.terminate()
-        provider.wait()
+    with provider() as url, tempfile.TemporaryDirectory() as folder:
+        _measure(given, url, Path(folder))
 
 
 def _measure(given: argparse.Namespace, url: str, folder: Path) -> None:

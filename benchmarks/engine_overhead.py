@@ -33,9 +33,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,18 +151,6 @@ def _count(database: str, question: str) -> int:
     return int(count)
 
 
-@contextmanager
-def provider() -> Iterator[str]:
-    command = [sys.executable, "-m", "benchmarks.paced_provider"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        if process.stdout is None or process.stdin is None:
-            raise RuntimeError("the provider has no pipes")
-        try:
-            yield process.stdout.readline().strip()
-        finally:
-            process.stdin.close()
-
-
 def systems(checkouts: list[Path], langgraph_python: str | None) -> list[System]:
     """Ours, then each older checkout of ours by the Python of its own environment, then LangGraph's two kinds."""
     here = Path(__file__).resolve()
@@ -279,6 +265,9 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
+    # Imported here: a measured older checkout, which runs this same file, may have another one.
+    from benchmarks.paced_provider import provider
+
     options = arguments()
     measured = systems([folder.resolve() for folder in options.checkout], options.langgraph_python)
     rows = []

@@ -8,7 +8,10 @@ chunks, each at its own point of a schedule fixed when the request is read, so t
 
 import asyncio
 import json
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _HEADERS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -48,6 +51,19 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         return  # The client is done with this connection.
     finally:
         writer.close()
+
+
+@contextmanager
+def provider() -> Iterator[str]:
+    """Runs the provider in a process of its own until the block is left. Gives its base URL."""
+    command = [sys.executable, "-m", "benchmarks.paced_provider"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        if process.stdout is None or process.stdin is None:
+            raise RuntimeError("the provider has no pipes")
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.stdin.close()
 
 
 async def main() -> None:

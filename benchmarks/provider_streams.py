@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable
 
 import httpx2
 
+from benchmarks.paced_provider import provider
 from conductor_core.chat import Finished, Message, TextDelta, WorkerSpec
 from conductor_core.transport import AiohttpTransport, tls
 from conductor_core.workers.http import HttpWorker
@@ -110,17 +111,12 @@ def main() -> None:
     rows = [row for row in ROWS if row != "published" or importlib.util.find_spec("httpx_aiohttp")]
     results: dict[str, list[dict[str, float]]] = {row: [] for row in rows}
     module = [sys.executable, "-m", "benchmarks.provider_streams"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.paced_provider"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as provider:
-        assert provider.stdout is not None
-        url = provider.stdout.readline().strip()
+    with provider() as url:
         sizes = ["--streams", str(options.streams), "--chunks", str(options.chunks)]
         for _ in range(options.rounds):
             for row in rows:
                 told = subprocess.run([*module, *sizes, "--row", row, "--url", url], capture_output=True, check=True)
                 results[row].append(json.loads(told.stdout))
-        provider.terminate()
     print(f"{options.streams} streams of {options.chunks} chunks, ideal wall 1 s, median of {options.rounds}")
     for row in rows:
         wall_s, cpu_s = (statistics.median(found[key] for found in results[row]) for key in ("wall_s", "cpu_s"))

@@ -13,6 +13,7 @@ length, and a plan is chosen among lengths by its chance less a cost for each st
 import argparse
 from collections.abc import Iterable, Sequence
 from itertools import combinations, product
+from statistics import fmean
 from typing import NamedTuple
 
 from conductor_core.evaluation.orchestrators import workflows
@@ -79,11 +80,6 @@ def best_by_length(task: RehearsalTask, agents: Sequence[str] = NAMES) -> tuple[
     return best[1], best[2], best[3]
 
 
-def mean(values: Iterable[float]) -> float:
-    kept = list(values)
-    return sum(kept) / len(kept)
-
-
 def print_world(tasks: Sequence[RehearsalTask]) -> list[Found]:
     """The table; returns the plan that is worth most for each task."""
     specs = rehearsal_specs()
@@ -100,18 +96,18 @@ def print_world(tasks: Sequence[RehearsalTask]) -> list[Found]:
     heads = ("best worker for it", "best two steps", "best three steps", "mixture of agents", "plan worth most")
     print(f"\n{'':24}" + "".join(f"{difficulty:>8}" for difficulty in (*DIFFICULTIES, "all")))
     for place, head in enumerate(heads):
-        columns = [mean(row[place] for row in lengths[difficulty]) for difficulty in DIFFICULTIES]
-        print(f"{head:24}" + "".join(f"{value:8.3f}" for value in (*columns, mean(columns))))
+        columns = [fmean(row[place] for row in lengths[difficulty]) for difficulty in DIFFICULTIES]
+        print(f"{head:24}" + "".join(f"{value:8.3f}" for value in (*columns, fmean(columns))))
     steps = [
-        mean(len(f.plan.steps) for t, f in zip(tasks, chosen, strict=True) if t.difficulty == d) for d in DIFFICULTIES
+        fmean(len(f.plan.steps) for t, f in zip(tasks, chosen, strict=True) if t.difficulty == d) for d in DIFFICULTIES
     ]
-    print(f"{'its steps':24}" + "".join(f"{value:8.2f}" for value in (*steps, mean(steps))))
+    print(f"{'its steps':24}" + "".join(f"{value:8.2f}" for value in (*steps, fmean(steps))))
     for label, make in (
         ("alone", workflows.single),
         ("5 times reflecting", workflows.reflection),
         ("5 times consensus", workflows.consensus),
     ):
-        averages = {name: mean(success_chance(task, make(name)) for task in tasks) for name in NAMES}
+        averages = {name: fmean(success_chance(task, make(name)) for task in tasks) for name in NAMES}
         print(f"\n{label}: " + ", ".join(f"{name} {value:.3f}" for name, value in averages.items()))
     return chosen
 
@@ -122,11 +118,11 @@ def print_triples(tasks: Sequence[RehearsalTask]) -> None:
     for present in combinations(NAMES, 3):
         best = [max(best_by_length(task, present), key=lambda found: found.worth).chance for task in tasks]
         alone = {name: [success_chance(task, workflows.single(name)) for task in tasks] for name in present}
-        one = max(mean(values) for values in alone.values())
-        routed = mean(max(values[place] for values in alone.values()) for place in range(len(tasks)))
-        gains.append(mean(best) - one)
-        print(f"{', '.join(present):36} {one:.3f} {routed:.3f} {mean(best):.3f}")
-    print(f"gain over the best one alone: least {min(gains):.3f}, mean {mean(gains):.3f}")
+        one = max(fmean(values) for values in alone.values())
+        routed = fmean(max(values[place] for values in alone.values()) for place in range(len(tasks)))
+        gains.append(fmean(best) - one)
+        print(f"{', '.join(present):36} {one:.3f} {routed:.3f} {fmean(best):.3f}")
+    print(f"gain over the best one alone: least {min(gains):.3f}, mean {fmean(gains):.3f}")
 
 
 def doubtful(ending: Ending) -> bool:
@@ -157,7 +153,7 @@ def print_second_round(tasks: Sequence[RehearsalTask], firsts: Sequence[Found]) 
                     for ending, (chance, right) in after.items()
                 )
             )
-        print(f"{difficulty:6} {mean(once):.3f} -> {mean(twice):.3f}, asked for in {mean(asked):.2f} of the runs")
+        print(f"{difficulty:6} {fmean(once):.3f} -> {fmean(twice):.3f}, asked for in {fmean(asked):.2f} of the runs")
     task, first = tasks[-1], firsts[-1]
     print(f"endings of {first} on {task.family} {task.difficulty}:")
     for ending, chance in sorted(endings(task, first.plan).items(), key=lambda item: -item[1]):
