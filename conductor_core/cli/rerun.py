@@ -198,8 +198,7 @@ def print_preview(forecast: RerunPreview | None, *, as_json: bool) -> int:
     if as_json:
         print_json(documents.preview_document(forecast))
     else:
-        for line in preview_lines(forecast):
-            print(line)
+        print("\n".join(preview_lines(forecast)))
     return 0
 
 

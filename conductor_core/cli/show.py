@@ -82,6 +82,5 @@ def runs(
     if as_json:
         print_json({"runs": [documents.summary_document(run) for run in found]})
     else:
-        for line in report.runs_lines(found):
-            print(line)
+        print("\n".join(report.runs_lines(found)))
     return 0
