@@ -1,7 +1,7 @@
 """Checkpoints that a kill cannot damage, and what a resumed training finds in its folder.
 
-transformers writes a checkpoint file by file. One counts only when its last file, a mark, is there; the one before it
-is kept until then.
+transformers writes a checkpoint file by file. A checkpoint counts only when its last file, a mark, is there. The
+checkpoint before it is kept until then.
 """
 
 import errno
@@ -19,7 +19,7 @@ from conductor_core.errors import BadInput
 from conductor_core.records.training import RECORD, Ended, Row, Stage, Started, Taught, read_record
 
 COMPLETE = "complete"
-"""Name of the mark."""
+"""File name of the mark of a whole checkpoint."""
 
 
 class SafeCheckpoints(Trainer):
@@ -33,7 +33,7 @@ class SafeCheckpoints(Trainer):
 
 
 def mark_complete(folder: Path) -> None:
-    """Forces ``folder``'s files to the disk, then marks it."""
+    """Forces ``folder``'s files to the disk, then marks the folder as a whole checkpoint."""
     for path in (*(each for each in folder.rglob("*") if each.is_file()), folder):
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -44,7 +44,7 @@ def mark_complete(folder: Path) -> None:
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint in ``folder``; what is not whole is removed."""
+    """Returns the newest whole checkpoint in ``folder``, or None. Removes checkpoints that are not whole."""
     whole: dict[int, Path] = {}
     for path in folder.glob("checkpoint-*"):
         if (path / COMPLETE).is_file():
@@ -55,10 +55,10 @@ def latest_checkpoint(folder: Path) -> Path | None:
 
 
 def tell_space(folder: Path, weights_bytes: int, show: Callable[[str], None]) -> None:
-    """Says so before the first checkpoint if the disk may not hold all that are there at once."""
+    """Warns through ``show`` if the disk may be too small for all checkpoints that exist at the same time."""
     used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    # Two are kept, and the older one goes when the next is whole. Each has both moments, and the weights: under FSDP
-    # twice, by transformers and by accelerate.
+    # Two checkpoints are kept, and a third exists while it is written. Each holds the optimiser's two moments and the
+    # weights, which transformers and accelerate both save under FSDP.
     needed, free = 3 * 4 * weights_bytes - used, shutil.disk_usage(folder).free
     if free < needed:
         show(f"{folder}: checkpoints take up to {needed / 1e9:.3g} GB more and {free / 1e9:.3g} GB are free: make room")
@@ -67,15 +67,15 @@ def tell_space(folder: Path, weights_bytes: int, show: Callable[[str], None]) ->
 def drop_rows_after(
     folder: Path, kept: Iterator[Stage] | tuple[Stage, ...], stage: Stage, iteration: int, *, rounds: int = 0
 ) -> None:
-    """Leaves in the record of ``folder`` the stages ``kept`` whole and of ``stage`` all up to ``iteration``, and its
-    lessons up to ``rounds``.
+    """Drops rows from the record of ``folder``. The stages ``kept`` stay whole; ``stage`` keeps its rows up to
+    ``iteration`` and its lessons up to ``rounds``. Raises: BadInput.
     """
     whole = set(kept)
 
     def stays(row: Row) -> bool:
         if isinstance(row, Started):
             return True
-        of = getattr(row, "stage", None)  # the last row has none, and is written anew
+        of = getattr(row, "stage", None)  # the last row has no stage; it is written again when the training ends
         if isinstance(row, Taught):
             return of in whole or (of == stage and row.rounds <= rounds)
         return of in whole or (of == stage and getattr(row, "iteration", 0) <= iteration)
@@ -84,10 +84,10 @@ def drop_rows_after(
 
 
 def plan_anew(folder: Path, planned: Mapping[Stage, int], stages: Iterable[Stage], started_from: str) -> None:
-    """Writes into the first row what is planned now, and takes away the last: more stages may follow than before.
+    """Updates the plan in the first row and removes the last row, because more stages may follow. Raises: BadInput.
 
     Args:
-        planned: iterations of all stages of the config; of them, ``stages`` are asked for, and those begun remain.
+        planned: iterations of all stages of the config. The row keeps those of ``stages`` and of stages already begun.
     """
     record = read_record(folder)
     wanted = {*stages, *(row.stage for row in record.iterations())}
@@ -100,7 +100,7 @@ def plan_anew(folder: Path, planned: Mapping[Stage, int], stages: Iterable[Stage
 
 
 def rewrite(folder: Path, rows: Iterable[Row]) -> None:
-    """Puts ``rows`` in the place of all that the record of ``folder`` has, at once. Raises: BadInput."""
+    """Replaces the whole record of ``folder`` by ``rows`` in one step. Raises: BadInput."""
     text = "".join(row.model_dump_json(exclude_none=True) + "\n" for row in rows)
     new = folder / f"{RECORD}.new"
     with writing(folder):
@@ -116,7 +116,7 @@ def writing(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise BadInput(_why(folder, error)) from error
     except (SafetensorError, RuntimeError) as error:
-        # Both libraries report a disk that is full in words of their own.
+        # safetensors and torch report a full disk with exceptions of their own.
         raise BadInput(f"{folder} cannot be written: {error}. Fix that, then continue with --resume") from error
 
 

@@ -37,9 +37,9 @@ class Optimiser(Frozen):
     """AdamW with a linear warm-up.
 
     Attributes:
-        warmup_share: part of all steps.
-        schedule: after the warm-up.
-        bf16: autocast; the weights themselves are kept in float32.
+        warmup_share: share of all steps in which the learning rate rises.
+        schedule: how the learning rate goes on after the warm-up.
+        bf16: whether to train under bfloat16 autocast; the weights themselves stay in float32.
     """
 
     learning_rate: float = Field(gt=0)
@@ -52,26 +52,26 @@ class Optimiser(Frozen):
 
     @property
     def scheduler(self) -> str:
-        """The learning rate's schedule, by its name in transformers."""
+        """Returns the name that transformers gives to the schedule."""
         return "constant_with_warmup" if self.schedule == "constant" else self.schedule
 
 
 BEST_OF = 40
-"""Plans that are weighed for a rehearsal question, beside everybody alone."""
+"""How many plans are compared for a rehearsal question, besides the plans that ask one worker alone."""
 
 
 class ColdStartConfig(Frozen):
     """A supervised cold start.
 
     Attributes:
-        examples: drawn from the corpus, each seen once.
-        best_of: plans that are weighed by reward for each rehearsal question (see ``plans.draw_plan``).
-        tokenizer_examples: of those, how many the tokenizer is trained on.
+        examples: how many are drawn from the corpus; each is seen once.
+        best_of: how many plans are compared by reward for each rehearsal question (see ``plans.draw_plan``).
+        tokenizer_examples: how many of the examples the tokenizer is trained on.
         thought_only: share of examples that end after the line of thought (see ``cold_start.example_rows``).
-        batch_size: examples a step.
+        batch_size: examples in one step.
         save_every: steps between checkpoints.
-        matrix_rate: learning rate of the hidden matrices by Muon; schedule, decay and clipping are the optimiser's, its
-            rate and ``adam_beta2`` are for the rest then. None: AdamW for all.
+        matrix_rate: Muon's learning rate for the hidden matrices; None trains all weights with AdamW. Muon follows the
+            optimiser's schedule, decay and clipping; the optimiser's rate and ``adam_beta2`` are for the rest.
     """
 
     examples: int = Field(ge=1)
@@ -86,17 +86,17 @@ class ColdStartConfig(Frozen):
 
     @property
     def steps(self) -> int:
-        """Optimiser steps of the whole stage."""
+        """Returns the number of optimiser steps of the whole stage."""
         return -(-self.examples // self.batch_size)
 
 
 class Reward(Frozen):
-    """What a plan is worth: 0 if it does not parse or validate, else between 0.5 and 1, less its cost.
+    """The reward of a plan: 0 if it does not parse or validate, else between 0.5 and 1, less the cost of its steps.
 
     Attributes:
         kind: ``chance``: 0.5 + half the exact chance of a right answer. ``sampled``: 0.5 or 1, one draw from that
             chance (arXiv 2512.04388, section 4).
-        step_cost: for every step after the first.
+        step_cost: subtracted for every step after the first.
     """
 
     kind: Literal["chance", "sampled"] = "chance"
@@ -104,12 +104,12 @@ class Reward(Frozen):
 
 
 class PoolDraw(Frozen):
-    """Which workers a prompt offers: all, or a random k of n, so that a user may exclude some.
+    """Which workers a prompt offers: all, or a random k of n, so that the model learns to do without excluded workers.
 
     Attributes:
-        whole_share: prompts that offer all.
-        least: fewest workers otherwise.
-        full_steps_share: prompts that allow ``most_steps``; the others 1 to ``most_steps`` - 1.
+        whole_share: share of prompts that offer all workers.
+        least: fewest workers that any other prompt offers.
+        full_steps_share: share of prompts that allow ``most_steps``; the others allow 1 to ``most_steps`` - 1.
     """
 
     whole_share: float = Field(1.0, ge=0, le=1)
@@ -119,12 +119,12 @@ class PoolDraw(Frozen):
 
 
 class Guard(Frozen):
-    """The supervised term that keeps instructions readable, and plans for other tasks as they were.
+    """The supervised loss that keeps instructions readable and keeps the plans for tasks without a reward.
 
     Attributes:
-        weight: of the mean next-token loss, beside the policy's. 0: no such term.
-        examples: drawn anew from the corpus for every update.
-        rehearsal: whether questions of the rehearsal world are among them; else reward alone says how to plan those.
+        weight: weight of the mean next-token loss, which is added to the policy's loss. 0 leaves the term out.
+        examples: how many new examples are drawn from the corpus for every update.
+        rehearsal: whether the examples include rehearsal questions. If not, only reward teaches how to plan those.
     """
 
     weight: float = Field(0.0, ge=0)
@@ -133,12 +133,12 @@ class Guard(Frozen):
 
 
 class HeldOutConfig(Frozen):
-    """How progress is measured: greedy plans for tasks of seeds that no training uses.
+    """How progress is measured: by greedy plans for tasks whose seeds no training uses.
 
     Attributes:
-        tasks: how many, spread over families and difficulties.
-        every: iterations between measurements; there is one before the first and one after the last.
-        split: ``train``: wordings of the training, other numbers. ``test``: other wordings too.
+        tasks: number of tasks, spread over families and difficulties.
+        every: iterations between measurements. The stage also measures before the first and after the last iteration.
+        split: ``train`` has the wordings of the training with other numbers; ``test`` has other wordings too.
     """
 
     tasks: int = Field(90, ge=1)
@@ -151,15 +151,15 @@ class GrpoConfig(Frozen):
 
     Attributes:
         iterations: each draws ``prompts`` tasks, samples ``group`` plans for each, and makes ``updates`` updates.
-        max_completion_tokens: a plan that is longer is cut off, and worth nothing.
-        temperature: of sampling.
-        clip: of the ratio between new and old policy; of no effect with one update an iteration.
+        max_completion_tokens: a longer plan is cut off and gets no reward.
+        temperature: sampling temperature.
+        clip: clips the ratio between new and old policy. It has no effect with one update per iteration.
         entropy_bonus: weight of the mean entropy over completion tokens.
         scale_advantages: what the advantages are divided by: the spread within a group, within the batch, or nothing.
-        loss: as TRL names them. ``grpo``: mean over plans of the mean over a plan's tokens. ``dapo``: mean over tokens.
-        rollout: ``fast``: ours, for Qwen2 models. ``trl``: the library's own generation.
-        constrained: whether rollouts are held to the grammar of legal plans (see ``legal``); only with ``fast``.
-        save_every, sample_every: iterations between checkpoints, between workflows kept for reading.
+        loss: TRL's name. ``grpo``: mean over plans of the mean over a plan's tokens. ``dapo``: mean over tokens.
+        rollout: ``fast`` is our own sampling, for Qwen2 models; ``trl`` is the library's generation.
+        constrained: whether the grammar of legal plans restricts rollouts (see ``legal``); only with ``fast``.
+        save_every: iterations between checkpoints. sample_every: iterations between workflows kept for reading.
     """
 
     iterations: int = Field(ge=1)
@@ -184,12 +184,12 @@ class GrpoConfig(Frozen):
 
 
 class RecursionConfig(GrpoConfig):
-    """The fine-tune on recursive calls: its prompts offer the Conductor itself, or are those of an inner round.
+    """The fine-tune on recursive calls. Its prompts are outer rounds that offer the Conductor itself, and inner rounds.
 
     Attributes:
-        inner_share: prompts of an inner round; the others are outer rounds that may recurse.
-        taught: rounds, inner and outer ones, shown with the best way on before reward (see ``inner_rounds``).
-        guard_inner_share: of the guard's examples, those that are such inner rounds.
+        inner_share: share of prompts that are inner rounds; the others are outer rounds that may recurse.
+        taught: inner and outer rounds that are shown with their best plan before reward begins (see ``inner_rounds``).
+        guard_inner_share: share of the guard's examples that are inner rounds.
     """
 
     inner_share: float = Field(0.6, ge=0, le=1)
@@ -202,12 +202,12 @@ class TrainingConfig(Frozen):
     """A whole training.
 
     Attributes:
-        name: for the record.
-        seed: of corpus, weights, tasks and sampling: one seed, one model (on one machine and one version of torch).
-        threads: of torch.
-        device: ``auto``: a GPU where there is one.
-        base: model folder or hub id to start from, where there is no cold start.
-        scale: of a training with a model of real size and real workers; None: on rehearsal tasks, by exact reward.
+        name: name in the record.
+        seed: of corpus, weights, tasks and sampling. It repeats a model on the same machine and version of torch.
+        threads: number of torch's threads.
+        device: ``auto`` takes a GPU if there is one.
+        base: model folder or hub id to start from, if there is no cold start.
+        scale: settings for a model of real size and real workers; None trains on rehearsal tasks by exact reward.
     """
 
     name: str = Field(min_length=1, max_length=80)
@@ -230,22 +230,22 @@ class TrainingConfig(Frozen):
 
     @property
     def best_of(self) -> int:
-        """Of the cold start, for all examples of the corpus: what it leaves to reward, the guard does not tell."""
+        """Returns the cold start's ``best_of``. The guard's examples use it too, and so leave as much to reward."""
         return BEST_OF if self.cold_start is None else self.cold_start.best_of
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages of this training, in order."""
+        """Returns the stages of this training, in order."""
         return tuple(stage for stage in STAGES if getattr(self, stage) is not None)
 
     def iterations_of(self, stage: Stage) -> int:
-        """How many a stage has; of a cold start optimiser steps."""
+        """Returns the number of iterations of a stage; for a cold start, its optimiser steps. Raises: ValueError."""
         if stage == "cold_start" and self.cold_start is not None:
             return self.cold_start.steps
         return self.grpo_of(stage).iterations
 
     def grpo_of(self, stage: Stage) -> GrpoConfig:
-        """The settings of a stage of reinforcement learning."""
+        """Returns the settings of a stage of reinforcement learning. Raises: ValueError if there is no such stage."""
         found = self.recursion if stage == "recursion" else self.grpo
         if found is None:
             raise ValueError(f"there is no stage {stage}")
@@ -253,7 +253,7 @@ class TrainingConfig(Frozen):
 
 
 def read_config(ref: str) -> TrainingConfig:
-    """A TOML file, or the name of a checked-in one. Raises: BadInput naming the file and the field."""
+    """Reads a TOML file, or a checked-in config by its name. Raises: BadInput naming the file and the field."""
     path = Path(ref) if ref.endswith(".toml") else CONFIGS / f"{ref}.toml"
     try:
         return TrainingConfig.model_validate(read_toml(path.read_text(encoding="utf-8-sig")))

@@ -14,7 +14,7 @@ class TaskSource(Frozen):
 
     Attributes:
         suite, split: as ``evaluation.suites.load_suite`` takes them.
-        count: how many; fewer where the suite has no more.
+        count: number of tasks; a smaller suite gives fewer.
     """
 
     suite: str
@@ -27,14 +27,14 @@ class WorkersConfig(Frozen):
 
     Attributes:
         pool: ``paper``, ``rehearsal`` or a pool file.
-        params: set for every worker of the pool over what its file says.
-        concurrency: workflows at once; each worker's ``max_concurrency`` holds beside it.
-        step_attempts: calls for one step before it has failed.
-        pauses, pause_s: how often and how long a failing pool is waited for; each wait is twice as long as the last.
-        max_usd, max_tokens: caps on what the workers take; None: none. The inner Conductor is not counted in them.
-        assumed_usd_per_mtok: counted for workers without a price, until the provider says what a call cost.
-        inner_conductor: who plans the inner rounds of plans that name the Conductor itself, as ``--conductor`` names
-            it; None: such plans are not offered, and only inner rounds as prompts of their own are trained.
+        params: parameters of every worker; they override those of the pool's file.
+        concurrency: workflows that run at once. Each worker's ``max_concurrency`` applies as well.
+        step_attempts: calls for one step before the step fails.
+        pauses: how often the training waits for a failing pool. pause_s: the first wait; the wait doubles each time.
+        max_usd, max_tokens: caps on what the workers cost; None means no cap. The inner Conductor does not count.
+        assumed_usd_per_mtok: price of workers without one, until the provider says what a call cost.
+        inner_conductor: plans the inner rounds of plans that name the Conductor itself; named as for ``--conductor``.
+            None: prompts do not offer the Conductor, and inner rounds are trained only as prompts of their own.
     """
 
     pool: str = "paper"
@@ -53,11 +53,11 @@ class VllmConfig(Frozen):
     """Generation by vLLM, through TRL.
 
     Attributes:
-        mode: ``colocate``: in the training's own processes, on the same cards. ``server``: on cards of its own.
-        url: of the server.
-        memory_share: of a card, for vLLM's weights and cache, where it shares the card.
-        tensor_parallel: cards that share one copy of vLLM's weights, where it shares the cards.
-        sleep: whether its weights and cache leave the card while the model learns.
+        mode: ``colocate`` runs vLLM in the training's processes on the same cards; ``server`` on cards of its own.
+        url: address of the server.
+        memory_share: share of a card's memory for vLLM's weights and cache; only with ``colocate``.
+        tensor_parallel: number of cards that share one copy of vLLM's weights; only with ``colocate``.
+        sleep: whether vLLM's weights and cache leave the card while the model learns.
     """
 
     mode: Literal["colocate", "server"] = "colocate"
@@ -72,8 +72,8 @@ class ScaleConfig(Frozen):
 
     Attributes:
         tasks: shuffled together by the training's seed; each is asked once before any is asked again.
-        vllm: None: the model's own ``generate``.
-        weights: in which the optimiser keeps them. A step of 1e-6 is lost in bfloat16's eight bits.
+        vllm: None samples with the model's own ``generate``.
+        weights: the type in which the optimiser keeps the weights. bfloat16's eight bits lose a step of 1e-6.
         rows_per_device: completions whose gradients are computed at once on one device.
         gradient_checkpointing: activations are computed again in the backward pass instead of being kept.
         wait_for_workers_s: how long the other processes wait for the one that asks the workers.

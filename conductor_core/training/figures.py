@@ -1,4 +1,4 @@
-"""Figures of one iteration's rollouts, as fields of ``records.training.Iteration``."""
+"""Computes the figures of one iteration's rollouts, as fields of ``records.training.Iteration``."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from conductor_core.workflow.topology import topology
 
 
 class Judged(NamedTuple):
-    """A rollout.
+    """A rollout with its reward.
 
     Attributes:
-        difficulty: of its task, "" where none is known.
-        workflow: None if the completion holds none that is valid; right counts for nothing then.
-        right: the chance of a right answer, or 0 or 1 where it was carried out.
+        difficulty: difficulty of its task, "" if unknown.
+        workflow: None if the completion holds no valid workflow; ``right`` does not count then.
+        right: the chance of a right answer, or 0 or 1 if the workflow was carried out.
     """
 
     difficulty: str
@@ -26,7 +26,7 @@ class Judged(NamedTuple):
 
 
 def figures(judged: Sequence[Judged]) -> dict[str, Any]:
-    """Means over all rollouts, and over those with a valid workflow; empty if there are none."""
+    """Returns means over all rollouts and over those with a valid workflow; empty if there are no rollouts."""
     if not judged:
         return {}
     rewards = [each.reward for each in judged]

@@ -1,4 +1,4 @@
-"""The model folder that a training leaves: what the local Conductor loads, and what a next stage begins with."""
+"""The model folder that a training writes: the local Conductor loads it, and the next stage begins with it."""
 
 import hashlib
 import json
@@ -21,9 +21,9 @@ WEIGHTS = "model.safetensors"
 
 
 def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Writes weights as safetensors, tokenizer, phrases and ``conductor.json``; the folder appears whole or not at all.
+    """Writes weights as safetensors, tokenizer, phrases and ``conductor.json``.
 
-    Files of other kinds that are in the folder stay. Raises: BadInput if it cannot be written.
+    A new folder appears whole or not at all. Other files in a folder stay. Raises: BadInput if it cannot be written.
     """
     model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]  # untyped in transformers
         do_sample=False, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
@@ -38,7 +38,7 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Pat
         (new / "conductor.json").write_text(json.dumps({"prompt": "short"}) + "\n", encoding="utf-8")
         (new / PHRASES).write_text(phrase_rules(), encoding="utf-8")
         if folder.exists():
-            # The weights last: while they are missing, nothing takes the folder for a model.
+            # The weights come last: no reader takes a folder without weights for a model.
             for path in sorted(new.iterdir(), key=lambda each: each.name == WEIGHTS):
                 path.replace(folder / path.name)
             new.rmdir()
@@ -47,7 +47,7 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Pat
 
 
 def load(ref: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Model in float32 and tokenizer of a folder or hub id. Raises: BadInput naming it."""
+    """Loads the model in float32 and the tokenizer of a folder or hub id. Raises: BadInput naming it."""
     try:
         model = AutoModelForCausalLM.from_pretrained(ref, dtype=torch.float32, use_safetensors=True)
         tokenizer = AutoTokenizer.from_pretrained(ref)
@@ -57,15 +57,15 @@ def load(ref: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 
 def begun_with(ref: str) -> str:
-    """``ref`` as the record keeps it: a hub id, or a folder's whole path, which is the same from anywhere."""
+    """Returns ``ref`` as the record keeps it: a hub id as it is, a folder as its absolute path."""
     return str(Path(ref).resolve()) if ref and Path(ref).exists() else ref
 
 
 def check_start(out: Path, before: str | None, now: str) -> None:
-    """Makes sure that the training in ``out`` is gone on with from what it was begun with.
+    """Checks that the training in ``out`` is resumed from the model that it began with.
 
     Args:
-        before, now: as of ``begun_with``; empty for a cold start; None where an older record does not say it.
+        before, now: results of ``begun_with``; empty for a cold start. ``before`` is None if an older record lacks it.
 
     Raises: BadInput naming both.
     """
@@ -77,7 +77,7 @@ def check_start(out: Path, before: str | None, now: str) -> None:
 
 
 def weights_sha256(folder: Path) -> str:
-    """Digest of the weights' files, for the model card."""
+    """Returns the digest of the weights' files, for the model card."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
         with path.open("rb") as file:
@@ -88,9 +88,9 @@ def weights_sha256(folder: Path) -> str:
 
 @contextmanager
 def held(out: Path, *, resume: bool) -> Iterator[None]:
-    """While it lasts no other process writes ``out``: two would drop each other's rows and checkpoints.
+    """Locks ``out`` against other processes: two trainings would drop each other's rows and checkpoints.
 
-    Raises: BadInput if ``out`` cannot be used, is in use, holds no training to ``resume``, or one that is not resumed.
+    Raises: BadInput if ``out`` cannot be used, is in use, has no training to ``resume``, or has one without ``resume``.
     """
     if resume and not (out / RECORD).is_file():
         raise BadInput(f"{out} holds no training to resume: leave out --resume")

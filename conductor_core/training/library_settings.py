@@ -1,4 +1,4 @@
-"""Our configs in the words of transformers' and TRL's trainers: what several stages share."""
+"""Translates our configs into arguments of transformers' and TRL's trainers that several stages share."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from conductor_core.training.config import GrpoConfig, Optimiser
 
 
 def common(optimiser: Optimiser, *, seed: int, steps: int, cpu: bool) -> dict[str, Any]:
-    """Arguments of any trainer: the optimiser, what is kept, and nothing said on the console or to anybody's server."""
+    """Returns arguments of any trainer: optimiser and checkpoints, with no console lines and no reports to servers."""
     return {
         "use_cpu": cpu,
         "seed": seed,
@@ -27,7 +27,7 @@ def common(optimiser: Optimiser, *, seed: int, steps: int, cpu: bool) -> dict[st
 
 
 def grpo(config: GrpoConfig, *, seed: int, cpu: bool) -> dict[str, Any]:
-    """Arguments of a GRPO trainer, ``common`` ones among them; how a batch is divided is left to the stage."""
+    """Returns arguments of a GRPO trainer, with those of ``common``. The stage adds how a batch is divided."""
     return common(config.optimiser, seed=seed, steps=config.iterations * config.updates, cpu=cpu) | {
         "num_generations": config.group,
         "num_iterations": config.updates,

@@ -1,4 +1,4 @@
-"""Writes the record of a training as it goes: its beginning, each stage's figures, its end; and lines of progress."""
+"""Writes the record of a training (its beginning, each stage's figures, its end) and shows lines of progress."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class StageRecord:
     """One stage's place in the record of a training.
 
     Attributes:
-        planned: iterations that the stage is to have.
+        planned: planned iterations of the stage.
         before_s: seconds that the stage took before it was interrupted.
     """
 
@@ -38,16 +38,16 @@ class StageRecord:
     last: Iteration | None = None
     held_out: HeldOut | None = None
     taken_up: tuple[int, float] | None = None
-    """The last iteration before this process, and when its trainer began: what came before that was preparation."""
+    """The last iteration before this process, and the time when this process's trainer began, after its preparation."""
 
     @property
     def seconds(self) -> float:
         return round(self.before_s + time.monotonic() - self.began, 2)
 
     def resume(self, before: tuple[Stage, ...], checkpoint: Path | None, *, steps: int, rounds: int = 0) -> None:
-        """Drops what came after ``checkpoint``, and takes up the time where the last row left it.
+        """Drops the rows after ``checkpoint``, and counts the stage's time on from its last row.
 
-        ``steps``: of the optimiser, an iteration. ``rounds``: lessons that stay, see ``drop_rows_after``.
+        ``steps``: optimiser steps in one iteration. ``rounds``: lessons to keep, see ``drop_rows_after``.
         """
         reached = int(checkpoint.name.rpartition("-")[2]) // steps if checkpoint else -1
         drop_rows_after(self.folder, before, self.stage, reached, rounds=rounds)
@@ -59,7 +59,7 @@ class StageRecord:
             self.before_s = taught[-1].seconds
 
     def add(self, *rows: Row) -> None:
-        """Raises: BadInput if the record cannot be written."""
+        """Appends rows and shows a line for each figure. Raises: BadInput if the record cannot be written."""
         with writing(self.folder):
             append(self.folder, *rows)
         for row in rows:
@@ -90,7 +90,7 @@ class StageRecord:
         return " · ".join([*said, self._time_left(row.iteration)])
 
     def _time_left(self, iteration: int) -> str:
-        """From the pace since this process took up the stage."""
+        """Estimates the time left from the pace since this process took up the stage."""
         before, began = self.taken_up or (0, self.began)
         each = (time.monotonic() - began) / max(1, iteration - before)
         left_s = each * (self.planned - iteration)
@@ -98,7 +98,7 @@ class StageRecord:
 
 
 def in_words(left_s: float) -> str:
-    """How long something still takes, as it is told on the console."""
+    """Returns the time left in words, for the console."""
     return f"about {left_s / 60:.0f} min left" if left_s >= 90 else f"about {left_s:.0f} s left"
 
 
@@ -107,8 +107,8 @@ class RecordCallback(TrainerCallback):
 
     Args:
         steps: optimiser steps in one iteration.
-        details: further fields of the row, asked for once for each.
-        after: called with the iteration's number after its row is written, before a checkpoint is.
+        details: returns further fields of the row; called once for each row.
+        after: called with the iteration's number after its row is written and before a checkpoint is written.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class RecordCallback(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         logs = logs or {}
         if "loss" not in logs:
-            return  # the trainer's own closing words
+            return  # the trainer's summary at its end
         iteration = state.global_step // self._steps
         self._record.add(
             Iteration(
@@ -144,7 +144,7 @@ class RecordCallback(TrainerCallback):
 
 
 def without_console(trainer: Any) -> None:
-    """Takes away the trainer's own lines on the console: a ``RecordCallback`` stands in their place."""
+    """Removes the trainer's own console lines; a ``RecordCallback`` replaces them."""
     for each in list(trainer.callback_handler.callbacks):
         if type(each).__name__ in ("PrinterCallback", "ProgressCallback"):
             trainer.remove_callback(each)
@@ -152,12 +152,12 @@ def without_console(trainer: Any) -> None:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training has left.
+    """The result of a training.
 
     Attributes:
-        stage: the last that was finished.
-        seconds: of all stages, pauses between resumed parts left out.
-        iteration, held_out: its last figures.
+        stage: the last finished stage.
+        seconds: time of all stages, without the pauses before resuming.
+        iteration: the last iteration of that stage. held_out: the last measurement on held-out tasks.
     """
 
     folder: Path
@@ -169,7 +169,7 @@ class Trained:
 
 
 def stages_until(config: TrainingConfig, stages: tuple[Stage, ...], last: Stage | None) -> tuple[Stage, ...]:
-    """``stages`` without those after ``last``, if it is given. Raises: BadInput."""
+    """Returns ``stages`` up to ``last``, or all if ``last`` is None. Raises: BadInput if ``last`` is not among them."""
     if last is None:
         return stages
     if last not in stages:
@@ -189,13 +189,13 @@ def begin(
     machine: str,
     agents: tuple[str, ...],
 ) -> None:
-    """Begins a record in ``out``, or goes on with the one there.
+    """Begins a record in ``out``, or continues the one there.
 
     Args:
-        start: as of ``folder.begun_with``; empty for a cold start.
-        same: whether a record is of a configuration.
+        start: result of ``folder.begun_with``; empty for a cold start.
+        same: says whether a record belongs to a configuration.
 
-    Raises: BadInput if the record there is of another training, or cannot be written.
+    Raises: BadInput if the record belongs to another training, or cannot be written.
     """
     planned = {stage: config.iterations_of(stage) for stage in config.stages}
     if resume:
@@ -224,7 +224,7 @@ def begin(
 
 
 def end(out: Path, stages: tuple[Stage, ...], sha256: str) -> Trained:
-    """Writes the last row of the record. Raises: BadInput if it cannot be written."""
+    """Writes the last row of the record and returns the result. Raises: BadInput if the record cannot be written."""
     record = read_record(out)
     seconds, iterations, held_out = record.seconds(stages), record.iterations(stages[-1]), record.held_out()
     with writing(out):

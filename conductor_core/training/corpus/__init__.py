@@ -1,1 +1,1 @@
-"""What a cold start learns from: questions, plans, wordings, and the tokens they are written in."""
+"""The material of a cold start: questions, plans, their wordings, and the tokenizer."""

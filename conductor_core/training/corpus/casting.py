@@ -1,4 +1,4 @@
-"""Which seats of a pool are taken in a training example, and who is right for which role of a plan.
+"""Draws which seats of a pool are taken in a training example, and chooses workers for the roles of a plan.
 
 A seat stands for one way of being useful (``conductors.seating``); the pools of the corpus are parts of the rehearsal
 pool, which fills all seats.
@@ -34,17 +34,17 @@ _BEST_FIRST: dict[str, tuple[str, ...]] = {
 ROLES: dict[str, tuple[int, ...]] = {
     role: tuple(SEATS.index(seat) for seat in seats) for role, seats in _BEST_FIRST.items()
 }
-"""Seats for a role, best first."""
+"""The seats that suit each role, best first."""
 
 
 def draw_present(rng: random.Random) -> tuple[int, ...]:
-    """The seats that are taken: often all, else some of them, so that no plan relies on a worker that may be gone."""
+    """Returns the seats that are taken: often all, else some, so that no plan relies on a worker that may be absent."""
     size = rng.choices((1, 2, 3, 4, 5, 6, 7), (2, 5, 11, 11, 11, 10, 50))[0]
     return tuple(sorted(rng.sample(range(len(SEATS)), size)))
 
 
 def specs(present: Sequence[int]) -> tuple[WorkerSpec, ...]:
-    """The workers on the seats ``present``, as a Conductor is given them."""
+    """Returns the workers on the seats ``present``, as a request gives them to a Conductor."""
     workers = rehearsal_specs()
     return tuple(workers[seat] for seat in present)
 
@@ -52,13 +52,13 @@ def specs(present: Sequence[int]) -> tuple[WorkerSpec, ...]:
 def assign_seats(
     roles: Sequence[str], present: Sequence[int], *, rng: random.Random | None = None, chance: float = 0.0
 ) -> tuple[int, ...]:
-    """A seat for each role.
+    """Returns a seat for each role.
 
-    ``role!`` wants a worker that no earlier step has, while there is one: attempts and checks are worth more from
-    somebody else. ``=i`` is the agent of step i again.
+    ``role!`` takes a worker that no earlier step has, while there is one: another worker's attempt or check is worth
+    more. ``=i`` takes the worker of step i again.
 
     Args:
-        chance: share of steps that go to anybody present instead of the best, drawn by ``rng``.
+        chance: share of steps that go to any present worker instead of the best one, drawn by ``rng``.
     """
     taken: list[int] = []
     for role in roles:

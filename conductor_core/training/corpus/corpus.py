@@ -1,4 +1,4 @@
-"""The cold-start corpus: prompts as the tiny Conductor meets them, and the plans it should write. Endless, by seed.
+"""The cold-start corpus: an endless stream of prompts for the tiny Conductor, with the plans that it should write.
 
 Each example draws a task, the seats of a pool that are taken (k of n), a step limit, sometimes the offer of recursion
 or a parent's plan, and a plan that fits them all. The same seed gives the same examples on every machine.
@@ -38,15 +38,15 @@ class TrainingExample:
 
 
 def examples(seed: int, best_of: int = BEST_OF) -> Iterator[TrainingExample]:
-    """An endless stream of examples. ``best_of``: how many plans for a rehearsal question are weighed by reward."""
+    """Yields examples without end. ``best_of``: how many plans for a rehearsal question are compared by reward."""
     rng = random.Random(seed)
     while True:
-        # Each example has a generator of its own, so that a change to one kind of task leaves the others as they were.
+        # Each example has its own generator, so that a change to one kind of task leaves the other examples unchanged.
         yield draw_example(random.Random(rng.getrandbits(64)), best_of)
 
 
 def draw_example(rng: random.Random, best_of: int = BEST_OF) -> TrainingExample:
-    """One example; ``best_of`` as above."""
+    """Draws one example; ``best_of`` as for ``examples``."""
     task, present, max_steps = draw_task(rng), draw_present(rng), _draw_max_steps(rng)
     if rng.random() < PARENT_SHARE:
         return _inner_example(task, present, max_steps, rng, best_of)
@@ -64,7 +64,7 @@ def _draw_max_steps(rng: random.Random) -> int:
 def _inner_example(
     task: CorpusTask, present: tuple[int, ...], max_steps: int, rng: random.Random, best_of: int
 ) -> TrainingExample:
-    """A recursive call: the parent's plan and the last response are given, and the Conductor stops or repairs."""
+    """Draws a recursive call. It gives the parent's plan and the last response, and the Conductor stops or repairs."""
     parent = draw_plan(task, present, max(2, max_steps), rng, recursion=True, best_of=best_of)
     settled = rng.random() < 0.5
     response = choose(rng.choice(table("hints")["settled" if settled else "doubtful"]), rng).replace(

@@ -1,4 +1,4 @@
-"""Plans of the cold-start corpus: which steps suit a task, who does them, in what words, and who sees what.
+"""Plans of the cold-start corpus: the steps that suit a task, their workers, their instructions and access lists.
 
 Topologies after "Learning to Orchestrate Agents in Natural Language with the Conductor" (arXiv 2512.04388): one shot,
 chain, fan-out with an aggregator, independent attempts with a debate, recursion. Two rules hold for every plan: it
@@ -50,13 +50,13 @@ _MAIN_ROLE = {
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
 STEP_COST = 0.02
-"""What a further step must add to the chance of a right answer to be worth its while."""
+"""How much a further step must add to the chance of a right answer to be worth taking."""
 _FAN_ROLES = {"compare": "item", "foreach": "item", "parts": "maths"}
 
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A step in the Conductor's own terms: ``ordinal`` instead of an agent's name."""
+    """A step as the Conductor writes it: ``ordinal`` stands in place of the agent's name."""
 
     instruction: str
     ordinal: int
@@ -65,13 +65,13 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a completion says: one line of thought, then the lists."""
+    """The content of a completion: one line of thought, then the lists."""
 
     thought: str
     steps: tuple[PlannedStep, ...]
 
     def workflow(self) -> Workflow:
-        """The steps with the names of the rehearsal pool."""
+        """Returns the steps with the workers' names in the rehearsal pool."""
         names = [*(worker.name for worker in PROFILES), CONDUCTOR_AGENT]
         return Workflow(
             steps=tuple(
@@ -81,7 +81,7 @@ class Plan:
         )
 
     def completion(self) -> str:
-        """The text a Conductor writes, ready to be parsed."""
+        """Returns the text that a Conductor would write for this plan; it can be parsed."""
         model_id = ", ".join(str(step.ordinal) for step in self.steps)
         subtasks = ", ".join(f'"{step.instruction}"' for step in self.steps)
         access = ", ".join('"all"' if step.access_list == "all" else str(list(step.access_list)) for step in self.steps)
@@ -97,17 +97,17 @@ def draw_plan(
     recursion: bool = False,
     best_of: int = BEST_OF,
 ) -> Plan:
-    """A coherent plan for ``task`` of at most ``max_steps`` steps.
+    """Draws a coherent plan for ``task`` of at most ``max_steps`` steps.
 
-    Most plans choose their words by kind, subject, difficulty and the task's first letter (so that greedy decoding
-    varies with the task instead of repeating one favourite), the others freely. A question of the rehearsal world gets
-    the best of many plans by its exact reward.
+    Most plans choose their words by kind, subject, difficulty and the task's first letter, so that greedy decoding
+    varies with the task instead of repeating one favourite. The others choose freely. A rehearsal question gets the
+    best of many plans by its exact reward.
 
     Args:
         present: the seats that are taken.
         recursion: whether the Conductor itself may be named, as the ordinal after the last seat.
-        best_of: plans that are weighed for a rehearsal question, and besides them everybody alone. 1: one plan, of any
-            shape unless a way is asked for, and anybody present, so that whom to ask is left to reinforcement learning.
+        best_of: how many plans are compared for a rehearsal question, besides each worker alone. 1 draws one plan with
+            any present workers, in any shape or the one that the task asks for; reward then teaches whom to ask.
     """
     drawing = rng
     if rng.random() < 0.7:
@@ -115,8 +115,8 @@ def draw_plan(
         rng = random.Random(zlib.crc32(f"{task.kind} {task.noun} {task.difficulty} {first}".encode()))
     if task.rehearsal is not None:
         shapes = [_with_another_round(task, steps, max_steps, recursion) for steps in _shapes(task, max_steps)]
-        # Where some shapes leave room for another round, those that leave none are not weighed against them: the reward
-        # of a plan alone does not know what a further round is worth.
+        # If some shapes have room for another round, shapes without it are left out of the comparison: the reward of a
+        # plan does not include what a further round is worth.
         shapes = [steps for steps in shapes if steps[-1][0] == "again"] or shapes
         wording = rng.getrandbits(64)
         if best_of == 1:
@@ -124,8 +124,8 @@ def draw_plan(
         plans = [
             _drawn(task, shapes, present, drawing, wording, chance=drawing.choice((0.0, 0.5))) for _ in range(best_of)
         ]
-        # Few shapes have one step, and the usual one for its role is not the best for every question: so that one step
-        # is chosen where one is enough, everybody alone is weighed besides.
+        # Few shapes have one step, and the usual worker for a role is not the best for every question. Each worker
+        # alone is therefore compared too, so that one step is chosen where one is enough.
         plans += _alone(task, shapes, present, wording)
         return max(plans, key=lambda plan: _worth(plan, task))
     steps = _with_another_round(task, _steps(task, max_steps), max_steps, recursion)
@@ -135,10 +135,10 @@ def draw_plan(
 def draw_repair(
     task: CorpusTask, present: Sequence[int], max_steps: int, rng: random.Random, *, best_of: int = BEST_OF
 ) -> Plan:
-    """A plan for an inner round whose last response is in doubt; in other words than those of a first round, for an
-    identical call would be answered identically. ``best_of``: as for ``draw_plan``.
+    """Draws a plan for an inner round whose last response is in doubt. Its instructions differ from those of a first
+    round, because an identical call would get an identical answer. ``best_of``: as for ``draw_plan``.
     """
-    task = replace(task, way=None)  # how to work was said for the first round
+    task = replace(task, way=None)  # the first round already followed the wish for a way of working
     variants = table("plans")["repair"]
     if task.rehearsal is None:
         return _written(task, _with_main_role(_fitting(variants, "hard", max_steps), task), present, rng)
@@ -151,13 +151,13 @@ def draw_repair(
 
 
 def _with_main_role(steps: list[list[Any]], task: CorpusTask) -> list[list[Any]]:
-    """Steps whose role is left to the kind of task, with that kind's role."""
+    """Replaces the role ``main`` in ``steps`` by the main role of the task's kind."""
     role = _MAIN_ROLE.get(task.kind, "solve")
     return [[step[0].replace("main", role), *step[1:]] for step in steps]
 
 
 def draw_stop(rng: random.Random) -> Plan:
-    """Three empty lists: the last response stands."""
+    """Returns a plan of three empty lists, which keeps the last response as the answer."""
     return Plan(choose(table("plans")["stop"], rng), ())
 
 
@@ -171,7 +171,7 @@ def _steps(task: CorpusTask, max_steps: int) -> list[list[Any]]:
 
 
 def _fitting(variants: list[dict[str, Any]], difficulty: str, max_steps: int) -> list[list[Any]]:
-    """The variant made for the difficulty if it is short enough, else the longest that is of the easier ones."""
+    """Returns the longest variant that fits ``max_steps``: one for the difficulty, else for an easier one, else any."""
     steps: list[list[Any]] = [
         variant["steps"] for variant in variants if difficulty in variant["for"] and len(variant["steps"]) <= max_steps
     ]
@@ -213,7 +213,7 @@ def _numbered(words: str, index: int) -> str:
 
 
 def _with_another_round(task: CorpusTask, steps: list[list[Any]], max_steps: int, recursion: bool) -> list[list[Any]]:
-    """Lets the Conductor look at the answer to a hard task once more, where that is offered."""
+    """Adds a step of the Conductor itself to the plan of a hard task, if recursion is offered and a step is left."""
     if not recursion or not 2 <= len(steps) < max_steps or task.difficulty != "hard" or task.way is not None:
         return steps
     return [*steps, ["again", table("plans")["again"], [len(steps) - 1]]]
@@ -228,27 +228,27 @@ def _drawn(
     *,
     chance: float,
 ) -> Plan:
-    """One of ``shapes``, a share ``chance`` of its steps cast anyhow; the words of a shape depend on ``wording``."""
+    """Draws one of ``shapes``; a share ``chance`` of its steps gets any worker. ``wording`` fixes a shape's words."""
     return _written(task, rng.choice(shapes), present, random.Random(wording), agent_rng=rng, chance=chance)
 
 
 def _alone(task: CorpusTask, shapes: Sequence[list[list[Any]]], present: Sequence[int], wording: int) -> list[Plan]:
-    """Each of those present, alone, by each of ``shapes`` that has one step; the order depends on ``wording``."""
+    """Returns a plan for each present worker alone and each one-step shape, in an order that ``wording`` fixes."""
     single = [shape for shape in shapes if len(shape) == 1]
     plans = [_written(task, shape, (seat,), random.Random(wording)) for shape in single for seat in present]
     return random.Random(wording).sample(plans, len(plans))
 
 
 def _worth(plan: Plan, task: CorpusTask) -> float:
-    """The exact reward of a plan for a question of the rehearsal world."""
+    """Returns the exact reward of a plan for a rehearsal question. Raises: ValueError for other tasks."""
     if task.rehearsal is None:
         raise ValueError("only a question of the rehearsal world has a known reward")
     return success_chance(task.rehearsal, plan.workflow()) - STEP_COST * (len(plan.steps) - 1)
 
 
 def _shapes(task: CorpusTask, max_steps: int) -> list[list[list[Any]]]:
-    """All shapes that suit the task's kind whatever its difficulty; but the one that it asks for, if it asks for a way:
-    the reward knows nothing of wishes.
+    """Returns all shapes that suit the task's kind, whatever its difficulty. A task that asks for a way of working gets
+    that shape alone, because the reward ignores such wishes.
     """
     if task.way:
         return [_steps(task, max_steps)]
@@ -276,7 +276,7 @@ def _written(
     wordings = rng.getrandbits(32)
     written = []
     for index, (_, words, access) in enumerate(steps):
-        # The same choices for all branches of a fan-out: they differ by what they take, not by their wording.
+        # All branches of a fan-out get the same wording; they differ by the part that they work on.
         same = bool(task.parts) and not access
         text = choose(words, random.Random(wordings)) if same else choose(words, rng)
         written.append(PlannedStep(text.replace("<noun>", task.noun), agents[index], _access(index, access, rng)))
@@ -284,14 +284,14 @@ def _written(
 
 
 def _access(index: int, access: Literal["all"] | list[int], rng: random.Random) -> AccessList:
-    """Fine-grained lists as they are; a list of all earlier steps is sometimes written ``"all"``."""
+    """Returns the access list, sometimes with ``"all"`` in place of a list of all earlier steps."""
     if access == "all" or (index > 1 and len(access) == index and rng.random() < 0.35):
         return "all"
     return tuple(access)
 
 
 def _thought(task: CorpusTask, roles: Sequence[str], agents: Sequence[int], rng: random.Random) -> str:
-    """Kind and difficulty of the task, then who does what, by ordinal: the model reasons before it writes ids."""
+    """Writes the task's kind and difficulty, then who does what by ordinal: the model reasons before it writes ids."""
     words = table("plans")["thought"]
     head = (
         choose(f"{words[task.difficulty]} {task.noun}", rng)
@@ -314,7 +314,7 @@ def _thought(task: CorpusTask, roles: Sequence[str], agents: Sequence[int], rng:
 
 
 def _done_by(role: str, who: Sequence[int]) -> str:
-    """``solved by models 1 and 4``."""
+    """Writes a clause such as ``solved by models 1 and 4``."""
     done = table("plans")["thought"]["done"][role]
     if len(who) == 1:
         return f"{done} by model {who[0]}"

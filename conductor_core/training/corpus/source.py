@@ -1,4 +1,4 @@
-"""Draws the pieces that the task templates of the corpus are filled with."""
+"""Draws the pieces that fill the corpus' task templates."""
 
 import random
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from conductor_core.training.corpus.wording import fill, table
 
 
 class SlotFiller:
-    """Slots of one task: numbers, formulas, sentences, code; and the terms of its topic.
+    """Fills the slots of one task: numbers, formulas, sentences, code, and the terms of its topic.
 
     Attributes:
-        slots: what ``<name>`` draws, beside the word banks.
+        slots: what ``<name>`` draws, besides the word banks.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -37,7 +37,7 @@ class SlotFiller:
         return fill(template, self.rng, self.slots)
 
     def one(self, kind: str, key: str) -> str:
-        """One of the entries of ``wording/tasks.toml`` under ``kind`` and ``key``, not yet filled."""
+        """Draws one of the entries of ``wording/tasks.toml`` under ``kind`` and ``key``, not yet filled."""
         return str(self.rng.choice(table("tasks")[kind][key]))
 
     def pick_topic(self, topics: list[str]) -> str:
@@ -50,7 +50,7 @@ class SlotFiller:
         return f"{left} = {rng.randint(2, 90)}"
 
     def expression(self) -> str:
-        """A formula in LaTeX."""
+        """Draws a formula in LaTeX."""
         rng = self.rng
         v, a, b, c = rng.choice("xxxyntz"), rng.randint(2, 9), rng.randint(1, 20), rng.randint(2, 5)
         forms = (
@@ -85,12 +85,12 @@ class SlotFiller:
         return " ".join(self.sentence() for _ in range(sentences))
 
     def snippet(self) -> str:
-        """A few lines of code, faulty or not."""
+        """Draws a few lines of code, which may be faulty."""
         a, b = self.rng.sample("abcnxyijk", 2)
         return self.fill(table("tasks")["snippet"]["text"].replace("{a}", a).replace("{b}", b))
 
     def value(self) -> str:
-        """A Python literal."""
+        """Draws a Python literal."""
         rng = self.rng
         return rng.choice(
             (
@@ -105,7 +105,7 @@ class SlotFiller:
         )
 
     def things(self, count: int) -> list[str]:
-        """Things to compare: known ones of all sorts, places, or names that nobody has heard of."""
+        """Draws things to compare: known things of all sorts, places, or made-up names."""
         draw = self.rng.random()
         if draw < 0.6:
             return self.rng.sample(table("banks")["option"], count)
@@ -114,7 +114,7 @@ class SlotFiller:
         return [self.coined() for _ in range(count)]
 
     def coined(self) -> str:
-        """A made-up name of one or two words, with or without capitals or a number."""
+        """Draws a made-up name of one or two words, with or without capitals or a number."""
         rng = self.rng
         word = made_up_word(rng)
         word = word.capitalize() if rng.random() < 0.7 else word
@@ -123,7 +123,7 @@ class SlotFiller:
 
 
 def joined(things: list[str], word: str) -> str:
-    """``a, b and c``."""
+    """Joins things in the form ``a, b and c``; ``word`` stands before the last one."""
     return f"{', '.join(things[:-1])} {word} {things[-1]}" if len(things) > 1 else things[0]
 
 
@@ -138,5 +138,5 @@ _SYLLABLES = (
 
 
 def made_up_word(rng: random.Random) -> str:
-    """A word that could be one."""
+    """Draws a made-up word that looks like a real one."""
     return "".join(rng.choices(_SYLLABLES, k=rng.randint(2, 4)))

@@ -17,14 +17,14 @@ from conductor_core.training.corpus.wording.requests import TypedRequest, typed_
 
 @dataclass(frozen=True)
 class CorpusTask:
-    """A task and what a plan has to know of it.
+    """A task and what a plan must know about it.
 
     Attributes:
-        kind: which plans fit (``wording/plans.toml``).
-        noun: how an instruction names it, e.g. "probability problem".
+        kind: decides which plans fit (``wording/plans.toml``).
+        noun: how an instruction names the task, e.g. "probability problem".
         parts: how many things it names that can be worked on side by side; 0 for none.
-        way: how it asks to be worked on (staged, opinions, verified, brief), if it does.
-        rehearsal: the question of the rehearsal world that it holds, if it does: its plans can be weighed by reward.
+        way: the way of working that it asks for (staged, opinions, verified, brief), if any.
+        rehearsal: the rehearsal question that it holds, if any; its plans can be compared by reward.
     """
 
     kind: str
@@ -69,7 +69,7 @@ _TEMPLATE_KINDS = {"algebra": "maths", "geometry": "maths", "counting": "maths",
 
 
 def draw_task(rng: random.Random) -> CorpusTask:
-    """One task: a kind, a difficulty, a wording; sometimes dressed up, in bad typing, or with a wish how to work."""
+    """Draws a task: its kind, difficulty and wording, sometimes with typing errors or a wish for a way of working."""
     source = SlotFiller(rng)
     kind = rng.choices(tuple(_WEIGHTS), tuple(_WEIGHTS.values()))[0]
     task = _BUILT[kind](source) if kind in _BUILT else _from_template(kind, source)
@@ -103,7 +103,7 @@ def _from_template(name: str, source: SlotFiller) -> CorpusTask:
 
 
 def _word(source: SlotFiller) -> CorpusTask:
-    """A story: a beginning, what happens, a question. The more happens, the harder; one event at most is easy."""
+    """Draws a story with a beginning, events and a question. More events make it harder; one event at most is easy."""
     story, rng = table("hints")["story"], source.rng
     difficulty = rng.choices(DIFFICULTIES, (35, 40, 25))[0]
     events = {"easy": rng.randint(0, 1), "medium": rng.randint(2, 3), "hard": rng.randint(4, 6)}[difficulty]
@@ -138,7 +138,7 @@ def _arithmetic(source: SlotFiller) -> CorpusTask:
 
 
 def _parts(source: SlotFiller) -> CorpusTask:
-    """Several small questions in one."""
+    """Draws several small questions in one task."""
     rng, words = source.rng, table("tasks")["parts"]
     parts = rng.choices((2, 3, 4), (35, 45, 20))[0]
     makers: list[Callable[[], str]] = [
@@ -158,7 +158,7 @@ def _parts(source: SlotFiller) -> CorpusTask:
 
 
 def _choice(source: SlotFiller) -> CorpusTask:
-    """A multiple-choice question; easy: recall, medium: with figures or two statements, hard: a long scenario."""
+    """Draws a multiple-choice question. Easy: recall. Medium: figures or two statements. Hard: a long scenario."""
     rng, words = source.rng, table("tasks")["choice"]
     topic = source.pick_topic(words["topics"])
     difficulty = rng.choices(DIFFICULTIES, (40, 35, 25))[0]
@@ -174,7 +174,7 @@ def _choice(source: SlotFiller) -> CorpusTask:
 
 
 def _table(source: SlotFiller) -> CorpusTask:
-    """A small table in one of the usual forms, and a question about it."""
+    """Draws a small table in one of the usual forms, and a question about it."""
     rng, words, banks = source.rng, table("tasks")["table"], table("banks")
     columns = rng.sample(banks["column"], rng.randint(2, 4))
     keys = ("<name>", "<city>", "<month>", "<day>", "<country>")
@@ -197,7 +197,7 @@ def _table(source: SlotFiller) -> CorpusTask:
 
 
 def _function(source: SlotFiller) -> CorpusTask:
-    """A function to complete from signature and docstring, or described in a sentence with a test."""
+    """Draws a function to complete from signature and docstring, or one described in a sentence with a test."""
     rng, words = source.rng, table("tasks")["function"]
     difficulty = rng.choices(DIFFICULTIES, (25, 50, 25))[0]
     tests = {"easy": 1, "medium": rng.randint(1, 3), "hard": rng.randint(3, 5)}[difficulty]
@@ -232,7 +232,7 @@ def _foreign(source: SlotFiller) -> CorpusTask:
 
 
 def _unclear(source: SlotFiller) -> CorpusTask:
-    """Nonsense: syllables, stray characters, unconnected words, one thing over and over."""
+    """Draws nonsense: syllables, stray characters, unconnected words, or one thing repeated."""
     rng, hints, banks = source.rng, table("hints"), table("banks")
     draw = rng.random()
     if draw < 0.4:
@@ -270,15 +270,15 @@ _REHEARSED = {
 
 
 def _rehearsed(source: SlotFiller) -> CorpusTask:
-    """A task of the rehearsal world, which the app offers first: its families, fitted to our kinds."""
+    """Draws a task of the rehearsal world, which the app offers first. Its family decides its kind here."""
     rng = source.rng
-    # More easy ones: what a small model cannot place it takes for harder than it is, as most of the corpus is harder.
+    # Easy tasks are likelier: most of the corpus is harder, so a small model takes an unfamiliar task for a harder one.
     family, difficulty = rng.choice(tuple(FAMILIES)), rng.choices(DIFFICULTIES, (3, 2, 2))[0]
     return rehearsal_task(generate(family, difficulty, rng.randint(0, 10**6)))
 
 
 def rehearsal_task(known: RehearsalTask) -> CorpusTask:
-    """A question of the rehearsal world as a task of the corpus."""
+    """Returns a question of the rehearsal world as a task of the corpus."""
     family, difficulty, text = known.family, known.difficulty, known.question
     kind, noun, parts = _REHEARSED[family], NOUNS[_REHEARSED[family]], 0
     if family == "arithmetic" and difficulty == "easy":
@@ -294,7 +294,7 @@ def rehearsal_task(known: RehearsalTask) -> CorpusTask:
 
 
 def typed_task(asked: TypedRequest) -> CorpusTask:
-    """A request as somebody typed it, as a task of the corpus."""
+    """Returns a request that somebody typed as a task of the corpus."""
     kind = _TEMPLATE_KINDS.get(asked.kind, asked.kind)
     noun = str(table("topics")[asked.topic]["noun"]) if asked.topic else NOUNS[kind]
     return CorpusTask(kind, noun, asked.difficulty, asked.text, asked.parts)
@@ -348,17 +348,17 @@ _WEIGHTS = {
     "typed": 55,
     "rehearsed": 140,
 }
-"""Shares of the kinds: more of what is asked most often and is told apart least easily."""
+"""Weights of the kinds: higher for kinds that are asked often or are hard to tell apart."""
 
 _WORD = re.compile(r"(?<![\\\w{_`])[A-Za-z][a-z]{3,}(?![\w(_])")
-"""A word of prose, neither a LaTeX command nor an identifier that is called or indexed."""
+"""Matches a word of prose, but no LaTeX command and no identifier that is called or indexed."""
 _PLAIN = frozenset({"hostile", "unclear", "chat", "foreign"})
 
 
 def _with_unknown_words(text: str, rng: random.Random) -> str:
-    """Some words replaced by made-up ones: real tasks are full of words that no list has, and their form must tell."""
+    """Replaces some words by made-up ones: real tasks have many words that no list has, and only their form helps."""
     share = rng.choice((0.1, 0.2, 0.4))
-    # The first words stay: of a short request they are often all that says what it wants.
+    # The first words stay: in a short request often only they say what it wants.
     kept = re.match(r"\s*\S+(\s+\S+)?", text)
     start = kept.end() if kept else 0
 
@@ -372,7 +372,7 @@ def _with_unknown_words(text: str, rng: random.Random) -> str:
 
 
 def _dressed(task: CorpusTask, rng: random.Random) -> CorpusTask:
-    """The task with a greeting or a closing phrase, careless typing, or a wish for a way of working."""
+    """Returns the task, perhaps with a greeting, a closing phrase, careless typing, or a wish for a way of working."""
     text, hints, way = task.text, table("hints"), None
     if task.kind not in _PLAIN:
         if rng.random() < 0.4:

@@ -1,7 +1,7 @@
 """The tiny Conductor's tokenizer: a byte-level BPE trained on its own corpus, so that no text is unknown to it.
 
-Digits stand alone (an ordinal is then one token wherever it occurs), the markers of the short prompt are one special
-token each, and so is the ``{question}`` macro (an ordinary token: it is written, and must survive decoding).
+Each digit is a token of its own, so that an ordinal is the same token wherever it occurs. Each marker of the short
+prompt is one special token. The ``{question}`` macro is one ordinary token, because decoding must keep it.
 """
 
 import json
@@ -18,9 +18,9 @@ END, PAD = "<|end|>", "<|pad|>"
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Qwen2Tokenizer:
-    """A tokenizer of exactly ``vocab_size`` entries (fewer if the texts are too poor for so many).
+    """Trains a tokenizer of exactly ``vocab_size`` entries, or fewer if the texts do not give as many.
 
-    It is a ``Qwen2Tokenizer``, because transformers opens every tokenizer beside a Qwen2 model as one.
+    It is a ``Qwen2Tokenizer``, because transformers opens every tokenizer in the folder of a Qwen2 model as one.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
@@ -41,7 +41,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Qwen2Tokenizer:
     opened = Qwen2Tokenizer(
         vocab=learned["vocab"],
         merges=merges,
-        unk_token=END,  # never used: no byte is unknown
+        unk_token=END,  # never used: every byte is known
         eos_token=END,
         pad_token=PAD,
         extra_special_tokens=list(MARKERS),

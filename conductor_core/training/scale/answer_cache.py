@@ -1,10 +1,10 @@
-"""What a training has paid for, on disk: workers' answers by step identity, what calls cost, rewards of rollouts.
+"""Keeps what a training has paid for: workers' answers by step identity, costs of calls, and rewards of rollouts.
 
-One SQLite file beside the checkpoints. An answer is durable before any step reads it, so a training that is killed,
-stopped by its cost cap or left by its workers takes up where it was and pays for nothing twice.
+It is one SQLite file beside the checkpoints. An answer is durable before any step reads it. A training that was killed,
+stopped by its cost cap or stopped by failing workers continues where it was and pays for nothing twice.
 
-One process at a time holds the file (exclusive locking, which also keeps clear of the bug that SQLite 3.7.0 to
-3.51.2 have when two connections write to one WAL: https://www.sqlite.org/wal.html#walresetbug).
+One process at a time holds the file. Its exclusive lock also avoids a bug of SQLite 3.7.0 to 3.51.2 that occurs when
+two connections write to one WAL: https://www.sqlite.org/wal.html#walresetbug.
 """
 
 import sqlite3
@@ -55,7 +55,7 @@ CREATE TABLE outcome (
 
 @dataclass(frozen=True)
 class CachedAnswer:
-    """A worker's whole answer, with what the provider said about it."""
+    """A worker's whole answer, with what the provider reported about it."""
 
     output: str
     finish_reason: FinishReason
@@ -68,7 +68,7 @@ class CachedAnswer:
 class Spent:
     """Totals over the whole training: calls that were answered, calls that broke off, tokens and USD of both.
 
-    What broke off, or was under way when its process ended, counts as the most that it may have cost.
+    A call that broke off, or was under way when its process ended, counts with the most that it may have cost.
     """
 
     answered: int = 0
@@ -79,7 +79,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class RolloutOutcome:
-    """What came of one workflow for one task. ``answer`` None: the run had none. ``score``: 1 for right."""
+    """The outcome of one workflow for one task. ``answer`` is None if the run gave none. ``score`` is 1 if right."""
 
     task_id: str
     run_id: str
@@ -90,10 +90,10 @@ class RolloutOutcome:
 
 
 class AnswerCache:
-    """The file. Used by one thread at a time; each write is durable when it returns."""
+    """The file. One thread at a time may use it. Each write is durable when it returns."""
 
     def __init__(self, path: Path) -> None:
-        """Raises: StoreLocked while another training uses the file; StoreTooNew, StoreDamaged, StoreError."""
+        """Opens the file. Raises: StoreLocked while another training uses it; StoreTooNew, StoreDamaged, StoreError."""
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ class AnswerCache:
         if version > VERSION:
             raise StoreTooNew(f"{self.path} was written by a newer version of this program; update it")
         if version == 1:
-            # It took a worker without credit, key or model for a wrong answer: what was refused is carried out anew.
+            # Version 1 scored a worker without credit, key or model as a wrong answer. Those runs are repeated.
             db.execute("DELETE FROM outcome WHERE answer IS NULL AND reason LIKE 'worker %'")
         if version == 0:
             for statement in _SCHEMA.split(";\n"):
@@ -126,7 +126,7 @@ class AnswerCache:
         db.execute("COMMIT")
 
     def answer(self, identity: str, sample: int) -> CachedAnswer | None:
-        """The recorded answer, or None. Raises: StoreError."""
+        """Returns the recorded answer, or None. Raises: StoreError."""
         with self._named():
             row = self._db.execute(
                 "SELECT output, finish_reason, input_tokens, output_tokens, estimated, cost_usd, model FROM answer"
@@ -140,7 +140,7 @@ class AnswerCache:
         return CachedAnswer(output, _finish_reason(finish_reason), usage, cost_usd, model)
 
     def begin_call(self, worker: str, most: Usage, most_usd: float) -> int:
-        """Counts a call at its most before it goes out, so that a kill does not hide it. Returns its number.
+        """Counts a call at its highest cost before it is sent, so that a kill does not hide it. Returns its number.
 
         Raises: StoreError.
         """
@@ -157,7 +157,7 @@ class AnswerCache:
             self._db.execute("DELETE FROM spending WHERE id = ?", (number,))
 
     def keep_answer(self, identity: str, sample: int, number: int, answer: CachedAnswer, paid_usd: float) -> None:
-        """Keeps the answer of call ``number`` and what was paid for it, both or neither. Raises: StoreError."""
+        """Keeps the answer of call ``number`` and its price in one transaction. Raises: StoreError."""
         usage = answer.usage
         with self._named(), self._transaction():
             self._db.execute(
@@ -180,7 +180,7 @@ class AnswerCache:
             )
 
     def spent(self) -> Spent:
-        """Raises: StoreError."""
+        """Returns the totals. Raises: StoreError."""
         with self._named():
             answered, broken_off, tokens, usd = self._db.execute(
                 "SELECT coalesce(sum(answered), 0), coalesce(sum(1 - answered), 0),"
@@ -189,7 +189,7 @@ class AnswerCache:
         return Spent(answered, broken_off, tokens, usd)
 
     def outcome(self, digest: str) -> RolloutOutcome | None:
-        """What came of a rollout, None if it has not been carried out. Raises: StoreError."""
+        """Returns the outcome of a rollout, None if it has not been carried out. Raises: StoreError."""
         with self._named():
             row = self._db.execute(
                 "SELECT task_id, run_id, plan, answer, score, reason FROM outcome WHERE digest = ?", (digest,)
@@ -197,7 +197,7 @@ class AnswerCache:
         return None if row is None else RolloutOutcome(*row)
 
     def outcomes(self, task_id: str) -> list[RolloutOutcome]:
-        """All that came of a task, in no order of time but always the same one. Raises: StoreError."""
+        """Returns all outcomes of a task in a fixed order, which is not the order of time. Raises: StoreError."""
         with self._named():
             rows = self._db.execute(
                 "SELECT task_id, run_id, plan, answer, score, reason FROM outcome WHERE task_id = ? ORDER BY digest",
@@ -206,7 +206,7 @@ class AnswerCache:
         return [RolloutOutcome(*row) for row in rows]
 
     def keep_outcome(self, digest: str, outcome: RolloutOutcome) -> None:
-        """Raises: StoreError."""
+        """Keeps the outcome of a rollout. Raises: StoreError."""
         with self._named(), self._transaction():
             self._db.execute(
                 "INSERT OR REPLACE INTO outcome VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -237,7 +237,7 @@ class AnswerCache:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """SQLite's errors as ours, each saying what to do."""
+        """Turns SQLite's errors into ours, which say what to do."""
         try:
             yield
         except UnicodeEncodeError as error:

@@ -1,6 +1,6 @@
-"""Workers of a training: each question is paid for once, however many rollouts ask it, and never beyond the cap.
+"""Workers of a training, behind the cache and the cap: each question is paid for once, however many rollouts ask it.
 
-Two rollouts that ask the same at the same time share one call. Within one workflow identical steps are independent
+Two rollouts that ask the same question at the same time share one call. Identical steps of one workflow are independent
 attempts (best of n): the first gets sample 0 of the question, the second sample 1, and so on.
 """
 
@@ -19,34 +19,34 @@ from conductor_core.token_estimates import estimate_input_tokens, tokens_of
 from conductor_core.training.scale.answer_cache import AnswerCache, CachedAnswer
 
 _NO_LIMIT_S = 30 * 24 * 3600.0
-"""The engine's limit for a step: a call has the pool file's own limit here, and waiting for the cap is no fault."""
+"""The engine's time limit for a step. Calls keep the pool file's own limit, and a step may wait for the cap."""
 
 _Key = tuple[str, int]
 
 
 class CachedPool:
-    """A pool behind the cache and the cap. Belongs to one event loop."""
+    """A pool behind the cache and the cap. It belongs to one event loop."""
 
     def __init__(self, pool: Pool, cache: AnswerCache, cap: CostCap) -> None:
         self.pool = pool
         self._cache, self._cap = cache, cap
         self._under_way: dict[_Key, asyncio.Task[CachedAnswer]] = {}
         self.gone: dict[str, WorkerRefused] = {}
-        """By worker: why it refuses whatever it is asked."""
+        """Why a worker refuses every request, by the worker's name."""
 
     def for_run(self, names: Sequence[str]) -> Pool:
-        """The workers ``names`` for one run, in that order. Raises: KeyError."""
+        """Returns the workers ``names`` for one run, in that order. Raises: KeyError."""
         taken: set[_Key] = set()
         workers = {name: CachedWorker(self, self.pool.workers[name], taken) for name in names}
         return Pool(name=self.pool.name, workers=workers, seed=self.pool.seed)
 
     async def drain(self) -> None:
-        """Waits until every call under way has ended and is kept: what has been sent will be charged anyway."""
+        """Waits until every call under way has ended and is kept, because a call that was sent is charged anyway."""
         while self._under_way:
             await asyncio.gather(*self._under_way.values(), return_exceptions=True)
 
     async def aclose(self) -> None:
-        """Breaks off what is under way and closes the workers."""
+        """Cancels the calls under way and closes the workers."""
         calls = list(self._under_way.values())
         for call in calls:
             call.cancel()
@@ -54,9 +54,9 @@ class CachedPool:
         await self.pool.aclose()
 
     async def ask(self, worker: Worker, messages: Sequence[Message], identity: str, sample: int) -> CachedAnswer:
-        """The answer from the file, from a call that is under way, or from a new one.
+        """Returns the answer from the file, from a call that is under way, or from a new call.
 
-        A call goes on when the one who asked has left. Raises: WorkerError, CostCapReached, StoreError.
+        A call goes on even if its caller is cancelled. Raises: WorkerError, CostCapReached, StoreError.
         """
         kept = self._cache.answer(identity, sample)
         if kept is not None:
@@ -71,7 +71,7 @@ class CachedPool:
     def _ended(self, key: _Key, call: "asyncio.Task[CachedAnswer]") -> None:
         del self._under_way[key]
         if not call.cancelled():
-            call.exception()  # Heard, even if all who asked have left.
+            call.exception()  # Marks the exception as seen, even if every caller has been cancelled.
 
     async def _pay(self, worker: Worker, messages: Sequence[Message], key: _Key) -> CachedAnswer:
         async with self._cap.call(worker.spec, messages) as call:
@@ -81,7 +81,7 @@ class CachedPool:
                 finished = await collected.read(worker, messages)
             except (Exception, asyncio.CancelledError) as error:
                 if collected.may_be_charged(error):
-                    # At its most, as in the file already: nobody says how far its thinking was.
+                    # Counted with its highest cost, as in the file already: nobody reports how far its thinking was.
                     self._cap.add(call.most, call.most_usd)
                 else:
                     self._cache.drop_call(number)
@@ -102,11 +102,11 @@ class CachedPool:
 class CachedWorker:
     """One worker, for one run.
 
-    What the trace of a run says of usage and cost is what its answers cost when they were given; what the training
-    paid is in the cache's totals.
+    The trace of a run shows the usage and cost of its answers at the time when they were given. The cache's totals
+    show what the training paid.
 
     Attributes:
-        taken: the samples that this run already has of each question.
+        taken: the samples of each question that this run already has.
     """
 
     def __init__(self, calls: CachedPool, worker: Worker, taken: set[_Key]) -> None:
@@ -130,11 +130,11 @@ class CachedWorker:
         )
 
     async def aclose(self) -> None:
-        """Nothing: the worker itself serves other runs."""
+        """Does nothing, because the worker itself serves other runs."""
 
 
 class _Collected:
-    """The stream of one call, gathered, within the worker's own time limit."""
+    """Collects the stream of one call within the worker's own time limit."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._pieces: list[str] = []
@@ -147,15 +147,15 @@ class _Collected:
 
     @property
     def usage(self) -> Usage:
-        """By estimate, where the provider says nothing."""
+        """Returns an estimate of the usage, for calls of which the provider reports none."""
         return Usage(input_tokens=self._input_tokens, output_tokens=tokens_of(self._characters), estimated=True)
 
     def may_be_charged(self, error: BaseException) -> bool:
-        """Whether the provider had begun on a call that broke off, or may have."""
+        """Says whether the provider may have begun on a call that broke off, and so may charge it."""
         return self._characters > 0 or isinstance(error, WorkerTimedOut | WorkerStreamCut | asyncio.CancelledError)
 
     async def read(self, worker: Worker, messages: Sequence[Message]) -> Finished:
-        """Raises: WorkerError."""
+        """Reads the whole stream. Raises: WorkerError."""
         spec = worker.spec
         try:
             async with asyncio.timeout(spec.timeout_s) as limit, closing(worker.answer(messages)) as stream:

@@ -1,8 +1,8 @@
-"""The whole path of a training of real size in seconds, without a card, a download or a paid answer.
+"""Runs the whole path of a training of real size in seconds, without a card, a download or a paid answer.
 
-What stands in for what is said in ``differences``, and shown before anything else. In place of the base model: one of
-the same architecture and chat format with a few ten thousand weights, random but for some seconds of supervised steps
-on a handful of plans, so that what it samples is at times a valid plan and the workers are asked.
+``differences`` lists the stand-ins, and is shown before anything else. The base model's stand-in has the same
+architecture and chat format with a few ten thousand random weights. Some seconds of supervised steps on a handful of
+plans make some of its samples valid, so that the workers are asked.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from conductor_core.training.config_scale import ScaleConfig, TaskSource, Worker
 from conductor_core.training.scale.prompts import draw_prompts, left_out, load_tasks
 
 MODEL = "dry-run-model"
-"""Folder of the stand-in, in the output folder."""
+"""Name of the stand-in model's folder in the output folder."""
 
 _SMALLER = {"iterations": 2, "prompts": 2, "group": 4, "max_completion_tokens": 96, "save_every": 1, "sample_every": 1}
 _TASKS = TaskSource(suite="rehearsal", split="train", count=4)
@@ -43,10 +43,10 @@ _PLANS = (
 
 
 def rehearsed(config: TrainingConfig, out: Path, *, pool: str | None = None) -> TrainingConfig:
-    """``config`` with stand-ins for all that is large, paid or far away; its model is to be below ``out``.
+    """Returns ``config`` with stand-ins for all that is large, paid or remote. Its model will be below ``out``.
 
     Args:
-        pool: workers in place of the rehearsal pool.
+        pool: workers to use in place of the rehearsal pool.
 
     Raises: BadInput if ``config`` has no table ``scale``, or ``pool`` cannot be used.
     """
@@ -80,7 +80,7 @@ def rehearsed(config: TrainingConfig, out: Path, *, pool: str | None = None) -> 
 
 
 def write_model(made: TrainingConfig) -> None:
-    """Writes the model of a rehearsed config, once, on the main process; every process calls it."""
+    """Writes the model of a rehearsed config once, on the main process. Every process must call it."""
     state, folder = PartialState(cpu=True), Path(made.base or "")
     disable_progress_bar()  # type: ignore[no-untyped-call]  # untyped in transformers
     if state.is_main_process and not folder.exists():
@@ -89,7 +89,7 @@ def write_model(made: TrainingConfig) -> None:
 
 
 def differences(config: TrainingConfig, made: TrainingConfig) -> list[str]:
-    """What stands in for what, a line each."""
+    """Returns one line for each stand-in, which names what it replaces."""
     was, now = _scale(config), _scale(made)
     lines = [
         "DRY RUN: no figure of it says anything about training; it shows that every part of the path works here",
@@ -122,7 +122,7 @@ def _scale(config: TrainingConfig) -> ScaleConfig:
 
 
 def _plans(workers: WorkersConfig) -> tuple[str, ...]:
-    """``_PLANS``, and with an inner Conductor one that names the Conductor itself after a worker of the whole pool."""
+    """Returns ``_PLANS``, and with an inner Conductor one more plan, whose last step names the Conductor itself."""
     if workers.inner_conductor is None:
         return _PLANS
     itself = len(read_specs(workers.pool))
@@ -131,7 +131,7 @@ def _plans(workers: WorkersConfig) -> tuple[str, ...]:
 
 
 def _write_model(config: TrainingConfig, scale: ScaleConfig, folder: Path) -> None:
-    """Trains tokenizer and model on the very prompts that will be asked."""
+    """Trains tokenizer and model on the same prompts that the training will ask."""
     grpo = config.grpo or config.recursion
     if grpo is None:
         raise ValueError("a config has a stage")
@@ -178,7 +178,7 @@ def _write_model(config: TrainingConfig, scale: ScaleConfig, folder: Path) -> No
 def _learn_plans(
     model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, prompts: Sequence[str], plans: Sequence[str]
 ) -> None:
-    """A few supervised steps: each plan after one of the prompts, loss on the plan."""
+    """Takes a few supervised steps on each plan after one of the prompts, with the loss on the plan."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE)
     model.train()
     for step in range(_SHOWN_EACH * len(plans)):
@@ -194,7 +194,7 @@ def _learn_plans(
 
 
 def _tokenizer(texts: Sequence[str], plans: Sequence[str]) -> PreTrainedTokenizerFast:
-    """A byte-level BPE with Qwen2.5's chat format."""
+    """Trains a byte-level BPE with Qwen2.5's chat format."""
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     raw.decoder = decoders.ByteLevel()

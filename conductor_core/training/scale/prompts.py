@@ -1,4 +1,4 @@
-"""What a Conductor of real size is asked during training: public tasks, the full prompt, pools drawn by seed."""
+"""The prompts of a Conductor of real size during training: public tasks, the full prompt, pools drawn by seed."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from conductor_core.training.scale.worker_reward import WorkerRollout
 
 @dataclass(frozen=True)
 class PromptedTask:
-    """One prompt: the request, and the task it is about."""
+    """One prompt: the request, and the task that it is about."""
 
     request: PlanRequest
     task: Task
@@ -38,7 +38,7 @@ class PromptedTask:
 
 
 def load_tasks(sources: Sequence[TaskSource], seed: int) -> tuple[Task, ...]:
-    """All tasks, shuffled by ``seed``. Raises: BadInput if a suite cannot be loaded, or two tasks share an id."""
+    """Loads all tasks, shuffled by ``seed``. Raises: BadInput if a suite cannot be loaded, or two tasks share an id."""
     tasks = [
         task
         for source in sources
@@ -51,12 +51,12 @@ def load_tasks(sources: Sequence[TaskSource], seed: int) -> tuple[Task, ...]:
 
 
 Parents = Mapping[str, tuple[ParentPlan, ...]]
-"""By task id: plans that were carried out, with what came of them."""
+"""Plans that were carried out, with their last responses, by task id."""
 
 
 def find_parents(cache: AnswerCache, tasks: Sequence[Task]) -> Parents:
-    """What inner rounds can be asked about: right answers and wrong ones in equal numbers where a task has both, so
-    that neither stopping nor planning on is always the thing to do. The plans number the whole pool."""
+    """Returns the plans that inner rounds can be about. A task that has both right and wrong answers gives as many of
+    each, so that neither stopping nor planning again is always best. Ordinals in the plans count the whole pool."""
     parents = {}
     for task in tasks:
         outcomes = [each for each in cache.outcomes(task.task_id) if each.answer]
@@ -78,11 +78,11 @@ def draw_prompts(
     parents: Parents | None = None,
     may_recurse: bool = False,
 ) -> list[PromptedTask]:
-    """The prompts of a whole stage in the order in which they are asked: the same for the same seed.
+    """Draws the prompts of a whole stage in the order in which they are asked. The same seed gives the same prompts.
 
     Args:
-        parents, may_recurse: of a recursion stage: for its inner rounds, and whether its outer rounds may name the
-            Conductor itself. Without the latter there are inner rounds only.
+        parents: the plans for the inner rounds of a recursion stage. may_recurse: whether its outer rounds may name
+            the Conductor itself; if not, there are inner rounds only.
 
     Raises: BadInput if a recursion stage has neither.
     """
@@ -113,7 +113,7 @@ def draw_prompts(
 
 
 def left_out(config: TrainingConfig) -> str | None:
-    """Why the recursion stage of ``config`` has inner rounds alone where ``inner_share`` asks for both; None if not."""
+    """Says why the recursion stage has only inner rounds although ``inner_share`` asks for both; None otherwise."""
     stage, scale = config.recursion, config.scale
     if stage is None or stage.inner_share == 1.0 or scale is None or scale.workers.inner_conductor is not None:
         return None
@@ -124,7 +124,7 @@ def left_out(config: TrainingConfig) -> str | None:
 
 
 def _pool(draw: PoolDraw, workers: Sequence[WorkerSpec], rng: random.Random) -> tuple[WorkerSpec, ...]:
-    """All workers, or a random k of them in their own order."""
+    """Returns all workers, or a random k of them in their own order."""
     if rng.random() < draw.whole_share or len(workers) <= 1:
         return tuple(workers)
     count = rng.randint(min(draw.least, len(workers) - 1), len(workers) - 1)

@@ -1,4 +1,4 @@
-"""The record of a training of real size: how it begins, and whether what a folder holds is the same training."""
+"""Begins the record of a training of real size, and checks whether a folder holds the same training."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from conductor_core.training.config_scale import WorkersConfig
 from conductor_core.training.recorder import begin
 
 _MAY_CHANGE = frozenset(WorkersConfig.model_fields) - {"pool", "params", "inner_conductor"}
-"""Settings of the workers that a resumed training may have otherwise: caps, patience, prices."""
+"""Settings of the workers that may change when a training is resumed: caps, patience, prices."""
 
 _MEMORY_AND_PATIENCE = ("gradient_checkpointing", "wait_for_workers_s")
 
@@ -24,7 +24,7 @@ _MEMORY_AND_PATIENCE = ("gradient_checkpointing", "wait_for_workers_s")
 def begin_record(
     config: TrainingConfig, out: Path, stages: tuple[Stage, ...], start: str, pool: Pool, *, resume: bool
 ) -> None:
-    """See ``recorder.begin``."""
+    """Begins or continues the record as ``recorder.begin`` does."""
     agents, machine = tuple(pool.workers), _machine(config)
     begin(config, out, stages, start, _same, resume, simulated=pool.simulated, machine=machine, agents=agents)
 
@@ -34,16 +34,16 @@ def _same(started: Started, config: TrainingConfig) -> bool:
 
 
 def _essence(config: Mapping[str, Any]) -> Any:
-    """The configuration without what may be changed on the way."""
+    """Returns the configuration without the settings that may change when a training is resumed."""
     copied = json.loads(json.dumps(config))
     scale = copied.get("scale") or {}
     for name in _MEMORY_AND_PATIENCE:
         scale.pop(name, None)
-    # Where and how vLLM runs; whether it samples is part of the loss, which is corrected for its rounding.
+    # vLLM's place and settings may change, but not whether it samples: the loss is corrected for vLLM's rounding.
     scale["vllm"] = scale.get("vllm") is not None
     stages = [copied[stage] for stage in ("grpo", "recursion") if copied.get(stage)]
     if all(each["loss"] != "bnpo" and not each["entropy_bonus"] for each in stages):
-        # Those two are means over the tokens of the rows at once; the other losses are the same however they are cut.
+        # Those two are means over the tokens of the rows computed at once. Other losses do not depend on the split.
         scale.pop("rows_per_device", None)
     scale["workers"] = {name: each for name, each in scale.get("workers", {}).items() if name not in _MAY_CHANGE}
     return copied

@@ -1,4 +1,4 @@
-"""A training with a model of real size and real workers: stages, processes, checkpoints, what is kept when it stops.
+"""Trains a model of real size with real workers: stages, processes, checkpoints, and what stays when it stops.
 
     accelerate launch -m conductor_core train qwen2.5-7b-grpo --out FOLDER
 
@@ -60,7 +60,7 @@ from conductor_core.training.scale.trainer import ScaleTrainer, StoppedElsewhere
 from conductor_core.training.scale.worker_reward import Patience, WorkerReward, WorkerScore
 
 ANSWERS = "answers.sqlite3"
-"""File of the workers' answers, in the output folder."""
+"""File name of the workers' answers in the output folder."""
 
 PARENTS = "parents.json"
 
@@ -82,14 +82,14 @@ def train(
     sink: EventSink | None = None,
     show: Show = lambda _: None,
 ) -> Trained:
-    """Runs the stages of ``config`` and leaves the model folder in ``out``. Every process of a launch calls it;
-    whoever calls it holds ``out``.
+    """Runs the stages of ``config`` and writes the model folder to ``out``. Every process of a launch calls it. The
+    caller must hold the lock of ``out``.
 
     Args:
         start_from: model folder or hub id in place of the config's ``base``.
-        sink: where the rollouts' runs are logged; None: nowhere.
+        sink: where the rollouts' runs are logged; None logs nothing.
 
-    Raises: BadInput; CostCapReached, WorkerPoolFailed and StageEnded, with everything finished kept for ``resume``.
+    Raises: BadInput; CostCapReached, WorkerPoolFailed and StageEnded, which keep all finished work for ``resume``.
     """
     scale, stages, start = _checked(config, stop_after, start_from)
     state = PartialState(cpu=config.device == "cpu", timeout=timedelta(seconds=scale.wait_for_workers_s))
@@ -121,7 +121,7 @@ def train(
 def _checked(
     config: TrainingConfig, stop_after: Stage | None, start_from: str | None
 ) -> tuple[ScaleConfig, tuple[Stage, ...], str]:
-    """The table ``scale``, the stages to run, and what to begin with. Raises: BadInput."""
+    """Returns the table ``scale``, the stages to run, and the model to begin with. Raises: BadInput."""
     start = start_from or config.base
     if config.scale is None or config.cold_start is not None:
         raise BadInput(f"config {config.name} needs the table scale, and no cold start")
@@ -149,14 +149,14 @@ def _checked(
 
 
 def _ignored(grpo: GrpoConfig) -> list[str]:
-    """What is set there, and nothing here looks at."""
+    """Returns the names of settings that are set in the config but not used by this training."""
     fields = type(grpo).model_fields
     ignored = [name for name in _WITHOUT_EFFECT if name in fields and getattr(grpo, name) != fields[name].default]
     return ignored + (["pool.full_steps_share"] if grpo.pool.full_steps_share != 1.0 else [])
 
 
 def _leave(scale: ScaleConfig, stages: tuple[Stage, ...], *, on_main: bool) -> None:
-    """After the first of ``stages``: a process can hold vLLM once, and does so until its end. Raises: StageEnded."""
+    """Ends a process that holds vLLM after the first of ``stages``: it cannot start vLLM again. Raises: StageEnded."""
     if len(stages) == 1 or scale.vllm is None or scale.vllm.mode != "colocate":
         return
     if not on_main:
@@ -169,7 +169,7 @@ def _leave(scale: ScaleConfig, stages: tuple[Stage, ...], *, on_main: bool) -> N
 
 @dataclass
 class _Main:
-    """What only the main process has."""
+    """The objects that only the main process has."""
 
     reward: WorkerReward
     cache: AnswerCache
@@ -191,7 +191,7 @@ def _opened(
     workers = scale.workers
     pool = _pool(workers, settings)
     begin_record(config, out, stages, begun_with(start), pool, resume=resume)
-    # Before the stage that comes first is paid for: who plans inner rounds cannot be changed on the way.
+    # Shown before the first stage is paid for, because the planner of inner rounds cannot change on resuming.
     if "recursion" in stages and (why := left_out(config)):
         show(f"left out: {why}")
     cache = AnswerCache(out / ANSWERS)
@@ -257,7 +257,7 @@ def _prompts(
 
 
 class _Scorer:
-    """Rewards for the trainer, and the figures and samples of each iteration."""
+    """Computes rewards for the trainer, and the figures and samples of each iteration."""
 
     def __init__(self, main: _Main, asked: Sequence[PromptedTask], record: StageRecord, config: GrpoConfig) -> None:
         self._main, self._asked, self._record, self._config = main, asked, record, config
@@ -281,7 +281,7 @@ class _Scorer:
         )
 
     def keep_samples(self, iteration: int) -> None:
-        """One plan of each prompt of some iterations, drawn by the iteration's number."""
+        """Keeps one plan of each prompt of some iterations; the iteration's number decides which plan."""
         if not self._last or (iteration - 1) % self._config.sample_every:
             return
         rng = random.Random(iteration)
@@ -323,7 +323,7 @@ def _run_stage(
     main: _Main | None,
     show: Show,
 ) -> None:
-    """Trains one stage and writes its folder. Raises: what stops the training, after a checkpoint is kept."""
+    """Trains one stage and writes its folder. An error that stops the training is raised after a checkpoint is kept."""
     state, grpo = PartialState(), config.grpo_of(stage)
     work = out / "stages" / f"{stage}.checkpoints"
     if main is not None:
@@ -349,7 +349,7 @@ def _run_stage(
     except InspectorError as error:
         trainer.stop()
         if isinstance(error, StoppedElsewhere):
-            # The main process says why, and with which exit code; a failure here would end it before it has.
+            # The main process reports the reason and the exit code. A failure here would end it before it can.
             raise SystemExit(0) from error
         raise
     trainer.save_model(str(out / "stages" / f"{stage}.new"))
@@ -371,7 +371,7 @@ def _open_trainer(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the warning that TRL calls a method of transformers by its old name."""
+    """Hides the warning that TRL calls a method of transformers by its old name."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*gradient_checkpointing.* is deprecated", category=FutureWarning)
         yield

@@ -1,10 +1,10 @@
 """TRL's GRPO trainer for models of real size. Two things are added: plans are kept, and rewards come from one place.
 
-Sampled plans are kept on disk from the moment they are written until a checkpoint holds what was learned from them. A
-training that is taken up from its last checkpoint replays them in place of sampling anew, and so asks the workers for
-the same rollouts, of which the finished ones are paid for: vLLM's sampling could not be repeated by a seed.
+Sampled plans stay on disk until a checkpoint holds what was learned from them. A training that continues from its last
+checkpoint replays them, because a seed cannot repeat vLLM's sampling. It thus asks the workers for the same rollouts,
+of which the finished ones are already paid for.
 
-Rewards come from the main process alone, for all processes: one cache, one cap.
+The main process alone computes the rewards of all processes, with one cache and one cap.
 """
 
 import base64
@@ -29,20 +29,20 @@ from conductor_core.training.config_scale import ScaleConfig
 from conductor_core.training.scale.prompts import PromptedTask
 
 ROLLOUTS = "rollouts"
-"""Folder of the kept plans, in that of their stage."""
+"""Name of the folder of kept plans, in the folder of their stage."""
 
 Score = Callable[[Sequence[int], Sequence[str]], list[float]]
-"""Rewards of completions, each for the prompt of the number beside it. Called on the main process only."""
+"""Returns rewards from the prompts' numbers and their completions. Called on the main process only."""
 
 
 class StoppedElsewhere(InspectorError):
-    """The main process has stopped the training and says why."""
+    """The main process has stopped the training and reports the reason."""
 
 
 def arguments(
     config: GrpoConfig, scale: ScaleConfig, out: Path, *, seed: int, cpu: bool, world_size: int
 ) -> GRPOConfig:
-    """TRL's settings. Raises: BadInput if a batch cannot be divided among the processes."""
+    """Returns TRL's settings. Raises: BadInput if a batch cannot be divided among the processes."""
     batch = config.prompts * config.group
     if batch % (scale.rows_per_device * world_size):
         raise BadInput(
@@ -77,7 +77,7 @@ def arguments(
 
 
 def as_dataset(asked: Sequence[PromptedTask]) -> Dataset:
-    """One row a prompt: the messages, and its number."""
+    """Returns one row for each prompt: its messages and its number."""
     return Dataset.from_list(
         [
             {"prompt": [message.model_dump() for message in each.messages], "number": number}
@@ -101,7 +101,7 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
 
     def figures(self) -> dict[str, float | None]:
         """Returns the figures of the iteration that is being logged, as fields of ``records.training.Iteration``."""
-        # One value for each micro-batch, or one for all: the mean is right for both.
+        # A metric has one value for each micro-batch or one for all; the mean is right in both cases.
         known = {name: fmean(values) for name, values in self._metrics["train"].items() if values}
         whole_s = sum(self._metrics["train"].get("step_time", []))
         return {
@@ -114,7 +114,7 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
         }
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Writes no card: the library's knows nothing of Conductors."""
+        """Writes no card, because the library's card does not describe a Conductor."""
 
     def stop(self) -> None:
         """Keeps the weights of the last finished iteration, on all processes at once."""
@@ -154,7 +154,7 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
         return rewards
 
     def _generate_single_turn(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """The plans that were sampled for these prompts before the training was stopped, or new ones."""
+        """Returns the plans that were sampled for these prompts before the training stopped, or samples new ones."""
         began = time.monotonic()
         try:
             return self._sampled(prompt_ids, *args, **kwargs)
@@ -178,13 +178,13 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
         return sampled
 
     def _update_server(self) -> None:
-        """Gives vLLM's server the weights of the moment, as TRL does where it samples: it may plan inner rounds too."""
+        """Sends the current weights to vLLM's server, as TRL does before it samples: it may plan inner rounds too."""
         if self.use_vllm and self.vllm_mode == "server" and self.state.global_step != self._last_loaded_step:
             self.vllm_generation.sync_weights()  # type: ignore[no-untyped-call]  # untyped in TRL
             self._last_loaded_step = self.state.global_step
 
     def _all_have(self, one_has: bool) -> bool:
-        """Whether every process has its part: sampling is done together, or not at all."""
+        """Says whether every process has its part, because all processes must sample together or not at all."""
         flag = torch.tensor([int(one_has)], device=self.accelerator.device)
         return bool(self.accelerator.gather(flag).min().item())
 
@@ -194,7 +194,7 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
-        # A killed training goes on from the checkpoint before this one if this one is found damaged.
+        # A killed training continues from the checkpoint before this one if this one is damaged.
         oldest = self.state.global_step - 2 * self.args.save_steps
         if self.accelerator.is_main_process:
             for path in self._kept.glob("*.json"):
@@ -203,7 +203,7 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
 
 
 def _read_kept(path: Path, prompt_ids: Any) -> dict[str, Any] | None:
-    """Reads what was kept; None if there is nothing, or it is of other prompts (the configuration changed)."""
+    """Reads the kept plans; None if there are none, or they are for other prompts (the configuration changed)."""
     try:
         kept: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
@@ -214,13 +214,13 @@ def _read_kept(path: Path, prompt_ids: Any) -> dict[str, Any] | None:
 
 
 def _random() -> list[str]:
-    """The state of torch's generators: of the CPU, and of the current card if there is one."""
+    """Returns the state of torch's generators: of the CPU, and of the current card if there is one."""
     states = [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if torch.cuda.is_available() else [])]
     return [base64.b64encode(state.numpy().tobytes()).decode() for state in states]
 
 
 def _set_random(kept: Sequence[str]) -> None:
-    """What comes after the plans, such as the order in which gradients are summed, is then drawn as it was."""
+    """Restores torch's generators, so that later draws, such as the order of gradient sums, repeat."""
     states = [torch.frombuffer(bytearray(base64.b64decode(each)), dtype=torch.uint8) for each in kept]
     torch.set_rng_state(states[0])
     if len(states) > 1 and torch.cuda.is_available():

@@ -1,14 +1,14 @@
 """The reward of a rollout whose workflow real workers carry out (arXiv 2512.04388, section 4).
 
-0 if the completion is no valid workflow, 0.5 if it is and the answer is wrong, 1 if the answer is right. Each valid
-workflow is one run of our engine; its answer is graded by the task's grader. Departures from the paper:
+The reward is 0 for a completion without a valid workflow, 0.5 for a wrong answer and 1 for a right one. Each valid
+workflow is one run of our engine, and the task's grader grades its answer. Departures from the paper:
 
-1. Identical steps over rollouts share one answer (``cached_workers``), identical workflows one run.
-2. A worker that fails is no reason to punish a plan: the rollout waits and is carried out again. Only what a plan
-   itself brings about (an answer that is too large, a request that a healthy worker refuses) counts as a wrong answer.
+1. Identical steps of several rollouts share one answer (``cached_workers``), and identical workflows share one run.
+2. A failing worker does not count against a plan: the rollout waits and is carried out again. Only a fault that the
+   plan causes (an answer that is too large, a request that a healthy worker refuses) counts as a wrong answer.
 
-A failing pool stops the training, after pauses, with ``WorkerPoolFailed``; the cost cap with ``CostCapReached``. In
-both cases every call under way is first let end and kept, and so is every finished rollout.
+A failing pool stops the training after pauses with ``WorkerPoolFailed``; the cost cap stops it with ``CostCapReached``.
+In both cases every call under way first ends and is kept, and so is every finished rollout.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ _STORE_ERRORS = frozenset({"StoreError", *(each.__name__ for each in StoreError.
 
 
 class WorkerPoolFailed(InspectorError):
-    """The workers do not answer, and waiting did not help. Finished rollouts are kept."""
+    """The workers do not answer, even after the pauses. Finished rollouts are kept."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class WorkerRollout:
 
     Attributes:
         agents: the workers that its prompt offered, in the order of their ordinals.
-        parent: in an inner round: what three empty lists return.
+        parent: set for an inner round; three empty lists return its last response.
         allow_recursion: whether its prompt offered the Conductor itself.
     """
 
@@ -71,7 +71,7 @@ class WorkerRollout:
 
 @dataclass(frozen=True)
 class WorkerScore:
-    """A rollout's reward and why. ``workflow`` None: not valid. ``run_id`` None: nothing was run for it."""
+    """A rollout's reward and its reason. ``workflow`` is None if not valid; ``run_id`` is None if there was no run."""
 
     reward: float
     reason: str
@@ -86,12 +86,12 @@ class WorkerScore:
 
 @dataclass(frozen=True)
 class Patience:
-    """What is done before a failing pool stops the training.
+    """How long the training waits for a failing pool before it stops.
 
     Attributes:
-        concurrency: runs at once; each worker's own ``max_concurrency`` holds beside it.
-        pauses: waits, each followed by another pass over the rollouts that have no outcome.
-        pause_s: the first wait; each further one is twice as long.
+        concurrency: runs at once. Each worker's own ``max_concurrency`` applies as well.
+        pauses: number of waits, each followed by another pass over the rollouts without an outcome.
+        pause_s: seconds of the first wait; each further one is twice as long.
     """
 
     concurrency: int = 32
@@ -120,7 +120,7 @@ class WorkerReward:
     Args:
         sink: where the runs' events go: a store, so that each can be inspected, or ``NoLog``.
         conductor: answers the steps in which a plan names the Conductor itself.
-        report: told in one line what is waited for.
+        report: called with one line that says what the training waits for.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class WorkerReward:
         patience: Patience | None = None,
         report: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Raises: BadInput if the cap cannot be kept, StoreError."""
+        """Starts the thread. Raises: BadInput if the cap cannot be kept, StoreError."""
         cap.check_workers(pool.specs)
         self.pool, self.cache, self.cap = pool, cache, cap
         self._settings = settings.model_copy(update={"max_seconds": None, "max_tokens": None, "max_usd": None})
@@ -151,7 +151,7 @@ class WorkerReward:
         self._thread.start()
 
     def score(self, rollouts: Sequence[WorkerRollout]) -> list[WorkerScore]:
-        """Rewards in the order of ``rollouts``.
+        """Returns rewards in the order of ``rollouts``.
 
         Raises: CostCapReached, WorkerPoolFailed, StoreError; BadInput for a task that cannot be graded.
         """
@@ -163,7 +163,7 @@ class WorkerReward:
             raise
 
     def close(self) -> None:
-        """Breaks off what is under way, closes the pool and the Conductor. The cache is the caller's."""
+        """Cancels what is under way, and closes the pool and the Conductor. The caller closes the cache."""
         if not self._loop.is_closed():
             asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -182,7 +182,7 @@ class WorkerReward:
         return [_scored(jobs[each]) if isinstance(each, str) else each for each in scored]
 
     async def _without_run(self, rollout: WorkerRollout, jobs: dict[str, _Job]) -> WorkerScore | str:
-        """The reward of what needs no worker, or the digest of the job that brings it."""
+        """Returns the score of a rollout that needs no worker, or the digest of the job that will give it."""
         checked = validate(
             parse_completion(rollout.completion),
             rollout.agents,
@@ -232,7 +232,7 @@ class WorkerReward:
             raise self._failed(_first_failure(left), len(jobs) - len(left), len(jobs))
 
     async def _one_pass(self, jobs: Sequence[_Job]) -> None:
-        """Carries out what can be. Raises: what stops the training, after all calls under way have ended."""
+        """Carries out all jobs that it can. An error that stops the training is raised after all calls have ended."""
         self._outages = Outages()
         self._stop = None
         self._calls.gone.clear()
@@ -259,7 +259,7 @@ class WorkerReward:
             raise self._stop
 
     async def _run(self, job: _Job) -> None:
-        """One run. Leaves ``job.outcome`` None if a worker failed. Raises: StoreError, BadInput."""
+        """Carries out one job. Leaves ``job.outcome`` None if a worker failed. Raises: StoreError, BadInput."""
         down = next((step.agent for step in job.workflow.steps if self._outages.down(step.agent)), None)
         if down is not None:
             job.failure = job.failure or f"worker {down} is failing"
@@ -270,7 +270,7 @@ class WorkerReward:
             limits=Limits(max_steps=job.rollout.max_steps, max_depth=self._settings.max_depth if job.recursive else 0),
             seed=self.pool.seed,
             by="training",
-            on_incomplete="allow",  # what is graded is the worker's own answer, as it came
+            on_incomplete="allow",  # the grader gets the worker's own answer as it came
         )
         conductor = self._conductor if job.recursive else None
         trace = await self._engine.run(request, conductor, self._calls.for_run(job.rollout.agents))
@@ -288,11 +288,11 @@ class WorkerReward:
             reason=graded.reason,
         )
         if not job.recursive:
-            # What a recursion brings depends on the weights of the moment.
+            # The outcome of a recursion depends on the current weights, so it is not kept.
             self.cache.keep_outcome(job.digest, job.outcome)
 
     async def _why_wrong(self, job: _Job, trace: RunTrace) -> str | None:
-        """Why a run that failed counts as a wrong answer; None if the plan is not to blame.
+        """Returns why a failed run counts as a wrong answer; None if the plan did not cause the failure.
 
         Raises: StoreError.
         """
@@ -312,7 +312,7 @@ class WorkerReward:
         return None
 
     async def _why_refused(self, job: _Job, steps: Sequence[StepTrace]) -> str | None:
-        """Only what a healthy worker refuses is this request's fault; waiting brings back no key, credit or model."""
+        """Returns why a healthy worker refused; None otherwise. Waiting does not restore a key, credit or a model."""
         message = steps[0].error or "refused"
         why = next((str(self._calls.gone[step.agent]) for step in steps if step.agent in self._calls.gone), None)
         if why is None:

@@ -1,8 +1,8 @@
 """The supervised cold start: from random weights to a model that writes coherent, varied plans.
 
 A Qwen2-architecture model of a few million parameters learns the corpus' plans by next-token prediction, with the loss
-on the completion only. transformers' Trainer does the training; here is what it is given. Under later reinforcement
-learning a cold start on random plans collapsed to a single step.
+on the completion only. This module prepares what transformers' Trainer needs. A cold start on random plans does not
+serve: under later reinforcement learning its plans collapsed to a single step.
 """
 
 import itertools
@@ -34,23 +34,23 @@ from conductor_core.training.tiny.muon import MuonWithAdamW
 
 IGNORED = -100
 HELD_OUT_SEED = 1_000_003
-"""Seed of the examples on which progress is measured: never one that is trained on."""
+"""Seed of the examples on which progress is measured. No training uses it."""
 HELD_OUT = 128
 EVAL_BATCH_SIZE = 32
 
 
 Row = tuple[list[int], list[int]]
-"""Token ids of a prompt and of what is to be learned after it."""
+"""Token ids of a prompt, and of the completion to learn."""
 
 
 def example_rows(
     drawn: Sequence[TrainingExample], tokenizer: PreTrainedTokenizerBase, *, thought_only: float = 0.0, seed: int = 0
 ) -> list[Row]:
-    """Examples with their completion and the end token.
+    """Turns examples into token ids, with the end token after a whole completion.
 
     Args:
-        thought_only: share of examples that end after the line of thought. There the shape of the plan and its agents
-            are decided, in few tokens among many of wording: so they are learned from more tasks at less cost.
+        thought_only: share of examples that end after the line of thought. These few tokens decide the shape of the
+            plan and its agents, so the model learns both from more tasks at less cost.
     """
     rng = random.Random(seed)
     rows = []
@@ -69,8 +69,8 @@ def _ids(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
 
 
 class Batched(Dataset[dict[str, Any]]):
-    """Rows in an order by which batches of ``batch_size`` are of like length, for padding costs as much as text;
-    otherwise shuffled by ``seed``.
+    """Rows shuffled by ``seed``, but with rows of similar length in each batch of ``batch_size``, because padding
+    costs as much as text.
     """
 
     def __init__(self, rows: Sequence[Row], batch_size: int, seed: int = 0) -> None:
@@ -98,7 +98,7 @@ class LeftPadded:
     pad_id: int
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """``input_ids`` and ``attention_mask`` (batch, longest), ``labels`` (batch, longest completion + 1)."""
+        """Returns ``input_ids`` and ``attention_mask`` (batch, longest), ``labels`` (batch, longest completion + 1)."""
         longest = rounded(max(len(row["prompt"]) + len(row["completion"]) for row in rows))
         kept = rounded(max(len(row["completion"]) for row in rows) + 1)
         ids, mask, labels = [], [], []
@@ -117,7 +117,7 @@ class LeftPadded:
 
 
 def build_model(config: ColdStartConfig, tokenizer: Qwen2Tokenizer, seed: int) -> Qwen2ForCausalLM:
-    """A model with random weights, in float32."""
+    """Makes a model with random weights, in float32."""
     set_seed(seed)
     shape = config.model.model_dump() | {"vocab_size": len(tokenizer)}
     return Qwen2ForCausalLM(
@@ -137,7 +137,7 @@ def run(
     """Trains, with checkpoints in ``work``. Returns the model in float32.
 
     Args:
-        checkpoint: to go on from. Corpus, tokenizer and order come again by the seed.
+        checkpoint: the one to continue from. The seed repeats corpus, tokenizer and order.
     """
     drawn = list(itertools.islice(examples(seed, config.best_of), config.examples))
     tokenizer = train_tokenizer(_texts(drawn[: config.tokenizer_examples]), config.model.vocab_size)
@@ -172,7 +172,7 @@ def run(
 
 @torch.no_grad()
 def mean_loss(model: Qwen2ForCausalLM, data: Batched, collate: LeftPadded, *, bf16: bool) -> float:
-    """Mean next-token loss over the completions' tokens."""
+    """Returns the mean next-token loss over the completions' tokens."""
     total = tokens = 0.0
     for at in range(0, len(data), EVAL_BATCH_SIZE):
         batch = collate([data[index] for index in range(at, min(at + EVAL_BATCH_SIZE, len(data)))])
@@ -204,7 +204,7 @@ def optimiser_of(config: ColdStartConfig, model: Qwen2ForCausalLM) -> MuonWithAd
 
 
 def _often(most: int, steps: int) -> int:
-    """Every ``most`` steps, but several times in a short run."""
+    """Returns an interval in steps: ``most``, or less in a short run, so that something happens several times."""
     return max(1, min(most, steps // 4))
 
 

@@ -1,11 +1,11 @@
-"""The GRPO stage: plans are sampled, carried out in the rehearsal world, and what did better than its group is made
-likelier.
+"""The GRPO stage: it samples plans, carries them out in the rehearsal world, and makes plans likelier that did better
+than their group.
 
     python -m conductor_core train tiny --out FOLDER
 
 Group-relative policy optimisation after arXiv 2402.03300, with the reward of arXiv 2512.04388 (``reward``), by TRL's
 trainer; rollouts are our own (``rollout``). Departures from the paper, each with its reason in the config: the exact
-chance of success instead of one draw, a cost for a step, an entropy bonus, a supervised term that guards the wording.
+chance of success instead of one draw, a cost of steps, an entropy bonus, a supervised term that keeps plans readable.
 """
 
 import itertools
@@ -41,13 +41,13 @@ from conductor_core.training.tiny.teaching import teach
 from conductor_core.training.tiny.trainer import ConductorTrainer
 
 _READ = slice(0, 30, 3)
-"""Which held-out tasks are kept for reading: one of each of the ten families, all difficulties among them."""
+"""The held-out tasks whose plans are kept for reading: one of each of the ten families, with all difficulties."""
 
 
 class Stage:
-    """What one GRPO stage gives to its trainer: prompts, rollouts, rewards, and the figures of both.
+    """Gives the trainer of one GRPO stage its prompts, rollouts and rewards, and keeps the figures.
 
-    ``best_of``: of the guard's examples, as in ``supervised_batches``.
+    ``best_of``: used for the guard's examples, see ``supervised_batches``.
     """
 
     def __init__(
@@ -73,19 +73,19 @@ class Stage:
 
     @property
     def iteration(self) -> int:
-        """The one under way, from 1."""
+        """Returns the number of the iteration under way, from 1. Raises: ValueError before there is a trainer."""
         if self.trainer is None:
             raise ValueError("the stage has no trainer yet")
         return int(self.trainer.state.global_step) // self.config.updates + 1
 
     def dataset(self) -> Dataset:
-        """One row a prompt, in the order of the iterations."""
+        """Returns one row for each prompt, in the order of the iterations."""
         return Dataset.from_dict(
             {"prompt": [each.prompt for each in self.situations], "number": list(range(len(self.situations)))}
         )
 
     def rollout(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
-        """TRL's ``rollout_func``: ``prompts`` holds each prompt once for every completion wanted of it."""
+        """Samples completions as TRL's ``rollout_func``; ``prompts`` has one entry for every wanted completion."""
         distinct = prompts[:: self.config.group]
         asked = [self._by_prompt[prompt] for prompt in distinct]
         ids = [self.tokenizer.encode(prompt, add_special_tokens=False) for prompt in distinct]
@@ -106,7 +106,7 @@ class Stage:
         }
 
     def reward(self, completions: list[str], number: list[int], **_: Any) -> list[float]:
-        """TRL's reward function. ``number``: of the situation, for each completion."""
+        """Scores completions as TRL's reward function. ``number``: the number of each completion's situation."""
         began = time.monotonic()
         rng = random.Random(f"{self.seed}/{self.record.stage}/{self.iteration}/reward")
         asked = [self.situations[each] for each in number]
@@ -124,7 +124,7 @@ class Stage:
         return [each.reward for each in scored]
 
     def _keep(self, asked: Sequence[Situation], completions: Sequence[str], scored: Sequence[Scored]) -> None:
-        """The first plan for each of a few prompts, for reading."""
+        """Keeps the first plan for each of a few prompts, for reading."""
         first = range(0, len(asked), self.config.group)
         self.record.add(*(self._sample(self.iteration, asked[at], completions[at], scored[at]) for at in first[:4]))
 
@@ -142,7 +142,7 @@ class Stage:
         )
 
     def details(self) -> dict[str, Any]:
-        """Fields of the iteration's row that the trainer does not log; begins the next iteration's."""
+        """Returns the fields of the iteration's row that the trainer does not log, and resets them for the next one."""
         trainer = self.trainer
         if trainer is None:
             raise ValueError("the stage has no trainer yet")
@@ -162,11 +162,11 @@ class Stage:
         return found
 
     def begin(self) -> None:
-        """An iteration's time is counted from here."""
+        """Starts the clock of an iteration."""
         self._began = time.monotonic()
 
     def measure(self, iteration: int, model: Qwen2ForCausalLM) -> None:
-        """Adds a held-out row if one is due, and the plans for the same few tasks each time, for reading."""
+        """Adds a held-out row if one is due, with the plans for a few tasks that stay the same, for reading."""
         due = iteration % self.config.held_out.every == 0 or iteration == self.config.iterations
         if not due:
             return
@@ -234,9 +234,9 @@ def run(
     """Trains ``model``, with checkpoints in ``work``. Returns it, in float32.
 
     Args:
-        checkpoint: to go on from. Prompts, samples and guard come again by the seed and the iteration's number.
-        best_of: of the guard's examples, as in ``supervised_batches``.
-    Raises: BadInput if the model cannot be trained so.
+        checkpoint: the one to continue from. The seed and the iteration's number repeat prompts, samples and guard.
+        best_of: used for the guard's examples, see ``supervised_batches``.
+    Raises: BadInput if the model is not a Qwen2 model.
     """
     if not isinstance(model, Qwen2ForCausalLM):
         raise BadInput(f"these stages are for Qwen2 models, not {model.config.model_type}")
@@ -258,7 +258,7 @@ def run(
 
 
 def build_trainer(stage: Stage, model: Qwen2ForCausalLM, work: Path, *, cpu: bool) -> ConductorTrainer:
-    """The trainer of a stage, ready to train."""
+    """Builds the trainer of a stage, ready to train."""
     config = stage.config
     if config.optimiser.bf16 and cpu:
         attend_in_fp32(model)
@@ -297,7 +297,7 @@ def prepare(
     *,
     cpu: bool,
 ) -> None:
-    """What comes before the first iteration of the recursion stage."""
+    """Teaches the lessons that come before the first iteration of the recursion stage."""
     if config.optimiser.bf16 and cpu:
         attend_in_fp32(model)
     teach(model, tokenizer, config, seed, work, record)
@@ -306,11 +306,11 @@ def prepare(
 def supervised_batches(
     config: GrpoConfig, seed: int, tokenizer: PreTrainedTokenizerBase, best_of: int = BEST_OF
 ) -> Callable[[int], Mapping[str, Any]]:
-    """By an update's number: whole examples of the corpus, of all kinds of tasks, new ones each time; in the recursion
-    stage inner rounds among them.
+    """Returns a function from an update's number to a batch of new, whole examples of the corpus, of all kinds of
+    tasks. In the recursion stage some of them are inner rounds.
 
     Args:
-        best_of: as for ``corpus.examples``: what the cold start left to reward is not told here either.
+        best_of: as for ``corpus.examples``. The cold start's value leaves as much to reward as the cold start did.
     """
     guard = config.guard
     collate = LeftPadded(int(tokenizer.pad_token_id))

@@ -1,10 +1,10 @@
-"""Inner rounds to learn from by example, before reward takes over: real last responses, and the better of two ways on.
+"""Supervised examples of inner rounds, before reward: real last responses, each with its better completion.
 
-The corpus knows inner rounds only in its own words. Here the simulated workers carry out a plan that ends in the
-Conductor itself, and what they wrote is the last response; the completion is whichever is worth more by exact reward:
-three empty lists, or a new plan. That is always in the corpus' words for a response in doubt, which no first plan has:
-a call in the same words would be answered in the same way. Without these examples a policy met its first real inner
-rounds in reinforcement learning, and half of what it wrote was malformed.
+The corpus has only invented last responses. Here the simulated workers carry out a plan that ends in the Conductor
+itself, and their text is the last response. The completion is three empty lists or a new plan, whichever has the
+higher exact reward. A new plan always has the corpus' words for a response in doubt. No first plan has these words,
+so no worker gets an identical call, which it would answer identically. Without these examples a policy met its first
+real inner rounds in reinforcement learning, and half of what it wrote was malformed.
 """
 
 import itertools
@@ -20,21 +20,21 @@ from conductor_core.training.tiny.recursion import balanced_inner_situation, rec
 from conductor_core.training.tiny.situations import Situation, draw_situation
 
 TAUGHT_BEST_OF = 240
-"""Plans that are weighed for an example: more than for the cold start, which leaves something to explore."""
+"""How many plans are compared for an example: more than for the cold start, which leaves some to exploration."""
 HARD_SHARE = 0.6
-"""Of the questions: elsewhere a further round is hardly ever worth its steps."""
+"""Share of hard questions. For other questions a further round is hardly ever worth its steps."""
 
 
 def draw_inner_round(rng: random.Random, pool: PoolDraw, step_cost: float) -> TrainingExample:
-    """One example: an inner round on a rehearsal question, answered in the way that is worth most."""
+    """Draws an inner round on a rehearsal question, with the completion that is worth more. Raises: ValueError."""
     task = _rehearsal_task(rng, hard=rng.random() < HARD_SHARE)
     if task.rehearsal is None:
         raise ValueError("the task is no rehearsal question")
     outer = draw_situation(rng, pool, task=task.rehearsal, allow_recursion=True)
     present = tuple(seat for seat in range(len(SEATS)) if outer.agents[seat] is not None)
     most = outer.request.max_steps
-    # As good as those of the policy, so that what it meets is what it has learned from: agents that are worth naming
-    # again, and last responses that are mostly checks.
+    # Both plans are as good as the policy's own, so that the examples look like what the policy meets later: agents
+    # that are worth naming again, and last responses that are mostly checks.
     first = draw_plan(task, present, most, rng, best_of=TAUGHT_BEST_OF)
     again = draw_repair(task, present, most, rng, best_of=TAUGHT_BEST_OF)
     priced = replace(outer, again=again.workflow(), step_cost=step_cost)
@@ -49,9 +49,9 @@ def _value(situation: Situation, plan: Plan, step_cost: float) -> float:
 
 
 def draw_outer_rounds(rng: random.Random, pool: PoolDraw, step_cost: float) -> tuple[TrainingExample, TrainingExample]:
-    """Two examples on one question, put to the same pool: a first round that may recurse, and its twin, where the
-    Conductor may not be asked again. The first does recurse where that is worth more, an inner round played well, than
-    the twin's plan.
+    """Draws two examples of one question and pool: a first round that may recurse, and its twin that may not.
+
+    The first recurses if that, with a well-played inner round, is worth more than the twin's plan. Raises: ValueError.
     """
     task = _rehearsal_task(rng, hard=rng.random() < HARD_SHARE)
     if task.rehearsal is None:
@@ -70,7 +70,7 @@ def draw_outer_rounds(rng: random.Random, pool: PoolDraw, step_cost: float) -> t
 
 
 def _rehearsal_task(rng: random.Random, *, hard: bool | None = None) -> CorpusTask:
-    """A rehearsal question as it stands; a hard one or not, or any."""
+    """Draws a rehearsal question in its original wording. ``hard``: whether it must be hard; None takes any."""
     while True:
         task = draw_task(rng)
         known = task.rehearsal

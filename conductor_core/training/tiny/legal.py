@@ -1,8 +1,8 @@
-"""Rollouts held to the grammar of legal plans, without the phrase book that decoding is held to.
+"""Restricts rollouts to the grammar of legal plans, without the phrase book that decoding also uses.
 
-Sampled freely, a longer plan is likelier to have a slip in its lists, so that a reward of 0 for what does not parse
-speaks for short plans whatever they are worth: half-trained policies fell to one step by it. Held to the grammar, all
-plans are compared by what they are worth. The policy's gradient is that of the unmasked distribution.
+In free sampling, a longer plan more often has a mistake in its lists. The reward of 0 for a plan that does not parse
+then favours short plans whatever they are worth, and half-trained policies fell to one step. Under the grammar, all
+plans are compared by their worth. The policy's gradient is that of the unmasked distribution.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,14 +21,14 @@ KEPT_GRAMMARS = 512
 
 
 def shape_of(situation: Situation) -> PlanShape:
-    """The plans that are legal for a prompt: seats that are taken, the step limit, stopping in an inner round."""
+    """Returns what is legal for a prompt: the seats that are taken, the step limit, and stopping in an inner round."""
     request = situation.request
     choices = choices_of(situation.agents, recursion=request.allow_recursion)
     return PlanShape(choices, request.max_steps, may_stop=request.parent is not None, task_first=True)
 
 
 class LegalPlans:
-    """Masks for rollouts of one tokenizer; compiled grammars are kept."""
+    """Makes masks for rollouts with one tokenizer, and keeps compiled grammars."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> None:
         """``vocabulary``: width of the model's logits."""
@@ -42,7 +42,7 @@ class LegalPlans:
         )
 
     def mask(self, situations: Sequence[Situation], group: int) -> Mask:
-        """For ``rollout.sample``: ``group`` rows for each of ``situations``."""
+        """Returns a mask for ``rollout.sample``, with ``group`` rows for each of ``situations``."""
         matchers = [
             xgrammar.GrammarMatcher(self._compiled(shape_of(situation)))
             for situation in situations

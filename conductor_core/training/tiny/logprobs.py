@@ -1,7 +1,7 @@
-"""What a policy thinks of plans that were written: log-probability and entropy of every token of a completion.
+"""Computes the log-probability and entropy that a policy gives to every token of a completion.
 
-A group's plans share their prompt, so that the prompt is read once for all of them, with gradients: a third of the work
-of reading it again for each.
+A group's plans share their prompt, so the model reads it once for all of them, with gradients. That is a third of the
+work of reading it for each plan.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ FP32_ATTENTION = "fp32"
 def _attention_in_fp32(
     module: torch.nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """Attention outside autocast: on a CPU the backward pass in bfloat16 took 1.3 times as long for a whole step."""
+    """Computes attention in float32: on a CPU a whole step took 1.3 times as long with a bfloat16 backward pass."""
     with torch.autocast("cpu", enabled=False):
         output, _ = sdpa_attention_forward(module, q.float(), k.float(), v.float(), mask, **options)
     return output.to(q.dtype), None
@@ -33,7 +33,7 @@ def attend_in_fp32(model: PreTrainedModel) -> None:
 
 
 def rounded(length: int, step: int = 32) -> int:
-    """Few different shapes: the CPU's matrix kernels are compiled and kept for each."""
+    """Rounds a length up to a multiple of ``step``. The CPU's matrix kernels are compiled and kept for each shape."""
     return -(-length // step) * step
 
 
@@ -45,12 +45,12 @@ def completion_logprobs(
     *,
     temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and entropies (nats), both (B, C) in float32, with gradients where these are on.
+    """Returns log-probabilities and entropies (nats), both (B, C) in float32, with gradients if these are on.
 
     Args:
         prompt_ids, prompt_mask: (B, P), padded on the left. Consecutive rows with the same prompt read it once.
-        completion_ids: (B, C), padded on the right; what stands for the padding is to be masked by the caller.
-        temperature: that the logits are divided by.
+        completion_ids: (B, C), padded on the right. The caller must mask the values of the padding.
+        temperature: divides the logits.
     """
     first = torch.ones(len(prompt_ids), dtype=torch.bool, device=prompt_ids.device)
     first[1:] = (prompt_ids[1:] != prompt_ids[:-1]).any(dim=1)
@@ -82,6 +82,6 @@ def completion_logprobs(
 
 
 def _narrowed(prompts: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Without the padding that no row needs, up to a round length."""
+    """Drops the padding that no row needs, down to a rounded length."""
     wanted = min(rounded(int(mask.sum(1).max())), prompts.shape[1])
     return prompts[:, -wanted:], mask[:, -wanted:]

@@ -1,8 +1,8 @@
-"""Muon for the matrices of the hidden layers and AdamW for all else, as one optimiser that a trainer can save.
+"""One optimiser that a trainer can save, with Muon for the matrices of the hidden layers and AdamW for all else.
 
-torch has both, but a trainer takes one. Muon is for hidden matrices only ("Muon: An optimizer for hidden layers in
-neural networks", Jordan and others, 2024); its steps are made as large as AdamW's ("Muon is Scalable for LLM Training",
-arXiv 2502.16982, section 2.2).
+torch has both, but a trainer takes one optimiser. Muon is for hidden matrices only ("Muon: An optimizer for hidden
+layers in neural networks", Jordan and others, 2024). Its steps are scaled to the size of AdamW's ("Muon is Scalable for
+LLM Training", arXiv 2502.16982, section 2.2).
 """
 
 from collections.abc import Callable
@@ -13,13 +13,13 @@ from torch.optim import AdamW, Muon, Optimizer
 
 
 class MuonWithAdamW(Optimizer):
-    """The hidden matrices of a model by Muon; embeddings, norms and biases by AdamW.
+    """Updates the hidden matrices of a model by Muon, and embeddings, norms and biases by AdamW.
 
     Args:
-        model: its output head, if it is a matrix of its own, counts as hidden.
+        model: the model to train. Its output head counts as hidden if it is a matrix of its own.
         matrix_rate: Muon's learning rate.
-        rate: AdamW's.
-        weight_decay: of matrices and embeddings.
+        rate: AdamW's learning rate.
+        weight_decay: weight decay of matrices and embeddings.
         adam_beta2: AdamW's second beta.
     Raises: ValueError if a rate is negative or the model has no hidden matrix.
     """
@@ -45,18 +45,18 @@ class MuonWithAdamW(Optimizer):
         self._share()
 
     def _share(self) -> None:
-        # Both work on the groups and the state of this one: a schedule reaches them, and torch saves and loads them.
+        # Both share this optimiser's groups and state, so that a schedule reaches them and torch saves and loads them.
         self._adamw.param_groups, self._muon.param_groups = self.param_groups[:2], self.param_groups[2:]
         self._adamw.state = self._muon.state = self.state
 
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One step of both. Raises: ValueError if there is a closure, which no trainer here gives."""
+        """Takes one step with both. Raises: ValueError if there is a closure, which no trainer here gives."""
         if closure is not None:
             raise ValueError("this optimiser takes no closure")
         self._adamw.step()
         self._muon.step()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """What ``state_dict`` gave. Raises: ValueError if its groups are not of as many parameters."""
+        """Loads what ``state_dict`` returned. Raises: ValueError if its groups have other numbers of parameters."""
         super().load_state_dict(state_dict)
         self._share()

@@ -1,16 +1,16 @@
-"""The fine-tune on recursive calls: when to let the last response stand, to plan again, to ask oneself at all.
+"""The fine-tune on recursive calls: when to keep the last response, when to plan again, and when to recurse at all.
 
-Inner rounds (arXiv 2512.04388, section 3: the task, the parent's plan, the last response) are made from plans of the
-policy as it is when the stage begins: each is carried out by the simulated workers, and what they wrote is the last
-response. The reward of an inner round is exact, given what a reader can tell of that response (its manner: a confident
-solution, one in doubt, a check ...): three empty lists are worth the chance that a response of this manner is right, a
-new plan the chance that it ends rightly after one. Every inner step costs; stopping costs nothing.
+Inner rounds (arXiv 2512.04388, section 3: the task, the parent's plan, the last response) are made from plans that the
+policy writes when the stage begins. The simulated workers carry out each plan, and their text is the last response.
+The reward of an inner round is exact, given what a reader can tell from that response (its manner: a confident
+solution, one in doubt, a check ...). Three empty lists are worth the chance that a response of this manner is right. A
+new plan is worth the chance of a right answer after such a response. Every inner step costs; stopping costs nothing.
 
-Outer rounds that end in the Conductor itself are worth, for each manner in which the rounds before may end, the better
-of stopping and of a good plan for an answer in doubt, its steps paid for. That is an approximation: the inner round is
-taken to be played well, which the other prompts train at the same time, and to have one plan only. Its words are not
-those of a first round: an identical call would be answered identically, and a second round would gain nothing. A
-recursion that other steps read counts as a stop.
+In an outer round that ends in the Conductor itself, the last response can have several manners. For each manner the
+round is worth the better of stopping and of a good plan for an answer in doubt, less the cost of that plan's steps.
+This approximation assumes a well-played inner round, which other prompts train at the same time, and one plan for it.
+The plan's words differ from a first round's, because an identical call would get an identical answer, and a second
+round would gain nothing. A recursion that other steps read counts as a stop.
 """
 
 import random
@@ -36,9 +36,9 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
 from conductor_core.workflow.printer import to_lists
 
 RESPONSES = 8
-"""Times that the workers are asked for a last response of the kind wanted."""
+"""How often the workers are asked for a last response of the wanted kind."""
 BATCH = 48
-"""Prompts that are written for at once before the stage begins."""
+"""For how many prompts plans are sampled at once before the stage begins."""
 
 
 def recursion_situations(
@@ -49,7 +49,7 @@ def recursion_situations(
     *,
     max_tokens: int,
 ) -> list[Situation]:
-    """The stage's prompts: the same for the same seed and weights."""
+    """Returns the stage's prompts, which are the same for the same seed and weights."""
     count = config.iterations * config.prompts
     outer = [draw_situation(random.Random(f"{seed}/{at}"), config.pool, allow_recursion=True) for at in range(count)]
     parents = _written(outer, seed, model, tokenizer, temperature=1.0, max_tokens=max_tokens)
@@ -72,7 +72,7 @@ def _written(
     temperature: float,
     max_tokens: int,
 ) -> list[Workflow | None]:
-    """One plan of ``model`` for each prompt, None where it wrote no valid one."""
+    """Samples one plan of ``model`` for each prompt; None stands for an invalid plan."""
     plans: list[Workflow | None] = []
     for at in range(0, len(situations), BATCH):
         part = situations[at : at + BATCH]
@@ -85,13 +85,13 @@ def _written(
 
 
 def second_plan(situation: Situation, rng: random.Random) -> Workflow:
-    """A good plan of an inner round of ``situation``, whatever came of the first round."""
+    """Draws a good plan for an inner round of ``situation``, whatever the first round's outcome."""
     present = tuple(seat for seat, name in enumerate(situation.agents) if name is not None)
     return draw_repair(rehearsal_task(situation.task), present, situation.request.max_steps, rng).workflow()
 
 
 def recursive(plan: Workflow, situation: Situation, rng: random.Random) -> Workflow:
-    """``plan``, ending in a step of the Conductor itself that reads the one before."""
+    """Returns ``plan`` with a last step of the Conductor itself that reads an earlier step, shortened if needed."""
     steps = plan.steps
     if any(step.agent == CONDUCTOR_AGENT for step in steps):
         before = next(at for at, step in enumerate(steps) if step.agent == CONDUCTOR_AGENT)
@@ -102,12 +102,12 @@ def recursive(plan: Workflow, situation: Situation, rng: random.Random) -> Workf
         )
     kept = steps[: max(1, situation.request.max_steps - 1)]
     words = choose(table("plans")["again"], rng)
-    # A plan that was cut short may have lost steps that read others; what is left still reads only earlier ones.
+    # A shortened plan may have lost steps that read others; the remaining steps still read only earlier ones.
     return Workflow(steps=(*kept, Step(instruction=words, agent=CONDUCTOR_AGENT, access_list=(len(kept) - 1,))))
 
 
 def inner_situation(outer: Situation, first: Workflow, rng: random.Random) -> Situation:
-    """The inner round of ``first``, after its workers have been asked."""
+    """Simulates the workers of ``first`` and returns its inner round."""
     response, manner = last_response(outer.task, first, rng.getrandbits(32))
     parent = ParentPlan(plan=to_lists(first, outer.agents), last_response=response)
     request = outer.request.model_copy(update={"allow_recursion": False, "parent": parent})
@@ -115,10 +115,10 @@ def inner_situation(outer: Situation, first: Workflow, rng: random.Random) -> Si
 
 
 def balanced_inner_situation(outer: Situation, first: Workflow, rng: random.Random) -> Situation:
-    """An inner round in which, as far as can be, it is as often better to plan again as to stop.
+    """Draws an inner round so that planning again is better about as often as stopping.
 
-    As they come, three of four last responses are best left alone, and a policy that always stops had most of the
-    reward: it never went on to tell them apart. What each of the two is worth does not depend on how often it is met.
+    Without this balance, stopping is best for three of four last responses. A policy that always stopped then had most
+    of the reward, and did not learn to tell them apart. The balance does not change the worth of either choice.
     """
     wanted = rng.random() < 0.5
     situation = inner_situation(outer, first, rng)
@@ -133,14 +133,14 @@ def balanced_inner_situation(outer: Situation, first: Workflow, rng: random.Rand
 
 
 def last_response(task: RehearsalTask, first: Workflow, seed: int) -> tuple[str, Manner]:
-    """What the latest step that the recursion of ``first`` reads has written, and in which manner."""
+    """Returns the text and manner of the latest step that the recursion of ``first`` reads."""
     replies = simulate(task, first, seed)
     read = replies[first.reads(len(replies))[-1]]
     return read.text, read.manner
 
 
 def worth(situation: Situation, workflow: Workflow) -> Worth:
-    """See the module."""
+    """Computes the worth of a workflow as the module's docstring says."""
     task = situation.task
     if situation.inner is not None:
         rounds = second_round(task, situation.inner.first, workflow)

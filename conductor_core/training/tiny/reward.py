@@ -1,9 +1,9 @@
-"""What a plan is worth.
+"""The reward of a plan.
 
-Reward after arXiv 2512.04388, section 4: 0 for a completion that does not parse, 0.5 for a workflow with a wrong
-answer, 1 with a right one. Departures: a plan must also be valid (an agent that is not there, or a step too many, is
-worth 0); the exact chance of a right answer can stand for the draw, which at the batch sizes of a laptop is mostly
-noise; each step after the first may cost something.
+It follows arXiv 2512.04388, section 4: 0 for a completion that does not parse, 0.5 for a workflow with a wrong answer,
+1 for one with a right answer. Departures: a plan must also be valid (an absent agent or a step too many gives 0). The
+exact chance of a right answer can replace the draw, which is mostly noise at the batch sizes of a laptop. Each step
+after the first may cost something.
 """
 
 import random
@@ -20,7 +20,7 @@ from conductor_core.workflow.validation import validate
 
 
 class Worth(NamedTuple):
-    """The chance that carrying out a valid workflow answers the task rightly, and how many steps must be paid for."""
+    """The chance that a valid workflow gives a right answer, and the number of its steps that cost something."""
 
     chance: float
     steps: float
@@ -30,13 +30,13 @@ Judge = Callable[[Situation, Workflow], Worth]
 
 
 def exact_worth(situation: Situation, workflow: Workflow) -> Worth:
-    """By enumerating all outcomes in the rehearsal world; all steps but the first are paid for."""
+    """Computes the worth from all outcomes in the rehearsal world. All steps but the first cost something."""
     return Worth(success_chance(situation.task, workflow), len(workflow.steps) - 1)
 
 
 @dataclass(frozen=True)
 class Scored:
-    """One plan, judged. ``workflow`` and ``chance`` are None if it cannot be used."""
+    """One scored plan. ``workflow`` and ``chance`` are None if the plan is not valid."""
 
     reward: float
     workflow: Workflow | None = None
@@ -44,7 +44,7 @@ class Scored:
 
 
 def read_plan(situation: Situation, completion: str) -> Workflow | None:
-    """The workflow in ``completion`` if there is a valid one; three empty lists are one in an inner round only."""
+    """Returns the valid workflow in ``completion``, or None. Three empty lists are valid in an inner round only."""
     return validate(
         parse_completion(completion),
         situation.agents,
@@ -55,7 +55,7 @@ def read_plan(situation: Situation, completion: str) -> Workflow | None:
 
 
 def score(situation: Situation, completion: str, config: Reward, judge: Judge, rng: random.Random) -> Scored:
-    """Judges one completion; ``rng`` is drawn from where the reward is sampled."""
+    """Scores one completion. ``rng`` is used only if the reward is sampled."""
     workflow = read_plan(situation, completion)
     if workflow is None:
         return Scored(0.0)

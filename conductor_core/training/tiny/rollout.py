@@ -1,9 +1,8 @@
 """Sampling many plans for a few prompts at once, on a CPU: several times as fast as a model's own ``generate``.
 
-What makes the difference: a prompt is read once and its keys and values are shared by its whole group; keys and values
-of completions lie in memory that is allocated once; plans that have ended are dropped; a token is drawn by inverting
-the distribution function. Decoding is written out for the Qwen2 architecture; that it computes what the model itself
-computes is tested.
+Four things make it fast. The model reads each prompt once, and its whole group shares the keys and values. Keys and
+values of completions lie in memory that is allocated once. Finished plans are dropped. A token is drawn by inverting
+the distribution function. Decoding is written out for the Qwen2 architecture; a test compares it with the model.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,16 +18,16 @@ from transformers.cache_utils import DynamicCache
 from conductor_core.errors import BadInput
 
 REGROUP_EVERY = 8
-"""Tokens between two looks for plans that have ended."""
+"""Number of tokens between two checks for finished plans."""
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """Completions, prompt by prompt: those of the first prompt, then those of the second.
+    """Completions in the order of their prompts.
 
     Attributes:
-        completion_ids: with the end token, unless cut off.
-        logprobs: of each token, under the distribution it was drawn from.
+        completion_ids: token ids with the end token, unless the completion was cut off.
+        logprobs: log-probability of each token under the distribution that it was drawn from.
     """
 
     completion_ids: list[list[int]]
@@ -73,7 +72,7 @@ class _Decoder:
     def logits(
         self, tokens: Tensor, positions: Tensor, step: int, prompt: "_Prompts", written: list[tuple[Tensor, Tensor]]
     ) -> Tensor:
-        """(N, G, vocabulary) in float32, of ``tokens`` (N, G), the ``step``-th of the completions, from 0."""
+        """Returns logits (N, G, vocabulary) in float32 after ``tokens`` (N, G), which are number ``step`` from 0."""
         count, group = tokens.shape
         hidden = self.embedding[tokens]
         angles = positions[:, None].float() * self.frequencies
@@ -95,7 +94,7 @@ class _Decoder:
         return functional.linear(self._normed(hidden, self.norm), self.head).float()
 
     def _attend(self, query: Tensor, prompt: "_Prompts", layer: int, keys: Tensor, values: Tensor) -> Tensor:
-        """(N, G, heads * D): attention over the group's one prompt and each row's own completion, as one softmax."""
+        """Returns attention (N, G, heads * D) over the group's prompt and each row's completion, in one softmax."""
         count, group = query.shape[:2]
         shared = self.heads // self.key_heads
         query = query.reshape(count, group, self.key_heads, shared, self.size) * self.size**-0.5
@@ -136,13 +135,13 @@ def _rotated(heads: Tensor) -> Tensor:
 
 @dataclass
 class _Prompts:
-    """What all rows of a group share, for N prompts padded on the left.
+    """The values that all rows of a group share, for N prompts padded on the left.
 
     Attributes:
         lengths: (N,), without padding.
         logits: (N, vocabulary), for the first token of a completion.
-        keys, values: one (N, K, P, D) a layer, in float32.
-        mask: (N, 1, 1, P), added to scores: 0, or -inf where there is padding.
+        keys, values: one tensor (N, K, P, D) for each layer, in float32.
+        mask: (N, 1, 1, P), added to scores: 0, or -inf at padding.
     """
 
     lengths: Tensor
@@ -152,7 +151,7 @@ class _Prompts:
     mask: Tensor
 
     def select(self, kept: Tensor) -> "_Prompts":
-        """The prompts at ``kept`` indices."""
+        """Returns the prompts at the indices ``kept``."""
         return _Prompts(
             self.lengths[kept],
             self.logits[kept],
@@ -193,14 +192,14 @@ def _read_prompts(model: Qwen2ForCausalLM, prompts: Sequence[Sequence[int]], *, 
 
 
 class _Rows:
-    """The rows still being written: up to G of each of N prompts; row numbers, and which of them go on."""
+    """The rows that are still being written: up to G for each of N prompts, with their numbers and which are active."""
 
     def __init__(self, prompts: int, group: int, device: torch.device) -> None:
         self.number = torch.arange(prompts * group, device=device).view(prompts, group)
         self.going = torch.ones(prompts, group, dtype=torch.bool, device=device)
 
     def regroup(self) -> tuple[Tensor, Tensor] | None:
-        """Drops what has ended, where that makes the block smaller.
+        """Drops finished rows if that makes the block smaller.
 
         Returns:
             Indices (N') of the prompts kept and (N', G') of each one's rows kept, or None if nothing was dropped.
@@ -217,7 +216,7 @@ class _Rows:
 
 
 Mask = Callable[[Tensor, list[list[int]], Sequence[int]], None]
-"""Forbids tokens in place: logits (rows, vocabulary), what each row has written, and the rows' numbers."""
+"""Forbids tokens in place. It takes logits (rows, vocabulary), the tokens of each row so far, and the rows' numbers."""
 
 
 @torch.no_grad()
@@ -232,13 +231,13 @@ def sample(
     bf16: bool = True,
     forbid: Mask | None = None,
 ) -> Rollout:
-    """``group`` completions for each of ``prompts`` (token ids).
+    """Samples ``group`` completions for each of ``prompts`` (token ids).
 
     The same arguments and weights give the same completions on the same machine.
 
     Args:
-        temperature: 0: always the likeliest token, and ``group`` should be 1.
-        bf16: as the training's autocast: matrix products in bfloat16, all else in float32.
+        temperature: sampling temperature. 0 takes the likeliest token; ``group`` should then be 1.
+        bf16: whether matrix products are in bfloat16, as under the training's autocast; all else is in float32.
     """
     if model.config.model_type != "qwen2":
         raise BadInput(f"the fast rollout is for Qwen2 models, not {model.config.model_type}: set rollout = 'trl'")
@@ -277,18 +276,18 @@ def sample(
 
 
 def _regrouped(block: Tensor, prompts: Tensor, order: Tensor) -> Tensor:
-    """``block`` (N, G, ...) with only the prompts and rows kept."""
+    """Returns ``block`` (N, G, ...) with only the kept prompts and rows."""
     return block[prompts[:, None], order]
 
 
 def _draw(logits: Tensor, temperature: float, chances: Tensor) -> tuple[Tensor, Tensor]:
-    """Tokens and their log-probabilities, both (N, G), at the places where the distribution reaches ``chances``."""
+    """Returns tokens and log-probabilities, both (N, G), at which the cumulative distribution reaches ``chances``."""
     if temperature == 0:
         best = logits.log_softmax(dim=-1).max(dim=-1)
         return best.indices, best.values
     scores = (logits / temperature).log_softmax(dim=-1)
     reached = scores.exp().cumsum(dim=-1)
-    # The sum may fall short of 1 by rounding: the draw is scaled to it, so that it never lands beyond the last token.
+    # Rounding may leave the sum below 1. The draw is scaled to the sum, so that it never lands beyond the last token.
     tokens = torch.searchsorted(reached, (chances * reached[..., -1]).unsqueeze(-1), right=True).squeeze(-1)
     tokens = tokens.clamp(max=logits.shape[-1] - 1)
     return tokens, scores.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)

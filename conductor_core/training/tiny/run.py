@@ -1,7 +1,7 @@
-"""A whole training, stage by stage, in one output folder; what was interrupted goes on where its last checkpoint is.
+"""Runs a whole training, stage by stage, in one output folder; an interrupted one continues from its last checkpoint.
 
-The folder holds the model as the local Conductor loads it, ``record.jsonl``, and below ``stages`` the model after each
-stage in float32 and, while a stage runs, its checkpoints.
+The folder holds the model as the local Conductor loads it, and ``record.jsonl``. Below ``stages`` it holds the model
+after each stage in float32 and, while a stage runs, its checkpoints.
 """
 
 import platform
@@ -37,8 +37,8 @@ def train(
     """Runs the stages of ``config`` and writes the model folder to ``out``.
 
     Args:
-        resume: go on with what ``out`` holds; stages that are finished stay as they are.
-        stop_after: leave out the stages after this one.
+        resume: whether to continue the training in ``out``. Finished stages stay as they are.
+        stop_after: the last stage to run.
         start_from: model folder or hub id to begin with, instead of a cold start.
 
     Raises: BadInput if the config does not fit the request, or the folder cannot be used or is in use already.
@@ -81,7 +81,7 @@ def _stages(config: TrainingConfig, stop_after: Stage | None, start_from: str | 
 
 
 def _same(started: Started, config: TrainingConfig) -> bool:
-    """Whether a record is of this config. Settings that are newer than the record have their defaults there."""
+    """Says whether a record belongs to this config. Settings newer than the record count with their defaults."""
     try:
         return TrainingConfig.model_validate(dict(started.config)) == config
     except ValidationError:
@@ -91,7 +91,7 @@ def _same(started: Started, config: TrainingConfig) -> bool:
 def _run_stage(
     config: TrainingConfig, out: Path, before: tuple[Stage, ...], stage: Stage, start: str | None, show: Show
 ) -> None:
-    """Trains one stage and writes its folder, from the last checkpoint if there is one."""
+    """Trains one stage, from its last checkpoint if there is one, and writes its folder."""
     work = out / "stages" / f"{stage}.checkpoints"
     with writing(work):
         work.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A plan carried out by the simulated workers at once, without an engine: what they write, and what it takes."""
+"""Carries out a plan with the simulated workers, without an engine: returns their texts and tokens."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 
 @dataclass(frozen=True)
 class Reply:
-    """What a step hands on. ``tokens``: of its messages and its text together, by the rehearsal pool's own rule."""
+    """The output of a step. ``tokens`` counts its messages and its text by the rehearsal pool's rule."""
 
     text: str
     manner: Manner
@@ -21,10 +21,9 @@ class Reply:
 
 
 def simulate(task: RehearsalTask, workflow: Workflow, seed: int) -> tuple[Reply, ...]:
-    """The replies of the steps before the first that asks the Conductor itself, or of all.
+    """Returns the replies of the steps before the first one that asks the Conductor itself, or of all steps.
 
-    The messages are those of the engine (``engine.context``): a turn for each step in the access list, then the
-    instruction.
+    The messages are the engine's (``engine.context``): a turn for each step in the access list, then the instruction.
     """
     workers = {spec.name: RehearsalWorker(spec, seed=seed, tokens_per_s=0) for spec in rehearsal_specs()}
     replies: list[Reply] = []

@@ -1,4 +1,4 @@
-"""What a Conductor is asked while it learns by reward: rehearsal tasks, each with a random pool and step limit."""
+"""The prompts of a Conductor that learns by reward: rehearsal tasks, each with a random pool and step limit."""
 
 import random
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from conductor_core.training.config import HeldOutConfig, PoolDraw
 from conductor_core.workflow.model import Workflow
 
 _TRAINING_SEEDS = 10**9
-"""Questions of smaller seeds may be trained on; those of the held-out ones are larger."""
+"""Training questions have smaller seeds; held-out questions have this seed or a larger one."""
 
 
 @dataclass(frozen=True)
 class Inner:
-    """What is known of an inner round: the workflow it belongs to, and how the last response reads."""
+    """An inner round: the workflow that it belongs to, and the manner of the last response."""
 
     first: Workflow
     manner: Manner
@@ -27,12 +27,12 @@ class Inner:
 
 @dataclass(frozen=True)
 class Situation:
-    """One prompt: a request, and the task it is about.
+    """One prompt: a request, and the task that it is about.
 
     Attributes:
-        inner: of an inner round.
-        again: of an outer round that may recurse: the plan that the inner round is taken to write.
-        step_cost: as the reward's, where the inner round's choice depends on it.
+        inner: set for an inner round only.
+        again: the plan that the inner round is assumed to write; set for an outer round that may recurse.
+        step_cost: the reward's cost of a step, if the choice of the inner round depends on it.
     """
 
     request: PlanRequest
@@ -47,7 +47,7 @@ class Situation:
 
     @cached_property
     def agents(self) -> tuple[str | None, ...]:
-        """Names by ordinal, None for an ordinal that must not be named."""
+        """Returns names by ordinal; None marks an ordinal that a plan must not name."""
         return numbering(self.request.agents)
 
 
@@ -58,7 +58,7 @@ def draw_situation(
     task: RehearsalTask | None = None,
     allow_recursion: bool = False,
 ) -> Situation:
-    """A prompt with a pool and a step limit drawn from ``rng``; the task too, unless given."""
+    """Draws a prompt with a pool and a step limit from ``rng``, and a task unless one is given."""
     task = task or draw_task(rng)
     workers = rehearsal_specs()
     if rng.random() >= pool.whole_share:
@@ -73,18 +73,18 @@ def draw_situation(
 
 
 def draw_task(rng: random.Random) -> RehearsalTask:
-    """A question of the train split: every family and difficulty is equally likely."""
+    """Draws a question of the train split. Every family and every difficulty is equally likely."""
     return generate(rng.choice(FAMILIES), rng.choice(DIFFICULTIES), rng.randrange(_TRAINING_SEEDS))
 
 
 def draw_situations(seed: str, count: int, pool: PoolDraw) -> list[Situation]:
-    """The first ``count`` prompts of a training: the same for the same seed, however many are drawn."""
+    """Returns the first ``count`` prompts of a training. They depend on the seed, but not on ``count``."""
     return [draw_situation(random.Random(f"{seed}/{number}"), pool) for number in range(count)]
 
 
 def held_out_situations(config: HeldOutConfig, most_steps: int) -> list[Situation]:
-    """Prompts for measuring progress: the whole pool, families and difficulties in turn, of seeds that no training uses
-    (a short question may come out the same all the same)."""
+    """Returns prompts for measuring progress: with the whole pool, over families and difficulties in turn. No training
+    uses their seeds, but a short question may still equal one of the training."""
     workers = rehearsal_specs()
     kinds = [(family, difficulty) for difficulty in DIFFICULTIES for family in FAMILIES]
     tasks: Sequence[RehearsalTask] = [

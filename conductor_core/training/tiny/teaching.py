@@ -1,7 +1,7 @@
-"""The recursion stage's lessons: real rounds, inner and outer ones, shown once each before its reinforcement learning.
+"""The recursion stage's lessons: real inner and outer rounds, each shown once before its reinforcement learning.
 
-A kill costs at most a twentieth of them: model and optimiser are kept each time that the record has a row of how far it
-is, and the examples come again by the number of the step.
+A kill loses at most a twentieth of them. Model and optimiser are saved with each progress row of the record, and the
+number of the step repeats the examples.
 """
 
 import os
@@ -23,12 +23,12 @@ from conductor_core.training.tiny.cold_start import LeftPadded, example_rows
 from conductor_core.training.tiny.inner_rounds import draw_inner_round, draw_other_example, draw_outer_rounds
 
 INNER_AT_ONCE, OUTER_AT_ONCE, CORPUS_AT_ONCE = 6, 2, 4
-"""Examples in one supervised step. More inner rounds than outer ones: whether to open a further round is learned
-sooner than whom to ask in it. The corpus' examples are of other tasks than rehearsal questions and keep plans for those
-as they are, wishes how to work among them."""
+"""Numbers of examples in one supervised step. Inner rounds are more, because a model learns sooner whether to open a
+further round than whom to ask in it. The corpus' examples are other tasks than rehearsal questions. They keep the plans
+for those tasks unchanged, also for tasks with a wish for a way of working."""
 AT_ONCE = INNER_AT_ONCE + OUTER_AT_ONCE
 TOLD = 20
-"""Times that it is told, and kept, how far the lessons are."""
+"""How often the progress of the lessons is recorded and saved."""
 _KEPT = "taught-*.pt"
 
 
@@ -40,9 +40,9 @@ def teach(
     work: Path,
     record: StageRecord,
 ) -> None:
-    """Shows ``config.taught`` rounds, inner and outer ones, once each, among examples of the corpus; goes on where
-    ``work`` says that it was stopped. Beside every outer one goes its twin without recursion, for else plans grew the
-    further step also where the Conductor was not on offer.
+    """Shows ``config.taught`` inner and outer rounds once each, among examples of the corpus. Continues from what
+    ``work`` holds. Every outer round comes with its twin without recursion; otherwise plans learned to add the further
+    step even if the prompt did not offer the Conductor.
 
     Raises: BadInput if record or folder cannot be written.
     """
@@ -80,7 +80,7 @@ def teach(
 
 
 def taught_rounds(work: Path) -> int:
-    """How many rounds the model that is kept in ``work`` has been shown."""
+    """Returns how many rounds the model saved in ``work`` has been shown."""
     kept = _latest(work)
     return _step(kept) * AT_ONCE if kept else 0
 
@@ -96,7 +96,7 @@ def _lesson(seed: str, config: RecursionConfig) -> list[TrainingExample]:
 
 
 def _keep(work: Path, step: int, model: Qwen2ForCausalLM, optimiser: torch.optim.Optimizer) -> None:
-    """Whole or not at all; what was kept before goes only then."""
+    """Saves model and optimiser whole or not at all, and removes the earlier file only after that."""
     path, new = work / _KEPT.replace("*", str(step)), work / "taught.new"
     with writing(work):
         work.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ def _keep(work: Path, step: int, model: Qwen2ForCausalLM, optimiser: torch.optim
 
 
 def _taken_up(work: Path, model: Qwen2ForCausalLM, optimiser: torch.optim.Optimizer) -> int:
-    """Puts what is kept into model and optimiser. Returns the step that comes next."""
+    """Loads the saved state into model and optimiser. Returns the step that comes next."""
     kept = _latest(work)
     if kept is None:
         return 0

@@ -1,4 +1,4 @@
-"""TRL's GRPO trainer with what small models on a CPU need: groups kept together, and a term that guards the wording."""
+"""TRL's GRPO trainer, adapted to small models on a CPU: it keeps groups together and adds a supervised loss."""
 
 import time
 import warnings
@@ -18,15 +18,15 @@ _BY_TOKEN = ("completion_ids", "completion_mask", "old_per_token_logps", "sampli
 
 
 class ConductorTrainer(SafeCheckpoints, GRPOTrainer):
-    """The loss, advantages and clipping are TRL's. Different are:
+    """Uses TRL's loss, advantages and clipping, with two differences:
 
-    1. A micro-batch is one prompt's whole group, not a random part of the batch: its prompt is then read once
-       (``logprobs``), and its completions are padded to its own longest. The sum over an update is the same.
+    1. A micro-batch is one prompt's whole group, not a random part of the batch. The model then reads the prompt once
+       (``logprobs``), and completions are padded to the longest of the group. The sum over an update is the same.
     2. ``guard`` adds a supervised loss to each update.
 
     Args:
-        guard: the supervised batch of an update, by its number: arguments of the model with ``labels``.
-        guard_weight: of that batch's mean loss.
+        guard: returns the supervised batch of an update by its number: arguments of the model with ``labels``.
+        guard_weight: weight of that batch's mean loss.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class ConductorTrainer(SafeCheckpoints, GRPOTrainer):
         self._guard, self._guard_weight = guard, guard_weight
         self._parts: list[dict[str, Any]] = []
         self.rollout_s = 0.0
-        """Spent on completions, ever."""
+        """Seconds spent on completions since the trainer was made."""
         self.guard_loss: float | None = None
-        """Of the last update, before its weight."""
+        """Supervised loss of the last update, before its weight is applied."""
 
     def _generate(self, prompts: list[Any]) -> Any:
         began = time.monotonic()
@@ -93,7 +93,7 @@ class ConductorTrainer(SafeCheckpoints, GRPOTrainer):
     ) -> Tensor:
         loss: Tensor = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if self._guard is not None and self._step % self.args.gradient_accumulation_steps == 0:
-            # Once an update, in its first micro-batch: TRL divides the others' losses itself.
+            # Added once per update, in its first micro-batch. TRL divides the other losses itself.
             batch = self._guard(self.state.global_step)
             on_device = {
                 name: value.to(loss.device) if isinstance(value, Tensor) else value for name, value in batch.items()
@@ -110,7 +110,7 @@ class ConductorTrainer(SafeCheckpoints, GRPOTrainer):
 
 @contextmanager
 def _without_known_warnings() -> Iterator[None]:
-    """What TRL says of its own interface, and transformers of the names that TRL calls it by."""
+    """Hides TRL's warnings about its own interface, and transformers' warnings about names that TRL uses."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="You are using 'rollout_func'", category=UserWarning)
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
@@ -118,7 +118,7 @@ def _without_known_warnings() -> Iterator[None]:
 
 
 def trimmed(part: Mapping[str, Any]) -> dict[str, Any]:
-    """A micro-batch without the columns that are padding in all its rows, up to a round width."""
+    """Returns a micro-batch without the columns that are padding in all its rows; the width is rounded up."""
     mask = part["completion_mask"]
     width = min(rounded(int(mask.sum(dim=1).max()), 16), mask.shape[1])
     cut: Sequence[str] = [name for name in _BY_TOKEN if isinstance(part.get(name), Tensor)]
