@@ -1,1 +1,1 @@
-"""Tasks with known answers, graders, and the Conductor beside its baselines."""
+"""Evaluates the Conductor and its baselines by tasks with known answers and graders."""

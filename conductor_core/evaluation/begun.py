@@ -1,4 +1,4 @@
-"""Runs that were begun and brought no outcome: stopped, killed, or failed at a worker. What they cost counts."""
+"""Counts the cost of runs that began and gave no outcome, because they were stopped, killed, or failed at a worker."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -9,15 +9,15 @@ from conductor_core.spending import with_calls_that_are_on
 from conductor_core.trace import RunTrace
 
 ReadTrace = Callable[[str], RunTrace]
-"""Gives a run by its id."""
+"""Returns a run by its id."""
 
 
 def unfinished_costs(
     folder: Path, recorded: Iterable[Outcome], read_trace: ReadTrace
 ) -> list[tuple[float | None, int]]:
-    """What each run cost that was begun in ``folder`` and is part of no outcome ``recorded``: USD and tokens.
+    """Returns USD and tokens of each run that began in ``folder`` and belongs to no outcome in ``recorded``.
 
-    A run is noted before it is begun, so that one which the database does not know has cost nothing.
+    A run is noted before it begins. A run that the database does not know has therefore cost nothing.
 
     Raises: BadInput naming a line that is no run, StoreError.
     """
@@ -33,9 +33,9 @@ def unfinished_costs(
 
 
 def _cost(trace: RunTrace) -> tuple[float | None, int]:
-    """USD and tokens. Of a run whose process was killed, the calls that were on count by estimate."""
+    """Returns USD and tokens of a run. If its process was killed, the calls under way count by estimate."""
     usage, usd = trace.usage, trace.cost_usd
-    # Older records of an interrupted run do not tell of them.
+    # Older records of an interrupted run do not mention the calls that were under way.
     if trace.status == "running" or (trace.status == "interrupted" and not trace.broken_off.total_tokens):
         usage, cost = with_calls_that_are_on(trace)
         usd = cost.usd

@@ -1,4 +1,4 @@
-"""What an evaluation was made with, as digests: so that it is not continued with something else."""
+"""Digests of what an evaluation was made with, so that it is not continued with anything else."""
 
 import hashlib
 import json
@@ -53,7 +53,7 @@ def simulated_digest(pool: Pool, tasks: Sequence[Task]) -> str | None:
 
 
 def model_digest(ref: str) -> str | None:
-    """Of a Conductor's weights; None for one that is not in a folder of its own (a server's, or the hub's).
+    """Returns the digest of a Conductor's weights; None if it is not in a folder (a server's, or the hub's).
 
     Raises: OSError.
     """

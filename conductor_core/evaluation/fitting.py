@@ -1,8 +1,8 @@
-"""Learned routers, fitted on runs of every single worker over training tasks.
+"""Fits learned routers on runs of every single worker over training tasks.
 
-Those runs are an evaluation like any other, in a folder of its own: made once, resumed if cut off, and used again by
-every evaluation of the same suite, pool and seed. The fitted routers are kept beside them, and so is each team that
-MasRouter tries: with real workers these are the dearest part of a fit.
+Those runs are an ordinary evaluation in a folder of its own. They are made once, resumed after an interruption, and
+used again by every evaluation of the same suite, pool and seed. The folder also keeps the fitted routers and each team
+that MasRouter tries, because with real workers the tries are the most expensive part of a fit.
 """
 
 import asyncio
@@ -49,27 +49,27 @@ from conductor_core.workflow.model import Workflow
 T = TypeVar("T")
 
 OnProgress = Callable[[int, int], None]
-"""Told how many of how many runs of single workers there are."""
+"""Called with the number of finished runs of single workers and the number of all of them."""
 
 TRY_PLANS = ("mas-router", "kind-table")
-"""Learned by trying workflows, not from the single workers' outcomes alone."""
+"""Routers that learn by trying workflows, not only from the single workers' outcomes."""
 
 LEARNED_FROM = "learned_from.json"
-"""In a fitted router's folder."""
+"""Name of the file in a fitted router's folder that says what the router was fitted on."""
 
 FILE_SPLIT = "fit"
-"""Of suites that come as one file; the others have a part that is for training."""
+"""Training split of a suite that comes as one file. Other suites have a training split of their own."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What to fit on.
+    """Which routers to fit, and on what.
 
     Attributes:
-        names: of the routers wanted. suite: the training tasks.
-        count_failures: as in ``Evaluation``; no router learns from a task at which a worker failed.
-        folder: of all evaluations. spending: of the whole evaluation so far; what the fit costs is counted in it, all
-            of it, since nothing says which of the evaluations that use a fit has paid for it.
+        names: names of the wanted routers. suite: the training tasks.
+        count_failures: as in ``Evaluation``. No router learns from a task at which a worker failed.
+        folder: folder of all evaluations. spending: spending of the whole evaluation so far. It counts the whole cost
+            of the fit, because no record says which of the evaluations that use a fit has paid for it.
     """
 
     names: tuple[str, ...]
@@ -86,7 +86,7 @@ class Fit:
 
 
 def training_suite(suite: str, tasks: int, seed: int, tested: Suite) -> Suite:
-    """The training tasks: the suite's own, of a file the part set apart for them.
+    """Loads the training tasks: the suite's training split, or the part of a file that is set apart for training.
 
     Raises: BadInput, saying what to do, if there are none, or ``tested`` has some of them.
     """
@@ -107,7 +107,7 @@ def training_suite(suite: str, tasks: int, seed: int, tested: Suite) -> Suite:
 
 
 def check(fit_names: Sequence[str], pool: Pool, caps: Caps) -> None:
-    """Raises: BadInput if fitting would spend real money without a cap."""
+    """Checks the caps. Raises: BadInput if fitting would spend real money without a cap."""
     real = not all(spec.simulated for spec in pool.specs)
     tries_plans = [name for name in fit_names if name in TRY_PLANS]
     if tries_plans and real and caps == Caps():
@@ -118,10 +118,9 @@ def check(fit_names: Sequence[str], pool: Pool, caps: Caps) -> None:
 
 
 async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, on_progress: OnProgress) -> tuple[Orchestrator, ...]:
-    """The routers named in ``fit``.
+    """Returns the routers named in ``fit``, and fits those that are not kept yet.
 
-    Raises: Stopped; what was done until then is kept, and counts when it is gone on with. StoreError, BadInput,
-    OSError.
+    Raises: Stopped, which keeps finished work for the next start; StoreError, BadInput, OSError.
     """
     from conductor_core.evaluation.routers.saving import is_written  # it loads numpy
 
@@ -136,9 +135,9 @@ async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, on_progress: O
         for tried in tries:
             count(fit.spending, tried)
     rows: dict[str, TrainingRow] = {}
-    # Routers that are kept need no runs: those may be gone by now, with the database that they were in.
+    # Kept routers need no runs. The runs may be gone by now, together with their database.
     if not all(is_written(kept / name) for name in fit.names):
-        # Read before any further run is paid for: without the earlier ones it would be for nothing.
+        # Read before any further run is paid for: without the earlier answers, further runs would be useless.
         answers = await asyncio.to_thread(_answers, recorded, read_trace, kept)
         outcomes = await _single_workers(fit, kept, recorded, engine.run, on_progress)
         answers |= await asyncio.to_thread(_answers, outcomes[len(recorded) :], read_trace, kept)
@@ -165,7 +164,7 @@ async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, on_progress: O
 
 
 def learned_from(fit: Fit) -> dict[str, LearnedFrom]:
-    """What each fitted router of ``fit`` was fitted on; one of an earlier version does not say. Raises: BadInput."""
+    """Returns what each router of ``fit`` was fitted on, except routers of earlier versions. Raises: BadInput."""
     folder = fit.folder / _plan(fit).name
     told: dict[str, LearnedFrom] = {}
     for name in fit.names:
@@ -176,7 +175,7 @@ def learned_from(fit: Fit) -> dict[str, LearnedFrom]:
 
 
 async def _apart(work: Callable[[], T]) -> T:
-    """``work`` in a thread that nobody waits for who has been cancelled: a fit takes minutes and cannot be stopped."""
+    """Runs ``work`` in a daemon thread. A cancelled caller does not wait for it: a fit takes minutes without a stop."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -190,9 +189,9 @@ async def _apart(work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             outcome: tuple[T | None, Exception | None] = (work(), None)
-        except Exception as error:  # noqa: BLE001 it crosses to whoever waits
+        except Exception as error:  # noqa: BLE001 it is raised again where the result is awaited
             outcome = (None, error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing awaits the result
             loop.call_soon_threadsafe(settle, *outcome)
 
     threading.Thread(target=run, name="fit", daemon=True).start()
@@ -200,7 +199,7 @@ async def _apart(work: Callable[[], T]) -> T:
 
 
 def _plan(fit: Fit) -> EvaluationPlan:
-    """Every worker alone on every training task; its name is that of the fit's folder."""
+    """Returns the plan with every worker alone on every training task. Its name is the name of the fit's folder."""
     suite = fit.suite
     made_with: dict[str, Any] = {
         "tasks_sha256": tasks_digest(suite.tasks),
@@ -232,12 +231,12 @@ def _name(fit: Fit, made_with: Mapping[str, Any]) -> str:
 
 
 def _is_of(folder: Path, made_with: Mapping[str, Any]) -> bool:
-    """Whether a fit of an earlier version, whose name does not go by how answers are marked, is this one."""
+    """Says whether a folder of an earlier version, whose name does not depend on the grading, holds this fit."""
     if not (folder / PLAN).is_file():
         return False
     record = read_record(folder)
     if "grading_sha256" not in record.plan.settings:
-        # Not said yet; and what a worker failed to answer was learned from as if it were wrong.
+        # An older record does not name its grading, and its routers took a worker's failure for a wrong answer.
         return not any(map(failed_at_a_worker, record.outcomes))
     return bool(record.plan.settings["grading_sha256"] == made_with["grading_sha256"])
 
@@ -245,7 +244,7 @@ def _is_of(folder: Path, made_with: Mapping[str, Any]) -> bool:
 async def _single_workers(
     fit: Fit, folder: Path, recorded: Sequence[Outcome], run: EngineRun, on_progress: OnProgress
 ) -> tuple[Outcome, ...]:
-    """Carries out what is not ``recorded`` yet of the fit's plan, kept in ``folder``."""
+    """Carries out the part of the fit's plan that is not ``recorded`` yet, and keeps it in ``folder``."""
     tasks, workers = fit.suite.tasks, tuple(fit.pool.workers)
     total, done = len(tasks) * len(workers), 0
 
@@ -277,7 +276,7 @@ def _alone(worker: str, _asked: object) -> Workflow:
 
 
 def _answers(outcomes: Sequence[Outcome], read_trace: ReadTrace, folder: Path) -> dict[str, str]:
-    """By run. Raises: BadInput naming the ``folder`` to remove if a run that it names is gone; StoreError."""
+    """Returns answers by run id. Raises: BadInput naming the ``folder`` to remove if a run is gone; StoreError."""
     try:
         return {each.run_id: read_trace(each.run_id).answer or "" for each in outcomes}
     except UnknownRun as error:
@@ -287,7 +286,7 @@ def _answers(outcomes: Sequence[Outcome], read_trace: ReadTrace, folder: Path) -
 
 
 def _rows(suite: Suite, outcomes: Sequence[Outcome], given: Mapping[str, str]) -> dict[str, TrainingRow]:
-    """By task, in the suite's order; a task at which a worker failed teaches nothing. ``given``: answers, by run."""
+    """Returns rows by task id in the suite's order, except where a worker failed. ``given``: answers by run id."""
     by_task: dict[str, dict[str, Outcome]] = {task.task_id: {} for task in suite.tasks}
     for each in outcomes:
         by_task[each.task_id][each.orchestrator.removeprefix("single:")] = each
@@ -307,8 +306,8 @@ def _rows(suite: Suite, outcomes: Sequence[Outcome], given: Mapping[str, str]) -
 def _fit_one(
     name: str, kept: Path, rows: Sequence[TrainingRow], agents: Sequence[str], seed: int, reward: TeamReward
 ) -> Orchestrator:
-    """A router as it is kept, else fitted and kept."""
-    # Imported here: they load torch and scikit-learn, which no other orchestrator needs.
+    """Returns the kept router, or fits and keeps it."""
+    # Imported here, because they load torch and scikit-learn, which no other orchestrator needs.
     from conductor_core.evaluation.routers import kind_table, mas_router, router_dc, smoothie
     from conductor_core.evaluation.routers.kind_table import KindTable
     from conductor_core.evaluation.routers.mas_router import MasRouter
@@ -339,7 +338,7 @@ R = TypeVar("R", bound=_Savable)
 
 
 def _kept(folder: Path, load: Callable[[Path], R], fit: Callable[[], R]) -> R:
-    """What is in ``folder``, else a fit, which is then there. Raises: BadInput if the folder is damaged; OSError."""
+    """Loads the router in ``folder``, or fits one and saves it. Raises: BadInput for a damaged folder; OSError."""
     from conductor_core.evaluation.routers.saving import is_written  # it loads numpy
 
     if is_written(folder):

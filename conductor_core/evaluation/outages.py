@@ -1,4 +1,4 @@
-"""Failures of workers: a server that is away, limits or fails, a key that is refused. They say nothing of a plan."""
+"""Recognises failures of workers (a server that is down, limits or fails, a refused key), which no plan has caused."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -10,18 +10,18 @@ from conductor_core.records.evaluation import Outcome
 from conductor_core.trace import RunTrace
 
 FAILURES_IN_A_ROW = 3
-"""After so many different pieces of work, with no answer between, nothing more is asked of a worker."""
+"""A worker that fails so many different pieces of work, with no answer in between, is asked nothing more."""
 
 _AT_A_WORKER = codes_of(WorkerError) - codes_of(WorkerOutputTooLarge) - {WorkerError.__name__}
 
 
 def failed_at_a_worker(done: RunTrace | Outcome) -> bool:
-    """Whether a run has no answer because of a worker. An answer that is too large is its worker's own doing."""
+    """Says whether a run has no answer because a worker failed. An answer that is too large is no such failure."""
     return (done.error_code if isinstance(done, RunTrace) else error_code(done)) in _AT_A_WORKER
 
 
 class Outages:
-    """Which workers fail one piece of work after another: a task of an evaluation, a workflow of a training."""
+    """Tracks which workers fail one piece of work after another: a task of an evaluation, a workflow of a training."""
 
     def __init__(self) -> None:
         self._in_a_row: dict[str, set[str]] = defaultdict(set)
@@ -30,10 +30,10 @@ class Outages:
         return len(self._in_a_row[agent]) >= FAILURES_IN_A_ROW
 
     def take_in(self, work: str, traces: Iterable[RunTrace], *, blamed: bool = True) -> str | None:
-        """Takes in the runs of one piece of ``work``. Returns which worker is down now and why; None: none is.
+        """Takes in the runs of one piece of ``work``. Returns which worker is down now and why, or None.
 
         Args:
-            blamed: whether the workers are to blame for what failed.
+            blamed: whether failed steps count against their workers.
         """
         down = None
         for step in (step for trace in traces for step in trace.walk() if step.round is None):

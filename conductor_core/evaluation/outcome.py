@@ -1,4 +1,4 @@
-"""From the traces of an attempt to the row that is kept of it."""
+"""Makes the row that is kept of an attempt from its traces."""
 
 from conductor_core.chat import sum_of_costs
 from conductor_core.endings import INCOMPLETE
@@ -8,14 +8,14 @@ from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 _ABSENT = "unknown_agent"
-"""The fault of a plan that names a worker that is not there (``workflow.faults``)."""
+"""Code of the fault of a plan that names an absent worker (``workflow.faults``)."""
 
 
 _CALLED = frozenset({"completed", "failed"}) | INCOMPLETE
 
 
 def outcome(name: str, asked: GivenTask, attempt: TaskAttempt, score: float, *, subset: bool) -> Outcome:
-    """The row of one attempt.
+    """Returns the row of one attempt.
 
     Args:
         subset: whether only a part of the pool was present.
@@ -51,12 +51,12 @@ def outcome(name: str, asked: GivenTask, attempt: TaskAttempt, score: float, *, 
 
 
 def error_code(done: Outcome) -> str | None:
-    """The code of the error that left a task without an answer; None if there is none."""
+    """Returns the code of the error that left a task without an answer, or None."""
     return None if done.fault is None else done.fault.partition(":")[0]
 
 
 def _calls(trace: RunTrace) -> int:
-    """Calls to workers that were made and came to an end, once each: a recursion is none by itself."""
+    """Counts the calls to workers that were made and ended. A recursion itself is no such call."""
     return sum(step.agent != CONDUCTOR_AGENT and step.status in _CALLED for step in trace.walk())
 
 

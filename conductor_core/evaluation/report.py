@@ -1,4 +1,4 @@
-"""Outcomes as figures: the contract's rows, the summary that is kept, and tables for people."""
+"""Turns outcomes into figures: the result rows, the summary that is kept, and tables in Markdown."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -28,9 +28,9 @@ _OF_SEVERAL_CONDUCTORS = ("conductor", "recursion")
 def summarise(
     plan: EvaluationPlan, outcomes: Sequence[Outcome], learned_from: Mapping[str, LearnedFrom] | None = None
 ) -> Summary:
-    """The figures of ``outcomes``; orchestrators without one are left out. ``n``: tasks that every one has answered.
+    """Computes the figures of ``outcomes``, without orchestrators that have none. ``n``: tasks that all have answered.
 
-    A task counts once for each orchestrator, however often it stands there.
+    A task counts once for each orchestrator, even if it has several outcomes.
     """
     outcomes = first_of_each(outcomes)
     by_name: dict[str, list[Outcome]] = {name: [] for name in plan.orchestrators}
@@ -73,15 +73,15 @@ def _spreads(results: Sequence[Result]) -> tuple[Spread, ...]:
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
-    """Keeps the figures of an evaluation that is done. Raises: OSError."""
+    """Writes the figures of a finished evaluation. Raises: OSError."""
     write_whole(folder / SUMMARY, summary.model_dump_json(indent=2) + "\n")
 
 
 def result(name: str, outcomes: Sequence[Outcome], first: Sequence[Outcome] = ()) -> Result:
-    """One orchestrator's figures.
+    """Computes one orchestrator's figures.
 
     Args:
-        first: outcomes that it is compared with, on the tasks that both have.
+        first: outcomes of the orchestrator that it is compared with, on the tasks that both have.
     """
     interval = mean_interval([each.score for each in outcomes])
     compared = () if first and first[0].orchestrator == name else first
@@ -128,17 +128,17 @@ def _usd(row: Result) -> str:
 
 
 def _difference_of(outcomes: Sequence[Outcome], first: Sequence[Outcome]) -> Interval | None:
-    """Over the tasks that both have; None if there are none."""
+    """Returns the mean difference over the tasks that both have; None if there are none."""
     others = {each.task_id: each.score for each in first}
     pairs = [(each.score, others[each.task_id]) for each in outcomes if each.task_id in others]
     return paired_difference([own for own, _ in pairs], [other for _, other in pairs]) if pairs else None
 
 
 def _present(by_name: Mapping[str, Sequence[Outcome]], first: Sequence[Outcome]) -> Present | None:
-    """The best present worker alone beside those who had to do with the same part of the pool.
+    """Compares the best present worker alone with the orchestrators that had the same part of the pool.
 
-    The best is the one that is best alone over all tasks of this evaluation: what a user who knew the workers well
-    would take. None where no part was taken, or workers were not asked alone.
+    The best worker is the one that is best alone over all tasks of this evaluation, as a user would choose who knew the
+    workers well. Returns None if the pool was never reduced, or not every present worker was asked alone.
     """
     alone = {
         name.removeprefix("single:"): {each.task_id: each for each in own}
@@ -176,7 +176,7 @@ def _present(by_name: Mapping[str, Sequence[Outcome]], first: Sequence[Outcome])
 
 
 def markdown(plan: EvaluationPlan, summary: Summary) -> str:
-    """The tables of an evaluation, as the paper's Tables 5 to 7 for any pool and suite."""
+    """Returns the tables of an evaluation, like the paper's Tables 5 to 7 for any pool and suite."""
     parts_simulated = " and ".join(plan.settings.get("simulated", ["workers or tasks"]))
     simulated = f"; {parts_simulated} are simulated" if plan.simulated else ""
     title = f"{plan.suite} ({plan.split}), {summary.n} of {plan.tasks} tasks, pool {plan.pool}, seed {plan.seed}"
@@ -228,7 +228,7 @@ def _overview(summary: Summary) -> str:
 
 
 def _faults(summary: Summary) -> str:
-    """Lists who left tasks without an answer, or with one that could not be graded; empty if nobody did."""
+    """Lists the orchestrators that left tasks without an answer, or with an ungradable one; empty if none did."""
     told = []
     for row in summary.results:
         kinds = ", ".join(f"{name} {count}" for name, count in sorted(row.fault_kinds.items()))
@@ -238,7 +238,7 @@ def _faults(summary: Summary) -> str:
 
 
 def _learned_from(summary: Summary) -> str:
-    """The budget of each learned router; empty where there is none."""
+    """Lists the budget of each learned router; empty if there is none."""
     told = [f"{name} {each.in_words()}" for name, each in summary.learned_from.items()]
     return f"Learned from: {'; '.join(told)}." if told else ""
 
@@ -263,14 +263,14 @@ def _with_interval(difference: float, low: float, high: float) -> str:
 
 
 def _interval(low: float, high: float, *, sign: bool = False) -> str:
-    """Empty for one of no width: resampling identical outcomes, of one task say, gives no other."""
+    """Formats an interval. It is empty for zero width, which resampling gives for identical outcomes or one task."""
     return "" if low == high else f"{_points(low, sign=sign)} to {_points(high, sign=sign)}"
 
 
 def _breakdown(
     what: str, summary: Summary, values: Callable[[Result], Mapping[str, float]], *, digits: int | None = None
 ) -> str:
-    """A table with a column for each group; empty where the tasks have none."""
+    """Returns a table with a column for each group; empty if the tasks have no groups."""
     groups = list(dict.fromkeys(name for row in summary.results for name in values(row)))
     if not groups:
         return ""
@@ -283,7 +283,7 @@ def _breakdown(
 
 
 def _differences(summary: Summary) -> str:
-    """By difficulty, with the first orchestrator; empty where there is nothing to compare or no difficulty."""
+    """Returns the differences to the first orchestrator by difficulty; empty if there are none or no difficulties."""
     rows = [row for row in summary.results if row.difference_by_difficulty]
     if not rows:
         return ""
@@ -313,11 +313,11 @@ def _present_table(present: Present, names: Sequence[str]) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A markdown table; what is not the first column is set to the right."""
+    """Returns a Markdown table whose columns are aligned to the right, except the first."""
     lines = [list(header), ["---", *["--:"] * (len(header) - 1)], *map(list, rows)]
     return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
 
 
 def _points(value: float, *, sign: bool = False) -> str:
-    """A share in points, as the paper gives it: 0.884 as 88.4."""
+    """Formats a share in points as the paper does: 0.884 as 88.4."""
     return f"{100 * value:+.1f}" if sign else f"{100 * value:.1f}"

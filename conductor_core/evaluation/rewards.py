@@ -1,4 +1,4 @@
-"""What a team is worth on a training task, for routers that learn by trying teams."""
+"""Computes the reward of a team on a training task, for routers that learn by trying teams."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -22,18 +22,18 @@ from conductor_core.token_estimates import estimate_tokens
 from conductor_core.workflow.model import Frozen, Workflow
 
 TRIES = "tries.jsonl"
-"""In a fit's folder: a line a team that was tried."""
+"""Name of the file in a fit's folder that has one line for each tried team."""
 
 _A_TRY = "try of a team"
-"""What tries are counted as, beside the orchestrators of an evaluation."""
+"""Name under which ``Spending`` counts tries, besides the orchestrators of an evaluation."""
 
 
 class Try(Frozen):
     """A team carried out once on a training task.
 
     Attributes:
-        score: between 0 and 1. tokens: of all its calls. cost_usd: None if a price is unknown.
-        fault: why it says nothing of the team: a worker failed. It was paid for all the same.
+        score: between 0 and 1. tokens: tokens of all its calls. cost_usd: None if a price is unknown.
+        fault: error of a worker, which makes the try useless as a measure of the team; its cost still counts.
     """
 
     task_id: str
@@ -45,9 +45,9 @@ class Try(Frozen):
 
 
 class Tries:
-    """The tries of a fit, kept as they are made: one that is cut off goes on without paying for any of them again.
+    """The tries of a fit. Each is kept when it is made, so that an interrupted fit does not pay for it again.
 
-    Raises: BadInput naming the file and a line that is no try, but the last one, which may be torn; OSError.
+    Raises: BadInput naming the file and a line that is no try, except the last line, which may be torn; OSError.
     """
 
     def __init__(self, file: Path) -> None:
@@ -57,14 +57,14 @@ class Tries:
         self._known = {(each.task_id, each.workflow): each for each in self._made if each.fault is None}
 
     def __iter__(self) -> Iterator[Try]:
-        """All that were paid for."""
+        """Yields all tries that were paid for."""
         return iter(self._made)
 
     def get(self, task_id: str, workflow: Workflow) -> Try | None:
         return self._known.get((task_id, workflow))
 
     def add(self, tried: Try) -> None:
-        """Raises: OSError."""
+        """Keeps a try. Raises: OSError."""
         append_lines(self._file, tried)
         self._made.append(tried)
         if tried.fault is None:
@@ -72,17 +72,17 @@ class Tries:
 
 
 class TeamReward:
-    """``Reward`` of ``routers.rows``: of a training task and a workflow, its score and the tokens of all its calls.
+    """The ``Reward`` of ``routers.rows``: the score of a workflow on a training task, and the tokens of all its calls.
 
-    For rehearsal tasks with rehearsal workers the score is the exact chance, and tokens are reckoned from those that
-    each worker took alone. Else the workflow is carried out, once each, and counts against the caps.
+    For rehearsal tasks with rehearsal workers, the score is the exact chance, and tokens are estimated from those that
+    each worker took alone. Otherwise each workflow is carried out once and counts against the caps.
 
     Args:
-        spending: so far; ``tries`` are counted in it already.
-        count_failures: whether a team with a worker that fails is worth nothing, instead of stopping the fit.
+        spending: the spending so far, with ``tries``.
+        count_failures: whether a failing worker gives its team a score of 0, instead of stopping the fit.
 
     Attributes:
-        asked: how often it was called. exact: whether all it says are exact chances.
+        asked: how often it was called. exact: whether all its scores are exact chances.
 
     Called from a thread of its own. Raises: Stopped if a cap allows no further try or a worker is down; OSError.
     """
@@ -116,7 +116,7 @@ class TeamReward:
         return tried.score, tried.tokens
 
     def _reckoned(self, index: int, workflow: Workflow) -> int:
-        """Each call reads the task and what it is granted, and writes as much as that worker did alone."""
+        """Estimates tokens: a call reads the task and its granted outputs, and writes as much as its worker alone."""
         row = self._rows[index]
         asked = estimate_tokens(row.question)
         written = [max(1, row.tokens[step.agent] - asked) for step in workflow.steps]
@@ -141,7 +141,7 @@ class TeamReward:
         )
 
     async def _run(self, task: Task, workflow: Workflow) -> Try:
-        # Opened for this loop alone: connections belong to the loop in which they were made.
+        # Workers are opened for this loop alone, because connections belong to the loop in which they were made.
         workers = {spec.name: open_worker(spec, self._settings, self._seed) for spec in self._pool.specs}
         pool = Pool(self._pool.name, workers, self._seed, self._pool.excluded)
         limits = self._limits.model_copy(
@@ -164,7 +164,7 @@ class TeamReward:
 
 
 def count(spending: Spending, tried: Try) -> None:
-    """Counts a try as one run among those of the evaluation."""
+    """Counts a try as a run of the evaluation."""
     if tried.fault is None:
         spending.spend(_A_TRY, tried.cost_usd, tried.tokens)
     else:
@@ -172,8 +172,8 @@ def count(spending: Spending, tried: Try) -> None:
 
 
 def _is_its_profile(spec: WorkerSpec) -> bool:
-    """Whether the exact chance holds for a worker: teams name workers, and the reckoning takes names for profiles.
+    """Says whether the exact chance holds for a worker: its computation takes the names in a team for profiles.
 
-    A real model may well be called "coder", and a simulated one by another's name.
+    A real model may be called "coder", and a simulated worker may have the name of another profile.
     """
     return spec.simulated and spec.model.removeprefix("rehearsal/") == spec.name

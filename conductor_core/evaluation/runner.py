@@ -1,4 +1,4 @@
-"""Puts every task to every orchestrator: bounded concurrency, every outcome kept, taken up again where it stopped."""
+"""Puts every task to every orchestrator with bounded concurrency, keeps every outcome, and resumes a stopped run."""
 
 import asyncio
 import errno
@@ -41,23 +41,23 @@ from conductor_core.trace import RunTrace
 log = logging.getLogger(__name__)
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)
-"""Why a grader cannot work on this machine, whatever the answer is."""
+"""Errors with which a grader fails on this machine, whatever the answer is."""
 
 LATER_SETTINGS = frozenset({"grading_sha256", "fit_grading_sha256"})
-"""Settings of a plan that those of earlier versions lack."""
+"""Settings of a plan that plans of earlier versions lack."""
 
 Job = tuple[Task, Orchestrator]
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """What the whole evaluation may spend, resumed parts included. None: no limit."""
+    """What the whole evaluation may spend, with all resumed parts. None means no limit."""
 
     max_usd: float | None = None
     max_tokens: int | None = None
 
     def check(self, pool: Pool, conductors: Iterable[ConductorInfo] = ()) -> None:
-        """Raises: BadInput if USD are to be capped and the price of a worker or of a Conductor is unknown."""
+        """Checks prices. Raises: BadInput if USD are capped and the price of a worker or of a Conductor is unknown."""
         if self.max_usd is None:
             return
         unknown = [spec.name for spec in pool.specs if spec.price is None]
@@ -75,14 +75,14 @@ class Caps:
 
 
 class Stopped(Exception):
-    """An evaluation cannot go on for now: a cap, a worker that is down. Says why and what to do; what is kept stays."""
+    """An evaluation cannot go on for now, by a cap or a failing worker. It says what to do; kept outcomes stay."""
 
 
 @dataclass
 class Spending:
-    """What has been spent, and what the runs that are on will cost by the mean of their orchestrator so far.
+    """Counts what has been spent, and expects of each active run the mean cost of its orchestrator so far.
 
-    One for a whole evaluation: the runs for learned routers, the teams tried for them and its own outcomes.
+    One object serves a whole evaluation: the runs for learned routers, the teams tried for them, and its own outcomes.
     """
 
     caps: Caps = Caps()
@@ -101,23 +101,23 @@ class Spending:
         self.spend(done.orchestrator, done.cost_usd, done.tokens + done.conductor_tokens)
 
     def spend_unfinished(self, usd: float | None, tokens: int) -> None:
-        """Counts a run that brought no outcome: it says nothing of what another will cost."""
+        """Counts a run without an outcome. It does not change the expected cost of other runs."""
         self.usd += usd or 0.0
         self.tokens += tokens
 
     def spend(self, orchestrator: str, usd: float | None, tokens: int) -> None:
-        """Counts one run. ``usd``: None if a price is unknown; such a pool has no cap on USD."""
+        """Counts one run. ``usd`` is None if a price is unknown; such a pool has no cap on USD."""
         self.spend_unfinished(usd, tokens)
         seen = self._seen[orchestrator]
         for place, value in enumerate((1.0, usd or 0.0, float(tokens))):
             seen[place] += value
 
     def unknown(self, orchestrator: str) -> bool:
-        """Whether there is a cap, and nothing says yet what a run costs."""
+        """Says whether there is a cap and the cost of the orchestrator's runs is still unknown."""
         return self.caps != Caps() and not self._seen[orchestrator][0]
 
     def reached(self, next_orchestrator: str) -> str | None:
-        """Why the next run must not be started; None if it may."""
+        """Returns why the next run must not start; None if it may."""
         expected_usd, expected_tokens = self.usd, float(self.tokens)
         for name in (next_orchestrator, *itertools.chain(*([name] * n for name, n in self._running.items()))):
             count, usd, tokens = self._seen[name]
@@ -133,12 +133,12 @@ class Spending:
 
 
 def open_record(folder: Path, plan: EvaluationPlan, *, resume: bool) -> tuple[Outcome, ...]:
-    """Makes the evaluation's folder, or takes up the one that is there; gives the outcomes it already has.
+    """Makes the evaluation's folder, or opens the existing one. Returns the outcomes that it already has.
 
-    The folder is this process's until it ends: another would carry out the same runs, and each outcome stood twice.
+    This process locks the folder until it ends: another one would carry out the same runs and record them twice.
 
-    Raises: BadInput if there is one and it is not to be resumed, it was made with another configuration, or another
-    process has it; OSError.
+    Raises: BadInput if there is one and ``resume`` is false, it was made with another configuration, or another process
+    has it; OSError.
     """
     file = folder / PLAN
     folder.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ def open_record(folder: Path, plan: EvaluationPlan, *, resume: bool) -> tuple[Ou
     for lines in (OUTCOMES, BEGUN):
         drop_unfinished_line(folder / lines)
     recorded = read_record(folder)
-    # Earlier versions did not say these: what they began is taken to be marked as it is now, and from now on says so.
+    # Plans of earlier versions lack these settings. They get today's values, which are then written to the plan.
     unsaid = {key: plan.settings[key] for key in LATER_SETTINGS & plan.settings.keys() - recorded.plan.settings.keys()}
     kept_plan = recorded.plan.model_copy(update={"settings": {**recorded.plan.settings, **unsaid}})
     before, now = (each.model_dump(mode="json", exclude={"at"}) for each in (kept_plan, plan))
@@ -174,7 +174,7 @@ def _write_plan(folder: Path, plan: EvaluationPlan) -> None:
 
 
 def subsets(tasks: Sequence[Task], agents: Sequence[str], present: int, seed: int) -> Mapping[str, tuple[str, ...]]:
-    """Which workers are missing for each task, drawn by seed: every part of ``present`` workers equally often.
+    """Draws by seed which workers are missing for each task, so that every set of ``present`` workers is equally often.
 
     Raises: BadInput for a number of workers that the pool does not have.
     """
@@ -182,7 +182,7 @@ def subsets(tasks: Sequence[Task], agents: Sequence[str], present: int, seed: in
         raise BadInput(f"--present: between 1 and {len(agents)} workers of this pool can be present, not {present}")
     parts = list(itertools.combinations(agents, present))
     rng = Random(f"present/{seed}")  # noqa: S311 - a draw that can be repeated, not a secret
-    # Anew for each turn: in one order a part would meet the same few families and difficulties again and again.
+    # Each turn has a new order. In a fixed order a set of workers would always meet the same few kinds of tasks.
     turns = itertools.chain.from_iterable(rng.sample(parts, len(parts)) for _ in itertools.count())
     return {
         task.task_id: tuple(agent for agent in agents if agent not in part)
@@ -192,13 +192,13 @@ def subsets(tasks: Sequence[Task], agents: Sequence[str], present: int, seed: in
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is to be run.
+    """The runs of an evaluation, and how to carry them out.
 
     Attributes:
-        on_outcome: called after each outcome, those of an earlier part included.
-        spending: so far, and the caps; outcomes that are there already are counted in it.
-        missing: workers that are absent, by task; the same for all orchestrators but those of a single worker.
-        count_failures: whether a run that failed at a worker is a wrong answer, instead of none yet.
+        on_outcome: called after each outcome, also for those of an earlier part.
+        spending: the caps and the spending so far, with all recorded outcomes.
+        missing: absent workers by task. They are absent for all orchestrators except those of a single worker.
+        count_failures: whether a run that failed at a worker counts as a wrong answer, instead of being left open.
     """
 
     folder: Path
@@ -214,11 +214,11 @@ class Evaluation:
     count_failures: bool = False
 
     async def run(self, run: EngineRun, recorded: Sequence[Outcome] = ()) -> tuple[tuple[Outcome, ...], str | None]:
-        """Runs what is not ``recorded`` yet: task by task, so that a part of it compares orchestrators fairly.
+        """Runs what is not ``recorded`` yet, task by task, so that a part of it also compares orchestrators fairly.
 
-        Returns all outcomes, and why it stopped before its end, if it did. Cancelled, it ends the runs that are on
-        and keeps no outcome of them. Raises: Stopped, StoreError, BadInput, ConductorUnavailable, OSError; what was
-        done until then is kept.
+        Returns all outcomes, and the reason if it stopped early. When it is cancelled, it ends the active runs and
+        keeps no outcome of them. Raises: Stopped, StoreError, BadInput, ConductorUnavailable, OSError; finished
+        outcomes are kept.
         """
         done, spending, outages = list(recorded), self.spending, Outages()
         for each in recorded:
@@ -258,7 +258,7 @@ class Evaluation:
         async def work() -> None:
             for task, orchestrator in waiting:
                 async with first[orchestrator.name]:
-                    # Alone while nothing says what it costs: many at once would pass a cap before it is known.
+                    # A run of unknown cost runs alone: many at once could pass a cap before the cost is known.
                     alone = spending.unknown(orchestrator.name)
                     if alone:
                         await one(task, orchestrator)
@@ -290,7 +290,7 @@ class Evaluation:
         return GivenTask(task, self.pool, self.limits, self.seed, excluded)
 
     def _noted(self, run: EngineRun) -> EngineRun:
-        """``run``, each named in the folder before it begins."""
+        """Wraps ``run``, so that each run's id is written to the folder before the run begins."""
 
         async def noted(request: RunRequest, conductor: Conductor | None, pool: Pool) -> RunTrace:
             append_lines(self.folder / BEGUN, Begun(run_id=request.run_id))
@@ -299,10 +299,10 @@ class Evaluation:
         return noted
 
     async def _ended(self, orchestrator: Orchestrator, asked: GivenTask, attempt: TaskAttempt) -> Outcome:
-        """The outcome of an attempt, graded."""
+        """Grades an attempt and returns its outcome. Raises: ConductorUnavailable, Stopped."""
         trace, score, fault = attempt.trace, 0.0, None
         if trace.error_code in codes_of(ConductorUnavailable):
-            # No measure of its plans: it is not there. What is done is kept, and can be gone on with.
+            # A missing Conductor says nothing about its plans. Finished outcomes are kept for a later --resume.
             raise ConductorUnavailable(f"{orchestrator.name}: {trace.error}")
         if trace.answer is not None:
             score, fault = await graded(asked.task, trace.answer)
@@ -311,14 +311,14 @@ class Evaluation:
 
 
 async def graded(task: Task, answer: str) -> tuple[float, str | None]:
-    """The score of an answer; 0 and why, where its grader broke. In a thread: other runs go on.
+    """Returns the score of an answer, or 0 and the reason if its grader broke. Grades in a thread beside other runs.
 
-    Raises: Stopped if grading needs what this machine does not have.
+    Raises: Stopped if this machine lacks what the grader needs.
     """
     try:
         return (await asyncio.to_thread(grade, task, answer)).score, None
     except Exception as error:
-        # Graders raise a plain RuntimeError where a process of theirs does not start.
+        # Graders raise a plain RuntimeError if their process does not start.
         if type(error) is RuntimeError or (isinstance(error, OSError) and error.errno in _NO_ROOM):
             raise Stopped(f"the answer to task {task.task_id} could not be graded: {error}") from error
         log.exception("the grader %s broke at an answer to task %s", task.grader, task.task_id)
@@ -326,7 +326,7 @@ async def graded(task: Task, answer: str) -> tuple[float, str | None]:
 
 
 async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """All of ``works`` to their end; the first error, or a cancellation, ends the others first."""
+    """Runs all ``works`` to their end. On the first error or a cancellation, it first cancels and awaits the others."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         await asyncio.gather(*tasks)

@@ -1,6 +1,6 @@
-"""One evaluation from what a user chose to its figures.
+"""Carries out one evaluation, from the user's choices to its figures.
 
-prepare(choices) -> Prepared                            everything checked, nothing run
+prepare(choices) -> Prepared                            checks everything, runs nothing
 run_evaluation(prepared) -> fitting.fitted              the learned routers, on runs of the single workers
                          -> runner.Evaluation.run -> report.summarise -> Ended
 """
@@ -31,7 +31,7 @@ from conductor_core.records.evaluation import FIT_PREFIX, PLAN, EvaluationPlan, 
 from conductor_core.settings import Settings
 
 EVALUATIONS = "evaluations"
-"""Below the data folder: one folder for each evaluation."""
+"""Name of the folder below the data folder that has one folder for each evaluation."""
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,79}")
 
@@ -41,14 +41,13 @@ class EvaluationChoices:
     """What to evaluate.
 
     Attributes:
-        orchestrators: names and groups with commas, as in ``catalogue``.
-        name: of the folder; None: made of suite, split and time.
-        conductor, untrained: refs. excluded: workers left out of the pool altogether.
-        present: how many workers are there for each task; None: all.
-        database: URL of the runs, without a password.
-        count_failures: as in ``runner.Evaluation``; like the caps it may be another when an evaluation is gone on with.
-        fit_tasks: training tasks that the learned routers are fitted on. fit_suite: where they come from; None: the
-            same suite.
+        orchestrators: names and groups, separated by commas, as in ``catalogue``.
+        name: name of the folder; None makes one from suite, split and time.
+        conductor, untrained: refs of Conductors. excluded: workers left out of the pool for the whole evaluation.
+        present: number of workers that are present for each task; None means all.
+        database: URL of the runs' database, without a password.
+        count_failures: as in ``runner.Evaluation``. It may change on resuming, like the caps.
+        fit_tasks: number of training tasks for the learned routers. fit_suite: their suite; None means the same suite.
     """
 
     suite: str
@@ -74,7 +73,7 @@ class EvaluationChoices:
 
 @dataclass(frozen=True)
 class Prepared:
-    """An evaluation that can begin."""
+    """An evaluation that is checked and can begin."""
 
     choices: EvaluationChoices
     settings: Settings
@@ -88,16 +87,16 @@ class Prepared:
 
     @property
     def runs(self) -> int:
-        """How many outcomes there will be."""
+        """Returns the number of outcomes of the whole evaluation."""
         return len(self.suite.tasks) * len(self.plan.orchestrators)
 
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """What there is when an evaluation has come to its end, or was stopped before.
+    """The result of an evaluation that ended or was stopped early.
 
     Attributes:
-        stopped: why it is not complete; None: it is. cancelled: it was told to stop.
+        stopped: why it is not complete; None if it is. cancelled: whether it was cancelled.
     """
 
     plan: EvaluationPlan
@@ -120,14 +119,14 @@ def prepare(choices: EvaluationChoices, settings: Settings) -> Prepared:
     folder = settings.data_folder / EVALUATIONS / name
     if choices.resume and not (folder / PLAN).is_file():
         raise BadInput(f"--resume: there is no evaluation {name} in {folder.parent}; {_those_in(folder.parent)}")
-    # Simulated workers answer at once: their pace is for people who watch.
+    # Simulated workers answer without delay here; their usual pace is for people who watch.
     settings = settings.model_copy(update={"rehearsal_tokens_per_s": 0.0})
     pool = open_pool(choices.pool, settings, seed=choices.seed).without(choices.excluded)
     agents = tuple(pool.workers)
     names = catalogue.expand(choices.orchestrators, agents, untrained=choices.untrained is not None)
     catalogue.budgets(names, pool.specs)
     refs = catalogue.conductor_refs(names, choices.conductor, choices.untrained)
-    # Cheap, and says now if there is no such one.
+    # Opening is cheap, and reports a missing Conductor before anything runs.
     conductors = [open_conductor(ref, settings) for ref in dict.fromkeys(refs.values())]
     choices.caps.check(pool, [each.info for each in conductors])
     suite = load_suite(choices.suite, choices.split, limit=choices.limit, seed=choices.seed)
@@ -172,7 +171,7 @@ def _short(suite: str) -> str:
 def _further(
     choices: EvaluationChoices, suite: Suite, pool: Pool, refs: dict[str, str], training: Suite | None
 ) -> dict[str, Any]:
-    """What else decides an outcome, by name."""
+    """Returns the further settings that decide an outcome, by name."""
     models = {ref: model_digest(ref) for ref in dict.fromkeys(refs.values())}
     further: dict[str, Any] = {
         "tasks_sha256": tasks_digest(suite.tasks),
@@ -191,7 +190,7 @@ def _further(
     if training is not None:
         further["fit_tasks_sha256"] = tasks_digest(training.tasks)
         further["fit_grading_sha256"] = grading_digest(training.tasks)
-        # What is as usual is not said: earlier plans, which never say it, can still be gone on with.
+        # A default value is not written, so that plans of earlier versions, which lack it, can still be resumed.
         if choices.fit_tasks != EvaluationChoices.fit_tasks:
             further["fit_tasks"] = choices.fit_tasks
         if choices.fit_suite is not None:
@@ -200,7 +199,7 @@ def _further(
 
 
 def _simulated(suite: Suite, pool: Pool) -> list[str]:
-    """Which parts are, in the words of the tables: who reads them must know whether any worker was a real one."""
+    """Names the simulated parts as the tables do: their readers must know whether any worker was real."""
     workers = "workers" if all(spec.simulated for spec in pool.specs) else "some workers"
     return [workers] * pool.simulated + ["tasks"] * suite.simulated
 
@@ -213,14 +212,14 @@ async def run_evaluation(
     on_outcome: Callable[[Outcome], None],
     on_fitting: fitting.OnProgress,
 ) -> EvaluationResult:
-    """Runs what is not there yet and makes the figures; cancelled, it ends its runs and gives what there is.
+    """Runs what is missing and computes the figures. When it is cancelled, it ends its runs and returns what there is.
 
-    So too if a server, the database or the disk fails: it says why, and can be gone on with.
+    If a server, the database or the disk fails, it also returns what there is, with the reason; it can be resumed.
 
     Args:
-        read_trace: a run of an earlier part, by its id.
+        read_trace: returns a run of an earlier part by its id.
 
-    Raises: BadInput; the outcomes until then are kept.
+    Raises: BadInput; finished outcomes are kept.
     """
     engine = Engine(sink, prepared.settings)
     opened = catalogue.open_orchestrators(prepared.plan.orchestrators, prepared.refs, prepared.pool, prepared.settings)
@@ -249,7 +248,7 @@ async def run_evaluation(
 
 
 async def _spent(prepared: Prepared, read_trace: ReadTrace) -> Spending:
-    """What the parts of the evaluation before this one took."""
+    """Returns the spending of the earlier parts of the evaluation."""
     spending = Spending(prepared.choices.caps)
     for each in prepared.recorded:
         spending.add(each)

@@ -1,4 +1,4 @@
-"""How sure a figure is: bootstrap over tasks, which are what was drawn; workers' luck on a task is within it."""
+"""Computes intervals of figures by a bootstrap over tasks. They also cover the workers' chance on each task."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from conductor_core.errors import BadInput
 CONFIDENCE = 0.95
 RESAMPLES = 3999
 _AT_ONCE = 500
-"""Resamples held in memory at a time."""
+"""Number of resamples held in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +21,17 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float], *, seed: int = 0) -> Interval:
-    """The mean of ``values``, one of each task, with a percentile bootstrap interval. Raises: BadInput for none."""
+    """Returns the mean of ``values`` (one per task) with a percentile bootstrap interval. Raises: BadInput for none."""
     return _bootstrap(values, seed=seed)
 
 
 def paired_difference(values: Sequence[float], others: Sequence[float], *, seed: int = 0) -> Interval:
-    """The mean of ``values - others``, task by task: resampled together, so that what a task adds to both cancels.
+    """Returns the mean of ``values - others``. It resamples both together, so that a task's effect on both cancels.
 
     Args:
-        values, others: of the same tasks in the same order.
+        values, others: values of the same tasks in the same order.
 
-    Raises: BadInput if there are none, or not as many of each.
+    Raises: BadInput if there are none, or their numbers differ.
     """
     if len(values) != len(others):
         raise BadInput(f"a paired difference needs the same tasks: {len(values)} and {len(others)} were given")
@@ -39,12 +39,12 @@ def paired_difference(values: Sequence[float], others: Sequence[float], *, seed:
 
 
 def _bootstrap(*samples: Sequence[float], seed: int) -> Interval:
-    import numpy as np  # with scipy only where figures are made: not where a command line is read
+    import numpy as np  # imported with scipy only for figures, so that the command line starts fast
     from scipy.stats import bootstrap
 
     if not samples[0]:
         raise BadInput("there is no outcome to take the mean of")
-    # A paired resampling of two samples takes the same tasks from each: it is one of their differences.
+    # A paired resampling takes the same tasks from both samples, so it equals a resampling of their differences.
     drawn = np.asarray(samples[0], dtype=float)
     if len(samples) == 2:
         drawn = drawn - np.asarray(samples[1], dtype=float)

@@ -1,4 +1,4 @@
-"""What is evaluated: tasks with their reference answers, the suites they come in, and the mark an answer gets."""
+"""Tasks with their reference answers, the suites that hold them, and the grade of an answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ GRADERS: tuple[GraderName, ...] = get_args(GraderName)
 
 @dataclass(frozen=True)
 class Task:
-    """A question with its answer and the way in which answers are compared.
+    """A question with its right answer and its grader.
 
     Attributes:
-        task_id: unique in its suite, the same in every sample of it.
+        task_id: unique in its suite, and the same in every sample of the suite.
         question: the whole prompt, as a user would give it.
-        family, difficulty: what results are broken down by; ``difficulty`` is "" where the source knows none.
-        reference: the right answer as the grader reads it: a number, a LaTeX expression, a letter; for code a solution
-            in Python, or "" where the source has none.
+        family, difficulty: groups for the results; ``difficulty`` is "" if the source has none.
+        reference: the right answer as the grader reads it: a number, a LaTeX expression, a letter. For code it is a
+            solution in Python, or "" if the source has none.
         extra: what else the grader needs (choices, tests, a tolerance), as JSON values.
     """
 
@@ -47,7 +47,7 @@ class Suite:
 
 @dataclass(frozen=True)
 class Graded:
-    """The mark of one answer.
+    """The grade of one answer.
 
     Attributes:
         score: 0 for wrong, 1 for right.

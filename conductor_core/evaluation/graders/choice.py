@@ -1,4 +1,4 @@
-"""Multiple choice: the letter that a model's prose settles on."""
+"""Grades multiple-choice answers by the letter that a model's prose settles on."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from conductor_core.errors import BadInput
 from conductor_core.evaluation.graders.exact import normal
 from conductor_core.evaluation.tasks import Graded, Task
 
-# Runs are possessive (``*+``): where two may share one, a match that fails would try every way to split it.
+# Repetitions are possessive (``*+``). Otherwise a failing match would try every way to split a run between two of them.
 _OPEN = r"(?:[*_`$\s\"'“‘]|\\text(?:bf)?\{|\\mathrm\{|\\mathbf\{|\\boxed\{|\\\(|\\\[|\{)*+"
 _NOUN = r"(?:(?:the|an?)\s++)?(?:(?:correct|right|best|final)\s++)?(?:option|choice|letter|answer|statement)?\s*+:?\s*+"
 _LETTER = r"(?:[(\[]{1,2}\s?(?P<bracketed>[A-Za-z])\s?[)\]]{1,2}|(?P<bare>[A-Z])(?![A-Za-z0-9'’-]))"
@@ -53,9 +53,9 @@ _AFTER_ARTICLE = re.compile(
 
 
 def grade_choice(task: Task, text: str) -> Graded:
-    """Right if the text settles on the reference's letter.
+    """Grades an answer as right if the text settles on the reference's letter.
 
-    ``extra["choices"]`` are the texts behind the letters, from A on. A text that settles on two letters, or on none, is
+    ``extra["choices"]`` has the texts of the letters, from A on. A text that settles on two letters or on none is
     wrong. Raises: BadInput as ``lettered_choices`` does.
     """
     given = find_choice(text, lettered_choices(task))
@@ -70,7 +70,7 @@ def grade_choice(task: Task, text: str) -> Graded:
 
 
 def lettered_choices(task: Task) -> list[str]:
-    """The texts behind the letters. Raises: BadInput if they are not 2 to 26, or the reference is no letter."""
+    """Returns the texts of the letters. Raises: BadInput if they are not 2 to 26, or the reference is no letter."""
     choices = task.extra.get("choices", ())
     if not isinstance(choices, Sequence) or isinstance(choices, str) or not 2 <= len(choices) <= len(ascii_uppercase):
         raise BadInput(f"task {task.task_id}: choices must be a list of 2 to 26 texts")
@@ -81,11 +81,11 @@ def lettered_choices(task: Task) -> list[str]:
 
 
 def find_choice(text: str, choices: Sequence[str]) -> str:
-    """The letter that ``text`` settles on; several letters if it is undecided, "" if it names none.
+    """Returns the letter that ``text`` settles on; several letters if it is undecided, "" if it names none.
 
-    In order of weight: what is boxed or called the answer; an option that is chosen or called right; a letter in bold;
-    a line that is one letter or begins with one; letters in brackets; the words of one choice. Within a rank the last
-    one counts, save for lines and brackets, which may just go through the choices: they count if they agree.
+    The ranks, highest first: what is boxed or called the answer; an option that is chosen or called right; a letter in
+    bold; a line that is one letter or begins with one; letters in brackets; the words of one choice. In a rank the last
+    letter counts. Lines and brackets may only list the choices, so they count if they agree.
     """
     text = tail(text)
     letters = ascii_uppercase[: len(choices)]
@@ -109,7 +109,7 @@ def _stated(text: str, letters: str) -> list[tuple[int, str]]:
         inside = re.sub(r"\\(?:text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1", content).strip(" ().[]*$")
         named = re.match(r"([A-Za-z])(?=[).:,\s]|$)", inside)
         if named and named[1].upper() in letters:
-            # A box sits behind "the answer is": it is the more exact reading of the two.
+            # A box often follows "the answer is". As the later place, it wins, and it is the more exact reading.
             found.append((place, _with_second(named[1].upper(), inside, 1, letters)))
     return found + _marks(_STATED, text, letters)
 
@@ -129,14 +129,14 @@ def _marks(pattern: re.Pattern[str], text: str, letters: str) -> list[tuple[int,
 
 
 def _is_letter(letter: str, text: str, end: int) -> bool:
-    """Whether a bare letter after "the answer is" is one: a small letter, or an article, is not."""
+    """Says whether a bare letter after "the answer is" names a choice, and is not an article or another word."""
     if letter.islower():
         return text[end : end + 1] in ("", ".", ")", "\n") or letter not in "ai"
     return letter not in "AI" or _AFTER_ARTICLE.match(text, end) is None
 
 
 def _with_second(letter: str, text: str, place: int, letters: str) -> str:
-    """The letter, with those that follow it at ``place`` by "or", "and", a comma: as many as there are."""
+    """Returns the letter with all letters that follow it at ``place`` after "or", "and" or a comma."""
     named = [letter]
     for _ in letters:
         match = _SECOND.match(text, place)
@@ -151,7 +151,7 @@ def _with_second(letter: str, text: str, place: int, letters: str) -> str:
 
 
 def _by_words(text: str, choices: Sequence[str], letters: str) -> str:
-    """The one choice whose words are the whole last line, or stand in it, no longer choice holding them."""
+    """Returns letters of choices that are the last line, else of those in it that are no part of another one there."""
     line = normal(last_line(text))
     words = [normal(choice) for choice in choices]
     equal = [letter for letter, choice in zip(letters, words, strict=True) if choice and choice == line]

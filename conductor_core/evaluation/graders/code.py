@@ -1,11 +1,11 @@
-"""Answers that are programs: extracted, run in the sandbox, judged by tests.
+"""Grades answers that are programs: extracts them, runs them in the sandbox, and judges them by tests.
 
 ``extra["kind"]`` says what the tests are:
 
 - ``check``: ``test`` defines ``check(candidate)``; ``prompt`` is the signature that was given (HumanEval).
 - ``unittest``: ``test`` defines unittest classes that use ``entry_point`` (BigCodeBench).
-- ``stdio``: ``tests`` are inputs and the outputs that belong to them (LiveCodeBench, contests).
-- ``calls``: ``tests`` are argument lists and values of the function ``entry_point`` (LiveCodeBench, LeetCode).
+- ``stdio``: ``tests`` are inputs and their expected outputs (LiveCodeBench, contests).
+- ``calls``: ``tests`` are argument lists and expected values of the function ``entry_point`` (LiveCodeBench, LeetCode).
 """
 
 import json
@@ -23,7 +23,7 @@ LIMITS = ProcessLimits()
 LIBRARY_LIMITS = replace(
     LIMITS, cpu_s=30, wall_s=60.0, memory_bytes=8 * 1024**3, open_files=256, processes=True, site_packages=True
 )
-"""For tests that need numpy and its like: imports alone take seconds and gigabytes of address space."""
+"""Limits for tests that need libraries such as numpy: imports take seconds and gigabytes of address space."""
 
 CONTEST_PRELUDE = """\
 import bisect, collections, copy, datetime, functools, heapq, io, itertools, json, math, operator, random, re
@@ -38,14 +38,14 @@ from operator import *
 from typing import *
 from builtins import *
 """
-"""What contest sites import for a program before it runs, after LiveCodeBench's own runner. Builtins come last, as
-``operator`` and ``math`` have a ``pow`` that takes no modulus."""
+"""Imports that contest sites give to a program, as in LiveCodeBench's runner. Builtins come last, because ``operator``
+and ``math`` have a ``pow`` that takes no modulus."""
 
 _FLOAT_TOLERANCE = 1e-6
 
 
 def grade_code(task: Task, text: str) -> Graded:
-    """Right if every test passes. The reason names the first that does not.
+    """Grades an answer as right if every test passes. The reason names the first test that does not.
 
     Raises: BadInput if the task's ``extra`` is not of one of the four kinds.
     """
@@ -73,12 +73,12 @@ def _grade_check(task: Task, code: str) -> Graded:
     prompt, entry_point = str(task.extra.get("prompt", "")), _text(task, "entry_point")
     prelude = ""
     if not defines(code, entry_point):
-        # Only the body was given, or the text starts where the prompt ends.
+        # The answer has only the body, or starts where the prompt ends.
         code = prompt + (code if code.lstrip("\n").startswith((" ", "\t")) else _indented(code))
         if not prompt or not parses(code):
             return Graded(0.0, f"The code does not define {entry_point}.")
     elif parses(f"{prompt}    pass\n"):
-        # What stands in the prompt beside the function, imports and helpers, is there whether or not it was repeated.
+        # The prompt's imports and helpers are there even if the answer does not repeat them.
         prelude = f"{prompt}    pass\n"
     test = _text(task, "test")
     return _of_run(run("check", code, prelude=prelude, limits=LIMITS, test=test, entry_point=entry_point))
@@ -108,7 +108,7 @@ def _grade_calls(task: Task, code: str) -> Graded:
     calls = [test["input"] for test in tests]
     limits = _room_for(json.dumps([test["output"] for test in tests]))
     ran = run("calls", code, prelude=CONTEST_PRELUDE, limits=limits, entry_point=entry_point, calls=calls)
-    # The program can reach what reports, so a report may hold anything.
+    # The program can reach the reporting code, so a report may hold anything.
     values = {
         record["call"]: record["value"]
         for record in ran.records
@@ -123,12 +123,12 @@ def _grade_calls(task: Task, code: str) -> Graded:
 
 
 def _room_for(output: str) -> ProcessLimits:
-    """Limits under which ``output`` can be written, in any script, and numbers in it with more digits."""
+    """Returns limits that leave room for ``output`` in any script, with more digits in its numbers."""
     return replace(LIMITS, output_bytes=LIMITS.output_bytes + 4 * len(output))
 
 
 def same_output(given: str, right: str) -> bool:
-    """Whether two outputs agree line by line: white space at the ends does not count, numbers may differ by 1e-6."""
+    """Says whether two outputs agree line by line. White space at the ends is ignored; numbers may differ by 1e-6."""
     lines, right_lines = given.strip().split("\n"), right.strip().split("\n")
     if len(lines) != len(right_lines):
         return False
@@ -154,7 +154,7 @@ def _same_number(given: str, right: str) -> bool:
 
 
 def same_value(given: Any, right: Any) -> bool:
-    """Whether two JSON values agree; numbers with decimals may differ by 1e-6, and True is not 1."""
+    """Says whether two JSON values agree. Numbers with decimals may differ by 1e-6, and True is not 1."""
     if isinstance(given, bool) or isinstance(right, bool):
         return given is right
     if isinstance(given, float) or isinstance(right, float):

@@ -1,4 +1,4 @@
-"""Answers that must be the reference's words."""
+"""Grades answers that must be the reference's words."""
 
 import re
 import unicodedata
@@ -13,10 +13,10 @@ _LATEX_TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{([^{}
 
 
 def grade_exact(task: Task, text: str) -> Graded:
-    """Right if the answer, or the whole text, is the reference or one of ``extra["accept"]``.
+    """Grades an answer as right if it, or the whole text, is the reference or one of ``extra["accept"]``.
 
-    Words are compared: case (unless ``extra["case_sensitive"]``), white space, quotation marks, emphasis and the end
-    mark do not count. Raises: BadInput as ``require_words`` does.
+    The comparison ignores case (unless ``extra["case_sensitive"]``), white space, quotation marks, emphasis and the end
+    mark. Raises: BadInput as ``require_words`` does.
     """
     require_words(task)
     fold = not task.extra.get("case_sensitive", False)
@@ -42,7 +42,7 @@ def require_words(task: Task) -> None:
 
 
 def normal(text: str, *, fold: bool = True) -> str:
-    r"""Words as they are compared; ``\text{}`` is read as what it holds."""
+    r"""Returns words in the form for comparison; ``\text{}`` is replaced by its content."""
     text = unicodedata.normalize("NFKC", _LATEX_TEXT.sub(r"\1", text))
     text = re.sub(r"\s+", " ", text).strip(_WRAPPING)
     return text.casefold() if fold else text

@@ -1,4 +1,4 @@
-"""Code out of a model's answer."""
+"""Extracts code from a model's answer."""
 
 import ast
 
@@ -9,11 +9,11 @@ _UNMARKED = frozenset(("", "plaintext", "text", "code"))
 
 
 def extract_code(text: str, entry_point: str | None) -> str | None:
-    """The program that the answer gives, None if it gives none.
+    """Returns the program in the answer, None if there is none.
 
-    With an entry point: the last block that defines it, else the whole text if that does. Without: the last block that
-    is a program, of those marked as Python if there are any, else the whole text if it is one. Blocks marked as another
-    language do not count.
+    With an entry point, this is the last block that defines it, else the whole text if that does. Without one, it is
+    the last block that is a program, first among those marked as Python, else the whole text if it is a program.
+    Blocks marked as another language do not count.
     """
     text = tail(text)
     fenced = [(block.language.split(" ")[0], block.code) for block in fenced_blocks(text)]
@@ -23,7 +23,7 @@ def extract_code(text: str, entry_point: str | None) -> str | None:
     if entry_point is not None:
         found = next((code for code in candidates if defines(code, entry_point)), None)
         return found if found is not None else (blocks[-1] if blocks else None)
-    # A sample of the output may be Python, too: what is not marked as Python is looked at last.
+    # A sample of the output may be valid Python too, so blocks that are not marked as Python come last.
     found = next((code for code in [*reversed(python), *candidates] if _is_program(code)), None)
     return found if found is not None else next(reversed(python or blocks), None)
 
@@ -37,7 +37,7 @@ def parses(code: str) -> bool:
 
 
 def defines(code: str, name: str) -> bool:
-    """Whether ``code`` defines or assigns ``name`` at its top level, or as a method of a class there."""
+    """Says whether ``code`` defines or assigns ``name`` at its top level, or as a method of a class there."""
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -58,7 +58,7 @@ def _defined(body: list[ast.stmt]) -> set[str]:
 
 
 def _is_program(text: str) -> bool:
-    """Whether a text is Python that does something: a word, a number, a name is Python, too."""
+    """Says whether a text is Python that does something. A lone word, number or name is valid Python too."""
     return parses(text) and not all(
         isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call) for node in ast.parse(text).body
     )

@@ -1,4 +1,4 @@
-"""The grader that a task names, and no exception for whatever a model wrote."""
+"""Grades an answer with the grader that its task names, without an exception for any text of a model."""
 
 from conductor_core.evaluation.graders.choice import grade_choice, lettered_choices
 from conductor_core.evaluation.graders.code import grade_code, require_tests
@@ -10,7 +10,7 @@ from conductor_core.rehearsal import grade as rehearsal_grade
 
 
 def require_gradable(task: Task) -> None:
-    """Raises: BadInput for a task of which no answer can be graded: its reference is no number, it names no tests."""
+    """Checks a task. Raises: BadInput if no answer to it can be graded, for example for lack of a number or tests."""
     match task.grader:
         case "rehearsal":
             return
@@ -25,9 +25,9 @@ def require_gradable(task: Task) -> None:
 
 
 def grade(task: Task, answer_text: str) -> Graded:
-    """The mark of ``answer_text``, a model's whole answer to ``task``. May be called from any thread.
+    """Grades ``answer_text``, a model's whole answer to ``task``. Any thread may call it.
 
-    Never raises for a model's text. Raises: BadInput as ``require_gradable`` does.
+    No text of a model makes it raise. Raises: BadInput as ``require_gradable`` does.
     """
     if not answer_text.strip():
         return Graded(0.0, "The answer is empty.")

@@ -1,9 +1,9 @@
 """The process in which formulas are parsed and compared: ``python -m conductor_core.evaluation.graders.math_worker``.
 
-One JSON object a line on stdin, ``{"gold", "answer"}``, one on stdout, ``{"equal", "read"}``. Symbolic algebra on
-hostile input (``9**9**9``) can take all time and memory there is, so memory and CPU time of each comparison are limited
-here, and the caller kills this process when it does not answer. The library's own time limits, which use SIGALRM, are
-switched off.
+It reads one JSON object per line from stdin, ``{"gold", "answer"}``, and writes one to stdout, ``{"equal", "read"}``.
+Symbolic algebra on hostile input (``9**9**9``) can take all time and memory. This process therefore limits memory and
+CPU time of each comparison, and the caller kills it when it does not answer. The library's own time limits, which use
+SIGALRM, are switched off.
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 
 MEMORY_BYTES = 2 * 1024**3
 CPU_S = 10
-"""CPU seconds of one comparison; the caller's wall clock is shorter. For a process whose caller is gone."""
+"""CPU seconds of one comparison. The caller's wall-clock limit is shorter; this one ends a process without a caller."""
 
 
 def main() -> None:
@@ -36,14 +36,14 @@ def main() -> None:
 
 
 def compare(gold: str, answer: str) -> dict[str, object]:
-    """Whether the formula found in ``answer`` equals ``gold`` (LaTeX), and how the answer was read: None if not."""
+    """Returns whether the formula in ``answer`` equals ``gold`` (LaTeX), and how it was read (None if it was not)."""
     from math_verify import parse, verify
 
     right = parse(f"${gold}$", parsing_timeout=None)
     given = parse(answer, parsing_timeout=None)
     if not given:
         return {"equal": False, "read": None}
-    # "x < 2" answers what the interval does.
+    # "x < 2" is as right an answer as the interval.
     equal = verify(right, given, allow_set_relation_comp=True, timeout_seconds=None)
     return {"equal": bool(equal), "read": str(given[-1])[:200]}
 

@@ -1,7 +1,7 @@
-"""Answers that are formulas: equal if algebra says so.
+"""Grades answers that are formulas, by algebraic equality.
 
-The comparison is the library math-verify's. It runs in a process of its own (``math_worker``), which is killed if it
-does not answer in time: off the main thread neither SymPy nor the library's parser has a bound of its own.
+The library math-verify compares them in a process of its own (``math_worker``), which is killed if it does not answer
+in time. Off the main thread, neither SymPy nor the library's parser has a time limit of its own.
 """
 
 import atexit
@@ -22,7 +22,7 @@ from conductor_core.evaluation.graders.exact import normal
 from conductor_core.evaluation.tasks import Graded, Task
 
 TIMEOUT_S = 5.0
-"""Wall time of one comparison. Those of 500 competition answers take well below a second each."""
+"""Limit of the wall time of one comparison, in seconds. 500 competition answers took well below a second each."""
 _START_S = 60.0
 _LONGEST_FORMULA = 4000
 
@@ -31,7 +31,7 @@ _WORD = re.compile(r"[^\W\d_]{2,}(?:[ -][^\W\d_]+)*")
 
 
 def grade_math(task: Task, text: str) -> Graded:
-    """Right if the text's answer is equal to the reference, a LaTeX expression without dollar signs."""
+    """Grades an answer as right if it equals the reference, a LaTeX expression without dollar signs."""
     answer, is_formula = find_formula(text)
     if not answer:
         return Graded(0.0, "There is no formula in the answer.")
@@ -39,7 +39,7 @@ def grade_math(task: Task, text: str) -> Graded:
     if _canonical(answer) == _canonical(task.reference):
         return Graded(1.0, f"The answer given is {shown}.")
     wrong = Graded(0.0, f"The answer given is {shown}, not {task.reference}.")
-    # Read as a formula, a word is a product of its letters: "even" would equal "neve".
+    # As a formula, a word would be a product of its letters: "even" would equal "neve".
     if _WORD.fullmatch(_canonical(task.reference)):
         return wrong
     if len(answer) > _LONGEST_FORMULA:
@@ -55,10 +55,10 @@ def grade_math(task: Task, text: str) -> Graded:
 
 
 def find_formula(text: str) -> tuple[str, bool]:
-    """What the text gives as its answer, and whether that is a formula alone or a line with one in it.
+    """Returns the text's answer, and whether that is a formula alone or a line that contains one.
 
-    The last box; else what the text calls its answer, bold words at its end, or its last line, and there the last
-    formula between dollar signs or LaTeX brackets if there is one.
+    The answer is the last box. Without a box, it is what the text calls its answer, bold words at its end, or its last
+    line; in these, the last formula between dollar signs or LaTeX brackets counts if there is one.
     """
     text = tail(text)
     boxes = boxed(text)
@@ -77,7 +77,7 @@ def _bare(formula: str) -> str:
 
 
 def _canonical(formula: str) -> str:
-    """The formula without spacing, sizes and text marks, so that equal writing needs no algebra."""
+    """Returns the formula without spacing, sizes and text marks, so that equal spellings need no algebra."""
     formula = re.sub(
         r"\\(?:left|right|big|Big|displaystyle|,|;|!|:|quad)(?![a-zA-Z])|\\ |\^\{?\\circ\}?|\\%|[$%]", "", formula
     )
@@ -90,7 +90,7 @@ def _canonical(formula: str) -> str:
 
 
 class _Worker:
-    """The comparing process: started at the first question, started again after one that it did not survive."""
+    """The comparing process. It starts at the first question, and starts again after a question that killed it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -98,13 +98,13 @@ class _Worker:
         self._owner = 0
 
     def ask(self, question: dict[str, str]) -> dict[str, Any] | None:
-        """The reply, None if there was none in time. One question at a time, from any thread."""
+        """Returns the reply, None if there was none in time. Any thread may ask; one question is answered at a time."""
         with self._lock:
             if self._owner != os.getpid():
                 # After a fork the pipes belong to the other process.
                 self._process, self._owner = None, os.getpid()
             if self._process is None:
-                # Its first question loads the library, which is not the formula's fault.
+                # The first question loads the library, which must not count against the formula's time.
                 self._process = _start()
                 if self._exchange({"gold": "1", "answer": "1"}, _START_S) is None:
                     self.close()

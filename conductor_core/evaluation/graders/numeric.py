@@ -1,4 +1,4 @@
-"""Answers that are one number."""
+"""Grades answers that are one number."""
 
 import re
 from fractions import Fraction
@@ -9,16 +9,16 @@ from conductor_core.evaluation.graders.quantity import Quantity, parse_quantity,
 from conductor_core.evaluation.tasks import Graded, Task
 
 RELATIVE_TOLERANCE = Fraction(1, 10**6)
-"""For a reference that is no whole number, where the task states no tolerance; a whole one must be met exactly."""
+"""Default tolerance for a reference that is no whole number. A whole number must be met exactly."""
 
 _HEDGE = re.compile(r"\s*(?:or|oder|/or)\s+(?:(?:maybe|perhaps|possibly|about)\s+)?", re.IGNORECASE)
 
 
 def grade_numeric(task: Task, text: str) -> Graded:
-    """Right if the text's answer is the reference's number.
+    """Grades an answer as right if it is the reference's number.
 
-    ``extra``: ``tolerance`` (absolute) and ``relative_tolerance`` widen what counts.
-    Raises: BadInput if the reference is no number, or a tolerance is none.
+    ``tolerance`` (absolute) and ``relative_tolerance`` in ``extra`` allow a difference.
+    Raises: BadInput if the reference or a tolerance is no number.
     """
     right, absolute, relative = sought_number(task)
     given = find_number(text)
@@ -32,9 +32,9 @@ def grade_numeric(task: Task, text: str) -> Graded:
 
 
 def find_number(text: str) -> Quantity | str | None:
-    """The number that ``text`` gives: the last one it calls its answer, else a bold one at its end, else the last.
+    """Returns the number in ``text``: the last one called the answer, else a bold one at the end, else the last one.
 
-    None if there is no number, a sentence if the answer names two ("18 or 20").
+    Returns None if there is no number, and a sentence if the answer names two ("18 or 20").
     """
     text = tail(text)
     for _, mark in reversed(stated(text)):
@@ -50,7 +50,7 @@ def find_number(text: str) -> Quantity | str | None:
 
 
 def _of_mark(mark: str) -> Quantity | str | None:
-    # "3 × 6 = 18": what stands behind the last equals sign is meant.
+    # In "3 × 6 = 18" the answer stands behind the last equals sign.
     mark = re.split(r"(?<![<>!=])=|≈|\\approx", mark)[-1]
     found = quantities(mark)
     if not found:
@@ -63,7 +63,7 @@ def _of_mark(mark: str) -> Quantity | str | None:
 
 
 def sought_number(task: Task) -> tuple[Quantity, Fraction, Fraction]:
-    """The reference, how far off an answer may be, and how far in parts of it. Raises: BadInput if one is no number."""
+    """Returns the reference with its absolute and relative tolerance. Raises: BadInput if one is no number."""
     right = parse_quantity(task.reference)
     if right is None:
         raise BadInput(f"task {task.task_id}: the reference {task.reference!r} is not one number")

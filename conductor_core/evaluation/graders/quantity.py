@@ -1,4 +1,4 @@
-"""Numbers as people and models write them: separators, signs, percent, fractions, powers of ten, units."""
+"""Reads numbers as people and models write them: separators, signs, percent, fractions, powers of ten, units."""
 
 import re
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ _UNITS: dict[str, tuple[str, Fraction]] = {
     }.items()
     for name, factor in zip(table.split()[::2], table.split()[1::2], strict=True)
 }
-"""Unit: what it measures, and how many of that kind's base unit it is."""
+"""Maps a unit to what it measures, and to its size in the base unit of that kind."""
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _VULGAR = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅛": "1/8"}
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 
 _LONGEST = 60
-"""Digits of a number that is read: a longer row of digits is no answer, and no work is spent on it."""
+"""Most digits of a number that is read. A longer row of digits is no answer and is skipped."""
 _LARGEST_POWER = 300
 
 _DIGITS = r"(?:\d{1,3}(?:[ ,_\u00a0\u2009\u202f]\d{3})+(?![\d])|\d{1,60})(?:\.\d{1,60})?(?!\d)|\.\d{1,60}(?!\d)"
@@ -59,7 +59,7 @@ class Quantity:
     """A number in a text.
 
     Attributes:
-        value: as written, before percent is taken as a hundredth.
+        value: the value as written; a percentage is not divided by 100.
         unit: the known unit in which it is given, "" if none; the number itself where it stands for a currency.
         start, end: its place in the text.
     """
@@ -82,7 +82,7 @@ class Quantity:
 
 
 def quantities(text: str) -> list[Quantity]:
-    """Every number in ``text``, in order. LaTeX spacing and separators inside numbers are read over."""
+    """Returns every number in ``text``, in order. It ignores LaTeX spacing and separators inside numbers."""
     clean = _plain(text)
     found = []
     for match in _NUMBER.finditer(clean):
@@ -94,16 +94,16 @@ def quantities(text: str) -> list[Quantity]:
 
 
 def parse_quantity(text: str) -> Quantity | None:
-    """The one number that ``text`` is, with or without words around it; None if there is none, or more than one."""
+    """Returns the only number in ``text``, with or without words around it; None if there is none or more than one."""
     found = quantities(text)
     return found[0] if len(found) == 1 else None
 
 
 def same_quantity(given: Quantity, right: Quantity, *, absolute: Fraction, relative: Fraction) -> bool:
-    """Whether two quantities agree within a tolerance, which is of the right value.
+    """Says whether two quantities agree within a tolerance; the relative one is a share of the right value.
 
-    Known units are converted and must be of one kind; a unit on one side only is not looked at. A percentage agrees
-    with the same number of per cent and with the hundredth of it, unless both are percentages.
+    Known units are converted and must be of one kind; a unit on one side only is ignored. A percentage agrees with its
+    plain number and with a hundredth of it, unless both are percentages.
     """
     left, target = given.value, right.value
     if given.unit and right.unit:

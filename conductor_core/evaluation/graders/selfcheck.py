@@ -2,9 +2,9 @@ r"""Do the graders call right answers right, and wrong ones wrong?
 
     python -m conductor_core.evaluation.graders.selfcheck rehearsal FILE.jsonl ... [--limit N] [--json]
 
-For each task the reference is put into answers such as models write; all must be graded right. Then into the same
-answers goes something near it that is wrong: another number, another letter, a program that returns something else.
-The share of each is reported with every exception, and what the sandbox is made of on this machine.
+For each task, it puts the reference into answers as models write them; all must be graded right. Then it puts something
+similar but wrong into them: another number, another letter, a program that returns something else. It reports the
+share of each with every exception, and the parts of the sandbox on this machine.
 """
 
 import argparse
@@ -39,7 +39,7 @@ class Count:
 
 
 def right_answers(task: Task) -> Iterator[str]:
-    """The reference as models give it, and the worked solution where the source has one that states its answer."""
+    """Yields the reference as models write it, and the worked solution if the source has one with its answer."""
     yield from _phrased(task, task.reference)
     solution = task.extra.get("solution")
     if isinstance(solution, str) and ("\\boxed" in solution or "####" in solution):
@@ -47,7 +47,7 @@ def right_answers(task: Task) -> Iterator[str]:
 
 
 def wrong_answers(task: Task) -> Iterator[str]:
-    """Answers near the reference that are not right."""
+    """Yields answers that are similar to the reference but wrong."""
     for wrong in _near(task):
         yield from _phrased(task, wrong)
 
@@ -98,7 +98,7 @@ def _near(task: Task) -> Iterator[str]:
 
 
 def _broken(task: Task) -> str:
-    """The function under its name, returning what no test expects."""
+    """Returns a program in which the function returns a value that no test expects."""
     name = task.extra.get("entry_point") or task.reference.split("def ", 1)[1].split("(", 1)[0]
     return f"def {name}(*arguments, **named):\n    return 'something else'"
 

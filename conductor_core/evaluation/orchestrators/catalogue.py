@@ -46,12 +46,12 @@ GROUPS = ("single", "reflection", "budget", "consensus", "ablations", "routers",
 
 
 def expand(given: str, agents: Sequence[str], *, untrained: bool = False) -> tuple[str, ...]:
-    """The names in ``given`` (``A,B``), groups resolved, each once.
+    """Returns each name in ``given`` (``A,B``) once, with groups resolved.
 
     Args:
         agents: names of the pool's workers. untrained: whether there is an untrained Conductor to compare with.
 
-    Raises: BadInput for a name or worker that is not there.
+    Raises: BadInput for an unknown name or worker.
     """
     names = [name for part in given.split(",") if part.strip() for name in group(part.strip(), agents, untrained)]
     if not names:
@@ -62,17 +62,17 @@ def expand(given: str, agents: Sequence[str], *, untrained: bool = False) -> tup
 
 
 def every(agents: Sequence[str]) -> list[str]:
-    """The names of all orchestrators for a pool of ``agents``."""
+    """Returns the names of all orchestrators for a pool of ``agents``."""
     return [*group("all", agents, untrained=True)]
 
 
 def described() -> str:
-    """The names, groups and what they mean, as this module's beginning says it."""
+    """Returns the names and groups with their meanings, as this module's docstring lists them."""
     return (__doc__ or "").split("\n\n", 1)[1].strip("\n")
 
 
 def group(name: str, agents: Sequence[str], untrained: bool = False) -> list[str]:
-    """What ``name`` stands for: the orchestrators of a group, else itself."""
+    """Returns the orchestrators of a group, or ``name`` itself if it is no group."""
     match name:
         case "single" | "reflection" | "budget" | "consensus":
             return [f"{name}:{agent}" for agent in agents]
@@ -103,10 +103,10 @@ def _check(name: str, agents: Sequence[str]) -> None:
 
 @dataclass
 class Opened:
-    """Orchestrators, and what they share.
+    """Orchestrators and the Conductors that they share.
 
     Attributes:
-        conductors: by ref.
+        conductors: the Conductors by ref.
     """
 
     orchestrators: list[Orchestrator] = field(default_factory=list)
@@ -124,7 +124,7 @@ class Opened:
 
 
 def conductor_refs(names: Sequence[str], conductor: str, untrained: str | None) -> dict[str, str]:
-    """The Conductor behind each of ``names`` that has one. Raises: BadInput for ``untrained`` without a ref."""
+    """Returns the Conductor's ref for each name that needs one. Raises: BadInput for ``untrained`` without a ref."""
     refs = {}
     for name in names:
         kind, _, rest = name.partition(":")
@@ -138,16 +138,16 @@ def conductor_refs(names: Sequence[str], conductor: str, untrained: str | None) 
 
 
 def budgets(names: Sequence[str], specs: Sequence[WorkerSpec]) -> dict[str, dict[str, int]]:
-    """The larger output budgets that ``names`` ask for, by worker. Raises: BadInput for one that is not known."""
+    """Returns the larger output budgets that ``names`` ask for, by worker. Raises: BadInput for an unknown budget."""
     asked = {name.partition(":")[2] for name in names if name.startswith("budget:")}
     return workflows.with_budget([spec for spec in specs if spec.name in asked], workflows.ROUNDS)
 
 
 def open_orchestrators(names: Sequence[str], refs: Mapping[str, str], pool: Pool, settings: Settings) -> Opened:
-    """Opens all but the learned routers, which ``routers.fit`` brings. Loads and connects nothing yet.
+    """Opens all orchestrators except the learned routers, which ``fitting`` makes. Loads and connects nothing yet.
 
     Args:
-        names: as ``expand`` gives them. refs: as ``conductor_refs`` gives them.
+        names: the result of ``expand``. refs: the result of ``conductor_refs``.
 
     Raises: UnknownConductor, BadInput as ``budgets``.
     """

@@ -1,8 +1,8 @@
-"""Orchestrators by a Conductor: as it is, with recursion, and with a part of its workflows taken away.
+"""Orchestrators that use a Conductor: as it is, with recursion, and with one part of its workflows removed.
 
-The ablations of arXiv 2512.04388, Table 9, on the workflows that the Conductor itself wrote: each is planned by a run
-of its own, and the run that counts is an edit of it, so that the trace shows what was changed. Departure: the paper
-trains a Conductor for each ablation; here a trained one loses what it was trained to use.
+The ablations follow arXiv 2512.04388, Table 9, and change workflows that the Conductor wrote. One run plans a workflow,
+and the run that counts is an edit of it, so that the trace shows the change. Departure: the paper trains a Conductor
+for each ablation; here a trained one loses what it was trained to use.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _PLANS_KEPT = 256
 
 
 class Remembered:
-    """A Conductor that writes each plan once: what is compared on a plan is compared on the same one."""
+    """A Conductor that writes each plan once, so that orchestrators are compared on the same plan."""
 
     def __init__(self, conductor: Conductor) -> None:
         self._conductor = conductor
@@ -36,7 +36,7 @@ class Remembered:
         return self._conductor.messages(request)
 
     async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
-        """The completion as it was written first; one that broke off is written again. Raises: ConductorError."""
+        """Yields the first completion for ``request``. One that broke off is written again. Raises: ConductorError."""
         key = request.model_dump_json()
         async with self._writing[key]:
             if key in self._written:
@@ -58,10 +58,10 @@ class Remembered:
 
 
 class Conducted:
-    """The Conductor plans, the engine carries out.
+    """An orchestrator in which the Conductor plans and the engine carries out the plan.
 
     Args:
-        depth: rounds below the first that it may open by naming itself.
+        depth: number of rounds below the first that the Conductor may open by naming itself.
     """
 
     whole_pool = False
@@ -74,20 +74,20 @@ class Conducted:
 
 
 class Plans:
-    """The plans of one Conductor, written once for all that edit them."""
+    """The plans of one Conductor. Each is written once for all ablations that edit it."""
 
     def __init__(self, conductor: Conductor) -> None:
         self.conductor = conductor
         self._tasks: dict[tuple[str, tuple[str, ...]], asyncio.Task[RunTrace]] = {}
 
     async def plan(self, asked: GivenTask, run: EngineRun) -> RunTrace:
-        """A run that ended with its plan, or without one."""
+        """Returns a run that only plans. Its plan may be missing."""
         key = (asked.task.task_id, asked.excluded)
         if key not in self._tasks:
             while len(self._tasks) >= _PLANS_KEPT:
                 del self._tasks[next(iter(self._tasks))]
             self._tasks[key] = asyncio.ensure_future(run(asked.request(plan_only=True), self.conductor, asked.pool))
-        # Shielded: one that is stopped takes the plan from none of the others.
+        # Shielded, so that cancelling one caller does not cancel the plan for the others.
         return await asyncio.shield(self._tasks[key])
 
     async def aclose(self) -> None:
@@ -98,7 +98,7 @@ class Plans:
 
 
 class Ablated:
-    """The Conductor's own workflow with one part of it taken away."""
+    """An orchestrator that carries out the Conductor's workflow with one part removed."""
 
     whole_pool = False
 
@@ -118,17 +118,17 @@ def _each(workflow: Workflow, edit: Callable[[Step], Step]) -> Workflow:
 
 
 def uniform_subtasks(workflow: Workflow) -> Workflow:
-    """Every step is told the same: to solve the question."""
+    """Gives every step the same instruction: to solve the question."""
     return _each(workflow, lambda step: step.model_copy(update={"instruction": UNIFORM}))
 
 
 def access_all(workflow: Workflow) -> Workflow:
-    """Every step sees every earlier step."""
+    """Lets every step see every earlier step."""
     return _each(workflow, lambda step: step.model_copy(update={"access_list": "all"}))
 
 
 def access_none(workflow: Workflow) -> Workflow:
-    """No step sees another."""
+    """Lets no step see another one."""
     return _each(workflow, lambda step: step.model_copy(update={"access_list": ()}))
 
 

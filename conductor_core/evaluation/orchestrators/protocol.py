@@ -1,4 +1,4 @@
-"""What an orchestrator is asked, and what it gives back."""
+"""The interface of an orchestrator: the task that it is given, and the attempt that it returns."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ EngineRun = Callable[[RunRequest, Conductor | None, Pool], Awaitable[RunTrace]]
 
 @dataclass(frozen=True, slots=True)
 class GivenTask:
-    """One task as it is put to an orchestrator.
+    """One task as an orchestrator gets it.
 
     Attributes:
         excluded: workers of the pool that must not be used.
-        limits: of each run; ``max_steps`` and ``max_depth`` are an orchestrator's own where its form needs it.
-        seed: of the workers' answers, and of whatever the orchestrator draws.
+        limits: limits of each run. An orchestrator sets its own ``max_steps`` and ``max_depth`` if its form needs it.
+        seed: seeds the workers' answers and the orchestrator's draws.
     """
 
     task: Task
@@ -34,7 +34,7 @@ class GivenTask:
 
     @property
     def specs(self) -> tuple[WorkerSpec, ...]:
-        """The workers that are present, in the pool's order."""
+        """Returns the present workers in the pool's order."""
         return tuple(spec for spec in self.pool.specs if spec.name not in self.excluded)
 
     @property
@@ -50,7 +50,7 @@ class GivenTask:
         reuse_from: RunTrace | None = None,
         by: str = "evaluate",
     ) -> RunRequest:
-        """A run of this task. A given workflow may have as many steps as it has."""
+        """Returns a request for a run of this task. A given workflow may exceed ``max_steps``."""
         steps = self.limits.max_steps if workflow is None else max(self.limits.max_steps, len(workflow.steps))
         return RunRequest(
             task=self.task.question,
@@ -66,11 +66,11 @@ class GivenTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskAttempt:
-    """What an orchestrator made of a task.
+    """An orchestrator's attempt at a task.
 
     Attributes:
         trace: the run whose answer counts.
-        also: further runs that were needed for it; what they cost counts too.
+        also: further runs that the attempt needed; their cost counts too.
     """
 
     trace: RunTrace
@@ -82,8 +82,8 @@ class Orchestrator(Protocol):
 
     Attributes:
         name: as given to ``--orchestrators``, unique in an evaluation.
-        whole_pool: speaks of one worker by name, and so is asked with all workers present even where other
-            orchestrators must do with a subset of them.
+        whole_pool: whether all workers are present for it even if other orchestrators get a subset. It is true for an
+            orchestrator that names one worker.
     """
 
     @property
@@ -93,5 +93,5 @@ class Orchestrator(Protocol):
     def whole_pool(self) -> bool: ...
 
     async def attempt(self, asked: GivenTask, run: EngineRun) -> TaskAttempt:
-        """Answers one task. A failed run is an attempt too. Raises: StoreError, BadInput for what cannot be run."""
+        """Answers one task. A failed run is an attempt too. Raises: StoreError, BadInput if it cannot be run."""
         ...

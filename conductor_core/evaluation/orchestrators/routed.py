@@ -13,12 +13,12 @@ class Choosing(Router, Protocol):
     """A router that asks several workers and keeps one answer."""
 
     def choose(self, question: str, outputs: Mapping[str, str]) -> str:
-        """The worker whose output is kept, of those that gave one."""
+        """Returns the worker whose output is kept, among those that gave one."""
         ...
 
 
 class Routed:
-    """A fitted router: its workflow is carried out."""
+    """An orchestrator that carries out the workflow of a fitted router."""
 
     whole_pool = False
 
@@ -31,7 +31,7 @@ class Routed:
 
 
 class Smoothed:
-    """A fitted Smoothie: one run asks all workers, a second one reuses the answer that was chosen."""
+    """An orchestrator with a fitted Smoothie: one run asks all workers, and a second one reuses the chosen answer."""
 
     whole_pool = False
 

@@ -3,13 +3,12 @@
 The baselines of arXiv 2512.04388, section 4, as workflows of this engine. Departures:
 
 1. Self-reflection always takes five calls; the paper's may end sooner.
-2. Independent attempts carry their number in the instruction. Where a worker samples, that changes nothing; where the
-   same messages always bring the same answer (a worker that is simulated, cached or greedy), they would else be one
-   attempt made five times.
+2. Independent attempts carry their number in the instruction. That changes nothing for a worker that samples. A
+   simulated, cached or greedy worker gives the same answer to the same messages; without the number, it would make one
+   attempt five times.
 3. The aggregator of MoA is the worker that the rules of ``conductors.seating`` put on the seat of checking and
    comparing; ``moa:WORKER`` names another.
-4. Every worker is asked in the same words, which say what is wanted: no orchestrator gains by the wording of its
-   baseline.
+4. Every worker gets the same words, which say what is wanted, so that wording favours no orchestrator.
 """
 
 import hashlib
@@ -28,7 +27,7 @@ from conductor_core.workers.local_params import LocalParams
 from conductor_core.workflow.model import AccessList, Step, Workflow
 
 ROUNDS = 5
-"""The five times of the paper's controlled comparison: calls, attempts, or output budget."""
+"""The factor of the paper's controlled comparison: five calls, five attempts, or five times the output budget."""
 
 SOLVE = "Solve the following task step by step and state the final answer clearly: {question}"
 REFLECT = (
@@ -48,13 +47,13 @@ DRAWN = (
     AGGREGATE,
     "Write the final answer to the following task in the form that it asks for: {question}",
 )
-"""Instructions of which a random workflow draws one for each step."""
+"""Instructions from which a random workflow draws one for each step."""
 
 DEFAULT_OUTPUT_TOKENS: Mapping[Provider, int] = MappingProxyType(
     {"anthropic": anthropic.DEFAULT_MAX_TOKENS, "local": LocalParams().max_tokens, "rehearsal": 4096}
 )
-"""Output budget of a worker whose pool file names none. An OpenAI-compatible server's own is not known to us, nor by
-which name its model takes one; to a simulated worker it means nothing."""
+"""Output budget of a worker whose pool file names none. The default of an OpenAI-compatible server is unknown, and so
+is the name of its parameter. A simulated worker has no budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class Planned:
     """An orchestrator that writes its workflow by itself.
 
     Attributes:
-        plan: the workflow for a task. pool: what its workers are made from the evaluation's pool; None: that pool.
+        plan: returns the workflow for a task. pool: the pool that it uses; None means the evaluation's pool.
     """
 
     name: str
@@ -75,18 +74,18 @@ class Planned:
 
 
 def single(worker: str) -> Workflow:
-    """The task put to one worker."""
+    """Returns a workflow in which one worker answers the task."""
     return Workflow(steps=(Step(instruction=SOLVE, agent=worker),))
 
 
 def reflection(worker: str) -> Workflow:
-    """One worker, then four times itself over all that it has said."""
+    """Returns a workflow in which one worker answers, and then four times revises all that it has written."""
     again = Step(instruction=REFLECT, agent=worker, access_list="all")
     return Workflow(steps=(*single(worker).steps, *[again] * (ROUNDS - 1)))
 
 
 def consensus(worker: str) -> Workflow:
-    """Five attempts of one worker that do not see each other, and the same worker to decide."""
+    """Returns a workflow of five independent attempts of one worker, among which the same worker decides."""
     attempts = tuple(
         Step(instruction=ATTEMPT.replace("{number}", str(number)).replace("{attempts}", str(ROUNDS)), agent=worker)
         for number in range(1, ROUNDS + 1)
@@ -95,19 +94,19 @@ def consensus(worker: str) -> Workflow:
 
 
 def mixture(specs: Sequence[WorkerSpec], aggregator: str | None = None) -> Workflow:
-    """Mixture-of-Agents with one layer: every worker answers, one reads all answers."""
+    """Returns a Mixture-of-Agents with one layer: every worker answers, and one reads all answers."""
     every = tuple(Step(instruction=SOLVE, agent=spec.name) for spec in specs)
     last = aggregator or checker(specs)
     return Workflow(steps=(*every, Step(instruction=AGGREGATE, agent=last, access_list="all")))
 
 
 def checker(specs: Sequence[WorkerSpec]) -> str:
-    """The worker that its description makes the one to compare answers; the first of a pool where none is."""
+    """Returns the worker whose description suits it to compare answers, or the pool's first worker."""
     return numbering(specs)[SEATS.index("check")] or specs[0].name
 
 
 def drawn(asked: GivenTask) -> Workflow:
-    """A random valid workflow: length, agents, instructions and access lists each uniform, by seed and task."""
+    """Draws a random valid workflow by seed and task. Length, agents, instructions and access lists are uniform."""
     key = hashlib.sha256(f"{asked.seed}/{asked.task.task_id}".encode()).hexdigest()
     rng = Random(key)  # noqa: S311 - a draw that can be repeated, not a secret
     steps = []
@@ -118,13 +117,13 @@ def drawn(asked: GivenTask) -> Workflow:
 
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
-"""What a worker's params call its output budget; the second is what newer models of one provider take."""
+"""Parameters for a worker's output budget. The second one is for newer models of one provider."""
 
 
 def with_budget(specs: Sequence[WorkerSpec], times: int) -> dict[str, dict[str, int]]:
-    """The parameters that give each worker ``times`` its output budget, by name.
+    """Returns the parameters that give each worker ``times`` its output budget, by worker.
 
-    Raises: BadInput for a worker whose budget is not known.
+    Raises: BadInput for a worker whose budget is unknown.
     """
     return {spec.name: {name: times * tokens} for spec in specs for name, tokens in [_budget(spec)]}
 

@@ -1,7 +1,7 @@
-"""The learned routers that the Conductor is compared with, each after its own paper but ``kind_table``.
+"""The learned routers that the Conductor is compared with.
 
-``router_dc`` (one worker per task), ``mas_router`` (a small team in a fixed shape) and ``smoothie`` (ask all, keep the
-answer that the others agree with); ``kind_table`` (one plan for each kind of task) is our own. They are fitted on plain
-rows of training tasks, route to a workflow of our language, and are saved as JSON and safetensors. Nothing here imports
-torch or scikit-learn until a router is used: import the modules where they are needed.
+Three follow a paper each: ``router_dc`` (one worker per task), ``mas_router`` (a small team in a fixed shape) and
+``smoothie`` (asks all workers and keeps the answer that the others agree with). ``kind_table`` (one plan for each kind
+of task) is our own. They are fitted on rows of training tasks, route to workflows, and are saved as JSON and
+safetensors. This package imports no torch or scikit-learn, so import its modules only where they are needed.
 """

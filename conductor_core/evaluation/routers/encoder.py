@@ -1,8 +1,8 @@
-"""Text as vectors, for the routers. Imports scikit-learn; torch and transformers only for a local model.
+"""Encodes text as vectors for the routers. Imports scikit-learn; torch and transformers only for a local model.
 
-The papers use pretrained sentence encoders (mDeBERTaV3, SentenceBERT). Nothing is downloaded here, so the standard
+The papers use pretrained sentence encoders (mDeBERTaV3, SentenceBERT). This module downloads nothing. Its standard
 encoder is TF-IDF over words and characters, reduced by a truncated SVD that is fitted on the training questions. A
-folder with a transformers model may be given instead; its weights stay as they are.
+folder with a transformers model can replace it; the model's weights do not change.
 """
 
 import re
@@ -19,38 +19,38 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from conductor_core.errors import BadInput
 
 Vectors = NDArray[np.float32]
-"""One row of length 1 per text (of length 0 if nothing in the text is known)."""
+"""One row of length 1 per text; a text without any known part has a row of length 0."""
 
 WORDS, CHARACTERS = 4096, 8192
-"""At most so many word and character n-grams, the most frequent ones."""
+"""Largest numbers of word and character n-grams; the most frequent ones are kept."""
 _DIGIT = re.compile(r"\d")
 
 
 class Encoder(Protocol):
-    """Both kinds below."""
+    """The interface of both encoders below."""
 
     @property
     def size(self) -> int:
-        """Length of a vector."""
+        """Returns the length of a vector."""
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Shape (texts, size)."""
+        """Returns vectors, shape (texts, size)."""
 
     def document(self) -> dict[str, Any]:
-        """What to save in words."""
+        """Returns the part of the encoder that is saved as JSON."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What to save in numbers."""
+        """Returns the part of the encoder that is saved as arrays."""
 
 
 class TfidfEncoder:
     """TF-IDF of word 1-2-grams and of characters 3-5-grams within words, each part of length 1, then an SVD.
 
     Args:
-        components: shape (size, n-grams), from the SVD; None: the n-grams themselves, which keeps what is rare (the one
-            number in which two answers differ).
-        digits: whether 41 and 42 are different words; else every digit reads as 0, since a question's kind does not
-            lie in its numbers.
+        components: shape (size, n-grams), from the SVD. None uses the n-grams themselves, which keeps rare ones, such
+            as the one number in which two answers differ.
+        digits: whether 41 and 42 are different words. If not, every digit reads as 0, because numbers do not decide a
+            question's kind.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TfidfEncoder:
 
     @classmethod
     def fit(cls, texts: Sequence[str], *, size: int | None, digits: bool, seed: int) -> "TfidfEncoder":
-        """``size`` None: no SVD. It is made smaller where there are fewer texts or n-grams.
+        """Fits an encoder. ``size`` None means no SVD; it is reduced if there are fewer texts or n-grams.
 
         Raises: BadInput if the texts hold no words.
         """
@@ -112,9 +112,9 @@ class TfidfEncoder:
 
 
 class LocalEncoder:
-    """The mean of the last hidden states of a transformers model in a local folder, frozen, on the CPU.
+    """Encodes a text as the mean of the last hidden states of a frozen transformers model, from a folder, on the CPU.
 
-    Texts are read one by one, so that no padding is needed, and only their last ``tokens``: a question ends a prompt.
+    It reads texts one by one, so that no padding is needed, and only their last ``tokens``: a question ends a prompt.
     """
 
     def __init__(self, folder: Path, *, tokens: int = 512) -> None:
@@ -155,7 +155,7 @@ class LocalEncoder:
 
 
 def read_encoder(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Encoder:
-    """The encoder that ``document()`` and ``arrays()`` describe. Raises: BadInput."""
+    """Returns the encoder that ``document()`` and ``arrays()`` describe. Raises: BadInput."""
     if document.get("encoder") == "local":
         return LocalEncoder(Path(document["folder"]), tokens=document["tokens"])
     try:
@@ -168,7 +168,7 @@ def read_encoder(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 
 
 def unit_rows(rows: NDArray[Any]) -> Vectors:
-    """Rows of length 1; a row of zeros stays."""
+    """Scales rows to length 1; a row of zeros stays as it is."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.where(lengths > 0, lengths, 1), dtype=np.float32)
 

@@ -1,14 +1,14 @@
-"""KindTable: one plan for each kind of task, the kind told by the question's words. Imports scikit-learn.
+"""KindTable: one plan for each kind of task, with the kind read from the question's words. Imports scikit-learn.
 
-A baseline of our own, in no paper. It asks how much of a score needs a language model: it has no model of language, but
-a linear classifier (multinomial logistic regression over TF-IDF n-grams) from the question to its kind (family and
-difficulty, as the training tasks name them), and a table with the best plan found for each kind.
+This baseline is our own and in no paper. It shows how much of a score needs a language model, because it has none: a
+linear classifier (multinomial logistic regression over TF-IDF n-grams) maps the question to its kind (family and
+difficulty, as the training tasks name them), and a table holds the best plan found for each kind.
 
-The plan of a kind is found by local search over workflows of at most ``max_steps`` steps: each step has a role of
+A local search finds the plan of a kind among workflows of at most ``max_steps`` steps. Each step has a role of
 ``ROLES`` and a worker, and sees all earlier outputs or none. The search begins at the best single worker. A move gives
-a step another role, another worker or the other access list, adds a step at the end or before it, or takes one away;
-the best move is made until none gains. A plan is worth its mean score on a few tasks of the kind less a price a token,
-both as MasRouter weighs them.
+a step another role, another worker or the other access list, adds a step at the end or before it, or removes one. The
+search makes the best move until none gains. A plan is worth its mean score on a few tasks of the kind, less a price per
+token, as in MasRouter.
 """
 
 from collections import defaultdict
@@ -32,7 +32,7 @@ KIND = "kind_table"
 
 
 class Call(NamedTuple):
-    """One step of a plan. ``reads``: whether it sees all earlier outputs, else none."""
+    """One step of a plan. ``reads``: whether it sees all earlier outputs; if not, it sees none."""
 
     role: str
     agent: str
@@ -47,8 +47,8 @@ class KindTableConfig:
     """Settings of the search and of the classifier.
 
     Attributes:
-        cost_per_1k_tokens: in score, MasRouter's.
-        tasks_per_kind: training tasks of a kind that a plan is tried on.
+        cost_per_1k_tokens: cost in units of score, as in MasRouter.
+        tasks_per_kind: number of training tasks of a kind on which a plan is tried.
         inverse_regularisation: C of the logistic regression.
     """
 
@@ -62,9 +62,9 @@ class KindTable:
     """A fitted table. See the module.
 
     Args:
-        kinds: in the order of the rows of ``weights``.
+        kinds: the kinds in the order of the rows of ``weights``.
         weights: shape (kinds, features). bias: shape (kinds,).
-        plans: by kind. alone: by kind, the workers from the best alone to the worst.
+        plans: plans by kind. alone: workers by kind, from the best one alone to the worst.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class KindTable:
         self._encoder, self._weights, self._bias, self._config = encoder, weights, bias, config
 
     def kind(self, question: str) -> str:
-        """The kind that the question's words speak for most."""
+        """Returns the most likely kind by the question's words."""
         scores = self._weights @ self._encoder.encode([question])[0] + self._bias
         return self.kinds[int(scores.argmax())]
 
     def route(self, question: str, present: Sequence[str]) -> Workflow:
-        """The plan of the question's kind; where one of its workers is absent, the best present worker of that kind.
+        """Returns the plan of the question's kind, or the best present worker for it if one of the plan is absent.
 
-        Raises: BadInput if it knows none of those present.
+        Raises: BadInput if it knows no present worker.
         """
         known_indices(self.agents, present)
         kind = self.kind(question)
@@ -145,7 +145,7 @@ def fit(
 ) -> KindTable:
     """Learns the kinds from all ``rows``, and searches each kind's plan by ``reward`` on its first tasks.
 
-    Raises: BadInput if there are fewer than two kinds, or tasks of no named kind.
+    Raises: BadInput if there are fewer than two kinds, or tasks without a named kind.
     """
     config = config or KindTableConfig()
     check_rows(rows, agents)
@@ -166,7 +166,7 @@ def fit(
 
 
 def workflow_of(plan: Plan) -> Workflow:
-    """The plan as a workflow."""
+    """Returns the plan as a workflow."""
     return Workflow(
         steps=tuple(
             Step(
@@ -193,7 +193,7 @@ def _classifier(
 
 
 class _Worth:
-    """What a plan is worth on the tasks of one kind: mean score less the price of its tokens. Asked for once each."""
+    """Computes a plan's worth on the tasks of one kind: mean score less the price of its tokens. Keeps each result."""
 
     def __init__(self, reward: Reward, tasks: Sequence[int], config: KindTableConfig) -> None:
         self._reward, self._tasks, self._config = reward, tasks, config
@@ -209,7 +209,7 @@ class _Worth:
 
 
 def best_plan(worth: "_Worth", first: str, agents: Sequence[str], max_steps: int) -> Plan:
-    """By local search from the worker ``first`` alone: the best move, as long as one gains."""
+    """Searches from the worker ``first`` alone: makes the best move as long as one gains."""
     plan: Plan = (Call("solver", first, False),)
     while True:
         best = max(moves(plan, agents, max_steps), key=worth)
@@ -219,7 +219,7 @@ def best_plan(worth: "_Worth", first: str, agents: Sequence[str], max_steps: int
 
 
 def moves(plan: Plan, agents: Sequence[str], max_steps: int) -> Iterator[Plan]:
-    """All plans that are one change away."""
+    """Yields all plans that are one change away."""
     for index, call in enumerate(plan):
         before, after = plan[:index], plan[index + 1 :]
         others = [Call(call.role, agent, call.reads) for agent in agents if agent != call.agent]

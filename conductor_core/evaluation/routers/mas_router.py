@@ -1,23 +1,23 @@
-"""MasRouter: a team per task: how it works together, how many, in which roles, by which workers. Imports torch.
+"""MasRouter: a team for each task, with its collaboration mode, size, roles and workers. Imports torch.
 
-After "MasRouter: Learning to Route LLMs for Multi-Agent Systems" (arXiv 2502.11133, section 4). A controller makes one
-choice after the other, each given those before it: a latent z of the query (a variational encoder) gives the
-collaboration mode; z gives the number of agents; roles follow one by one, each given the mode and the roles so far;
-each agent gets its worker. It is trained by policy gradient on score minus lambda times cost, with the encoder's
-evidence lower bound beside it at weight 0.001 (the released code's).
+It follows "MasRouter: Learning to Route LLMs for Multi-Agent Systems" (arXiv 2502.11133, section 4). A controller makes
+one choice after the other, each given the earlier ones. A latent z of the query (a variational encoder) gives the
+collaboration mode and the number of agents. Roles follow one by one, each given the mode and the roles so far. Each
+agent gets its worker. The controller is trained by policy gradient on score minus lambda times cost, plus the encoder's
+evidence lower bound with weight 0.001 (as in the released code).
 
 Departures:
 1. The query is frozen features (``encoder``), where the paper uses MiniLM sentence embeddings.
-2. Modes, roles and workers are learned embeddings, not encoded descriptions: no new worker without a new fit. A worker
+2. Modes, roles and workers are learned embeddings, not encoded descriptions, so a new worker needs a new fit. A worker
    that is absent from a pool is left out of the choice.
 3. The number of agents is a choice with its own probability. The paper rounds a number between 1 and 6, through which
    no gradient of the score passes. At most 4 here: teams are at most 9 calls.
 4. A worker is drawn for each agent given its own role, where the paper draws all from one multinomial given the mode
    and the roles; that lets the role decide, which can only help.
 5. One set of roles for all tasks, and no domain classifier trained on labels of the tasks' domains.
-6. A team of one needs no deciding step, which the released code always takes.
-7. The gradient has a baseline (the mean of the query's other draws) and an entropy bonus, and the rewards are asked
-   for ``draws`` teams a query; the paper has none of these.
+6. A team of one has no deciding step; the released code always has one.
+7. The gradient has a baseline (the mean of the query's other draws) and an entropy bonus, and ``draws`` teams are
+   rewarded for each query. The paper has none of these.
 8. Cost is tokens, not USD, since the simulated pool is free of charge.
 9. Routing takes z's mean and the most likely choice each time; the released code draws at test time too.
 """
@@ -46,8 +46,8 @@ class MasRouterConfig:
     """Settings of the controller and of its training.
 
     Attributes:
-        cost_per_1k_tokens: lambda, in score. prior_std: of z's normal prior. elbo: weight of the encoder's loss.
-        draws: teams a query is tried with in one step, at least two. features: length of the encoder's vectors.
+        cost_per_1k_tokens: lambda, in units of score. prior_std: deviation of z's normal prior. elbo: weight of the
+            encoder's loss. draws: teams per query in one step, at least two. features: length of the encoder's vectors.
     """
 
     max_agents: int = 4
@@ -65,11 +65,11 @@ class MasRouterConfig:
 
 @dataclass(frozen=True)
 class TeamChoices:
-    """A batch of teams, as indices. Agents from ``count`` on are not part of the team.
+    """A batch of teams, as indices. Only the first ``count`` agents belong to a team.
 
     Attributes:
         mode, count: shape (teams,); roles, workers: (teams, max_agents).
-        log_prob, entropy: of all choices together, shape (teams,).
+        log_prob, entropy: sums over all choices of a team, shape (teams,).
     """
 
     mode: Tensor
@@ -88,7 +88,7 @@ class TeamChoices:
 
 
 class Controller(nn.Module):
-    """The cascade. Logits are inner products of a context with learned embeddings."""
+    """The chain of choices. Logits are inner products of a context with learned embeddings."""
 
     def __init__(self, features: int, agents: int, config: MasRouterConfig) -> None:
         super().__init__()
@@ -107,9 +107,9 @@ class Controller(nn.Module):
         self._max_agents = config.max_agents
 
     def latent(self, vectors: Tensor, *, sample: bool) -> tuple[Tensor, Tensor]:
-        """z of queries, shape (queries, hidden), and their negative evidence lower bounds, shape (queries,).
+        """Returns z of queries, shape (queries, hidden), and their negative evidence lower bounds, shape (queries,).
 
-        ``vectors`` have length 1; they are scaled so that their entries, too, are about 1.
+        ``vectors`` have length 1; they are scaled so that their entries are about 1 too.
         """
         scaled = vectors * self._features**0.5
         hidden = functional.relu(self.encode_query(scaled))
@@ -122,7 +122,7 @@ class Controller(nn.Module):
         return latent, error + divergence
 
     def choose(self, latent: Tensor, present: Tensor, *, sample: bool) -> TeamChoices:
-        """``present``: which workers may be chosen, shape (workers,), true or false."""
+        """Chooses teams. ``present``: whether each worker may be chosen, shape (workers,), true or false."""
         log_prob, entropy = torch.zeros(len(latent)), torch.zeros(len(latent))
 
         def pick(logits: Tensor, counts: Tensor | None = None) -> Tensor:
@@ -131,7 +131,7 @@ class Controller(nn.Module):
             probs = log_probs.exp()
             chosen = torch.multinomial(probs, 1)[:, 0] if sample else probs.argmax(dim=1)
             own = log_probs.gather(1, chosen[:, None])[:, 0]
-            # A worker that is absent has probability 0, and adds nothing to the entropy.
+            # An absent worker has probability 0 and adds nothing to the entropy.
             spread = -(probs * log_probs.masked_fill(probs == 0, 0.0)).sum(dim=1)
             log_prob = log_prob + (own if counts is None else own * counts)
             entropy = entropy + (spread if counts is None else spread * counts)
@@ -156,9 +156,9 @@ class Controller(nn.Module):
 
 
 def policy_loss(log_prob: Tensor, utility: Tensor) -> Tensor:
-    """The policy gradient's loss: each draw against the mean of its query's others; both (queries, draws).
+    """Returns the policy gradient's loss: each draw against the mean of its query's others. Both are (queries, draws).
 
-    Its gradient is that of minus the expected utility (score minus cost).
+    Its gradient is that of the negative expected utility (score minus cost).
     """
     draws = utility.shape[1]
     others = (utility.sum(dim=1, keepdim=True) - utility) / (draws - 1)
@@ -181,7 +181,7 @@ class MasRouter:
         self._config = config
 
     def route(self, question: str, present: Sequence[str]) -> Workflow:
-        """The most likely team of present workers. Raises: BadInput if it knows none of them."""
+        """Returns the most likely team of present workers. Raises: BadInput if it knows none of them."""
         here = torch.zeros(len(self.agents), dtype=torch.bool)
         here[list(known_indices(self.agents, present))] = True
         with torch.inference_mode():
@@ -209,9 +209,9 @@ def fit(
     config: MasRouterConfig | None = None,
     encoder: Encoder | None = None,
 ) -> MasRouter:
-    """Trains on each row's question and on what ``reward`` says of the teams tried for it.
+    """Trains on each row's question and on the rewards of the teams tried for it.
 
-    A team is asked for once a row: ``epochs * draws`` rewards a row at most.
+    A team's reward is asked for once per row, so a row needs at most ``epochs * draws`` rewards.
 
     Raises: BadInput if there is nothing to train on, or fewer than two draws are asked for.
     """

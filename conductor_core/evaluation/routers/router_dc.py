@@ -1,24 +1,24 @@
 """RouterDC: one worker per task, by the nearest worker embedding. Imports torch and scikit-learn.
 
-After "RouterDC: Query-Based Router by Dual Contrastive Learning for Assembling Large Language Models"
+It follows "RouterDC: Query-Based Router by Dual Contrastive Learning for Assembling Large Language Models"
 (arXiv 2409.19886, section 3). A query x is encoded as E(x), each worker t has a learned embedding k_t, and x goes to
 the worker with the largest cos(E(x), k_t). Two contrastive losses are summed:
 
-- sample-LLM: E(x) is drawn to each of the K+ best workers of x and away from its K- worst;
-- sample-sample, weight lambda: E(x) is drawn to a query of its own cluster and away from H queries of other clusters.
+- sample-LLM pulls E(x) to each of the K+ best workers of x and pushes it away from its K- worst;
+- sample-sample, weight lambda, pulls E(x) to a query of its cluster and pushes it away from H queries of others.
 
-As in the paper: K+ = K- = H = 3, lambda = 1, 5 clusters, temperature 1, AdamW, 1,000 steps of 64 queries; a worker that
-scored nothing is never drawn to, one that scored half or more is never pushed away.
+As in the paper: K+ = K- = H = 3, lambda = 1, 5 clusters, temperature 1, AdamW, 1,000 steps of 64 queries. No query is
+pulled to a worker that scored nothing, or pushed away from one that scored half or more.
 
 Departures:
 1. The encoder is frozen features (``encoder``: TF-IDF and SVD, or a local model) with a trained layer above, where the
    paper fine-tunes mDeBERTaV3-base; hence a learning rate of 1e-3 and not 5e-5.
-2. Clusters: k-means on the SVD vectors, which are low already. The paper first takes the encoder's down by t-SNE.
-3. Equal scores are put in order by chance, anew in each batch: right-or-wrong scores are equal most of the time, and
-   any fixed order would teach a preference for the first workers.
+2. Clusters: k-means on the SVD vectors, which have few dimensions. The paper first reduces the encoder's by t-SNE.
+3. Equal scores get a random order in each batch: right-or-wrong scores are equal most of the time, and any fixed order
+   would teach a preference for the first workers.
 4. The positive query of the second loss is another query; drawing x itself would teach nothing.
-5. In pools of fewer than six, K+ and K- are at most half of the pool, so that no worker is drawn to and pushed away.
-6. The last weights are kept. No checkpoint is picked by its score.
+5. In pools of fewer than six, K+ and K- are at most half of the pool, so that no worker is in both groups.
+6. The last weights are kept. No checkpoint is chosen by its score.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ from conductor_core.workflow.model import Workflow
 
 KIND = "router_dc"
 _EMBEDDING_STD = 0.78
-"""Of the workers' embeddings before training, as in the paper's released code."""
+"""Standard deviation of the workers' embeddings before training, as in the paper's released code."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class RouterDCConfig:
 
 
 def sample_llm_loss(similarity: Tensor, scores: Tensor, *, top_k: int, last_k: int) -> Tensor:
-    """Equation 3: the sum over a query's positives of their contrastive losses, mean over the batch.
+    """Returns equation 3: the sum of contrastive losses over a query's positives, as the mean over the batch.
 
     Args:
         similarity: cos(E(x), k_t) / temperature, shape (queries, workers). scores: the same shape. Among equal scores
@@ -76,19 +76,19 @@ def sample_llm_loss(similarity: Tensor, scores: Tensor, *, top_k: int, last_k: i
     positives, negatives = order[:, :top_k], order[:, order.shape[1] - last_k :]
     pushed = similarity.gather(1, negatives).masked_fill(scores.gather(1, negatives) >= 0.5, float("-inf"))
     drawn = similarity.gather(1, positives)
-    # Each positive against the same negatives: (queries, K+, 1 + K-).
+    # Each positive is compared with the same negatives: (queries, K+, 1 + K-).
     against = torch.cat([drawn[:, :, None], pushed[:, None, :].expand(-1, drawn.shape[1], -1)], dim=2)
     losses = against.logsumexp(dim=2) - drawn
     return (losses * (scores.gather(1, positives) > 0)).sum(dim=1).mean()
 
 
 def sample_sample_loss(similarity: Tensor) -> Tensor:
-    """Equation 4: the contrastive loss of column 0 (own cluster) against the others; shape (queries, 1 + H)."""
+    """Returns equation 4: the contrastive loss of column 0 (own cluster) against the others; shape (queries, 1 + H)."""
     return (similarity.logsumexp(dim=1) - similarity[:, 0]).mean()
 
 
 def draw_pairs(clusters: Tensor, negatives: int) -> tuple[Tensor, Tensor]:
-    """For each query with another of its cluster and ``negatives`` of other clusters in the batch: itself, and those.
+    """Draws pairs for each query whose batch has another query of its cluster and ``negatives`` of other clusters.
 
     Returns: row indices, shape (n,), and column indices, shape (n, 1 + negatives), the query of its own cluster first.
     """
@@ -104,7 +104,7 @@ def draw_pairs(clusters: Tensor, negatives: int) -> tuple[Tensor, Tensor]:
 
 
 class _Module(nn.Module):
-    """E(x), above the frozen features, and the workers' embeddings."""
+    """The trained layer of E(x) above the frozen features, and the workers' embeddings."""
 
     def __init__(self, features: int, hidden: int, agents: int) -> None:
         super().__init__()
@@ -133,14 +133,14 @@ class RouterDC:
         self._config = config
 
     def similarities(self, question: str) -> dict[str, float]:
-        """cos(E(question), k_t) of every worker it was fitted on."""
+        """Returns cos(E(question), k_t) for every worker on which it was fitted."""
         with torch.inference_mode():
             encoded = self._module.encode(torch.from_numpy(self._encoder.encode([question])))
             row = self._module.similarity(encoded)[0]
         return {agent: float(value) for agent, value in zip(self.agents, row, strict=True)}
 
     def route(self, question: str, present: Sequence[str]) -> Workflow:
-        """One step: the nearest of the present workers is asked. Raises: BadInput if it knows none of them."""
+        """Returns one step that asks the nearest present worker. Raises: BadInput if it knows none of them."""
         similarities = self.similarities(question)
         return ask(
             (max((self.agents[index] for index in known_indices(self.agents, present)), key=similarities.__getitem__),)
@@ -164,7 +164,7 @@ def fit(
     config: RouterDCConfig | None = None,
     encoder: Encoder | None = None,
 ) -> RouterDC:
-    """Trains on each row's question and scores; some seconds for 500 rows.
+    """Trains on each row's question and scores. 500 rows take some seconds.
 
     Raises: BadInput if a row lacks an agent's score.
     """

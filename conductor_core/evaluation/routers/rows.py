@@ -1,4 +1,4 @@
-"""What routers are fitted on, and what they all share. Imports nothing heavy."""
+"""The training rows of routers, and the interface that all routers share. Imports nothing heavy."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,17 +8,17 @@ from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Workflow
 
 Reward = Callable[[int, Workflow], tuple[float, int]]
-"""Of the training row with this index and a workflow: its score (0 to 1) and the tokens of all its calls."""
+"""Returns the score (0 to 1) of a workflow on the training row with an index, and the tokens of all its calls."""
 
 
 @dataclass(frozen=True)
 class TrainingRow:
-    """A training task as the single workers did it. All mappings are by the worker's name.
+    """A training task with the results of the single workers. All mappings are by the worker's name.
 
     Attributes:
-        scores: between 0 and 1; a chance, or the mean of several tries. answers: what each worker wrote.
-        tokens: input and output tokens of that call.
-        kind: the family and difficulty that the suite names; "" where it names none.
+        scores: between 0 and 1; a chance, or the mean of several tries. answers: each worker's text.
+        tokens: input and output tokens of each worker's call.
+        kind: the family and difficulty that the suite names; "" if it names none.
     """
 
     question: str
@@ -33,14 +33,14 @@ class Router(Protocol):
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The workers it was fitted on: it knows no others."""
+        """Returns the workers on which it was fitted. It knows no others."""
 
     def route(self, question: str, present: Sequence[str]) -> Workflow:
-        """The workflow for ``question``, with workers of ``present`` only. Raises: BadInput if it knows none."""
+        """Returns the workflow for ``question`` with workers of ``present`` only. Raises: BadInput if it knows none."""
 
 
 def known_indices(agents: Sequence[str], present: Sequence[str]) -> tuple[int, ...]:
-    """Indices into ``agents`` of those that are present, ascending. Raises: BadInput if there are none."""
+    """Returns the indices into ``agents`` of the present ones, ascending. Raises: BadInput if there are none."""
     indices = tuple(index for index, agent in enumerate(agents) if agent in present)
     if not indices:
         raise BadInput(
@@ -53,7 +53,7 @@ def known_indices(agents: Sequence[str], present: Sequence[str]) -> tuple[int, .
 def check_rows(
     rows: Sequence[TrainingRow], agents: Sequence[str], *, scores: bool = False, answers: bool = False
 ) -> None:
-    """Raises: BadInput if there is nothing to fit on, or a row lacks what is asked for of some agent."""
+    """Checks rows. Raises: BadInput if there are none, or a row lacks a wanted score or answer of some agent."""
     if not rows or not agents:
         raise BadInput("a router needs at least one training task and one worker to be fitted")
     for number, row in enumerate(rows):

@@ -1,6 +1,6 @@
-"""A fitted router as a folder: ``router.json`` (its kind, settings and words) and ``router.safetensors`` (its numbers).
+"""Saves a fitted router as ``router.json`` (its kind, settings and words) and ``router.safetensors`` (its numbers).
 
-No pickle: reading a folder runs nothing that stands in it.
+It uses no pickle, so that reading a folder runs no code from it.
 """
 
 import json
@@ -23,7 +23,7 @@ FORMAT = 1
 
 
 def write(folder: Path, kind: str, document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Writes both files; the folder is made. The JSON comes last, so that a folder cut short is not taken for whole.
+    """Makes the folder and writes both files. The JSON comes last, so that an incomplete folder is not taken for whole.
 
     Raises: OSError.
     """
@@ -34,12 +34,12 @@ def write(folder: Path, kind: str, document: Mapping[str, Any], arrays: Mapping[
 
 
 def is_written(folder: Path) -> bool:
-    """Whether a router was kept in ``folder``, readable or not."""
+    """Says whether a router was saved in ``folder``, readable or not."""
     return (folder / JSON).is_file()
 
 
 def read(folder: Path, kind: str) -> tuple[dict[str, Any], Arrays]:
-    """Raises: BadInput naming the folder and what is wrong with it."""
+    """Reads both files. Raises: BadInput naming the folder and its fault."""
     try:
         document = json.loads((folder / JSON).read_text(encoding="utf-8"))
         arrays = load_file(folder / NUMBERS)

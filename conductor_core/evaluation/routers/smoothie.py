@@ -1,28 +1,28 @@
-"""Smoothie: every worker is asked, and the answer of the one that the others agree with most is kept; no labels.
+"""Smoothie asks every worker and keeps the answer that the others agree with most. It needs no labels.
 
-After "Smoothie: Label Free Language Model Routing" (arXiv 2412.04692, sections 3 and 4). The embeddings of the
-workers' outputs are taken for noisy views of an unseen right output's: worker i is off by a squared distance e_i, and
-errors of different workers do not depend on each other. Then the expected squared distance of two workers' outputs is
-e_i + e_j, and any third worker solves it: e_i = (d_ij + d_ik - d_jk) / 2, averaged over all pairs j, k. The quality
-score is theta_i = size / (2 e_i), and the worker with the largest is chosen.
+It follows "Smoothie: Label Free Language Model Routing" (arXiv 2412.04692, sections 3 and 4). It treats the embeddings
+of the workers' outputs as noisy views of an unseen right output. Worker i is off by a squared distance e_i, and errors
+of different workers are independent. Then the expected squared distance of two workers' outputs is e_i + e_j, and any
+third worker solves it: e_i = (d_ij + d_ik - d_jk) / 2, averaged over all pairs j, k. The quality score is
+theta_i = size / (2 e_i), and the worker with the largest score is chosen.
 
-- independent: the distances are means over all queries, hence one ranking for all;
-- dependent: means over the query and its nearest neighbours, by the embedding of the questions.
+- independent: the distances are means over all queries, which gives one ranking for all;
+- dependent: they are means over the query and its nearest neighbours, by the embedding of the questions.
 
-The scores of a query are estimated from outputs for that very query, so all workers are called and all calls count
-(Table 7 of arXiv 2512.04388: 9,909 tokens a query).
+The scores of a query are estimated from outputs for the same query, so all workers are called and all calls count
+(Table 7 of arXiv 2512.04388: 9,909 tokens per query).
 
 Departures:
 1. Outputs are embedded by TF-IDF of words and characters, without an SVD, where the paper uses SentenceBERT
    (all-mpnet-base-v2). A local model may be given for outputs and questions.
-2. The other queries are those of the training split, and their stored outputs. The paper takes the other queries of the
-   test split, all at once; here a query's choice depends on no other query under test, so that an evaluation can be
-   interrupted and go on.
+2. The other queries are those of the training split, with their stored outputs. The paper takes the other queries of
+   the test split, all at once. Here a query's choice depends on no other test query, so that an evaluation can be
+   interrupted and resumed.
 3. 20 queries count for the dependent variant, the query itself among them, as in the released scripts; ``neighbours``
    sets another number (1: the query alone).
-4. Workers are put in the order of e_i and not of theta_i: the same where e_i > 0. From few samples an estimate may be
-   negative, where theta_i would turn the order round.
-5. With two outputs nobody can say which is off: they are put in order by what the training split says of all workers.
+4. Workers are ordered by e_i and not by theta_i, which is the same for e_i > 0. With few samples an estimate may be
+   negative, and theta_i would then reverse the order.
+5. With two outputs nobody can say which is off. They are ordered by what the training split says of all workers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ QUESTION_FEATURES = 128
 
 
 def squared_distances(outputs: NDArray[Any]) -> NDArray[np.float64]:
-    """Between all rows of ``outputs`` (workers, size): shape (workers, workers)."""
+    """Returns the squared distances between all rows of ``outputs`` (workers, size), shape (workers, workers)."""
     wide = outputs.astype(np.float64)
     inner = wide @ wide.T
     lengths = inner.diagonal()
@@ -54,7 +54,7 @@ def squared_distances(outputs: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def triplet_errors(distances: NDArray[Any]) -> NDArray[np.float64]:
-    """e_i of each worker from mean squared distances (workers, workers), by all triplets. At least three workers."""
+    """Returns e_i of each worker from mean squared distances (workers, workers), for three workers or more."""
     count = len(distances)
     errors = np.zeros(count)
     for worker in range(count):
@@ -92,14 +92,14 @@ class Smoothie:
         self._distances = distances
 
     def route(self, question: str, present: Sequence[str]) -> Workflow:
-        """Every present worker that it knows is asked. Raises: BadInput if it knows none of them.
+        """Returns a workflow that asks every present worker it knows. Raises: BadInput if it knows none of them.
 
-        The answer of the last step is not yet the router's: that is ``choose``'s.
+        The last step's answer is not the router's answer; ``choose`` selects that one.
         """
         return ask(tuple(self.agents[index] for index in known_indices(self.agents, present)))
 
     def choose(self, question: str, outputs: Mapping[str, str]) -> str:
-        """The worker whose output is kept, of those in ``outputs`` (by worker); the first of equals.
+        """Returns the worker whose output is kept, among those in ``outputs`` (by worker); the first of equals.
 
         A worker without an output, or with an empty one, is left out. Raises: BadInput if none is left.
         """
@@ -114,11 +114,11 @@ class Smoothie:
 
     def _errors_of_all(self) -> NDArray[np.float64]:
         distances = self._distances.mean(axis=0)
-        # Two workers in all: equal, and the first is taken.
+        # With two workers in all both are equal, and the first is taken.
         return triplet_errors(distances) if len(self.agents) > 2 else distances.sum(axis=1)
 
     def _near(self, question: str) -> NDArray[np.int64]:
-        """The training rows that count beside the query itself."""
+        """Returns the training rows that count besides the query itself."""
         if self.variant == "independent":
             return np.arange(len(self._vectors))
         similarity = self._vectors @ self._questions.encode([question])[0]
@@ -165,7 +165,7 @@ def fit(
     neighbours: int = NEIGHBOURS,
     encoder: Encoder | None = None,
 ) -> Smoothie:
-    """Keeps how far apart the workers' answers to each row are; scores are not looked at.
+    """Keeps the distances between the workers' answers to each row; it does not use scores.
 
     Raises: BadInput if a row lacks an agent's answer, or ``neighbours`` is less than one.
     """

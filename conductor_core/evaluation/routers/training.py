@@ -1,4 +1,4 @@
-"""What both trained routers do around their training. Imports torch."""
+"""Helpers for the training of RouterDC and MasRouter. Imports torch."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 @contextmanager
 def reproducible(seed: int) -> Iterator[torch.Generator]:
-    """One thread, and every random number from ``seed``: the same rows give the same router. Restores both after."""
+    """Sets one thread and the seed of torch, so that the same rows give the same router. Restores both afterwards."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -35,7 +35,7 @@ def reproducible(seed: int) -> Iterator[torch.Generator]:
 def save_module(
     folder: Path, kind: str, *, agents: Sequence[str], config: Any, encoder: Encoder, module: nn.Module
 ) -> None:
-    """A router of one torch module above an encoder, as a folder; ``config`` is a dataclass. Raises: OSError."""
+    """Saves a router of one torch module above an encoder to a folder; ``config`` is a dataclass. Raises: OSError."""
     numbers = {f"{_PREFIX}{name}": value.numpy() for name, value in module.state_dict().items()}
     document = {"agents": agents, "config": asdict(config), **encoder.document()}
     write(folder, kind, document, {**numbers, **encoder.arrays()})
@@ -44,7 +44,7 @@ def save_module(
 def load_module(
     folder: Path, kind: str, config_of: Callable[..., Config], build: Callable[[Encoder, Sequence[str], Config], Module]
 ) -> tuple[list[str], Encoder, Module, Config]:
-    """Agents, encoder, module (not training) and config of what ``save_module`` wrote. Raises: BadInput."""
+    """Loads agents, encoder, module (in evaluation mode) and config that ``save_module`` wrote. Raises: BadInput."""
     document, arrays = read(folder, kind)
     encoder = read_encoder(document, arrays)
     try:

@@ -1,4 +1,4 @@
-"""The workflows that routers give: workers asked side by side, and the teams of MasRouter."""
+"""The workflows that routers return: workers asked side by side, and the teams of MasRouter."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ ROLES: Mapping[str, str] = MappingProxyType(
         "writer": "State the final answer to the following task in exactly the form that it asks for: {question}",
     }
 )
-"""What an agent of a team is told first, by its role. The paper's 26 roles, as far as they are not of one subject."""
+"""The first words to an agent of a team, by its role: those of the paper's 26 roles that suit more than one subject."""
 
 THOUGHT = " Think step by step before you answer."
 DEBATE = (
@@ -34,15 +34,15 @@ REFLECTION = "Check your answer above for mistakes and state the corrected answe
 
 
 def ask(agents: Sequence[str]) -> Workflow:
-    """Each worker is put the task, in the words of the single-worker baseline; none sees another."""
+    """Returns a workflow in which each worker gets the single-worker baseline's words, and none sees another."""
     return Workflow(steps=tuple(Step(instruction=SOLVE, agent=agent) for agent in agents))
 
 
 def team(mode: Mode, members: Sequence[tuple[str, str]]) -> Workflow:
-    """The workflow of ``members`` (role and worker each) in ``mode``.
+    """Returns the workflow of ``members`` (role and worker each) in ``mode``.
 
-    One agent's last step is the answer; of several, all answers go to one more step by the worker that most of them
-    are, the first of equals.
+    With one agent, its last step is the answer. With several, one more step reads all their answers; its worker is the
+    most frequent one among them, the first of equals.
     """
     steps: list[Step] = []
     for index, (role, agent) in enumerate(members):

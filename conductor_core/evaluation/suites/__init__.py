@@ -1,4 +1,4 @@
-"""Where tasks come from: the rehearsal world, files of public benchmarks, and benchmarks by their hub id."""
+"""Loads tasks from the rehearsal world, from files of public benchmarks, and from benchmarks by their hub id."""
 
 from conductor_core.evaluation.suites.load import load_suite
 

@@ -1,4 +1,4 @@
-"""Files of tasks: JSON Lines in the format of a public benchmark, recognised by its keys, or in our own."""
+"""Loads files of tasks: JSON Lines in our own format, or in that of a public benchmark, recognised by its keys."""
 
 import json
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ _FIT_SHARE = 0.2
 
 
 def load(path: Path, split: str, *, limit: int | None, seed: int) -> Suite:
-    """The tasks of a file. A file is one split: ``test`` is all of it.
+    """Loads the tasks of a file. The split ``test`` is the whole file.
 
-    To fit something (a router) and measure it on the same file, ``fit`` is a fixed fifth of the rows and ``held-out``
-    the other four fifths. Raises: BadInput naming file, line and field.
+    To fit a router and measure it on the same file, the split ``fit`` is a fixed fifth of the rows, and ``held-out`` is
+    the rest. Raises: BadInput naming file, line and field.
     """
     if split not in SPLITS:
         raise BadInput(f"{path.name} has no split {split!r}: test is all of it, fit a fixed fifth, held-out the rest")
@@ -61,7 +61,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read: {error}") from error
-    # Not splitlines: a text may hold other line ends, such as U+2028, which JSON does not escape.
+    # splitlines would also split at other line ends in a text, such as U+2028, which JSON does not escape.
     for number, line in enumerate(content.split("\n"), start=1):
         if not line.strip():
             continue

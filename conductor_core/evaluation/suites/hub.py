@@ -1,7 +1,7 @@
-"""The paper's seven benchmarks from the Hugging Face hub, each pinned to a revision.
+"""Loads the paper's seven benchmarks from the Hugging Face hub, each pinned to a revision.
 
-Files are named one by one, so that no repository's own loading script is ever run; what was downloaded once is read
-again without a network. Licences and terms are those of the data's owners; GPQA must be applied for on its page.
+Files are named one by one, so that no loading script of a repository ever runs. A downloaded file is read again without
+a network. Licences and terms are those of the data's owners. Access to GPQA must be requested on its page.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ class HubDataset:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark: where the rows of each of our splits are, and what a row asks."""
+    """A benchmark: the files of each of our splits, and the function that makes a task of a row."""
 
     splits: Mapping[str, HubDataset]
     task: Callable[[Row, int], Task]
@@ -38,7 +38,7 @@ _MMLU = ("cais/mmlu", "c30699e8356da336a370243923dbaf21066bb9fe")
 _LIVECODEBENCH = ("livecodebench/code_generation_lite", "0fe84c3912ea0c4d4a78037083943e8f0c4dd505")
 
 BENCHMARKS: Mapping[str, Benchmark] = {
-    # MATH-500 is a part of MATH's test set; to train on there is MATH's own training set.
+    # MATH-500 is a part of MATH's test set, so MATH's own training set serves for training.
     "math500": Benchmark(
         {
             "test": HubDataset("HuggingFaceH4/MATH-500", "ff5b20257d8185524591543f8ff5993951537bb8", "test.jsonl"),
@@ -70,7 +70,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         },
         hub_rows.general_reasoning,
     ),
-    # The first release, which the paper trains on, and the last part that was added to it.
+    # Training uses the first release, as the paper does; the test uses the last part that was added.
     "livecodebench": Benchmark(
         {"test": HubDataset(*_LIVECODEBENCH, "test6.jsonl"), "train": HubDataset(*_LIVECODEBENCH, "test.jsonl")},
         hub_rows.contest_problem,
@@ -96,7 +96,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
 
 
 def load(name: str, split: str, *, limit: int | None, seed: int) -> Suite:
-    """A benchmark by its name in ``BENCHMARKS``. Raises: BadInput where it cannot be had, saying what to do."""
+    """Loads a benchmark by its name in ``BENCHMARKS``. Raises: BadInput if it is not available, saying what to do."""
     benchmark = BENCHMARKS[name]
     source = benchmark.splits.get(split)
     if source is None:
@@ -116,7 +116,7 @@ def load(name: str, split: str, *, limit: int | None, seed: int) -> Suite:
 
 
 def _download(name: str, source: HubDataset) -> Path:
-    """The file in the local cache, fetched if it is not there. Raises: BadInput."""
+    """Returns the file in the local cache, and downloads it if it is not there. Raises: BadInput."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import (
         EntryNotFoundError,
@@ -146,7 +146,7 @@ def _download(name: str, source: HubDataset) -> Path:
 
 
 def _table(path: Path) -> Any:
-    """The rows of a file, by number. Raises: BadInput if it is damaged."""
+    """Reads the rows of a file, by number. Raises: BadInput if it is damaged."""
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
 

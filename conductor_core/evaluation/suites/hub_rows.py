@@ -1,4 +1,4 @@
-"""Rows of the benchmarks that are only on the Hugging Face hub, as tasks."""
+"""Turns rows of the benchmarks that are only on the Hugging Face hub into tasks."""
 
 import base64
 import io
@@ -14,13 +14,13 @@ from conductor_core.evaluation.suites.rows import Row, RowFault, choice_task, te
 from conductor_core.evaluation.tasks import Task
 
 LARGEST_TESTS_BYTES = 256 * 1024**2
-"""Of one problem's private tests once decompressed; more is refused."""
+"""Largest size of one problem's private tests after decompression. More is refused."""
 
 _ASKED = re.compile(r"User:\s*(?P<question>.*?)\s*(?:Assistant:|$)", re.DOTALL)
 
 
 def google_proof(row: Row, number: int) -> Task:
-    """GPQA: one right and three wrong answers. Their order is drawn by the question, the same in every run."""
+    """GPQA: one right and three wrong answers. The question seeds their order, which is the same in every run."""
     question = text(row, "Question")
     choices = [text(row, "Correct Answer"), *(text(row, f"Incorrect Answer {index}") for index in (1, 2, 3))]
     choices = [choice.strip() for choice in choices]
@@ -70,7 +70,7 @@ def library_function(row: Row, number: int) -> Task:
 
 
 def contest_problem(row: Row, number: int) -> Task:
-    """LiveCodeBench: a program that reads and writes, or a method of ``Solution`` where there is starter code."""
+    """LiveCodeBench: a program that reads and writes, or a method of ``Solution`` if there is starter code."""
     tests = _tests(row, "public_test_cases") + _tests(row, "private_test_cases")
     starter = str(row.get("starter_code") or "")
     functional = any(test.get("testtype") == "functional" for test in tests)
@@ -106,7 +106,7 @@ def _tests(row: Row, field: str) -> list[dict[str, Any]]:
 
 
 def _packed(written: str, field: str) -> Any:
-    """Private tests: JSON in a pickled text, compressed, in base 64. Nothing but a text is unpickled."""
+    """Reads private tests: JSON in a pickled text, compressed, in base 64. Only a text is unpickled."""
     try:
         unpacker = zlib.decompressobj()
         packed = unpacker.decompress(base64.b64decode(written), LARGEST_TESTS_BYTES)
@@ -118,7 +118,7 @@ def _packed(written: str, field: str) -> Any:
 
 
 class _TextOnly(pickle.Unpickler):
-    """Loads plain values; whatever would name a class or a function is refused, so that nothing is called."""
+    """Loads plain values. It refuses every name of a class or function, so that nothing is called."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"it names {module}.{name}")
@@ -135,7 +135,7 @@ def _function_name(row: Row) -> str:
 
 
 def _call(test: dict[str, Any]) -> dict[str, Any]:
-    """Arguments stand one a line, as JSON."""
+    """Reads the arguments of a call, one per line, as JSON."""
     try:
         arguments = [json.loads(line) for line in str(test["input"]).split("\n") if line.strip()]
         return {"input": arguments, "output": json.loads(str(test["output"]))}

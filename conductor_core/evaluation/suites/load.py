@@ -1,4 +1,4 @@
-"""From what a user wrote after ``--suite`` to a suite."""
+"""Loads the suite that a user names with ``--suite``."""
 
 from pathlib import Path
 
@@ -8,11 +8,11 @@ from conductor_core.evaluation.tasks import Suite
 
 
 def load_suite(ref: str, split: str = "test", *, limit: int | None = None, seed: int = 0) -> Suite:
-    """The tasks of ``ref``, at most ``limit``; the same arguments give the same tasks in the same order.
+    """Loads at most ``limit`` tasks of ``ref``. The same arguments give the same tasks in the same order.
 
     Args:
         ref: ``rehearsal``, the path of a JSON Lines file, or a benchmark of ``hub.BENCHMARKS``.
-        split: ``test`` or ``train``; a file knows ``test``, ``fit`` and ``held-out``.
+        split: ``test`` or ``train``; for a file ``test``, ``fit`` or ``held-out``.
     Raises: BadInput.
     """
     if limit is not None and limit < 1:

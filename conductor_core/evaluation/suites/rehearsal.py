@@ -1,4 +1,4 @@
-"""The rehearsal world as a suite: families and difficulties in equal parts, without end."""
+"""The rehearsal world as a suite of any length, with families and difficulties in equal parts."""
 
 from collections.abc import Iterator
 from random import Random
@@ -9,17 +9,17 @@ from conductor_core.rehearsal import DIFFICULTIES, FAMILIES, generate
 from conductor_core.rehearsal.families import Difficulty, Split
 
 DEFAULT_LIMIT = 300
-"""Tasks where no limit is given: ten of each family and difficulty as long as there are ten families."""
+"""Default number of tasks: ten of each family and difficulty, as long as there are ten families."""
 
 _SPLITS: tuple[Split, ...] = ("train", "test")
 _SEEDS = 1_000_000
-"""Seeds of questions that belong to one seed of a suite."""
+"""Number of question seeds that belong to one seed of a suite."""
 _TRIES = 200
-"""Seeds looked at for one new question before a cell counts as used up: easy questions come in limited numbers."""
+"""Number of seeds tried for one new question before a cell counts as used up: easy questions are limited in number."""
 
 
 def load(split: str, *, limit: int | None, seed: int) -> Suite:
-    """``limit`` questions (default 300), no two alike, one of each family and difficulty in turn.
+    """Loads ``limit`` different questions (default 300), one of each family and difficulty in turn.
 
     A shorter suite of the same seed is the beginning of a longer one. Raises: BadInput.
     """

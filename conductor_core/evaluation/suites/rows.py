@@ -1,7 +1,7 @@
-"""Rows of public benchmarks as tasks: which columns they have, what is asked, how answers are graded.
+"""Turns rows of public benchmarks into tasks: their columns, their questions, and how answers are graded.
 
-A function for each format, ``(row, number) -> Task``; what a row lacks is raised as ``RowFault``, and the loader, which
-knows the file and the line, says where.
+Each format has a function ``(row, number) -> Task``. A fault in a row raises ``RowFault``; the loader, which knows the
+file and the line, adds the place.
 """
 
 import json
@@ -31,8 +31,8 @@ class Format:
     """A kind of row.
 
     Attributes:
-        keys: the columns it is recognised by, and which every row must have.
-        task: what a row asks; ``number`` counts rows from 0 and names those that have no id of their own.
+        keys: the columns by which the format is recognised, and which every row must have.
+        task: makes a task of a row. ``number`` counts rows from 0 and names rows without an id.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Format:
 
 
 def text(row: Row, field: str) -> str:
-    """The column's text. Raises: RowFault if it is no text or empty."""
+    """Returns the column's text. Raises: RowFault if it is no text or empty."""
     value = row.get(field)
     if not isinstance(value, str) or not value.strip():
         raise RowFault(field, f"must be a text, not {_kind(value)}")
@@ -67,7 +67,7 @@ def grade_school(row: Row, number: int) -> Task:
 
 
 def competition_math(row: Row, number: int) -> Task:
-    r"""MATH: ``answer`` is LaTeX; without it, what the solution has in its last ``\boxed{}``."""
+    r"""MATH: ``answer`` is LaTeX. Without it, the content of the solution's last ``\boxed{}`` is the answer."""
     solution = row.get("solution")
     if isinstance(row.get("answer"), str) and row["answer"].strip():
         reference = row["answer"].strip()
@@ -125,7 +125,7 @@ def multiple_choice(row: Row, number: int) -> Task:
 
 
 def choice_task(task_id: str, question: str, choices: list[str], right: int, *, family: str) -> Task:
-    """A question with its lettered choices below it."""
+    """Makes a task of a question with its lettered choices below it."""
     lettered = "\n".join(f"({letter}) {choice}" for letter, choice in zip(ascii_uppercase, choices, strict=False))
     return Task(
         task_id=task_id,
@@ -181,7 +181,7 @@ def _is_aime(row: Row) -> bool:
 
 
 def recognise(row: Row) -> Format | None:
-    """The format of a row by its keys, None if it is none of ours."""
+    """Returns the format of a row by its keys, None if it is unknown."""
     keys = set(row)
     for known in FORMATS:
         if known.keys <= keys and (known.name != "aime" or _is_aime(row)):
@@ -197,7 +197,7 @@ FORMATS = (
     Format("math", frozenset({"problem", "solution"}), competition_math),
     Format("gsm8k", frozenset({"question", "answer"}), grade_school),
 )
-"""In the order in which they are tried: the more particular first."""
+"""The formats in the order in which they are tried, the more specific ones first."""
 
 
 def _kind(value: object) -> str:
