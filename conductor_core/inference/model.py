@@ -185,8 +185,9 @@ class LoadedModel:
                 writer.flush()
                 return "stop", len(ids), len(writer.ids) + 1
             pending = writer.accept(token, limit)
-            took_s = time.monotonic() - began_s
-            rate = len(writer.ids) / took_s if took_s > 0 else None
+            # The first token comes with the reading of the prompt, which is not part of the time.
+            took_s, timed = time.monotonic() - began_s, len(writer.ids) - 1
+            rate = timed / took_s if timed > 0 and took_s > 0 else None
             tell(Progress(phase="writing", done=len(writer.ids), total=limit, per_s=rate))
             if writer.complete:
                 writer.flush()

@@ -25,7 +25,7 @@ def where(provider: ScriptedProvider, tmp_path: Path) -> list[str]:
     pool.write_text(
         "\n".join(
             f'[[worker]]\nname = "{name}"\nprovider = "openai"\nmodel = "{name}"\nbase_url = "{provider.url}"\n'
-            "usd_per_mtok = { input = 1.0, output = 10.0 }\ntimeout_s = 5\n"
+            "usd_per_mtok = { input = 1.0, output = 10.0 }\ntimeout_s = 30\n"
             for name in AGENTS
         )
     )

@@ -366,7 +366,7 @@ def test_a_batch_is_resumed_within_the_budget_that_it_was_begun_with(
     cli: CommandLine, provider: ScriptedProvider, where: list[str], tmp_path: Path
 ) -> None:
     pool = Path(where[1])
-    pool.write_text(pool.read_text().replace("timeout_s = 5", "timeout_s = 5\nparams = { max_tokens = 100 }"))
+    pool.write_text(pool.read_text().replace("timeout_s = 30", "timeout_s = 30\nparams = { max_tokens = 100 }"))
     file = task_file(tmp_path / "tasks.jsonl", 6)
     first = cli("run", "--tasks", file, "--max-usd", "0.0013", *where[:2], *db(tmp_path))
     assert (first.code, "the cost cap is reached" in first.err) == (1, True), first.err
