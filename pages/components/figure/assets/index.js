@@ -1,7 +1,7 @@
-// A Plotly figure that is updated in place: a curve that grows does not lose its zoom, its hover, or a frame.
+// A Plotly figure that is updated in place: a growing curve keeps its zoom and its hover, and does not flicker.
 //
-// Colours come as "@name" and are filled in from the palette of the theme that is on, the font as "@font"; so a change of
-// theme needs no rerun. Figures of one group share their x axis: a zoom in one is a zoom in all.
+// Colours come as "@name" and the font as "@font". The page replaces them from the current theme, so a change of theme
+// needs no rerun. Figures of one group share their x axis: a zoom in one zooms all.
 
 import { placeLabels } from "./labels.js"
 import { enter, leave, pause } from "./turns.js"
@@ -51,7 +51,7 @@ class Chart {
   async draw() {
     if (!window.Plotly) {
       await plotly()
-      // Reading the library is a task of its own.
+      // Drawing gets a task of its own, after the one that read the library.
       await pause()
     }
     if (this.gone) return
@@ -69,7 +69,7 @@ class Chart {
     await this.name(Plotly, font)
   }
 
-  // Names are placed in pixels, and so anew whenever the plot has another size.
+  // Names are placed in pixels, so they are placed again whenever the plot's size changes.
   async name(Plotly, font) {
     const place = async () => {
       const { width, height } = this.element._fullLayout
@@ -132,7 +132,7 @@ export default function mount({ data, parentElement }) {
   const call = (chart.lastCall = {})
   chart.update(data)
   return () => {
-    // What changes while this script loads makes Streamlit call it twice at once and then take back the first call only.
+    // A change while this script loads makes Streamlit call it twice at once, and then clean up only the first call.
     if (chart.lastCall !== call) return
     chart.destroy()
     charts.delete(parentElement)

@@ -1,4 +1,4 @@
-// Names beside the points of a scatter: each near its point, none over a point, an interval or another name.
+// Places names beside the points of a scatter: each near its point, none over a point, an interval or another name.
 
 const HEIGHT = 18
 const POINT = 7
@@ -7,8 +7,8 @@ const FAR = 24
 
 const context = document.createElement("canvas").getContext("2d")
 
-// Where names go, as Plotly annotations. `labels`: [{ name, x, y, low, high, colour }] in the axes' own numbers; `path`:
-// [[x, y], ...] of a line that names should leave free.
+// Returns the names as Plotly annotations. `labels`: [{ name, x, y, low, high, colour }] in the axes' own numbers;
+// `path`: [[x, y], ...] of a line that names should not cover.
 export function placeLabels(element, labels, path, font) {
   const { xaxis, yaxis } = element._fullLayout
   context.font = `12px ${font}`
@@ -25,7 +25,7 @@ export function placeLabels(element, labels, path, font) {
   ])
   const room = { width: xaxis._length, height: yaxis._length }
   taken.push(...along(path.map(([x, y]) => [xaxis.d2p(x), yaxis.d2p(y)])))
-  // Those with least room choose first.
+  // Names with the least room choose first.
   const order = points.map((_, index) => index).toSorted((one, other) => crowd(points, other) - crowd(points, one))
   const places = []
   for (const index of order) {
@@ -52,7 +52,7 @@ export function placeLabels(element, labels, path, font) {
   }))
 }
 
-// Small boxes along a line through `corners`, in pixels.
+// Returns small boxes along a line through `corners`, in pixels.
 function along(corners) {
   const found = []
   for (let at = 1; at < corners.length; at += 1) {
@@ -86,7 +86,7 @@ function candidates({ x, y, width }) {
   }))
 }
 
-// Covering something weighs most, leaving the plot next, distance least.
+// Covering something costs most, leaving the plot less, and distance least.
 function cost({ box, dx, dy, ring }, taken, { width, height }) {
   const covered = taken.reduce((sum, other) => sum + over(box, other), 0)
   const outside =

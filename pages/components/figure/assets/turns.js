@@ -1,10 +1,10 @@
-// Whose turn it is to be drawn: figures in view first, the others when the browser has nothing to do; one a task, so that
-// a page with many figures answers clicks between them.
+// The order in which figures are drawn: those in view first, the others when the browser is idle. Each figure is drawn
+// in a task of its own, so that a page with many figures answers clicks between them.
 
-// How far from view a figure counts as in view, for one that is scrolled to.
+// A figure this close to the view counts as in view, so that it is ready when it is scrolled to.
 const NEAR = "240px"
 
-// Figures out of view wait until none has come for this long: the page is still being built.
+// Figures out of view wait until no figure has been added for this long, because the page is still being built.
 const QUIET_MS = 300
 
 const waiting = new Set()
@@ -25,13 +25,13 @@ const inView = new IntersectionObserver(
   { rootMargin: NEAR, scrollMargin: NEAR },
 )
 
-// Another task, and what the browser has to paint before it.
+// Waits for another task, after the browser has painted.
 export function pause() {
   return new Promise((resolve) => setTimeout(resolve))
 }
 
-// `figure` wants to be drawn: it has an `element` and an async `draw()`, called once for each time that it entered, or
-// less often if it enters again while it waits.
+// Enters `figure` to be drawn. It has an `element` and an async `draw()`, which is called once for each entry, or less
+// often if it enters again while it waits.
 export function enter(figure) {
   if (!figures.has(figure.element)) {
     figures.set(figure.element, figure)
@@ -52,23 +52,23 @@ async function drawAll() {
   while (waiting.size) {
     if (!inSight()) await idleOrInSight()
     const figure = inSight() ?? waiting.values().next().value
-    // All may have left meanwhile.
+    // All figures may have left meanwhile.
     if (!figure) continue
     waiting.delete(figure)
-    // What is wrong with one figure keeps no other from being drawn.
+    // A fault in one figure must not keep others from being drawn.
     await figure.draw().catch(reportError)
     await pause()
   }
   drawing = false
 }
 
-// The nearest to view of those that are near enough.
+// Returns the figure nearest to the view, among those near enough.
 function inSight() {
   const near = [...waiting].filter((figure) => figure.away < Infinity)
   return near.toSorted((one, other) => one.away - other.away)[0]
 }
 
-// Of a figure that has only just come it is not known yet, and a hidden page is not told.
+// Says whether every figure's place is known. That of a new figure is not yet, and a hidden page never learns it.
 function known() {
   return document.hidden || [...waiting].every((figure) => figure.away !== undefined)
 }

@@ -5,9 +5,9 @@ const FIELDS_AGAIN_MS = 75
 
 let bringing = new AbortController()
 
-// The steps of the editor scroll in themselves: with its line, the fields of step `number` come into view there, and the
-// page follows once the list rests. Python draws the fields part by part, so they are brought again until they rest,
-// another step is brought, or somebody scrolls, clicks or types.
+// The editor's list of steps scrolls by itself. It brings the line and the fields of step `number` into view, and the
+// page follows once the list rests. Python draws the fields part by part, so this is repeated until they rest, another
+// step is brought, or somebody scrolls, clicks or types.
 export function bringFields(number) {
   const selector = `.st-key-edit-fields-${number}`
   const until = performance.now() + FIELDS_REST_MS

@@ -1,4 +1,4 @@
-// What is copied of a model's text is the text: whole blocks as the model wrote them, formulas as their source.
+// Copies a model's text as it was written: whole blocks as the model wrote them, formulas as their source.
 
 const written = new WeakMap() // a block's element: the whole text, where in it the block stands, and what is alone its code
 
@@ -6,7 +6,7 @@ export function remember(element, text, start, end, code = null) {
   written.set(element, { text, start, end, code })
 }
 
-// Copies from the shadow tree `root` go through here.
+// Handles copies from the shadow tree `root`.
 export function copyAsWritten(root) {
   root.addEventListener("copy", (event) => {
     const range = selected(root)
@@ -29,7 +29,7 @@ function selected(root) {
   return range
 }
 
-// null: the browser's own way is right.
+// Returns the text to copy; null leaves the copy to the browser.
 function asWritten(range, root) {
   if (range.collapsed) return null
   const formula = inOneFormula(range)
@@ -40,7 +40,7 @@ function asWritten(range, root) {
   if (!whole.length) return range.cloneContents().querySelector?.(".formula") ? shown(range, root) : null
   const [first, last] = [whole[0], whole.at(-1)]
   const [from, to] = [written.get(first), written.get(last)]
-  // Of a code block alone one wants the code, not its fence.
+  // A copy of one code block alone gives the code without its fence.
   if (blocks.length === 1 && from.code !== null) return from.code
   const parts = [to.text.slice(from.start, to.end)]
   if (blocks[0] !== first) parts.unshift(shown(between(range, null, first), root))
@@ -55,7 +55,7 @@ function inOneFormula(range) {
   return formula && formula === formulaOf(range.endContainer) ? formula : null
 }
 
-// Half a formula is none.
+// Widens the range, so that it holds each formula whole.
 function wholeFormulas(range) {
   const [first, last] = [formulaOf(range.startContainer), formulaOf(range.endContainer)]
   if (first) range.setStartBefore(first)
@@ -63,7 +63,7 @@ function wholeFormulas(range) {
   return range
 }
 
-// All blocks of the one text that the range is in; a selection over several texts is the browser's.
+// Returns all blocks of the one text that holds the range. A selection over several texts is left to the browser.
 function proseOf(range) {
   const node = range.commonAncestorContainer
   const element = node.nodeType === Node.ELEMENT_NODE ? node : node.parentElement
@@ -97,7 +97,7 @@ function between(range, after, before) {
   return part
 }
 
-// As the browser would copy it, with the source of each formula in its place.
+// Returns the text as the browser would copy it, with each formula's source in its place.
 function shown(range, root) {
   const holder = document.createElement("div")
   holder.className = "copied prose"

@@ -1,4 +1,4 @@
-// Building DOM by hand: text always goes in as text, never as markup.
+// Builds DOM by hand. Text always goes in as text, never as markup.
 
 export function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag)
@@ -15,7 +15,7 @@ export function setAttributes(element, attributes) {
   }
 }
 
-// Writes only where something changed, so that selections and screen readers are left in peace.
+// Writes only what changed, so that selections stay and screen readers do not repeat text.
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text
 }
@@ -35,7 +35,7 @@ export function copyButton(label, read) {
   return button
 }
 
-// Opens all of a text over the page; `read` gives what `Reader.open` wants.
+// Makes a button that opens a whole text over the page; `read` returns the arguments of `Reader.open`.
 export function readButton(label, read) {
   const button = el("button", { type: "button", class: "quiet read", "aria-label": label, title: label }, "Show all")
   button.addEventListener("click", (event) => {

@@ -1,4 +1,4 @@
-// Painting the graph: cards for steps, curves for who reads whom, bands for inner rounds. All coordinates are vis's own.
+// Paints the graph: cards for steps, curves for access lists, bands for inner rounds. All coordinates are vis's own.
 
 import { drawEdgeMark, edgeStyle } from "./draw_edited.js"
 import { pathKey, seconds, tokens } from "./format.js"
@@ -26,7 +26,7 @@ const BOXED = {
   unread: "warn",
 }
 
-// Colours and fonts of the moment, from the same CSS variables as the rest of the page.
+// Returns the current colours and fonts, from the same CSS variables as the rest of the page.
 export function readTheme(root) {
   const style = getComputedStyle(root)
   const colour = (name) => style.getPropertyValue(`--${name}`).trim()
@@ -67,7 +67,7 @@ export function drawCard(ctx, { x, y, width, step, agentIndex, selected, hover, 
   ctx.restore()
 }
 
-// The first words of `instruction` in two lines, from the side that they are read from; `struck`: struck out.
+// Paints the first words of `instruction` in two lines, in their reading direction; `struck` strikes them out.
 export function drawInstruction(ctx, { left, top, width, instruction, struck = false }) {
   const text = visible(instruction).replace(/\s+/g, " ")
   ctx.save()
@@ -84,7 +84,7 @@ export function drawInstruction(ctx, { left, top, width, instruction, struck = f
   ctx.restore()
 }
 
-// The card itself: its ground, its border, and a ring around the selected one.
+// Paints the card's background and border, and a ring around the selected card.
 export function frame(ctx, { left, top, width, selected, hover, theme, lineWidth, stroke, fill, dashed }) {
   ctx.beginPath()
   ctx.roundRect(left, top, width, CARD_HEIGHT, RADIUS)
@@ -171,7 +171,7 @@ function footer(step, status, model) {
   }
 }
 
-// What became of the step at `path`, for those below it that were therefore not run.
+// Says what happened to the step at `path`, for the steps that did not run because of it.
 function whyBelow(model, path) {
   const status = model.steps.get(pathKey(path))?.status
   return notWhole(status) ? STEP_STATUS[status].word : "failed"
@@ -228,7 +228,7 @@ export function drawEdge(ctx, { edge, from, to, at, width, granted, dimmed, them
 
 const pullOf = (from, to) => Math.max(18, (to.x - from.x) * 0.5)
 
-// The point at `share` of the curve, 0 to 1.
+// Returns the point at `share` of the curve, 0 to 1.
 function onCurve(from, to, share) {
   const pull = pullOf(from, to)
   const left = 1 - share

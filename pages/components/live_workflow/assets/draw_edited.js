@@ -1,5 +1,5 @@
-// Painting a plan that is being edited: what is new, changed, moved or removed, and what a re-run would do with it. Every
-// mark has a sign and a word or a line of its own: none is told by colour.
+// Paints a plan that is being edited: what is new, changed, moved or removed, and what a re-run would do with it. Every
+// mark has a sign and a word or a line style of its own; none depends on colour alone.
 
 import { CARD_HEIGHT, agentDot, drawInstruction, fit, frame } from "./draw.js"
 import { visible } from "./text.js"
@@ -57,7 +57,7 @@ export function drawEditedCard(ctx, { x, y, width, step, agentIndex, selected, h
   ctx.restore()
 }
 
-// What became of the step, on the upper border: the title keeps its room.
+// Paints the step's change on the upper border, so that the title keeps its room.
 function drawTag(ctx, { right, y, change, theme }) {
   const said = `${CHANGE[change].glyph} ${CHANGE[change].word}`
   const gone = change === "removed"
@@ -81,13 +81,13 @@ function footer(step) {
   return `${fate.glyph} ${fate.word}${step.words ? ` · ${visible(step.words)}` : ""}`
 }
 
-// How the line of a gained or lost edge is drawn.
+// Returns the line style of a gained or lost edge.
 export function edgeStyle(change, theme) {
   if (change === "gained") return { colour: theme.text, width: 2.4, dash: [] }
   return { colour: theme.muted, width: 1.5, dash: [6, 5] }
 }
 
-// The sign on a gained or lost edge, near the step that reads.
+// Paints the sign on a gained or lost edge, near the step that reads.
 export function drawEdgeMark(ctx, { x, y }, change, theme) {
   const { colour } = edgeStyle(change, theme)
   ctx.setLineDash([])

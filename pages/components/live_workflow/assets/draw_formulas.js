@@ -1,13 +1,13 @@
-// Draws formulas with KaTeX, which is loaded when a text has its first. A formula is data: what would load, link, name or
-// define anything is not drawn, and neither is what KaTeX cannot read; then its source stands there.
+// Draws formulas with KaTeX, which is loaded with the first formula of a text. A formula is data: one that would load,
+// link, name or define anything is not drawn, and neither is one that KaTeX cannot read. Its source is shown instead.
 
 // Streamlit serves this file below the app's base path, whatever that is.
 const BASE = import.meta.url.slice(0, import.meta.url.indexOf("/_stcore/") + 1)
 const FOLDER = new URL("api/katex/", BASE)
-// Time in one frame for drawing; the rest waits, and shows its source meanwhile.
+// Time for drawing in one frame. Other formulas wait and show their source meanwhile.
 const SLICE_MS = 8
 const KEPT = 400
-// A definition can make a short formula grow without bounds, within what `maxExpand` allows.
+// A definition can make a short formula very large even within the limit of `maxExpand`.
 const REFUSED =
   /\\(?:href|url|includegraphics|html[A-Z][a-z]*|[gex]?def|(?:future)?let|global|long|(?:re)?newcommand|providecommand)(?![a-z])/
 const OPTIONS = {
@@ -29,7 +29,7 @@ let chemistry = null
 let spentMs = 0
 let clearing = false
 
-// Formulas may be drawn in the shadow tree `root` from now on.
+// Prepares the shadow tree `root` for formulas.
 export function enter(root) {
   roots.add(root)
   if (sheet) root.adoptedStyleSheets.push(sheet)
@@ -54,7 +54,7 @@ export function formulaElement(formula) {
   return element
 }
 
-// Whether nothing is left to do for `element`.
+// Says whether nothing is left to do for `element`.
 function fill(element, formula) {
   if (!katex || (/\\(?:ce|pu)\{/.test(formula.tex) && chemistry !== "there")) return false
   const key = formula.display + formula.tex
@@ -77,11 +77,11 @@ function fill(element, formula) {
 function draw({ tex, display }) {
   const holder = document.createElement("span")
   try {
-    // A name to refer to shows nothing.
+    // A label draws nothing.
     const macros = { "\\mbox": "\\text" } // anew for each: a formula can add to them
     katex.render(tex.replace(/\\label\{[^{}]*\}/g, ""), holder, { ...OPTIONS, macros, displayMode: display })
   } catch {
-    // Not TeX, more than the limits allow, or nested deeper than the stack: KaTeX has errors of its own, the browser others.
+    // The formula is no TeX, exceeds the limits (errors of KaTeX), or is nested too deeply (an error of the browser).
     return null
   }
   return holder.firstChild
@@ -108,7 +108,7 @@ function later() {
   })
 }
 
-// Elements that have left the page since are passed over.
+// Skips elements that have left the page meanwhile.
 function drawWaiting() {
   if (waiting.some(([, { tex }]) => /\\(?:ce|pu)\{/.test(tex))) loadChemistry()
   for (const [element, formula] of waiting.splice(0)) {
@@ -124,7 +124,7 @@ function load() {
       later()
     },
     (error) => {
-      // Sources stay; the next formula asks again.
+      // The sources stay on the page, and the next formula loads KaTeX again.
       library = null
       console.warn(error)
     },
@@ -160,7 +160,7 @@ function script(name) {
   })
 }
 
-// Fonts belong to the document: a font that a shadow tree declares is not there.
+// Fonts belong to the document: browsers ignore fonts that a shadow tree declares.
 async function styles() {
   const response = await fetch(new URL("katex.min.css", FOLDER))
   if (!response.ok) throw new Error(`katex.min.css could not be loaded: ${response.status}`)

@@ -1,14 +1,14 @@
-// The keyboard of the page's plan editor, which is made of Streamlit's own fields. Those apply what was typed when they
-// are left or at Ctrl+Enter; here typing applies by itself after a pause. And while the editor is open Ctrl+Enter starts
-// a run from the task box alone: elsewhere it would start one that has nothing to do with the edited plan.
+// The keyboard of the page's plan editor, which consists of Streamlit's fields. These apply typed text when they lose
+// focus or at Ctrl+Enter; here it also applies after a pause. While the editor is open, Ctrl+Enter starts a run only in
+// the task box: elsewhere it would start a run that has nothing to do with the edited plan.
 
 export const EDITOR = ".st-key-plan-editor"
 const TASK_BOX = ".st-key-task-box"
 const PAUSE_MS = 400
 
 export class EditorKeys {
-  // Streamlit's fields listen at the page's root, its shortcuts at the document: the body lies between them, so what is
-  // stopped there reaches the field and no shortcut.
+  // Streamlit's fields listen at the page's root, its shortcuts at the document. The body lies between them: an event
+  // that is stopped there reaches the field and no shortcut.
   constructor(body = document.body) {
     this.body = body
     this.listeners = {
@@ -28,7 +28,7 @@ export class EditorKeys {
   key(event) {
     if (!(event.ctrlKey || event.metaKey) || !document.querySelector(EDITOR)) return
     if (event.key === "Enter" && !event.shiftKey && !event.target.closest?.(TASK_BOX)) event.stopPropagation()
-    // A shortcut that undoes or re-runs is about the text as it stands in the field.
+    // A shortcut that undoes or re-runs must use the text that is now in the field.
     else if (event.altKey || event.shiftKey) this.apply()
   }
 
@@ -50,7 +50,7 @@ export class EditorKeys {
     )
   }
 
-  // A field that is left has applied what was typed.
+  // A field that lost focus has already applied its text.
   forget() {
     clearTimeout(this.pause)
     this.field = null

@@ -1,4 +1,4 @@
-// Numbers and names as they are shown.
+// Formats numbers and names for the page.
 
 const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 })
 
@@ -18,7 +18,7 @@ export const tokens = (value) => `${whole.format(value)} tok`
 
 const cents = new Intl.NumberFormat("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })
 
-// As ``spending.Cost`` writes it. ``known``: USD of the parts whose price is known, where that of the whole is not.
+// Formats USD as ``spending.Cost`` does. ``known``: USD of the parts with a known price, if the whole has none.
 export function usd(value, known = 0) {
   if (value === null || value === undefined) return known > 0 ? `at least ${usd(known)}` : "unknown"
   if (value === 0) return "$0"
@@ -26,13 +26,13 @@ export function usd(value, known = 0) {
   return value < 0.01 ? `$${value.toFixed(6)}` : value < 1 ? `$${value.toFixed(4)}` : `$${cents.format(value)}`
 }
 
-// The same for where no word beside it says that this is a cost: ``Cost.in_line``.
+// Formats USD for places where no other word says that it is a cost, as ``Cost.in_line`` does.
 export function usdInLine(value, known = 0) {
   const said = usd(value, known)
   return said === "unknown" ? "cost unknown" : said
 }
 
-// What a cost rests on, to stand after it: the provider's own figure, exact tokens at list price, or estimated ones.
+// Returns the basis of a cost, shown after it: the provider's figure, exact tokens at list price, or estimated tokens.
 export function basis({ cost_usd, at_list_price, usage }) {
   if (!cost_usd) return ""
   if (!at_list_price) return "as the provider says"
@@ -41,7 +41,7 @@ export function basis({ cost_usd, at_list_price, usage }) {
 
 export const perMillion = (price) => (price ? `$${price.input} in, $${price.output} out per million` : "none given")
 
-// What a model in the inspector's own process is doing: {phase, done, total, per_s}.
+// Says what a model in the inspector's own process is doing, from {phase, done, total, per_s}.
 export function doing({ phase, done, total, per_s: rate }) {
   if (phase === "loading")
     return `Loading the model, ${total ? Math.floor((100 * done) / total) : 0} % of ${gigabytes(total)}`
@@ -61,5 +61,5 @@ export function accessList(list) {
 
 export const plural = (number, one, many = `${one}s`) => `${whole.format(number)} ${number === 1 ? one : many}`
 
-// A rough figure while nothing better is known: English text has about four characters a token.
+// Estimates tokens while nothing better is known: English text has about four characters per token.
 export const estimateTokens = (text) => Math.ceil(text.length / 4)

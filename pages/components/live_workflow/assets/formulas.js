@@ -1,9 +1,9 @@
-// Where the formulas of a text stand. They are taken out before Markdown reads the rest: to Markdown their backslashes,
-// underscores, asterisks and bars would be its own.
+// Finds the formulas of a text. They are taken out before Markdown reads the rest, because Markdown would interpret
+// their backslashes, underscores, asterisks and bars.
 
 // A longer one is not drawn.
 const LONGEST_CHARACTERS = 3_000
-// Further ones of a text stay as they were written: each takes its time.
+// Further formulas of a text stay as they were written, because each takes time to draw.
 const MOST_DRAWN = 3_000
 const LONGEST_SEARCHED = 20_000
 const LONGEST_IN_DOLLARS = 1_000
@@ -17,10 +17,10 @@ const ENVIRONMENTS = new Set(
 const STOPS =
   /^[ \t>]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?(?<fence>`{3,}|~{3,})[^`\n]*$|(?<ticks>`+)|\\(?<escaped>[\s\S])|\$/gm
 const BLANK_LINE = /\n[ \t>]*\n/g
-// Punctuation that Markdown treats as a dollar and that hardly any text has.
+// Punctuation that Markdown treats like a dollar, and that is rare in texts.
 const MARKS = ["\u2e2a", "\u2e2b", "\u2e2c", "\u2e2d", "\u2e30", "\u2e31", "\u2e33"]
 
-// `{shown, formulas, mark, lineOf}`: the text with `mark NUMBER mark` in the place of each formula, the formulas as
+// Returns `{shown, formulas, mark, lineOf}`: the text with `mark NUMBER mark` in place of each formula, the formulas as
 // `{source, tex, display, drawn}` with the delimiters in `source` (`drawn` false: not whole, too long, or one of too
 // many), and for each line of `shown` the line of `text` where it begins. `growing`: more text may follow.
 export function takeOut(text, growing = false) {
@@ -67,7 +67,7 @@ function* formulasIn(whole, growing) {
   }
 }
 
-// What stands next is looked for once, however many formulas are opened before it and never closed.
+// Looks for the next delimiter only once, even if many formulas are opened before it and never closed.
 class Searched {
   constructor(text) {
     this.text = text
@@ -107,7 +107,7 @@ function afterCode(searched, from, ticks) {
   return found ? from - 1 + close.lastIndex : from
 }
 
-// The formula that begins at `start`, where a backslash or a dollar is; null: there is none.
+// Returns the formula that begins with the backslash or dollar at `start`; null if there is none.
 function formulaAt(searched, start, growing) {
   const { text } = searched
   const opener = openerAt(text, start)
@@ -159,7 +159,7 @@ function openerAt(text, start) {
   }
 }
 
-// A backslash pair is one: `\\)` is a new line and a bracket.
+// Two backslashes belong together: `\\)` is a new line and a bracket.
 const pairOf = (bracket) => (text, from, limit) => {
   const pairs = /\\([\s\S])/g
   pairs.lastIndex = from
@@ -178,7 +178,7 @@ function dollars(text, from, limit) {
   return null
 }
 
-// Of single dollars the next one closes or none does: prices are no formula, however many stand in a line.
+// A single dollar is closed by the next one or by none, so that several prices in a line are no formula.
 function dollar(text, from, limit) {
   const stops = /\\[\s\S]|\$/g
   stops.lastIndex = from
@@ -191,7 +191,7 @@ function dollar(text, from, limit) {
   return null
 }
 
-// "5 for the first and 10" between two dollars is a sentence about money.
+// Recognises prose between two prices, such as "5 for the first and 10" between two dollars.
 function isPrice(inside) {
   return /^\d[\d.,]*[a-zA-Z%]{0,7}[\s,;/]/.test(inside) && /[a-zA-Z]{2}/.test(inside) && !/[\\^_={}<>+]/.test(inside)
 }
@@ -208,14 +208,14 @@ function environmentEnd(text, from, limit, name) {
   return null
 }
 
-// An answer that was cut, or one that goes on: what stands there is shown as it is written.
+// Shows an unclosed formula as it is written, in an answer that was cut off or that still grows.
 function unclosed(searched, start, growing) {
   const paragraph = searched.paragraphEnd(start)
   const over = paragraph - start > LONGEST_CHARACTERS || (growing && paragraph < searched.text.length)
   return { start, end: over ? start + 2 : paragraph, tex: "", drawn: false, display: false }
 }
 
-// In a quotation each line begins with its mark.
+// In a quotation each line begins with the quotation mark of Markdown.
 function unquoted(inside, text, start) {
   if (!inside.includes("\n")) return inside
   const before = text.slice(text.lastIndexOf("\n", start - 1) + 1, start)

@@ -20,7 +20,7 @@ const MOST_SHARE = 0.42
 const LEAST_SCALE = 0.78
 const FADE_MS = 220
 const STILL = "(prefers-reduced-motion: reduce)"
-// A hand that clicks may slip by so much; more is a drag.
+// The pointer may move this far during a click; more is a drag.
 const SLIP_PX = 8
 
 export class Graph {
@@ -59,7 +59,7 @@ export class Graph {
     this.network = null
   }
 
-  // Model and theme to paint from; `layout` as the server laid it out.
+  // Updates the model and theme to paint from; `layout` comes from the server.
   show(model, selected) {
     this.model = model
     const layout = model.edited?.layout ?? model.layout
@@ -73,7 +73,7 @@ export class Graph {
     this.repaint()
   }
 
-  // Another run is coming; its room stays.
+  // Clears the graph for another run, but keeps its height.
   clear() {
     this.comingSince.clear()
     this.nodes.clear()
@@ -97,11 +97,11 @@ export class Graph {
 
   resized() {
     if (this.layout && this.canvasBox.clientWidth !== this.placedWidth) this.place()
-    // A canvas that changes its size is empty until it is painted again.
+    // A canvas is empty after a change of size until it is painted again.
     this.repaint()
   }
 
-  // Turns layers into pixels for the width there is, and reserves the height.
+  // Turns layers into pixels for the available width, and reserves the height.
   place({ fades = false } = {}) {
     const width = this.canvasBox.clientWidth
     if (!width || !this.layout) return
@@ -131,8 +131,8 @@ export class Graph {
     if (!this.moved) this.fit(eased)
   }
 
-  // Every card stands where its layout says from one frame to the next: only a layout as a whole keeps cards apart. New and
-  // moved ones (only a plan that is still being written moves them) fade in there. Returns those.
+  // Moves every card to its place in the layout at once, because only a whole layout keeps cards apart. New and moved
+  // cards (only a plan that is still being written moves cards) fade in there. Returns these cards.
   setNodes() {
     const wanted = this.layout.nodes.map((node) => ({
       ...node,
@@ -149,7 +149,7 @@ export class Graph {
     return moved
   }
 
-  // How much of a card is to be seen yet, 0 to 1.
+  // Returns how much of a fading card is visible, 0 to 1.
   opacity(id) {
     if (!this.comingSince.has(id)) return 1
     const share = (performance.now() - this.comingSince.get(id)) / FADE_MS
@@ -179,8 +179,8 @@ export class Graph {
     this.fit()
   }
 
-  // vis takes a node that we paint for a square of 50 pixels until it is painted in another state, and a click on a busy
-  // page for a long press. The browser's own click counts whenever it comes, for the card that was pressed.
+  // vis treats a node that we paint as a square of 50 pixels until it is painted in another state, and a click on a
+  // busy page as a long press. So the browser's own click counts, whenever it comes, for the card that was pressed.
   listen() {
     const box = this.canvasBox
     box.addEventListener("pointerdown", (event) => {
@@ -196,7 +196,7 @@ export class Graph {
     box.addEventListener("wheel", (event) => this.wheel(event), { passive: false })
   }
 
-  // The step whose card is there, or null.
+  // Returns the step whose card is under the pointer, or null.
   cardAt({ clientX, clientY }) {
     if (!this.network) return null
     const { left, top } = this.canvasBox.getBoundingClientRect()
@@ -265,7 +265,7 @@ export class Graph {
     }
     const granted = (edge) => edge.to === this.selected && edge.change !== "lost"
     const focused = this.layout.edges.some(granted)
-    // The selected step's inputs are painted last, over the others.
+    // The selected step's inputs are painted last, over the other edges.
     for (const edge of this.layout.edges.toSorted((a, b) => granted(a) - granted(b))) {
       const from = this.places.get(edge.from)
       const to = this.places.get(edge.to)

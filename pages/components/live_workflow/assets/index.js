@@ -4,8 +4,8 @@ import { copyAsWritten } from "./copying.js"
 import { enter, leave } from "./draw_formulas.js"
 import { LiveWorkflow } from "./view.js"
 
-// The stylesheets are part of this module: what measures itself by them and paints with their colours never runs without
-// them. A link beside the component is fetched anew at each mount, and then comes after a script that is there already.
+// The stylesheets are part of this module, so that code that measures and paints by them never runs without them. A
+// link beside the component would be fetched again at each mount, and come after a script that is already there.
 const sheets = await Promise.all(["style.css", "timeline.css", "prose.css", "reader.css"].map(styles))
 
 async function styles(name) {
@@ -29,7 +29,7 @@ export default function mount(component) {
   const call = (view.lastCall = {})
   view.update(component)
   return () => {
-    // What changes while this script loads makes Streamlit call it twice at once and then take back the first call only.
+    // A change while this script loads makes Streamlit call it twice at once, and then clean up only the first call.
     if (view.lastCall !== call) return
     view.destroy()
     leave(parentElement)

@@ -1,4 +1,4 @@
-// The tabs about the Conductor's work: what it wrote, what it was asked, what that took.
+// The tabs about the Conductor's work: its completion, its prompt, and its time, tokens and cost.
 
 import { copyButton, el, setText } from "./dom.js"
 import { basis, doing, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
@@ -9,7 +9,7 @@ import { visible } from "./text.js"
 export const planTabs = { Plan: plan, Prompt: prompt, Cost: cost }
 export const innerPlanTabs = { Plan: plan, Prompt: prompt }
 
-// The round shown: the one that the selected step opened, else the first.
+// Returns the round to show: the one that the selected step opened, or else the first.
 const roundOf = (model, step) => model.rounds.get(step ? pathKey(step.path) : "")
 
 function plan(body) {
@@ -33,7 +33,7 @@ function plan(body) {
     raw = round?.raw ?? ""
     const writing = !model.ended && round?.status === "planning"
     const parts = splitReasoning(raw, writing)
-    // What its server sent apart, and what it wrote before its lists.
+    // The reasoning that its server sent separately, and the text before its lists.
     const thoughts = [round?.reasoning, parts.reasoning].filter(Boolean).join("\n\n")
     reasoning.hidden = !thoughts
     setText(reasoningTitle, thoughts && writing && !parts.lists ? "Reasoning…" : "Reasoning")
@@ -123,7 +123,7 @@ function rejectedAttempt({ attempt, raw, reasoning, faults }) {
   )
 }
 
-// The lists begin where the first of their names does; before them the model thinks.
+// The lists begin at the first of their names; the text before them is the model's thinking.
 function splitReasoning(raw, writing) {
   const match = /(^|\n)[ \t]*(```[a-z]*\s*\n)?[ \t]*model_id\s*=/.exec(raw)
   if (!match) return writing ? { reasoning: raw, lists: "" } : { reasoning: "", lists: raw }

@@ -47,7 +47,7 @@ function partialText(attempt) {
   return el("details", {}, title, el("pre", { class: "raw", dir: "auto" }, visible(attempt.partial)))
 }
 
-// The heart of the panel: what this step was shown, and what was kept from it.
+// Shows which outputs this step saw, and which were withheld from it.
 function saw(body, { onSelect }) {
   const parts = el("div", { class: "shared-list" })
   const facts = el("p", { class: "muted small facts-line" })
@@ -71,7 +71,7 @@ const preview = (model, step) =>
 function sawParts(model, step, begun, onSelect) {
   if (!begun) return planned(model, step, onSelect)
   const granted = step.granted.map((part) => sharedCard(model, part, onSelect))
-  // What was not there yet could not be withheld: an output that was has a digest.
+  // Only an existing output can be withheld. An output that was withheld has a digest.
   const withheld = step.withheld.filter((part) => part.sha256)
   const absent = step.withheld.filter((part) => !part.sha256)
   const seen = granted.length
@@ -100,7 +100,7 @@ function absentBox(absent) {
   return el("div", { class: "absent", title }, `Not there yet when it started: ${names}`)
 }
 
-// Before it starts, what it will be shown follows from the plan.
+// Before the step starts, the plan says what it will see.
 function planned(model, step, onSelect) {
   const prefix = step.path.slice(0, -1)
   if (!step.reads.length) return [el("p", { class: "muted" }, "Its access list grants no earlier output.")]
@@ -144,7 +144,7 @@ function providerOf(model, step) {
   return step.model && step.model !== worker?.model ? `${provider}, model ${visible(step.model)}` : provider
 }
 
-// Exactly what was sent, message by message, as text.
+// Shows exactly what was sent, message by message, as text.
 function messages(body) {
   const list = el("div", { class: "messages" })
   body.append(list)

@@ -1,4 +1,4 @@
-// The panel on the right: what the selected step wrote, saw, was sent and cost; or what the Conductor wrote.
+// The panel on the right: output, inputs, messages and cost of the selected step, or the Conductor's completion.
 
 import { el, setText } from "./dom.js"
 import { pathKey } from "./format.js"
@@ -44,7 +44,7 @@ export class Inspector {
     this.kind = step ? "step" : "plan"
     const opened = step && model.rounds.has(pathKey(step.path))
     const tabs = step ? { ...stepTabs, ...(opened ? innerPlanTabs : {}) } : planTabs
-    // A tab that this step does not have is kept in mind for the next that does.
+    // If this step lacks the chosen tab, the choice is kept for the next step that has it.
     const tab = this.wanted[this.kind] in tabs ? this.wanted[this.kind] : Object.keys(tabs)[0]
     this.tab = tab
     this.follow.hidden = following || model.ended || model.run === null
@@ -61,7 +61,7 @@ export class Inspector {
     this.update(model, step, this)
   }
 
-  // A step that the run does not have: it is being added to the plan.
+  // Shows a step that is not in the run, because it is being added to the plan.
   showAdded({ number, agent, instruction }) {
     const index = this.model.agentIndex(agent)
     this.shown = null

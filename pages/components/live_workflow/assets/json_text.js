@@ -1,10 +1,10 @@
-// JSON set out in lines. Nothing but white space outside its texts changes: no number, no order, no name twice.
+// Formats JSON in lines. Only white space outside its strings changes; numbers, order and repeated names stay.
 
 const INDENT = "  "
-// What is nested deeper stands no further to the right.
+// Deeper levels are not indented further.
 const DEEPEST = 40
 
-// Whether `text` is one JSON object or list.
+// Says whether `text` is one JSON object or list.
 export function isJson(text) {
   if (!/^\s*[{[]/.test(text)) return false
   try {
@@ -15,10 +15,10 @@ export function isJson(text) {
   }
 }
 
-// Whether a text that is not whole yet begins as JSON does.
+// Says whether a text that is still growing begins like JSON.
 export const beginsAsJson = (text) => /^\s*(?:\{\s*"|\[\s*[[{"])/.test(text)
 
-// `text`, which is JSON, in lines.
+// Formats `text`, which must be JSON, in lines.
 export function inLines(text) {
   const parts = []
   let depth = 0
@@ -31,7 +31,7 @@ export function inLines(text) {
       parts.push(line())
     } else if (token === "}" || token === "]") {
       depth -= 1
-      // An empty one stays in its line.
+      // An empty object or list stays in its line.
       if (last?.startsWith("\n") && /[{[]$/.test(parts.at(-2))) parts.pop()
       else parts.push(line())
       parts.push(token)

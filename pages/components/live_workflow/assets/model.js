@@ -1,4 +1,4 @@
-// One run as the page knows it: the messages of the live route folded into steps and rounds by path.
+// The page's model of one run. It folds the messages of the live route into steps and rounds by path.
 
 import { estimateTokens, pathKey } from "./format.js"
 import { takeAdvice } from "./status.js"
@@ -37,7 +37,7 @@ export class RunModel {
     return this.run !== null && ENDED.has(this.run.status)
   }
 
-  // Whether the log has the run's end, so that one can go on from it.
+  // Says whether the log has the run's end, so that the run can be continued.
   get editable() {
     return this.ended && !this.stopped
   }
@@ -46,7 +46,7 @@ export class RunModel {
     return this.run !== null && !this.ended && this.steps.size === 0
   }
 
-  // Folds one message and says what it touched: {structure, run, plan, steps: Set of path keys}.
+  // Folds one message. Returns what it changed: {structure, run, plan, steps: Set of path keys}.
   apply(message) {
     const touched = { structure: false, run: false, plan: false, steps: new Set() }
     if (message.type === "snapshot") return this.replace(message)
@@ -155,7 +155,7 @@ export class RunModel {
     if (touched.structure) this.dropStrays()
   }
 
-  // A plan written anew may have fewer steps than the one before.
+  // A plan that is written again may have fewer steps than the earlier one.
   dropStrays() {
     for (const [key, step] of this.steps) {
       const plan = this.rounds.get(pathKey(step.path.slice(0, -1)))?.workflow
@@ -163,7 +163,7 @@ export class RunModel {
     }
   }
 
-  // While a plan is edited: the step as it now is, by its key in the editor.
+  // Returns the current form of a step of the edited plan, by its key in the editor.
   editedStep(key) {
     return this.edited?.steps.find((step) => step.key === key)
   }
@@ -180,7 +180,7 @@ export class RunModel {
     return this.steps.has(roundKey ? `${roundKey}.0` : "0")
   }
 
-  // All steps, each followed by the steps of its inner round.
+  // Returns all steps, each followed by the steps of its inner round.
   ordered() {
     const below = (roundKey) => {
       const prefix = roundKey ? `${roundKey}.` : ""
@@ -214,7 +214,7 @@ export class RunModel {
     return step.usage.output_tokens || estimateTokens(step.output)
   }
 
-  // Tokens so far: what is accounted for, and what is on its way.
+  // Returns the tokens so far: those that are counted, and estimates for active calls.
   totalTokens() {
     const spent = this.run.usage.input_tokens + this.run.usage.output_tokens
     let arriving = 0
@@ -222,7 +222,7 @@ export class RunModel {
     return spent + arriving
   }
 
-  // USD so far, as ``usd`` of format.js takes it: what is accounted for, and what is on its way at its price.
+  // Returns USD so far in the form for ``usd`` of format.js: what is counted, and estimates for active calls.
   cost() {
     let { cost_usd: total, known_usd: known } = this.run
     for (const { price, messages, written } of this.ended ? [] : this.calls()) {
@@ -234,7 +234,7 @@ export class RunModel {
     return { total, known }
   }
 
-  // The calls that are on: to the Conductor for a round, and to workers.
+  // Returns the active calls: to the Conductor for a round, and to workers.
   calls() {
     const planning = [...this.rounds.values()].filter((round) => round.status === "planning" && round.messages.length)
     const running = [...this.steps.values()].filter((step) => step.status === "running" && this.worker(asked(step)))
@@ -266,10 +266,10 @@ export class RunModel {
   }
 }
 
-// The worker that was asked last: the step's own, or its fallback.
+// Returns the worker that was asked last: the step's own, or its fallback.
 const asked = (step) => step.attempts.findLast(({ then }) => then === "fallback")?.then_agent ?? step.agent
 
-// Of a worker or of the Conductor, USD per million tokens; null: unknown. What runs in this process is free.
+// Returns the price of a worker or of the Conductor in USD per million tokens; null if unknown. Local models are free.
 export function priceOf({ usd_per_mtok, kind, provider }) {
   return usd_per_mtok ?? ((kind ?? provider) === "local" ? { input: 0, output: 0 } : null)
 }

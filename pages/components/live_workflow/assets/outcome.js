@@ -1,4 +1,4 @@
-// The run's outcome in its reserved place: what the answer comes to and the text it stands in, or why there is none and
+// The run's outcome in its reserved place: the conclusion of the answer and its text, or why there is no answer and
 // what to do. The place keeps its height, so that nothing below moves when the run ends.
 
 import { copyButton, el, setClass, setText } from "./dom.js"
@@ -8,13 +8,13 @@ import { NOT_WHOLE } from "./panes.js"
 import { STEP_STATUS, advice, notWhole } from "./status.js"
 import { StreamedMarkdown, visible } from "./text.js"
 
-// Characters up to which a conclusion is set in the largest letters, and up to which it stands in one line.
+// Largest numbers of characters of a conclusion in the largest letters, and of one in a single line.
 const LARGE = 16
 const MEDIUM = 40
-// What is rendered of an answer while only its first lines are seen.
+// How much of an answer is rendered while only its first lines are visible.
 const GLIMPSE = 1_500
 
-// Ids of runs that were cancelled in this browser, since the page was loaded.
+// Ids of runs that were cancelled on this page since it was loaded.
 export const cancelledHere = new Set()
 
 export class Outcome {
@@ -57,13 +57,13 @@ export class Outcome {
     this.onRead({ title: this.title.textContent, text, name: `answer-${this.runId}` })
   }
 
-  // Offers all of it where it does not fit.
+  // Offers the whole answer if it does not fit.
   measure() {
     const cut = (part) => part.scrollHeight > part.clientHeight + 2 || part.scrollWidth > part.clientWidth + 2
     this.more.hidden = !cut(this.body) && !cut(this.conclusion) && !cut(this.hint)
   }
 
-  // ``goOn``: what the page offers for a run that has ended so, if anything.
+  // ``goOn``: what the page offers for a run with this end, if anything.
   show(model, goOn) {
     const { run } = model
     this.runId = run?.run_id
@@ -91,7 +91,7 @@ export class Outcome {
     this.measure()
   }
 
-  // What one line cannot show as it was written is drawn.
+  // A conclusion that one line cannot show as written is rendered.
   showConclusion(text, tex) {
     if (!tex) return setText(this.conclusion, text)
     if (this.conclusion.firstChild?.dataset?.source === tex) return
@@ -104,7 +104,7 @@ export class Outcome {
   }
 }
 
-// What there is to say of a run: {title, kind, conclusion, hint, text, done, sourced, workers, code}.
+// Returns what the page says about a run: {title, kind, conclusion, hint, text, done, sourced, workers, code}.
 function outcomeOf(model, run, last) {
   if (run === null) return { title: "The answer appears here when a run is over", kind: "quiet" }
   if (run.status === "damaged" || run.status === "too_new") {
@@ -170,7 +170,7 @@ function answered(model, run, last) {
   return text === visible(run.answer).trim() ? { ...answer, text: undefined } : answer
 }
 
-// A run whose last step has no whole answer: how it ended, in whose words, and what there is of it.
+// Describes a run whose last step has an incomplete answer: how it ended, who said so, and what there is of it.
 function endedShort(model, run, last) {
   const written = run.answer.trim() !== ""
   const [tool] = last?.tool_calls ?? []
@@ -195,7 +195,7 @@ function sized(conclusion, code) {
 }
 
 function cancelled(run) {
-  // Which page it was is not on record: only the one on which it was pressed knows.
+  // The record does not say on which page it was cancelled; only that page knows.
   const page = cancelledHere.has(run.run_id) ? "from this page" : "from a page of the inspector"
   const who = run.ended_by === "page" ? page : `by ${run.ended_by ?? "someone"}`
   return `Cancelled ${who} after ${seconds(run.duration_ms)}.`

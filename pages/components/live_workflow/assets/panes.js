@@ -1,4 +1,4 @@
-// One pane per step in a row, filling as its answer streams. Where not all fit, those that run are brought into view.
+// Shows one pane per step in a row, filled as its answer streams. If not all fit, running ones are brought into view.
 
 import { copyButton, el, readButton, setClass, setText } from "./dom.js"
 import { speed } from "./draw.js"
@@ -19,7 +19,7 @@ export class Panes {
     this.element = el("div", { class: "panes" }, this.ghosts)
   }
 
-  // Panes in the order of the steps; a pane that exists is kept, so that its scroll place and selection stay.
+  // Puts panes in the order of the steps. It keeps existing panes, so that their scroll position and selection stay.
   arrange(model) {
     const steps = model.ordered()
     const keys = steps.map((step) => pathKey(step.path))
@@ -35,7 +35,7 @@ export class Panes {
       if (this.element.children[index] !== element)
         this.element.insertBefore(element, this.element.children[index] ?? null)
     })
-    // Once the plan is whole its panes take all the room: the end of the run then changes nothing.
+    // Once the plan is whole its panes take all the room, so that the end of the run moves nothing.
     const planned = model.run !== null && !model.planning
     this.ghosts.forEach((ghost, index) => (ghost.hidden = index < keys.length || planned))
   }
@@ -47,13 +47,13 @@ export class Panes {
       const to = keys === null || keys.has(key) ? pane.show(model, model.step(key)) : null
       if (to !== null) moved.push([pane, to])
     }
-    // Scrolled after all has been written: the browser lays the page out once.
+    // Panes are scrolled after all text is written, so that the browser lays the page out only once.
     for (const [{ scroller }, to] of moved) scroller.scrollTop = to === "end" ? scroller.scrollHeight : 0
     for (const [pane] of moved) pane.top = pane.scroller.scrollTop
     if (keys === null) this.bring(selected, model)
   }
 
-  // Scrolls the panes, never the page, and only when another step is chosen or begins: one may look elsewhere meanwhile.
+  // Scrolls the panes, never the page, and only when another step is chosen or begins: people may look elsewhere.
   bring(selected, model) {
     const running = [...this.panes.keys()].filter((key) => model.step(key)?.status === "running")
     const wanted = [...running, selected].filter((key) => this.panes.has(key))
@@ -134,7 +134,7 @@ class Pane {
     setText(this.figures, written ? `${tokens(written)}${rate ? ` · ${rate}/s` : ""}` : "")
   }
 
-  // Says where it should be scrolled to: to its end while it grows, to its beginning once it is whole, unless somebody
+  // Returns where to scroll the pane: to its end while it grows and to its beginning once it is whole, unless somebody
   // reads elsewhere in it.
   show(model, step) {
     if (!step) return null
@@ -159,7 +159,7 @@ class Pane {
     return this.following && (running || ended) ? (running ? "end" : "beginning") : null
   }
 
-  // The end may have moved on before the browser tells of our own scrolling: only who goes up reads elsewhere.
+  // The end may move before the browser reports our own scrolling, so only scrolling up counts as reading elsewhere.
   scrolled() {
     const { scrollTop } = this.scroller
     if (this.atEnd()) this.following = true
@@ -189,14 +189,14 @@ class Pane {
   }
 }
 
-// While much text streams in, a pane shows the end of it, from a line's beginning.
+// While much text streams in, a pane shows only its end, from the beginning of a line.
 function recent(text) {
   if (text.length <= SHOWN_WHILE_RUNNING) return text
   const from = Math.floor((text.length - SHOWN_WHILE_RUNNING) / 8_000) * 8_000
   return text.slice(text.indexOf("\n", from) + 1)
 }
 
-// A very long answer is read in the reader; here stands how it begins.
+// Shows the beginning of a very long answer; the reader shows all of it.
 export function beginning(text) {
   return text.length <= SHOWN_WHEN_DONE ? text : text.slice(0, SHOWN_WHEN_DONE)
 }
@@ -269,7 +269,7 @@ export function notices(model, step) {
   return lines
 }
 
-// One call of a step that another followed: what was wrong, and what was done about it.
+// Describes one call of a step that another call followed: what was wrong, and what was done about it.
 function attemptLine(step, attempt) {
   const who = attempt.agent ? `${visible(attempt.agent)}: ` : ""
   if (attempt.loading)
@@ -285,7 +285,7 @@ function attemptLine(step, attempt) {
   return `↻ ${who}attempt ${attempt.attempt}${attempt.error_code.startsWith("Answer") ? "" : ` failed, ${attempt.error_code}`}: ${visible(attempt.error)}${said}${then}`
 }
 
-// Of an answer that is no whole one: how it ended, in whose words, and whether others get it.
+// Describes an incomplete answer: how it ended, who said so, and whether other steps get it.
 function notWholeLines(model, step) {
   const { glyph } = STEP_STATUS[step.status]
   const lines = [

@@ -1,6 +1,6 @@
-// All of a long text over the page: as wide as can be read, from its beginning, to search, copy and keep as a file.
+// Shows a whole long text over the page, in readable width, to search, copy and save as a file.
 //
-// It is drawn part by part, each in a moment of its own, and what is out of sight is not laid out: megabytes stay smooth.
+// It is drawn part by part, each in its own task, and hidden parts are not laid out, so that megabytes stay smooth.
 
 import { copyButton, el, setText } from "./dom.js"
 import { count } from "./format.js"
@@ -9,7 +9,7 @@ import { asParts } from "./reader_parts.js"
 import { Search } from "./reader_search.js"
 import { renderMarkdown, visible } from "./text.js"
 
-// Longer texts are shown as they are written, without markup: what they hold is data rather than prose.
+// Longer texts are shown as they are written, without markup, because they are data rather than prose.
 const MARKDOWN_LIMIT = 1_000_000
 const SLICE_MS = 12
 const PX_PER_CHARACTER = 0.3
@@ -57,7 +57,7 @@ export class Reader {
     this.parts = []
   }
 
-  // `name`: of the file that it is saved as.
+  // `name`: the name of the saved file.
   open({ title, text, name }) {
     this.text = text
     this.name = name
@@ -84,7 +84,7 @@ export class Reader {
     this.opener = null
   }
 
-  // Keys in here are for the reader alone: the page has shortcuts of single letters.
+  // Keys in the reader must not reach the page, which has shortcuts of single letters.
   key(event) {
     event.stopPropagation()
     if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "f") {

@@ -1,10 +1,10 @@
-// A long text in parts that are drawn one by one: where each begins and ends.
+// Divides a long text into parts that are drawn one by one.
 
 const PART = 6_000
-// A part may be longer for the sake of a block that is not cut; no block is worth more.
+// Largest length of a part that holds an uncut block. A longer block is cut.
 const LONGEST = 60_000
 
-// `[from, end]` of each part. A part ends at a blank line that is in no code block, or at any line's end if `plain`.
+// Returns `[from, end]` of each part. A part ends at a blank line outside code blocks, or at any line's end if `plain`.
 export function asParts(text, plain) {
   const parts = []
   let from = 0
@@ -25,7 +25,7 @@ export function asParts(text, plain) {
   return parts
 }
 
-// Each with where it ends, its end of line included.
+// Yields each line with the place where it ends, after its line break.
 function* lines(text) {
   for (let at = 0; at < text.length;) {
     const end = text.indexOf("\n", at) + 1 || text.length
@@ -34,5 +34,5 @@ function* lines(text) {
   }
 }
 
-// No character is cut in two.
+// Moves a cut so that it does not divide a character.
 const whole = (text, at) => (/[\udc00-\udfff]/.test(text[at] ?? "") ? at - 1 : at)

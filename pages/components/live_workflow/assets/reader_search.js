@@ -1,5 +1,5 @@
-// Finds words in the reader's text as it is shown, and in the formulas as they were written; counts them, and steps
-// from one to the next. The browser's own search cannot see what is not laid out.
+// Finds words in the reader's text as it is shown, and in the formulas as they were written, counts them, and steps
+// from one to the next. The browser's own search cannot find text that is not laid out.
 
 import { el, setText } from "./dom.js"
 import { count } from "./format.js"
@@ -62,7 +62,7 @@ export class Search {
     setText(this.found, "")
   }
 
-  // More of the text has been drawn.
+  // Called when more of the text has been drawn.
   grown(whole) {
     this.whole = whole
     if (this.sought && whole) this.look()
@@ -93,7 +93,7 @@ export class Search {
     const [number] = this.matches[this.at]
     const { element } = this.parts()[number]
     const range = this.rangeOf(this.matches[this.at])
-    // Parts out of sight have no place of their own until they are laid out.
+    // Hidden parts have no position until they are laid out.
     element.style.contentVisibility = "visible"
     const scroller = this.scroller()
     const place = range.getBoundingClientRect()
@@ -116,7 +116,7 @@ export class Search {
     )
   }
 
-  // Marks the match that is chosen, and those around it.
+  // Marks the chosen match and the matches around it.
   mark() {
     CSS.highlights?.delete("reader-match")
     CSS.highlights?.delete("reader-current")
@@ -138,10 +138,10 @@ export class Search {
     return range
   }
 
-  // The text of a part as one string, and which node each piece of it is.
+  // Returns the text of a part as one string, and the node of each piece.
   indexOf(part) {
     const known = this.index.get(part)
-    // A formula that is drawn meanwhile has the same source.
+    // A formula keeps its source when it is drawn meanwhile.
     if (known) return known
     const pieces = []
     let text = ""
@@ -163,7 +163,7 @@ export class Search {
   }
 }
 
-// In small letters, each character where it was.
+// Returns the text in lower case, with each character at its old place.
 function folded(text) {
   const small = text.toLowerCase()
   return small.length === text.length

@@ -1,5 +1,5 @@
-// The live route of one run: connects, hands on messages, and comes back after a loss. Each connection begins with a
-// whole snapshot, and the model drops what it has seen, so nothing is doubled or lost.
+// The live route of one run: connects, passes messages on, and reconnects after a loss. Each connection begins with a
+// whole snapshot, and the model drops what it has already seen, so that nothing is doubled or lost.
 
 const FIRST_WAIT_MS = 250
 const LONGEST_WAIT_MS = 5_000

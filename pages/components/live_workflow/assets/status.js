@@ -1,4 +1,4 @@
-// What a status is called and its glyph.
+// The word and the glyph of each status.
 
 export const STEP_STATUS = {
   draft: { glyph: "…", word: "being written" },
@@ -19,14 +19,14 @@ export const STEP_STATUS = {
   unread: { glyph: "⚠", word: "record ends here" },
 }
 
-// Answers that are no whole ones; each word is the status of a step, and of a run whose answer ended so.
+// Incomplete answers. Each word is the status of a step, and of a run whose answer ended in this way.
 const NOT_WHOLE = new Set(["refused", "filtered", "cut", "empty"])
 export const notWhole = (status) => NOT_WHOLE.has(status)
 
-// Whether a step has ended with something that other steps may read.
+// Says whether a step has ended with an output that other steps may read.
 export const ended = (status) => status === "completed" || status === "reused" || notWhole(status)
 
-// A step's status as shown: retries are told apart, and cut answers in records that have no word of their own for them.
+// Returns a step's status for the page. It also distinguishes retries, and cut answers in records without that status.
 export function shownStatus(step) {
   if (step.status === "running" && step.attempts.length && !step.output && !step.reasoning) {
     return step.attempts.at(-1).loading ? "loading" : "retrying"
@@ -50,7 +50,7 @@ export const RUN_STATUS = {
   too_new: { glyph: "⇡", word: "Too new" },
 }
 
-// What a person can do about a failure, by its code: told by the server, which the command line has it from, too.
+// What a person can do about a failure, by its code. The server sends it; the command line has the same text.
 let table = {}
 let otherwise = ""
 

@@ -1,4 +1,4 @@
-// The line that says how the run stands: status, simulated or not, time, tokens, cost, shape; and what one can do.
+// The line with the state of the run: status, simulated or not, time, tokens, cost, shape, and the possible actions.
 
 import { copyText, el, setClass, setText } from "./dom.js"
 import { basis, count, plural, seconds, usdInLine } from "./format.js"
@@ -93,7 +93,7 @@ export class Strip {
     if (!steps.length) return ""
     if (status === "planned") return ` · ${plural(steps.length, "step")}`
     const done = steps.filter((step) => step.status === "completed" || step.status === "reused").length
-    // What the run itself is called need not be counted for one step.
+    // A count of one step is left out if the run has the same status.
     const others = ["refused", "filtered", "cut", "empty", "failed"].map((name) => {
       const number = steps.filter((step) => step.status === name).length
       return number > (name === status && name !== "failed" ? 1 : 0) ? ` · ${number} ${STEP_STATUS[name].word}` : ""

@@ -1,4 +1,4 @@
-// Model output is data. It is shown as text or as inert markdown: no HTML, no script, no image, nothing fetched.
+// Model output is data. It is shown as text or as inert Markdown, without HTML, scripts, images or anything fetched.
 
 import { remember } from "./copying.js"
 import { formulaElement } from "./draw_formulas.js"
@@ -7,22 +7,22 @@ import { beginsAsJson, inLines, isJson } from "./json_text.js"
 import MarkdownIt from "./vendor/markdown-it.min.js"
 
 const MARKDOWN_LIMIT = 200_000
-// What text stands in, each with the direction of its own first letter; code reads from the left.
+// Blocks of text, each with the direction of its first letter. Code reads from the left.
 const BLOCKS = "p, h1, h2, h3, h4, h5, h6, td, th"
-// `auto` does not look into parts that have a direction of their own.
+// `auto` ignores parts that have a direction of their own.
 const HOLDERS = "blockquote, ul, ol, li, table"
 const ALLOWED_TAGS = new Set(
   "p br hr h1 h2 h3 h4 h5 h6 strong em s code pre blockquote ul ol li table thead tbody tr th td a".split(" "),
 )
 const ALLOWED_ATTRIBUTES = new Set(["href", "start", "style"])
 const ALLOWED_STYLE = /^text-align: ?(left|center|right);?$/
-// Characters of a table's cell that stand in one line.
+// Number of characters of a table's cell that are kept in one line.
 const SHORT_CELL = 26
 const LONGEST_KEPT_TOGETHER = 60
-// A part that is drawn within this is drawn at each piece; another one rests so many times as long as it took.
+// A part that is drawn within `QUICK_MS` is drawn with each piece of text. A slower one rests `REST` times as long.
 const QUICK_MS = 3
 const REST = 10
-// What a backslash takes the meaning of; before anything else it is a character, as in LaTeX without delimiters.
+// Characters that a backslash escapes. Before other characters it is plain text, as in LaTeX without delimiters.
 const ESCAPED = /[\\`*_#+\-.!<>|~$[\]()]/
 
 const markdown = new MarkdownIt({ html: false, linkify: false, breaks: true, typographer: false })
@@ -38,7 +38,7 @@ markdown.inline.ruler.before("escape", "backslash", (state, silent) => {
   state.pos += 1
   return true
 })
-// Stars between two letters or digits open nothing: 2*3*4 is a product, and x**2 a power. Two may end what is bold.
+// Asterisks between two letters or digits open nothing: 2*3*4 is a product, and x**2 a power. Two may end bold text.
 const scanned = markdown.inline.State.prototype.scanDelims
 markdown.inline.State.prototype.scanDelims = function (start, splitsWords) {
   const run = scanned.call(this, start, splitsWords)
@@ -58,7 +58,7 @@ export function visible(text) {
   return text.replace(/\r\n?/g, "\n").replace(CONTROLS, named).replace(TRICKS, named)
 }
 
-// As `dir="auto"` tells it: by the first letter that has a direction.
+// Returns the direction as `dir="auto"` does: by the first letter that has a direction.
 export function rightToLeft(text) {
   const [first] = /\p{L}/u.exec(text) ?? [""]
   return /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u.test(
@@ -95,7 +95,7 @@ export function renderMarkdown(text, { growing = false, whole = text, from = 0 }
     remember(element, whole, at(first), upTo, putBack(codes[index], formulas, mark))
   })
   if (formulas.length) putIn(template.content, formulas, mark)
-  // Last: a browser looks through all of such a block again for each child that is put into it.
+  // Set last, because a browser searches such a block again for each child that is added to it.
   for (const block of template.content.querySelectorAll(BLOCKS)) block.setAttribute("dir", "auto")
   return template.content
 }
@@ -112,7 +112,7 @@ function asCode(shown, source) {
 const isOneLineOfJson = ({ info, content }) =>
   /^json\b/i.test(info) && !content.trim().includes("\n") && isJson(content)
 
-// Where each line of `text` begins.
+// Returns where each line of `text` begins.
 function lineStarts(text) {
   const starts = [0]
   for (const end of text.matchAll(/\r\n?|\n/g)) starts.push(end.index + end[0].length)
@@ -125,7 +125,7 @@ function putBack(text, formulas, mark) {
   return text === null || !mark ? text : text.replace(places(mark), (_, number) => formulas[number].source)
 }
 
-// Puts the formulas where their places are: as text in code and in addresses, else as elements.
+// Puts the formulas into their places: as text in code and in addresses, else as elements.
 function putIn(root, formulas, mark) {
   const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT)
   const texts = []
@@ -137,7 +137,7 @@ function putIn(root, formulas, mark) {
   putIntoLinks(root, formulas, mark)
 }
 
-// A comma behind a formula stays in its line. One by one: a hundred thousand are too many arguments for one call.
+// Keeps a comma after a formula in its line. Nodes are added one by one: 100,000 are too many arguments for one call.
 function withFormulas(parts, formulas) {
   const fragment = document.createDocumentFragment()
   for (let index = 0; index < parts.length; index += 1) {
@@ -170,7 +170,7 @@ function putIntoLinks(root, formulas, mark) {
   }
 }
 
-// A second lock behind markdown-it's own escaping: whatever is not on the list becomes text.
+// A second protection after markdown-it's own escaping: every element that is not on the list becomes text.
 function scrub(root) {
   for (const element of root.querySelectorAll("*")) {
     if (!ALLOWED_TAGS.has(element.localName)) {
@@ -189,7 +189,7 @@ function scrub(root) {
   }
 }
 
-// Markdown that grows: finished blocks are rendered once, only the last block is rendered again at each piece of text.
+// Renders growing Markdown: finished blocks are rendered once, and only the last one again with each piece of text.
 export class StreamedMarkdown {
   constructor(element) {
     this.element = element
@@ -209,11 +209,11 @@ export class StreamedMarkdown {
     this.tail.replaceChildren()
   }
 
-  // Shows `text`; `done`: no more will come, so that lists and tables spanning blocks are joined.
+  // Shows `text`. `done`: no more will come, so lists and tables that span blocks are joined.
   show(text, done) {
     if (text === this.text && done === this.done) return
     clearTimeout(this.later)
-    // The first text may follow a placeholder that stood in the element.
+    // The first text may replace a placeholder in the element.
     if (this.text === "" || this.done || !text.startsWith(this.text)) this.reset()
     this.text = text
     this.done = done
@@ -228,7 +228,7 @@ export class StreamedMarkdown {
     else this.grow()
   }
 
-  // What goes on without a blank line is drawn anew each time: the longer that takes, the less often it is done.
+  // A block without a blank line is drawn again each time, so it is drawn less often the longer that takes.
   grow() {
     const began = performance.now()
     const { text } = this
@@ -244,7 +244,7 @@ export class StreamedMarkdown {
     this.due = now - began < QUICK_MS ? 0 : now + REST * (now - began)
   }
 
-  // It is set out in lines when it is whole; until then each piece is added to what is there.
+  // JSON is formatted in lines when it is whole. Until then each piece is appended.
   showJson(text) {
     if (!this.json) {
       this.json = document.createTextNode("")
@@ -257,7 +257,7 @@ export class StreamedMarkdown {
   }
 }
 
-// The end of the last blank line outside a code fence, from `start`.
+// Returns the end of the last blank line outside a code fence, from `start`.
 function settledLength(text, start) {
   let boundary = start
   let fence = null

@@ -1,4 +1,4 @@
-// When each step ran, drawn once the run is over: a row is a bar on the run's time, and a button that selects its step.
+// Shows when each step ran, once the run is over. A row is a bar on the run's time, and a button that selects its step.
 
 import { el, setText } from "./dom.js"
 import { pathKey, seconds } from "./format.js"
@@ -85,7 +85,7 @@ export class Timeline {
   }
 }
 
-// Round times from 0 to `end` (milliseconds), in a unit that suits it.
+// Returns round times from 0 to `end` (milliseconds), in a suitable unit.
 function ticks(end) {
   const [unit, length] = end < 1_000 ? ["ms", 1] : end < 180_000 ? ["s", 1_000] : ["min", 60_000]
   const least = end / length / MOST_TICKS

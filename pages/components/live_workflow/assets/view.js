@@ -23,7 +23,7 @@ const MOST_TELLS = 2
 const TASK_FIELD = ".st-key-task-box textarea"
 const PAGE = '[data-testid="stMainBlockContainer"]'
 const SCROLLER = '[data-testid="stMain"]'
-// An open editor scrolls the rest away, rather than to press it together.
+// With an open editor the rest scrolls away instead of being squeezed.
 const MOST_ABOVE_PX = 170
 
 export class LiveWorkflow {
@@ -88,7 +88,7 @@ export class LiveWorkflow {
     parent.querySelector(".reserved")?.remove()
     parent.append(this.root)
     this.root.append(this.timeline.element)
-    // What stands above (the task box, where a re-run comes from) takes from the room that the window has.
+    // The parts above (the task box, the origin of a re-run) reduce the room in the window.
     this.watching = new ResizeObserver(() => this.measure())
     this.watching.observe(parent.host.closest(PAGE) ?? document.body)
     this.reset()
@@ -145,7 +145,7 @@ export class LiveWorkflow {
     this.queue()
   }
 
-  // Each drawing of the page brings the edited plan anew; only another one is drawn.
+  // Each drawing of the page sends the edited plan again; it is drawn only if it has changed.
   takeEdited(edited) {
     const text = edited ? JSON.stringify(edited) : ""
     if (text === this.editedText) return
@@ -153,15 +153,15 @@ export class LiveWorkflow {
     this.model.edited = edited ?? null
   }
 
-  // Steps of the editor whose fields are open now, the last opened last. Several may come at once, when the page draws
-  // two clicks as one: the last comes into view.
+  // Takes the steps of the editor whose fields are open, the last opened one last. Several may come at once, if the
+  // page draws two clicks as one; the last one is brought into view.
   takeOpen(numbers) {
     const opened = numbers.findLast((number) => !this.fieldsOpen.includes(number))
     this.fieldsOpen = numbers
     if (opened !== undefined) bringFields(opened)
   }
 
-  // A run was asked for and has not come yet.
+  // Called when a run was requested and has not begun yet.
   get opening() {
     return Boolean(this.runId) && this.model.run === null && this.unknown === null
   }
@@ -200,7 +200,7 @@ export class LiveWorkflow {
     }
     const touched = this.model.apply(message)
     for (const key of touched.steps) this.touched.steps.add(key)
-    // Text alone refills its pane in the next frame; the rest of the page follows at the pace of the clock.
+    // Text alone refills its pane in the next frame; the rest of the page follows with the timer.
     const whole = touched.structure || touched.run
     if (whole && this.following) this.followLatest()
     this.stale = true
@@ -208,10 +208,10 @@ export class LiveWorkflow {
     this.tellEnd()
   }
 
-  // The page's own parts (going on, the editor) are drawn by Python once the run is over, which it reads from the log.
-  // A busy server is told again until it has drawn them. It is told by a state: of two triggers that wait, only the later
-  // one arrives. A server that was started anew meanwhile knows nothing of this page and does not answer: the page is
-  // loaded again, unless somebody has typed another task.
+  // Python draws the page's own parts (continuing, the editor) once the log has the run's end. The page tells a busy
+  // server again until it has drawn them. It uses a state: of two waiting triggers only the later one would arrive. A
+  // restarted server does not know this page and does not answer: then the page is loaded again, unless somebody has
+  // typed another task.
   tellEnd(told = 0) {
     clearTimeout(this.telling)
     if (!this.model.ended || this.model.stopped || this.drawnEnded) return
@@ -221,7 +221,7 @@ export class LiveWorkflow {
     this.telling = setTimeout(() => this.tellEnd(told + 1), TELL_AGAIN_MS)
   }
 
-  // While nobody has chosen a step, the panel shows the one that began last; at the end, the answer's.
+  // While nobody has chosen a step, the panel shows the one that began last, and at the end the one with the answer.
   followLatest() {
     const { model } = this
     const steps = [...model.steps.values()]
@@ -232,7 +232,7 @@ export class LiveWorkflow {
     else if (!steps.length) this.selected = null
   }
 
-  // One frame gathers all that arrived since the last; a hidden tab has no frames, so it uses a timer.
+  // One frame shows all that arrived since the last one. A hidden tab has no frames, so it uses a timer.
   queue(whole = true) {
     this.touched.whole ||= whole
     if (this.queued) return
@@ -274,7 +274,7 @@ export class LiveWorkflow {
     this.root.dataset.status = model.run?.status ?? (this.opening ? "opening" : "none")
   }
 
-  // What changes with every token or second.
+  // Updates what changes with every token or second.
   showFigures() {
     this.stale = false
     this.strip.show(this.model, this)
@@ -342,7 +342,7 @@ export class LiveWorkflow {
   }
 }
 
-// What opens in the editor, which Python draws, comes when it comes.
+// Waits until the part that `selector` finds is there, because Python draws the editor at its own pace.
 function whenThere(selector, show, tries = 40) {
   const found = document.querySelector(selector)
   if (found) show(found)
@@ -368,14 +368,14 @@ function conductorDoing(model) {
   return progress ? `The Conductor: ${doing(progress)}…` : "The Conductor is reading the task…"
 }
 
-// The usual glyphs, and whatever else this run has come to.
+// Returns the glyphs of the usual statuses and of all others in this run.
 function legendText(model) {
   const here = new Set(model.ordered().map(shownStatus))
   const listed = Object.entries(STEP_STATUS).filter(([name]) => USUAL.has(name) || here.has(name))
   return listed.map(([, { glyph, word }]) => `${glyph} ${word}`).join("    ")
 }
 
-// The cards say in words what became of them; the marks on edges do not.
+// Explains the marks on edges. Cards need no legend, because they name their change in words.
 function editedLegend({ layout }) {
   const here = new Set(layout.edges.map((edge) => edge.change))
   return [here.has("gained") && "⊕ sees now", here.has("lost") && "⊖ sees no more"].filter(Boolean).join("    ")
@@ -383,7 +383,7 @@ function editedLegend({ layout }) {
 
 const USUAL = new Set(["waiting", "running", "completed"])
 
-// Of an ended run: the step that brought it down, else the one that gives the answer.
+// Returns the step that made an ended run fail, or else the one that gives the answer.
 function whatMatters(model, steps) {
   const failed =
     model.run.status === "failed" &&
@@ -391,7 +391,7 @@ function whatMatters(model, steps) {
   return failed || steps.filter((step) => step.path.length === 1).at(-1)
 }
 
-// Before the first run: what will stand here.
+// Before the first run, explains what will be shown here.
 function howItWorks() {
   const cards = [
     [
