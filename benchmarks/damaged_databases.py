@@ -91,7 +91,7 @@ def pristine(folder: Path) -> Pristine:
     requests = [
         RunRequest(task="Só \u4e00 \U0001f600 \x00 planned", workflow=fan, plan_only=True),
         RunRequest(task="Too dear", workflow=chain, limits=Limits(max_tokens=1)),
-        RunRequest.rerun(traces[1], fan, by="cli"),
+        RunRequest.rerun(traces[1], fan, door="cli"),
     ]
     for request in requests:
         host.wait(host.start(request, None, "rehearsal"))

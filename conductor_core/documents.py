@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from conductor_core.actor import Caller
 from conductor_core.chat import Usage
 from conductor_core.errors import RunUnreadable
 from conductor_core.spending import Cost, basis, cost_of_part, cost_so_far
@@ -35,7 +36,8 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "damage": None if fault is None else {"sequence": fault.sequence, "message": str(fault)},
         "simulated": trace.simulated,
         "created_at_utc": trace.created_at_utc.isoformat(),
-        "by": trace.by,
+        **_caller(trace.caller),
+        "purpose": trace.purpose,
         "seed": trace.seed,
         "task": trace.task,
         "pool": trace.pool.name,
@@ -51,11 +53,15 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "steps": [_step(trace, step, whole) for step in trace.steps],
         "answer": trace.answer,
         "error": _error(trace.error_code, trace.error),
-        "ended_by": trace.ended_by,
+        "ended_by": None if trace.ended_by is None else _caller(trace.ended_by),
         "usage": _usage(trace.usage),
         **_cost(cost_so_far(trace), trace),
         "duration_ms": trace.duration_ms,
     }
+
+
+def _caller(caller: Caller) -> Document:
+    return caller.model_dump(mode="json")
 
 
 def summary_document(run: "RunSummary") -> Document:
@@ -137,7 +143,7 @@ def _plan(round_: RoundTrace) -> Document:
         "topology": round_.topology,
         "repairs": list(round_.repairs),
         "warnings": _faults(round_.warnings),
-        "edited_by": round_.edited_by,
+        "edited_by": None if round_.edited_by is None else _caller(round_.edited_by),
     }
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Protocol, Self, get_args
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, TypeAdapter, model_validator
 
+from conductor_core.actor import THE_PROGRAM, Actor, Caller, Door
 from conductor_core.chat import ConductorInfo, FinishReason, Message, ToolCall, Usage
 from conductor_core.endings import Ending, OnIncomplete
 from conductor_core.progress import Progress
@@ -36,17 +37,45 @@ class _Event(Frozen):
     at_ms: NonNegativeFloat = 0.0
 
 
-class RunCreated(_Event):
-    """The request, whole. ``by`` says through which door it came: page, cli, api. ``batch``: None: it came alone.
+class _Caused(_Event):
+    """What somebody caused. Attributes: actor, door: None: from before they were recorded."""
+
+    actor: Actor | None = None
+    door: Door | None = None
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(actor=self.actor, door=self.door)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_by(cls, fields: object) -> object:
+        """Records of vocabulary 3 and before have one text ``by``: a door, a purpose, or who it was."""
+        if not isinstance(fields, dict) or "by" not in fields:
+            return fields
+        rest = {name: value for name, value in fields.items() if name != "by"}
+        by = fields["by"]
+        if by in get_args(Door):
+            return rest | {"door": by}
+        if "purpose" in cls.model_fields:
+            return rest | {"door": "cli", "purpose": by}
+        if by == "the program's end":
+            return rest | {"actor": THE_PROGRAM}
+        return rest | {"actor": {"kind": "local", "id": by, "name": by}}
+
+
+class RunCreated(_Caused):
+    """The request, whole. ``batch``: None: it came alone.
 
     Attributes:
+        purpose: what the run is for besides its task, for instance an evaluation; empty: somebody asked for it.
         on_incomplete: what happens to a step whose answer is no whole one.
         give_question: whether every step was told the task, also one whose instruction does not say ``{question}``.
     """
 
     kind: Literal["run.created"] = "run.created"
     task: str
-    by: str = "cli"
+    purpose: str = ""
     conductor: ConductorInfo | None
     pool: PoolInfo
     limits: Limits
@@ -148,7 +177,7 @@ class PlanRejected(_Event):
     will_retry: bool
 
 
-class PlanEdited(_Event):
+class PlanEdited(_Caused):
     """A person (or a script) changed the plan before this run executed it. Topology and warnings are of ``after``.
 
     ``origins``: which step of ``before`` each step of ``after`` is; None: not known, as in records from before this
@@ -157,7 +186,6 @@ class PlanEdited(_Event):
 
     kind: Literal["plan.edited"] = "plan.edited"
     round: Path = ()
-    by: str
     before: Workflow
     after: Workflow
     origins: Origins | None = None
@@ -382,9 +410,8 @@ class RunFailed(_Spent):
     duration_ms: NonNegativeFloat = 0.0
 
 
-class RunCancelled(_Spent):
+class RunCancelled(_Spent, _Caused):
     kind: Literal["run.cancelled"] = "run.cancelled"
-    by: str
     duration_ms: NonNegativeFloat = 0.0
 
 
@@ -419,7 +446,7 @@ Event = RunCreated | PlanEvent | StepEvent | FinalEvent
 EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 """Parses an event from JSON; ``event.model_dump_json()`` is its inverse."""
 
-VOCABULARY = 3
+VOCABULARY = 4
 """The version of all of the above; 1 is that of databases of schema 0001.
 
 It grows with each release that adds a kind of event or a field. It is kept with each run, so that an older program can

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from conductor_core.actor import Actor, Caller, Door
 from conductor_core.chat import ConductorInfo, FinishReason, Message, ToolCall, Usage
 from conductor_core.endings import Ending, OnIncomplete
 from conductor_core.events import BatchRow, Limits, Path, PoolInfo, SharedOutput
@@ -154,7 +155,7 @@ class RoundTrace(Mutable):
     warnings: tuple[Fault, ...] = ()
     rejected: list[RejectedPlan] = Field(default_factory=list)
     retries: list[PlanAttempt] = Field(default_factory=list)
-    edited_by: str | None = None
+    edited_by: Caller | None = None
     before_edit: Workflow | None = None
     edit_origins: Origins | None = None
     usage: Usage = Usage()
@@ -199,7 +200,9 @@ class RunTrace(Mutable):
     run_id: str
     status: RunStatus = "running"
     task: str
-    by: str
+    actor: Actor | None = None
+    door: Door | None = None
+    purpose: str = ""
     parent_run_id: str | None = None
     resumed: bool = False
     batch: BatchRow | None = None
@@ -224,8 +227,12 @@ class RunTrace(Mutable):
     duration_ms: float | None = None
     error_code: str | None = None
     error: str | None = None
-    ended_by: str | None = None
+    ended_by: Caller | None = None
     last_at_ms: float = 0.0
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(actor=self.actor, door=self.door)
 
     @property
     def ended(self) -> bool:

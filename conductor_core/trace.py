@@ -59,7 +59,9 @@ def begin(event: Event) -> RunTrace:
     return RunTrace(
         run_id=event.run_id,
         task=event.task,
-        by=event.by,
+        actor=event.actor,
+        door=event.door,
+        purpose=event.purpose,
         parent_run_id=event.parent_run_id,
         resumed=event.resumed,
         batch=event.batch,
@@ -142,7 +144,7 @@ def _apply_plan(trace: RunTrace, event: ev.PlanEvent) -> None:
             _spend_on_plan(trace, round_, event)
             _set_workflow(trace, round_, event.workflow)
         case ev.PlanEdited():
-            round_.edited_by, round_.before_edit, round_.edit_origins = event.by, event.before, event.origins
+            round_.edited_by, round_.before_edit, round_.edit_origins = event.caller, event.before, event.origins
             round_.topology, round_.warnings = event.topology or round_.topology, event.warnings
             _set_workflow(trace, round_, event.after)
         case _:
@@ -290,7 +292,7 @@ def _apply_end(trace: RunTrace, event: ev.FinalEvent) -> None:
             trace.status, trace.duration_ms = "failed", event.duration_ms
             trace.error_code, trace.error = event.error_code, event.error
         case ev.RunCancelled():
-            trace.status, trace.duration_ms, trace.ended_by = "cancelled", event.duration_ms, event.by
+            trace.status, trace.duration_ms, trace.ended_by = "cancelled", event.duration_ms, event.caller
         case ev.RunInterrupted():
             trace.status, trace.duration_ms = "interrupted", max(trace.last_at_ms, event.at_ms)
         case _:

@@ -69,7 +69,7 @@ def _workspace(trace: RunTrace | None, *, readable: bool) -> None:
                 editing,
                 looked_up,
                 start=lambda workflow, origins: _begin(
-                    trace, RunRequest.rerun(trace, workflow, by="page", origins=origins)
+                    trace, RunRequest.rerun(trace, workflow, door="page", origins=origins)
                 ),
                 close=_close_editor,
             )
@@ -140,8 +140,8 @@ def _go_on_label(trace: RunTrace) -> str | None:
 
 def _go_on(trace: RunTrace) -> RunRequest:
     if trace.status == "planned" or trace.status in INCOMPLETE:
-        return RunRequest.rerun(trace, by="page")
-    return RunRequest.resume(trace, *current().store.taken_up(trace), by="page")
+        return RunRequest.rerun(trace, door="page")
+    return RunRequest.resume(trace, *current().store.taken_up(trace), door="page")
 
 
 def _look_up(editing: Editing) -> LookedUp:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from conductor_core.actor import Caller
 from conductor_core.trace import ENDED_STATUSES
-from storage.encoding import read_text, read_time, stored_line
+from storage.encoding import caller_columns, read_caller, read_text, read_time, stored_line
 
 _RUN = "SELECT status, created_at_utc FROM runs WHERE run_id = ?"
 _HELD = "SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1"
@@ -19,11 +20,11 @@ _EVENTS = (
     "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? ORDER BY sequence"
 )
 _RECORD = (
-    'INSERT INTO deletions (run_id, deleted_at_utc, "by", created_at_utc, status, events, events_sha256) '
-    "VALUES (?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO deletions (run_id, deleted_at_utc, actor, door, created_at_utc, status, events, events_sha256) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_HOLD = 'INSERT INTO holds (run_id, held, at_utc, "by") VALUES (?, ?, ?, ?)'
-_DELETIONS = 'SELECT run_id, deleted_at_utc, "by" FROM deletions'
+_HOLD = "INSERT INTO holds (run_id, held, at_utc, actor, door) VALUES (?, ?, ?, ?, ?)"
+_DELETIONS = "SELECT run_id, deleted_at_utc, actor, door FROM deletions"
 _EMPTY_BATCHES = "DELETE FROM batches WHERE batch_id NOT IN (SELECT batch_id FROM runs WHERE batch_id IS NOT NULL)"
 
 
@@ -41,10 +42,10 @@ class Deletion:
 
     run_id: str
     deleted_at_utc: datetime | None
-    by: str
+    caller: Caller
 
 
-def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], by: str) -> Deleted:
+def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> Deleted:
     """Deletes each run that has ended and is not held. Call it in a transaction of the writer."""
     done = Deleted()
     # What goes is overwritten, not only unlinked.
@@ -59,7 +60,7 @@ def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], by: str) -> Deleted:
             elif _is_held(cursor, run_id):
                 done.refused[run_id] = "it is held: release it first"
             else:
-                _delete_one(cursor, run_id, run, by)
+                _delete_one(cursor, run_id, run, caller)
                 done.run_ids.append(run_id)
         cursor.execute(_EMPTY_BATCHES)
     finally:
@@ -67,21 +68,21 @@ def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], by: str) -> Deleted:
     return done
 
 
-def _delete_one(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], by: str) -> None:
+def _delete_one(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: Caller) -> None:
     digest, count = hashlib.sha256(), 0
     for row in cursor.execute(_EVENTS, (run_id,)):
         digest.update(stored_line(*row))
         count += 1
     now = datetime.now(UTC).isoformat()
-    cursor.execute(_RECORD, (run_id, now, by, run[1], run[0], count, digest.hexdigest()))
+    cursor.execute(_RECORD, (run_id, now, *caller_columns(caller), run[1], run[0], count, digest.hexdigest()))
     for table in ("events", "snapshots", "runs"):
         cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  own names
 
 
-def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], by: str, *, held: bool) -> None:
+def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, held: bool) -> None:
     """Places a hold on each run, or takes it off. Call it in a transaction of the writer."""
     now = datetime.now(UTC).isoformat()
-    cursor.executemany(_HOLD, [(run_id, held, now, by) for run_id in dict.fromkeys(run_ids)])
+    cursor.executemany(_HOLD, [(run_id, held, now, *caller_columns(caller)) for run_id in dict.fromkeys(run_ids)])
 
 
 def read_held(connection: sqlite3.Connection, run_ids: Sequence[str]) -> set[str]:
@@ -107,6 +108,10 @@ def read_deletion(connection: sqlite3.Connection, run_id: str) -> Deletion | Non
     return None if row is None else _deletion(row)
 
 
-def _deletion(row: tuple[object, object, object]) -> Deletion:
-    run_id, deleted_at_utc, by = row
-    return Deletion(read_text(run_id), read_time(deleted_at_utc), read_text(by))
+def _deletion(row: tuple[object, object, object, object]) -> Deletion:
+    run_id, deleted_at_utc, actor, door = row
+    try:
+        caller = read_caller(actor, door)
+    except ValueError:  # damaged
+        caller = Caller()
+    return Deletion(read_text(run_id), read_time(deleted_at_utc), caller)

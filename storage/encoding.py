@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from pydantic_core import PydanticSerializationError
 
 from conductor_core import chat, events, run_facts, run_trace, trace
+from conductor_core.actor import Actor, Caller
 from conductor_core.events import EVENT, Event
 from conductor_core.workflow import model
 
@@ -82,6 +83,17 @@ def fold_digest() -> str:
     for module in (model, chat, run_facts, events, run_trace, trace):
         digest.update(Path(str(module.__file__)).read_bytes())
     return digest.hexdigest()[:16]
+
+
+def caller_columns(caller: Caller) -> tuple[str | None, str]:
+    """The columns ``actor`` and ``door``."""
+    return None if caller.actor is None else caller.actor.model_dump_json(), caller.door or ""
+
+
+def read_caller(actor: object, door: object) -> Caller:
+    """The inverse of ``caller_columns``. Raises: ValueError for columns that are damaged."""
+    known = None if actor is None else Actor.model_validate_json(read_text(actor))
+    return Caller.model_validate({"actor": known, "door": door or None})
 
 
 def read_time(stored: object) -> datetime | None:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from conductor_core import trace as folding
+from conductor_core.actor import Caller
 from conductor_core.chat import Usage
 from conductor_core.errors import RunUnreadable, StoreDamaged
 from conductor_core.spending import interruption
 from conductor_core.trace import RunTrace
 from storage import failures, queries
+from storage.encoding import caller_columns
 from storage.live_runs import changing_columns
 from storage.queries import Search
 from storage.reading import read_run
@@ -121,7 +123,8 @@ def _summary_of(trace: RunTrace, row: Row) -> RunSummary:
         "sequence": _sequence(row),
         "created_at_utc": trace.created_at_utc.isoformat(),
         "task": trace.task,
-        "by": trace.by,
+        **dict(zip(("actor", "door"), caller_columns(trace.caller), strict=True)),
+        "purpose": trace.purpose,
         "conductor": None if trace.conductor is None else trace.conductor.name,
         "pool": trace.pool.name,
         "parent_run_id": trace.parent_run_id,
@@ -144,7 +147,7 @@ def _unreadable(row: Row, filed: RunSummary | None, error: RunUnreadable | Store
             created_at_utc=None,
             status="damaged",
             task="",
-            by="",
+            caller=Caller(),
             conductor=None,
             pool="",
             parent_run_id=None,

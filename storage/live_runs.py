@@ -16,7 +16,7 @@ from conductor_core.events import VOCABULARY, Event, PlanDelta, PlanProgress, Ru
 from conductor_core.spending import basis, cost_so_far
 from conductor_core.trace import RunTrace
 from storage.database import Database
-from storage.encoding import SnapshotRow, snapshot_row
+from storage.encoding import SnapshotRow, caller_columns, snapshot_row
 from storage.owner import Owner
 from storage.reading import read_run
 
@@ -184,7 +184,8 @@ class LiveRuns:
             "sequence": sequence,
             "created_at_utc": event.at_utc.isoformat(),
             "task": event.task,
-            "by": event.by,
+            **dict(zip(("actor", "door"), caller_columns(event.caller), strict=True)),
+            "purpose": event.purpose,
             "conductor": None if event.conductor is None else event.conductor.name,
             "pool": event.pool.name,
             "parent_run_id": event.parent_run_id,

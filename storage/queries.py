@@ -10,11 +10,12 @@ from typing import Any
 
 from conductor_core.chat import Usage
 from conductor_core.trace import ENDED_STATUSES
+from storage.encoding import read_caller
 from storage.reading import unknown_run
 from storage.records import RunSummary
 
-_SUMMARY = [name for name in RunSummary.model_fields if name not in ("usage", "damage")]
-_SUMMARY += ["input_tokens", "output_tokens"]
+_SUMMARY = [name for name in RunSummary.model_fields if name not in ("usage", "damage", "caller")]
+_SUMMARY += ["input_tokens", "output_tokens", "actor", "door"]
 _RUNS = f"SELECT {', '.join(_SUMMARY)} FROM runs WHERE "  # noqa: S608  own names
 _FILTERS = {
     "text": "instr(lower(task), lower(:text))",
@@ -116,6 +117,7 @@ def summary(row: Mapping[str, Any]) -> RunSummary:
     """Raises: ValueError (or TypeError) for a row that is damaged."""
     values = {name: row[name] for name in _SUMMARY}
     values["usage"] = Usage(input_tokens=values.pop("input_tokens"), output_tokens=values.pop("output_tokens"))
+    values["caller"] = read_caller(values.pop("actor"), values.pop("door"))
     values["created_at_utc"] = datetime.fromisoformat(values["created_at_utc"])
     values["agents"] = tuple(json.loads(values["agents"]))
     return RunSummary(**values)

@@ -15,27 +15,39 @@ TEXT = partial(str, encoding="utf-8", errors="replace")
 
 _PRIMARY_CODE = 0xFF
 _NO_SIDE_FILES = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY})
+_IS_A_DOOR = "\"by\" IN ('page', 'cli', 'api')"
+_CALLER = (
+    f"CASE WHEN {_IS_A_DOOR} THEN \"by\" ELSE 'cli' END AS door, "
+    f"CASE WHEN {_IS_A_DOOR} THEN '' ELSE \"by\" END AS purpose, NULL AS actor"
+)
 _NO_BATCHES = (
     "CREATE TEMP TABLE batches (batch_id, sequence, created_at_utc, name, size)",
-    "CREATE TEMP TABLE deletions (id, run_id, deleted_at_utc, by, created_at_utc, status, events, events_sha256)",
-    "CREATE TEMP TABLE holds (id, run_id, held, at_utc, by)",
+    "CREATE TEMP TABLE deletions (id, run_id, deleted_at_utc, actor, door, created_at_utc, status, events, "
+    "events_sha256)",
+    "CREATE TEMP TABLE holds (id, run_id, held, at_utc, actor, door)",
 )
+_NO_ACTORS = tuple(
+    f'CREATE TEMP VIEW {table} AS SELECT *, "by" AS door, NULL AS actor FROM main.{table}'  # noqa: S608  own names
+    for table in ("deletions", "holds")
+)
+
+
+def _runs(*missing: str) -> str:
+    return f"CREATE TEMP VIEW runs AS SELECT *, {', '.join([*missing, _CALLER])} FROM main.runs"  # noqa: S608  own names
+
+
+_KNOWN, _ESTIMATED = "coalesce(cost_usd, 0) AS known_usd", "0 AS cost_estimated"
+_BATCH = ("NULL AS batch_id", "NULL AS batch_row")
 _AS_IF_UPGRADED = {
     "0001": (
-        "CREATE TEMP VIEW runs AS SELECT *, 1 AS vocabulary, NULL AS batch_id, NULL AS batch_row, "
-        "coalesce(cost_usd, 0) AS known_usd, 0 AS cost_estimated FROM main.runs",
+        _runs("1 AS vocabulary", *_BATCH, _KNOWN, _ESTIMATED),
         "CREATE TEMP VIEW snapshots AS SELECT *, '' AS events_sha256, '' AS sha256 FROM main.snapshots",
         *_NO_BATCHES,
     ),
-    "0002": (
-        "CREATE TEMP VIEW runs AS SELECT *, NULL AS batch_id, NULL AS batch_row, "
-        "coalesce(cost_usd, 0) AS known_usd, 0 AS cost_estimated FROM main.runs",
-        *_NO_BATCHES,
-    ),
-    "0003": (
-        "CREATE TEMP VIEW runs AS SELECT *, coalesce(cost_usd, 0) AS known_usd, 0 AS cost_estimated FROM main.runs",
-    ),
-    "0004": ("CREATE TEMP VIEW runs AS SELECT *, 0 AS cost_estimated FROM main.runs",),
+    "0002": (_runs(*_BATCH, _KNOWN, _ESTIMATED), *_NO_BATCHES),
+    "0003": (_runs(_KNOWN, _ESTIMATED), *_NO_ACTORS),
+    "0004": (_runs(_ESTIMATED), *_NO_ACTORS),
+    "0005": (_runs(), *_NO_ACTORS),
 }
 """What makes an older schema read like the newest, where it cannot be upgraded."""
 

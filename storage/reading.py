@@ -167,7 +167,7 @@ def _without_events(connection: sqlite3.Connection, run_id: str) -> UnknownRun |
         deletion = read_deletion(connection, run_id)
         if deletion is not None:
             when = "" if deletion.deleted_at_utc is None else f" on {deletion.deleted_at_utc:%Y-%m-%d}"
-            return UnknownRun(f"run {run_id} was deleted{when} (by {deletion.by})")
+            return UnknownRun(f"run {run_id} was deleted{when} (by {deletion.caller.in_words})")
         return unknown_run(run_id)
     return RunDamaged(_advice(run_id, "none of its events is there", False), run_id=run_id, sequence=None, trace=None)
 

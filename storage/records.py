@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, get_args
 
+from conductor_core.actor import Caller
 from conductor_core.chat import Usage
 from conductor_core.errors import RunTooNew, StoreError
 from conductor_core.events import Event
@@ -51,6 +52,7 @@ class RunSummary(Frozen):
             answer.
         cost_usd: None: some price is unknown, of a call that is on too. known_usd: of what has a price.
         cost_estimated: the cost rests on estimated tokens; False also where it is unknown.
+        purpose: as in ``RunCreated``.
         duration_ms: None while it runs.
         batch_id, batch_row: its place in a file of tasks; None: it came alone.
     """
@@ -60,7 +62,8 @@ class RunSummary(Frozen):
     created_at_utc: datetime | None
     status: RunStatus | UnreadableStatus
     task: str
-    by: str
+    caller: Caller
+    purpose: str = ""
     conductor: str | None
     pool: str
     parent_run_id: str | None

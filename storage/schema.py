@@ -8,7 +8,7 @@ from pathlib import Path
 from conductor_core.errors import StoreError, StoreTooNew
 from storage import failures
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 HEAD = REVISIONS[-1]
 """The newest migration, which this program reads and writes. A test holds it equal to the migrations' own head."""
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 
+from conductor_core.actor import Caller
 from conductor_core.errors import BadInput, EventOutOfOrder, RunUnreadable, StoreDamaged, StoreError, UnknownRun
 from conductor_core.events import FINAL_KINDS
 from conductor_core.spending import interruption
@@ -139,11 +140,11 @@ class Store:
         with self._database.reading() as connection:
             return queries.read_cursor(connection, moment_utc)
 
-    def delete(self, run_ids: Sequence[str], by: str) -> Deleted:
+    def delete(self, run_ids: Sequence[str], caller: Caller) -> Deleted:
         """Deletes runs for good, but for those that are running or held; that they were is on record.
 
         Args:
-            by: through which door, for the record.
+            caller: who asks, for the record.
 
         Raises: StoreError; then none is deleted.
         """
@@ -151,16 +152,16 @@ class Store:
 
         def work(cursor: sqlite3.Cursor) -> None:
             nonlocal outcome
-            outcome = deleting.delete(cursor, run_ids, by)
+            outcome = deleting.delete(cursor, run_ids, caller)
 
         self.log.change_and_wait(work)
         for run_id in outcome.run_ids:
             self._listing.doubt(run_id)
         return outcome
 
-    def hold(self, run_ids: Sequence[str], by: str, *, held: bool = True) -> None:
+    def hold(self, run_ids: Sequence[str], caller: Caller, *, held: bool = True) -> None:
         """Forbids that these runs are deleted, or allows it again (``held`` False); both are on record."""
-        self.log.change_and_wait(lambda cursor: deleting.hold(cursor, run_ids, by, held=held))
+        self.log.change_and_wait(lambda cursor: deleting.hold(cursor, run_ids, caller, held=held))
 
     def held(self, run_ids: Sequence[str]) -> set[str]:
         """Returns those of the runs that are held."""

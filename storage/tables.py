@@ -31,6 +31,7 @@ class RunRow(SQLModel, table=True):
 
     Attributes:
         sequence: of its ``run.created``; the order of the list.
+        actor: who caused it, as JSON (``conductor_core.actor.Actor``); None: from before that was recorded.
         agents: JSON list of the agents of its steps, each once, in order of appearance.
         cost_usd: None: some price is unknown, of a call that is on too. known_usd: of what has a price.
         cost_estimated: the cost rests on estimated tokens (``conductor_core.spending.basis``).
@@ -55,7 +56,7 @@ class RunRow(SQLModel, table=True):
     created_at_utc: str = Field(sa_column=Column(Text, nullable=False))
     status: str = Field(sa_column=Column(Text, nullable=False))
     task: str = Field(sa_column=Column(Text, nullable=False))
-    by: str = Field(sa_column=Column(Text, nullable=False))
+    door: str = Field(sa_column=Column(Text, nullable=False))
     conductor: str | None = Field(default=None, sa_column=Column(Text))
     pool: str = Field(sa_column=Column(Text, nullable=False))
     parent_run_id: str | None = Field(default=None, sa_column=Column(Text))
@@ -81,6 +82,8 @@ class RunRow(SQLModel, table=True):
     batch_row: str | None = Field(default=None, sa_column=Column(Text))
     known_usd: float = Field(sa_column=Column(Float, nullable=False, server_default="0"))
     cost_estimated: bool = Field(sa_column=Column(Boolean, nullable=False, server_default="0"))
+    actor: str | None = Field(default=None, sa_column=Column(Text))
+    purpose: str = Field(sa_column=Column(Text, nullable=False, server_default=""))
 
 
 class SnapshotRow(SQLModel, table=True):
@@ -133,11 +136,12 @@ class DeletionRow(SQLModel, table=True):
     id: int | None = Field(default=None, sa_column=Column(Integer, primary_key=True, autoincrement=True))
     run_id: str = Field(sa_column=Column(Text, nullable=False))
     deleted_at_utc: str = Field(sa_column=Column(Text, nullable=False))
-    by: str = Field(sa_column=Column(Text, nullable=False))
+    door: str = Field(sa_column=Column(Text, nullable=False))
     created_at_utc: str = Field(sa_column=Column(Text, nullable=False))
     status: str = Field(sa_column=Column(Text, nullable=False))
     events: int
     events_sha256: str = Field(sa_column=Column(Text, nullable=False))
+    actor: str | None = Field(default=None, sa_column=Column(Text))
 
 
 class HoldRow(SQLModel, table=True):
@@ -154,4 +158,5 @@ class HoldRow(SQLModel, table=True):
     run_id: str = Field(sa_column=Column(Text, nullable=False))
     held: bool
     at_utc: str = Field(sa_column=Column(Text, nullable=False))
-    by: str = Field(sa_column=Column(Text, nullable=False))
+    door: str = Field(sa_column=Column(Text, nullable=False))
+    actor: str | None = Field(default=None, sa_column=Column(Text))

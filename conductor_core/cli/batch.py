@@ -13,6 +13,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from conductor_core import documents
+from conductor_core.actor import local_caller
 from conductor_core.cli.batch_progress import BatchProgress
 from conductor_core.cli.live import SIGNALS, RunStopped
 from conductor_core.cli.task_file import read_task_file
@@ -260,7 +261,7 @@ class _Batch:
             running = list(self._running)
         self._close_room()
         for run_id in running:
-            self._host.cancel(run_id, "cli")
+            self._host.cancel(run_id, local_caller("cli"))
 
     def _close_room(self) -> None:
         if self._room is not None:
@@ -283,7 +284,7 @@ class _Batch:
                     running = list(self._running)
                 self._close_room()
                 for run_id in running:
-                    self._host.cancel(run_id, "cli")
+                    self._host.cancel(run_id, local_caller("cli"))
                 return None
         return None
 
@@ -312,7 +313,7 @@ class _Batch:
             self._running[run_id] = task.id
             over = self._stopped_by is not None or self._broken is not None
         if over:
-            self._host.cancel(run_id, "cli")
+            self._host.cancel(run_id, local_caller("cli"))
         try:
             trace = self._host.wait(run_id)
         except StoreError as error:

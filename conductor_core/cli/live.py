@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, assert_never
 
 from conductor_core import events as ev
+from conductor_core.actor import local_caller
 from conductor_core.advice import advice
 from conductor_core.cli import endings
 from conductor_core.cli.text import duration, labels, one_line, plain
@@ -147,7 +148,8 @@ class ProgressView:
             case ev.PlanRetried():
                 self._say(f"plan{of_step} · {endings.plan_retried(event)}")
             case ev.PlanEdited():
-                self._say(f"plan{of_step} · edited by {event.by}: {event.topology or trace.root.topology}")
+                who = one_line(event.caller.in_words, 60)
+                self._say(f"plan{of_step} · edited by {who}: {event.topology or trace.root.topology}")
                 for said in trace.round_at(event.round).edits:
                     self._say(f"  changed: {one_line(said, 300)}")
                 self._print_workflow(event.after)
@@ -191,7 +193,7 @@ def summary(trace: RunTrace) -> str:
     if trace.error is not None:
         why = f": {one_line(trace.error, 1000)}"
     elif trace.status == "cancelled" and trace.ended_by:
-        why = f" by {one_line(trace.ended_by, 80)}"
+        why = f" by {one_line(trace.ended_by.in_words, 80)}"
     elif trace.status in INCOMPLETE:
         why = f": {endings.why_no_answer(trace)}"
     return f"run {trace.run_id} · {trace.status}{why} · {duration(trace.duration_ms)} · {spent}{simulated}"
@@ -278,7 +280,7 @@ async def _watch(store: "Store", host: "EngineHost", run_id: str, view: Progress
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         stopped_by.append(SIGNALS[signal.Signals(number)])
-        host.cancel(run_id, "cli")
+        host.cancel(run_id, local_caller("cli"))
 
     for number in SIGNALS:
         loop.add_signal_handler(number, stop, number)
@@ -288,7 +290,7 @@ async def _watch(store: "Store", host: "EngineHost", run_id: str, view: Progress
         first_to_end: set[asyncio.Future[Any]] = {ended, showing}
         await asyncio.wait(first_to_end, return_when=asyncio.FIRST_COMPLETED)
         if showing.done() and showing.exception() is not None:
-            host.cancel(run_id, "cli")  # nobody can see it any more
+            host.cancel(run_id, local_caller("cli"))  # nobody can see it any more
         try:
             trace = await ended
         except StoreError:

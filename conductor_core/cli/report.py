@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import indent
 from typing import TYPE_CHECKING
 
+from conductor_core.actor import Caller
 from conductor_core.chat import Message
 from conductor_core.cli import endings
 from conductor_core.cli.inputs import fault_line
@@ -85,7 +86,9 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
         from storage import unreadable_status  # when used: most reports need no store
 
         yield f"run {trace.run_id} · {unreadable_status(fault).replace('_', ' ')}, as far as it can be read:"
-    yield f"created {trace.created_at_utc:%Y-%m-%d %H:%M:%S} UTC by {one_line(trace.by, 40)}, seed {trace.seed}"
+    purpose = f", for {one_line(trace.purpose, 40)}" if trace.purpose else ""
+    who = one_line(trace.caller.in_words, 60)
+    yield f"created {trace.created_at_utc:%Y-%m-%d %H:%M:%S} UTC by {who}{purpose}, seed {trace.seed}"
     if trace.parent_run_id is not None:
         yield f"{'resumes' if trace.resumed else 're-run of'} run {trace.parent_run_id}"
     if trace.conductor is not None:
@@ -137,7 +140,7 @@ def _round_lines(trace: RunTrace, round_: RoundTrace) -> Iterator[str]:
     if round_.raw:
         yield indented(round_.raw, "    | ")
     if round_.before_edit is not None:
-        yield f"    edited by {one_line(round_.edited_by or 'somebody', 40)}:"
+        yield f"    edited by {one_line((round_.edited_by or Caller()).in_words, 60)}:"
         yield from (f"    {one_line(said, 300)}" for said in round_.edits)
         yield "    before:"
         yield from (f"    {line}" for line in workflow_lines(round_.before_edit))

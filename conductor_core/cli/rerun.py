@@ -153,9 +153,9 @@ def prepare(
         origins = None if edit.step is None else tuple(range(len(workflow.steps)))
         forecast = preview(source, workflow, specs, conductor=info, origins=origins)
     if resume:
-        request = RunRequest.resume(source, *before, by="cli")
+        request = RunRequest.resume(source, *before, door="cli")
     else:
-        request = RunRequest.rerun(source, workflow, by="cli", origins=origins)
+        request = RunRequest.rerun(source, workflow, door="cli", origins=origins)
     conductor_ref = (conductor or _conductor_of(source, settings)) if needed else None
     return Rerun(dataclasses.replace(request, excluded=excluded), conductor_ref, pool_ref, forecast)
 

@@ -50,7 +50,7 @@ def request_of(task: BatchTask, place: BatchRow, each: RunRequest, earlier: Sequ
     if not earlier:
         return request
     last, *before = reversed(earlier)
-    taken_up = RunRequest.resume(last, *before, by=each.by)
+    taken_up = RunRequest.resume(last, *before, door=each.door)
     return replace(
         request, workflow=taken_up.workflow, reuse_from=last, before=tuple(before), resumed=last.status in _TAKEN_UP
     )

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from conductor_core.actor import THE_PROGRAM, Caller
 from conductor_core.chat import Conductor, PlanRequest
 from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.pool import BUILT_IN_POOLS, Pool, open_pool, pool_file, reopen_pool
@@ -105,12 +106,12 @@ class EngineHost:
             self._hand_over(checked)
         return request.run_id
 
-    def cancel(self, run_id: str, by: str) -> bool:
+    def cancel(self, run_id: str, caller: Caller) -> bool:
         """Asks a run to stop: its connections are closed, ``run.cancelled`` is written. False if it is not running."""
         with self._lock:
             if run_id not in self._running:
                 return False
-        self._loop.call_soon_threadsafe(self._cancel, run_id, by)
+        self._loop.call_soon_threadsafe(self._cancel, run_id, caller)
         return True
 
     def wait(self, run_id: str, timeout_s: float | None = None) -> RunTrace:
@@ -206,12 +207,12 @@ class EngineHost:
         with self._lock:
             self._running[checked.request.run_id] = self._loop.create_task(self._execute(checked))
 
-    def _cancel(self, run_id: str, by: str) -> None:
+    def _cancel(self, run_id: str, caller: Caller) -> None:
         with self._lock:
             task = self._running.get(run_id)
         if task is not None:
             # Not at once: a task that is cancelled before its first turn never gets one, and writes no end.
-            self._loop.call_soon(task.cancel, by)
+            self._loop.call_soon(task.cancel, caller)
 
     async def _execute(self, checked: CheckedRequest) -> None:
         run_id = checked.request.run_id
@@ -298,7 +299,7 @@ class EngineHost:
         with self._lock:
             tasks = [task for task in self._running.values() if task is not None]
         for task in tasks:
-            task.cancel("the program's end")
+            task.cancel(Caller(actor=THE_PROGRAM))
         await asyncio.gather(*tasks, return_exceptions=True)
         for warming in self._warming.values():
             warming.cancel()

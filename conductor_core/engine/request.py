@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from conductor_core.actor import Actor, Door, local_actor
 from conductor_core.endings import OnIncomplete
 from conductor_core.engine.ids import new_run_id
 from conductor_core.events import BatchRow, Limits
@@ -22,7 +23,8 @@ class RunRequest:
 
     Attributes:
         workflow: carried out as given; None: the Conductor writes one.
-        by: through which door it came (page, cli, api).
+        actor, door: who asks, and through what.
+        purpose: what the run is for besides its task, for instance an evaluation; empty: somebody asked for it.
         plan_only: end when there is a plan.
         reuse_from: the source of a re-run or a resume: the parent, whose answers stand in for identical steps.
         before: runs that ``reuse_from`` took up in its turn, latest first; their answers stand in, too.
@@ -39,7 +41,9 @@ class RunRequest:
     workflow: Workflow | None = None
     limits: Limits = field(default_factory=Limits)
     seed: int = 0
-    by: str = "cli"
+    actor: Actor = field(default_factory=local_actor)
+    door: Door = "cli"
+    purpose: str = ""
     plan_only: bool = False
     reuse_from: RunTrace | None = None
     before: tuple[RunTrace, ...] = ()
@@ -52,7 +56,7 @@ class RunRequest:
 
     @classmethod
     def rerun(
-        cls, source: RunTrace, workflow: Workflow | None = None, *, by: str, origins: Origins | None = None
+        cls, source: RunTrace, workflow: Workflow | None = None, *, door: Door, origins: Origins | None = None
     ) -> "RunRequest":
         """A new run of ``source``'s task, with ``workflow`` in the place of its own, reusing what is unchanged."""
         return cls(
@@ -60,7 +64,7 @@ class RunRequest:
             workflow=workflow or source.root.workflow,
             limits=source.limits,
             seed=source.seed,
-            by=by,
+            door=door,
             reuse_from=source,
             origins=origins,
             on_incomplete=source.on_incomplete,
@@ -68,12 +72,12 @@ class RunRequest:
         )
 
     @classmethod
-    def resume(cls, source: RunTrace, *before: RunTrace, by: str) -> "RunRequest":
+    def resume(cls, source: RunTrace, *before: RunTrace, door: Door) -> "RunRequest":
         """Takes up an interrupted run: a new run that pays for no finished step again.
 
         Without a plan in ``source``, or in the runs that it took up (``before``, latest first), it is planned anew.
         """
         plans = (each.root.workflow for each in (source, *before))
         plan = next((plan for plan in plans if plan is not None), None)
-        request = cls.rerun(source, plan, by=by)
+        request = cls.rerun(source, plan, door=door)
         return replace(request, plan_only=source.plan_only, before=before, resumed=True)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from conductor_core import __version__, masking
 from conductor_core import events as ev
+from conductor_core.actor import THE_PROGRAM, Caller
 from conductor_core.characters import whole_characters
 from conductor_core.chat import Conductor
 from conductor_core.engine.context import Answer
@@ -48,7 +49,7 @@ class Engine:
         """Carries out one run; a failed one is a trace with status ``failed``.
 
         Raises: BadInput before anything is written; StoreError if the log fails: then what is not there is lost, and
-            nothing says otherwise. Cancelled (the message says by whom), it first writes ``run.cancelled``.
+            nothing says otherwise. Cancelled (with a ``Caller`` as its message), it first writes ``run.cancelled``.
         """
         return await (await self.create(request, conductor, pool)).run()
 
@@ -120,7 +121,9 @@ def check(request: RunRequest, conductor: Conductor | None, pool: Pool, cap: Cos
     created = ev.RunCreated(
         run_id=request.run_id,
         task=request.task,
-        by=request.by,
+        actor=request.actor,
+        door=request.door,
+        purpose=request.purpose,
         conductor=None if conductor is None else conductor.info,
         pool=pool.info,
         limits=request.limits,
@@ -194,8 +197,8 @@ class Execution:
         try:
             await asyncio.wait(first_to_end, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError as error:
-            by = str(error.args[0]) if error.args else self._state.request.by
-            await _to_the_end(self._conclude(body, cancelled_by=by))
+            caller = next((arg for arg in error.args if isinstance(arg, Caller)), Caller(actor=THE_PROGRAM))
+            await _to_the_end(self._conclude(body, by=caller))
             raise
         await _to_the_end(self._conclude(body))
         return self.trace
@@ -212,7 +215,7 @@ class Execution:
             return None
         return await RoundRunner(state, (), workflow).run()
 
-    async def _conclude(self, body: "asyncio.Task[Answer | Failure | None]", cancelled_by: str | None = None) -> None:
+    async def _conclude(self, body: "asyncio.Task[Answer | Failure | None]", by: Caller | None = None) -> None:
         """Stops what still runs and writes the final event. Raises: StoreError."""
         recorder, broken = self._recorder, self._recorder.broken
         if not body.done():
@@ -222,8 +225,8 @@ class Execution:
                 log.warning("run %s: a connection did not close within %g s", self.run_id, SETTLE_S)
             if broken.done():
                 outcome: ev.Event = self._failed(broken.result())
-            elif cancelled_by is not None:
-                outcome = self._end(ev.RunCancelled, by=cancelled_by)
+            elif by is not None:
+                outcome = self._end(ev.RunCancelled, actor=by.actor, door=by.door)
             else:
                 outcome = self._failed(self._state.budget.out_of_time())
         elif broken.done():

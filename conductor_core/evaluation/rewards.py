@@ -147,7 +147,7 @@ class TeamReward:
         limits = self._limits.model_copy(
             update={"max_steps": max(self._limits.max_steps, len(workflow.steps)), "max_depth": 0}
         )
-        request = RunRequest(task=task.question, workflow=workflow, limits=limits, seed=self._seed, by="evaluate")
+        request = RunRequest(task=task.question, workflow=workflow, limits=limits, seed=self._seed, purpose="evaluate")
         try:
             trace = await Engine(NoLog(), self._settings).run(request, None, pool)
         finally:

@@ -40,7 +40,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
 @pytest.fixture
 def finished_run(session: Session) -> RunTrace:
     """A run of three steps in a chain, as the page would have started it."""
-    run_id = session.host.start(RunRequest(task=TASK, workflow=CHAIN, by="page"), None, "rehearsal")
+    run_id = session.host.start(RunRequest(task=TASK, workflow=CHAIN, door="page"), None, "rehearsal")
     return session.host.wait(run_id, 30)
 
 

@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from conductor_core.actor import local_caller
 from conductor_core.chat import Usage
 from conductor_core.documents import run_document
 from conductor_core.engine.request import RunRequest
@@ -37,7 +38,7 @@ def test_without_runs_it_says_what_will_be_here(visit: Visit) -> None:
 def test_where_all_runs_were_deleted_it_says_so_and_where_they_are_listed(
     visit: Visit, session: Session, finished_run: RunTrace
 ) -> None:
-    session.store.delete([finished_run.run_id], "page")
+    session.store.delete([finished_run.run_id], local_caller("page"))
     app = visit("history")
     assert not any("No runs yet" in each.value for each in app.markdown)
     (said,) = [each.value for each in app.markdown if "All runs were deleted" in each.value]
@@ -78,7 +79,7 @@ def test_a_search_without_a_match_says_what_to_change(visit: Visit, finished_run
 
 
 def test_only_runs_of_the_chosen_status_are_listed(visit: Visit, session: Session, finished_run: RunTrace) -> None:
-    plan = RunRequest(task="only planned", workflow=ONE_SHOT, by="page", plan_only=True)
+    plan = RunRequest(task="only planned", workflow=ONE_SHOT, door="page", plan_only=True)
     session.host.wait(session.host.start(plan, None, "rehearsal"), 30)
     app = visit("history")
     assert len(links(app)) == 2
@@ -90,7 +91,7 @@ def test_older_runs_are_on_further_pages_and_the_way_back_is_there(
     visit: Visit, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(32):
-        request = RunRequest(task=f"task {number}", workflow=ONE_SHOT, by="page", plan_only=True)
+        request = RunRequest(task=f"task {number}", workflow=ONE_SHOT, door="page", plan_only=True)
         session.host.wait(session.host.start(request, None, "rehearsal"), 30)
     app = visit("history")
     assert links(app) == [f"task {number}" for number in range(31, 1, -1)]
@@ -103,7 +104,7 @@ def test_older_runs_are_on_further_pages_and_the_way_back_is_there(
 
 def test_hostile_text_is_shown_and_does_nothing(visit: Visit, session: Session) -> None:
     hostile = "<script>alert(1)</script> ![x](http://example.com/x.png) **bold**"
-    request = RunRequest(task=hostile, workflow=ONE_SHOT, by="<b>me</b>", plan_only=True)
+    request = RunRequest(task=hostile, workflow=ONE_SHOT, purpose="<b>me</b>", plan_only=True)
     session.host.wait(session.host.start(request, None, "rehearsal"), 30)
     app = visit("history")
     (label,) = links(app)
@@ -130,7 +131,7 @@ def test_a_database_that_cannot_be_read_is_one_line(
 def test_a_damaged_run_is_listed_as_such_with_what_to_do(
     visit: Visit, session: Session, finished_run: RunTrace
 ) -> None:
-    sound = session.host.start(RunRequest(task="only planned", workflow=ONE_SHOT, by="page"), None, "rehearsal")
+    sound = session.host.start(RunRequest(task="only planned", workflow=ONE_SHOT, door="page"), None, "rehearsal")
     session.host.wait(sound, 30)
     doctor(
         session.store._database.path,
@@ -269,11 +270,11 @@ def test_damaged_rows_of_a_batch_and_of_a_deletion_are_shown_as_far_as_they_can_
     visit: Visit, session: Session, finished_run: RunTrace
 ) -> None:
     batch_of(session, 1)
-    session.store.delete([finished_run.run_id], "page")
+    session.store.delete([finished_run.run_id], local_caller("page"))
     doctor(session.store._database.path, "UPDATE batches SET created_at_utc = 'x', size = 'x', name = x'ff'")
     doctor(
         session.store._database.path,
-        'INSERT INTO deletions (run_id, deleted_at_utc, "by", created_at_utc, status, events, events_sha256) '
+        "INSERT INTO deletions (run_id, deleted_at_utc, door, created_at_utc, status, events, events_sha256) "
         "VALUES ('damaged', 'x', 'x', 'x', 'x', 1, 'x')",
     )
     app = visit("history")

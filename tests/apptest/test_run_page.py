@@ -319,7 +319,7 @@ def rerun_with(session: Session, source: RunTrace, *edits: tuple[int, str]) -> R
     assert workflow is not None
     for index, told in edits:
         workflow = edit_step(workflow, index, instruction=told)
-    run_id = session.host.start(RunRequest.rerun(source, workflow, by="page"), None, source.pool)
+    run_id = session.host.start(RunRequest.rerun(source, workflow, door="page"), None, source.pool)
     return session.host.wait(run_id, 30)
 
 

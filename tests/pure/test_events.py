@@ -21,7 +21,7 @@ EXAMPLES: list[Event] = [
     *planned("r"),
     ev.PlanRetried(run_id="r", attempt=1, error_code="ConductorFailed", error="503", wait_ms=5, partial="model_id"),
     ev.PlanRejected(run_id="r", raw="[", faults=(FAULT,), will_retry=True),
-    ev.PlanEdited(run_id="r", by="page", before=TWO_STEPS, after=TWO_STEPS, origins=(0, 1)),
+    ev.PlanEdited(run_id="r", door="page", before=TWO_STEPS, after=TWO_STEPS, origins=(0, 1)),
     step_started("r", 0, 1).model_copy(update={"granted": (SHARED,), "withheld": (SHARED,)}),
     ev.PlanProgress(run_id="r", progress=Progress(phase="loading", done=1, total=2)),
     ev.StepProgress(run_id="r", path=(0,), progress=Progress(phase="writing", done=1, total=2, per_s=3.5)),
@@ -47,7 +47,7 @@ EXAMPLES: list[Event] = [
     ev.RecursionLeft(run_id="r", path=(1,), how="answered"),
     run_completed("r"),
     ev.RunFailed(run_id="r", error_code="LimitReached", error="too dear"),
-    ev.RunCancelled(run_id="r", by="page"),
+    ev.RunCancelled(run_id="r", door="page"),
     ev.RunInterrupted(run_id="r"),
 ]
 

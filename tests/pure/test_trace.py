@@ -8,6 +8,7 @@ from conductor_core.events import Event
 from conductor_core.trace import RunTrace, StepTrace, apply, begin, fold
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Fault, Step, Workflow
 from tests.support.run_events import (
+    PAGE,
     TWO_STEPS,
     answered,
     created,
@@ -80,8 +81,8 @@ def test_a_rejected_plan_is_kept_and_the_next_begins_anew() -> None:
 
 def test_an_edit_replaces_the_steps() -> None:
     after = Workflow(steps=(Step(instruction="Only this.", agent="checker"),))
-    trace = running(ev.PlanEdited(run_id="r", by="page", before=TWO_STEPS, after=after, topology="one shot"))
-    assert (trace.root.edited_by, trace.root.before_edit, trace.root.workflow) == ("page", TWO_STEPS, after)
+    trace = running(ev.PlanEdited(run_id="r", **dict(PAGE), before=TWO_STEPS, after=after, topology="one shot"))
+    assert (trace.root.edited_by, trace.root.before_edit, trace.root.workflow) == (PAGE, TWO_STEPS, after)
     assert (trace.root.topology, [step.instruction for step in trace.steps]) == ("one shot", ["Only this."])
 
 
@@ -217,7 +218,7 @@ def test_an_event_of_a_step_or_round_that_is_not_there(event: Event) -> None:
 @pytest.mark.parametrize(
     ("end", "status"),
     [
-        (ev.RunCancelled(run_id="r", at_ms=50, by="page", duration_ms=50), "cancelled"),
+        (ev.RunCancelled(run_id="r", at_ms=50, door="page", duration_ms=50), "cancelled"),
         (ev.RunFailed(run_id="r", at_ms=50, error_code="LimitReached", error="time", duration_ms=50), "failed"),
         (ev.RunInterrupted(run_id="r", at_ms=50), "interrupted"),
     ],

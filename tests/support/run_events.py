@@ -3,10 +3,12 @@
 import hashlib
 
 from conductor_core import events as ev
+from conductor_core.actor import local_caller
 from conductor_core.chat import ConductorInfo, Message, Usage, WorkerSpec
 from conductor_core.events import Event
 from conductor_core.workflow.model import Step, Workflow
 
+PAGE = local_caller("page")
 POOL = ev.PoolInfo(
     name="rehearsal",
     workers=(
@@ -34,6 +36,8 @@ def created(run_id: str, task: str = "What is 6 times 7?", **fields: object) -> 
         "pool": POOL,
         "limits": ev.Limits(),
         "simulated": True,
+        "actor": PAGE.actor,
+        "door": PAGE.door,
         "app_version": "0",
     }
     return ev.RunCreated.model_validate(values | fields)

@@ -109,7 +109,7 @@ class Ablated:
         planned = await self._plans.plan(asked, run)
         if planned.root.workflow is None:
             return TaskAttempt(planned)
-        request = asked.request(self._edit(planned.root.workflow), reuse_from=planned, by=f"evaluate: {self.name}")
+        request = asked.request(self._edit(planned.root.workflow), reuse_from=planned, purpose=f"evaluate: {self.name}")
         return TaskAttempt(await run(request, None, asked.pool), also=(planned,))
 
 

@@ -48,7 +48,7 @@ class GivenTask:
         depth: int = 0,
         plan_only: bool = False,
         reuse_from: RunTrace | None = None,
-        by: str = "evaluate",
+        purpose: str = "evaluate",
     ) -> RunRequest:
         """Returns a request for a run of this task. A given workflow may exceed ``max_steps``."""
         steps = self.limits.max_steps if workflow is None else max(self.limits.max_steps, len(workflow.steps))
@@ -57,7 +57,7 @@ class GivenTask:
             workflow=workflow,
             limits=self.limits.model_copy(update={"max_steps": steps, "max_depth": depth}),
             seed=self.seed,
-            by=by,
+            purpose=purpose,
             plan_only=plan_only,
             reuse_from=reuse_from,
             excluded=self.excluded,

@@ -45,5 +45,5 @@ class Smoothed:
         if not outputs:
             return TaskAttempt(every)
         chosen = await asyncio.to_thread(self._router.choose, question, outputs)
-        request = asked.request(single(chosen), reuse_from=every, by=f"evaluate: {self.name}")
+        request = asked.request(single(chosen), reuse_from=every, purpose=f"evaluate: {self.name}")
         return TaskAttempt(await run(request, None, asked.pool), also=(every,))

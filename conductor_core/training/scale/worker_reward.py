@@ -269,7 +269,7 @@ class WorkerReward:
             workflow=job.workflow,
             limits=Limits(max_steps=job.rollout.max_steps, max_depth=self._settings.max_depth if job.recursive else 0),
             seed=self.pool.seed,
-            by="training",
+            purpose="training",
             on_incomplete="allow",  # the grader gets the worker's own answer as it came
         )
         conductor = self._conductor if job.recursive else None

@@ -97,7 +97,9 @@ def _more(run: RunSummary) -> str:
     """What the row has no room for."""
     if run.damage:
         return inert(f"Run {run.run_id}") + "  \n" + inert(run.damage)
-    lines = [f"Run {run.run_id}, {run.created_at_utc:%Y-%m-%d %H:%M} UTC, started by {run.by}"]
+    lines = [f"Run {run.run_id}, {run.created_at_utc:%Y-%m-%d %H:%M} UTC, started by {run.caller.in_words}"]
+    if run.purpose:
+        lines.append(f"For: {run.purpose}")
     if run.batch_row is not None:
         lines.append(f"Row {run.batch_row} of batch {run.batch_id}")
     if run.parent_run_id:

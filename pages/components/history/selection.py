@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import streamlit as st
 
+from conductor_core.actor import local_caller
 from conductor_core.documents import run_document
 from conductor_core.errors import RunUnreadable, StoreError
 from pages.components.history.rows import Entry, pick_key
@@ -91,7 +92,7 @@ def _pick_all(rows: Sequence[Entry], on: bool) -> None:
 
 def _hold(run_ids: Sequence[str], held: bool) -> None:
     try:
-        current().store.hold(run_ids, "page", held=held)
+        current().store.hold(run_ids, local_caller("page"), held=held)
     except StoreError as error:
         st.session_state[_TOLD] = (False, str(error))
         return
@@ -123,7 +124,7 @@ def _confirm(ids: Sequence[str]) -> None:
 def _delete(run_ids: Sequence[str]) -> None:
     st.session_state[_ASKED] = None
     try:
-        outcome = current().store.delete(run_ids, "page")
+        outcome = current().store.delete(run_ids, local_caller("page"))
     except StoreError as error:
         st.session_state[_TOLD] = (False, f"Nothing was deleted: {error}")
         return
@@ -151,6 +152,6 @@ def record() -> None:
     if not count:
         return
     with st.expander(name_of_record(count), icon=":material/delete:"):
-        lines = [f"{moment(each.deleted_at_utc)} · by {each.by} · run {each.run_id}" for each in found]
+        lines = [f"{moment(each.deleted_at_utc)} · by {each.caller.in_words} · run {each.run_id}" for each in found]
         lines += [f"and {count - len(found):,} before"] if count > len(found) else []
         st.markdown("  \n".join(inert(line) for line in lines))

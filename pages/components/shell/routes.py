@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from conductor_core.actor import local_caller
 from conductor_core.errors import RunUnreadable, StoreError, UnknownRun
 from pages.components.live_workflow.messages import LiveView
 from pages.components.shell import index_page
@@ -121,7 +122,7 @@ async def cancel_run(request: Request) -> Response:
     host = current().host
     if run_id not in host.active():
         return JSONResponse({"error": f"run {run_id} is not running here"}, status_code=404)
-    host.cancel(run_id, "page")
+    host.cancel(run_id, local_caller("page"))
     return JSONResponse({"run_id": run_id}, status_code=202)
 
 

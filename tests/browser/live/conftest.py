@@ -35,7 +35,7 @@ def start_run(app: App) -> Callable[..., str]:
         )
         # Playwright's event loop has this thread; the engine is asked from another.
         with ThreadPoolExecutor(1) as aside:
-            request = RunRequest(task=task, workflow=workflow, by="page")
+            request = RunRequest(task=task, workflow=workflow, door="page")
             return aside.submit(host.start, request, None, "rehearsal").result()
 
     return start

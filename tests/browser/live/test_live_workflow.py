@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
+from conductor_core.actor import local_caller
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import RunRequest
 from conductor_core.errors import StoreFull
@@ -152,7 +153,7 @@ def test_the_run_can_be_cancelled_from_another_process_no_more(
     page.get_by_role("button", name="Cancel", exact=True).click()
     expect(page.locator(".notice-line")).to_contain_text("could not be cancelled")
     expect(page.locator(".strip .pill").first).to_contain_text("Running")
-    slow.cancel(run_id, "test")
+    slow.cancel(run_id, local_caller("cli"))
     expect(page.locator(".strip .pill").first).to_contain_text("Cancelled")
     with ThreadPoolExecutor(1) as aside:
         aside.submit(slow.close).result()
@@ -300,7 +301,7 @@ def test_a_pane_follows_its_text_and_then_shows_its_beginning_unless_one_reads_e
         pool = tmp_path / "pool.toml"
         pool.write_text(f'[[worker]]\nname = "writer"\nprovider = "openai"\nmodel = "m"\nbase_url = "{provider.url}"\n')
         plan = Workflow(steps=(Step(agent="writer", instruction="{question}"),))
-        request = RunRequest(task="A long one", workflow=plan, by="page")
+        request = RunRequest(task="A long one", workflow=plan, door="page")
         run_id = aside.submit(app.engine.start, request, None, str(pool)).result()
         page.goto(app.run_url(run_id))
         body = page.locator('.pane[data-status="running"] .pane-body')
@@ -310,7 +311,7 @@ def test_a_pane_follows_its_text_and_then_shows_its_beginning_unless_one_reads_e
         if moved:
             body.evaluate("body => (body.scrollTop = 30)")
             page.wait_for_timeout(500)
-        app.engine.cancel(run_id, "page")
+        app.engine.cancel(run_id, local_caller("page"))
         expect(page.locator(".strip .pill").first).to_contain_text("Cancelled")
         expect(page.locator(".pane .notice")).to_contain_text("what had arrived is kept")
     assert (page.locator(".pane-body").evaluate("body => body.scrollTop") == 0) is not moved

@@ -43,4 +43,4 @@ def test_loading_reading_and_writing_are_told_where_their_text_will_stand(
     expect(pane.locator(".prose")).to_have_text("It is")
     _append(app, ev.StepProgress(run_id=RUN, path=(0,), progress=writing))
     expect(pane.locator(".figures")).to_contain_text("3.3/s")
-    _append(app, ev.RunCancelled(run_id=RUN, by="test"))
+    _append(app, ev.RunCancelled(run_id=RUN, door="page"))

@@ -64,7 +64,7 @@ def runs_in(store: Store) -> Iterator[Make]:
                 Step(agent=agent, instruction=told, access_list=access) for agent, told, access in steps or PLAN
             )
         )
-        request = RunRequest(task=task, workflow=workflow, by="page", plan_only=plan_only)
+        request = RunRequest(task=task, workflow=workflow, door="page", plan_only=plan_only)
         # Playwright's event loop has this thread; the engine is asked from another.
         with ThreadPoolExecutor(1) as aside:
             return aside.submit(lambda: host.wait(host.start(request, None, "rehearsal"), 60)).result()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from conductor_core.actor import local_caller
 from conductor_core.engine.request import RunRequest
 from conductor_core.workflow.model import Step, Workflow
 from tests.browser.conftest import App
@@ -28,7 +29,9 @@ def test_history_follows_what_runs_elsewhere_and_keeps_its_filter(
         expect(page.locator(ROWS)).to_have_count(1)
         expect(page.get_by_text(re.compile(r"^1 run · [\d,]+ tokens"))).to_be_visible()
 
-        going_on = app.engine.start(RunRequest(task="One that goes on", workflow=ONE_STEP, by="cli"), None, "rehearsal")
+        going_on = app.engine.start(
+            RunRequest(task="One that goes on", workflow=ONE_STEP, door="cli"), None, "rehearsal"
+        )
         make(task="The second of them")
         expect(page.get_by_role("link", name="The second of them")).to_be_visible()
         expect(page.locator(ROWS)).to_have_count(2)
@@ -36,6 +39,6 @@ def test_history_follows_what_runs_elsewhere_and_keeps_its_filter(
 
         choose(chosen, "running")
         expect(page.get_by_role("link", name="One that goes on")).to_be_visible()
-        app.engine.cancel(going_on, "cli")
+        app.engine.cancel(going_on, local_caller("cli"))
         expect(page.get_by_text("No run matches")).to_be_visible()
         expect(chosen).to_have_value(re.compile("running · 0"))

@@ -9,7 +9,7 @@ from tests.browser.conftest import App
 
 
 def test_a_run_without_a_plan_was_given_none(app: App, open_page: Callable[..., Page]) -> None:
-    run_id = app.engine.start(RunRequest(task="Anything.", by="page"), "http://127.0.0.1:9/v1#planner", "rehearsal")
+    run_id = app.engine.start(RunRequest(task="Anything.", door="page"), "http://127.0.0.1:9/v1#planner", "rehearsal")
     assert app.engine.wait(run_id, 120).status == "failed"
     page = open_page(app.run_url(run_id))
     expect(page.locator(".live-workflow")).to_contain_text("no plan")

@@ -42,7 +42,7 @@ def test_ctrl_c_cancels_the_run_and_leaves_its_record(provider: ScriptedProvider
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     document = json.loads(out)
-    assert (process.returncode, document["status"], document["ended_by"]) == (130, "cancelled", "cli")
+    assert (process.returncode, document["status"], document["ended_by"]["door"]) == (130, "cancelled", "cli")
     assert [step["status"] for step in document["steps"]] == ["completed", "completed", "cancelled"]
     assert document["steps"][2]["output"] == "so far"
     assert "Traceback" not in err

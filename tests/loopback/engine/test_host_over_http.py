@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core.actor import local_caller
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import edit_step
@@ -48,7 +49,7 @@ def called(provider: ScriptedProvider) -> list[str]:
 def test_a_task_becomes_an_answer_and_is_found_again(
     host: EngineHost, store: Store, provider: ScriptedProvider, pool_file: str
 ) -> None:
-    run_id = host.start(RunRequest(task="the task", by="page"), f"{provider.url}#planner", pool_file)
+    run_id = host.start(RunRequest(task="the task", door="page"), f"{provider.url}#planner", pool_file)
     trace = host.wait(run_id, 20)
     assert (trace.status, trace.simulated, trace.root.workflow) == ("completed", False, PLAN)
     assert store.trace(run_id)[0] == trace
@@ -56,7 +57,7 @@ def test_a_task_becomes_an_answer_and_is_found_again(
 
     provider.calls.clear()
     edited = edit_step(PLAN, 1, instruction="solve briefly")
-    rerun_id = host.start(RunRequest.rerun(store.trace(run_id)[0], edited, by="page"), None, trace.pool)
+    rerun_id = host.start(RunRequest.rerun(store.trace(run_id)[0], edited, door="page"), None, trace.pool)
     again = host.wait(rerun_id, 20)
     assert [step.status for step in again.steps] == ["reused", "completed", "reused", "completed"]
     assert called(provider) == ["a", "b"]
@@ -70,13 +71,13 @@ def test_a_cancelled_run_is_taken_up_without_paying_twice(
     provider.always(lambda call: hang_after("half") if call.model == "b" else reply(call))
     run_id = host.start(RunRequest(task="the task"), f"{provider.url}#planner", pool_file)
     assert provider.wait_until(lambda it: called(it).count("b") == 2)
-    assert host.cancel(run_id, "page")
+    assert host.cancel(run_id, local_caller("page"))
     assert host.wait(run_id, 20).status == "cancelled"
     assert provider.wait_until(lambda it: it.disconnects == 2)
 
     provider.reset()
     source = store.trace(run_id)[0]
-    resumed = host.wait(host.start(RunRequest.resume(source, by="page"), None, source.pool), 20)
+    resumed = host.wait(host.start(RunRequest.resume(source, door="page"), None, source.pool), 20)
     assert (resumed.status, resumed.resumed, resumed.parent_run_id) == ("completed", True, run_id)
     assert called(provider) == ["a", "b", "b"]
 

@@ -79,7 +79,7 @@ def test_the_document_and_the_record(
     try:
         for each in record.outcomes:
             trace, _ = store.trace(each.run_id)
-            assert (trace.status, trace.by) == ("completed", "evaluate")
+            assert (trace.status, trace.purpose) == ("completed", "evaluate")
             assert each.tokens + each.conductor_tokens == trace.usage.total_tokens
     finally:
         store.close()

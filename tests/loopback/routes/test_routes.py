@@ -193,7 +193,7 @@ async def test_cancelling_stops_a_run_that_streams(served: Served) -> None:
         assert answer.status_code == 202
         rest = await _rest(socket)
     assert message["text"]
-    assert (rest[-1]["run"]["status"], rest[-1]["run"]["ended_by"]) == ("cancelled", "page")
+    assert (rest[-1]["run"]["status"], rest[-1]["run"]["ended_by"]["door"]) == ("cancelled", "page")
 
 
 async def test_cancelling_what_does_not_run_says_so(served: Served) -> None:
@@ -242,7 +242,7 @@ async def test_a_page_follows_an_overlong_plan_to_its_end_at_little_cost(served:
 
     with ScriptedProvider() as provider:
         provider.always(Answer(text, pieces=2000, pause_s=0.002))
-        start = functools.partial(served.engine.start, RunRequest(task="the task", by="page"))
+        start = functools.partial(served.engine.start, RunRequest(task="the task", door="page"))
         run_id = await asyncio.to_thread(start, f"{provider.url}#commas", "rehearsal")
         beating = asyncio.create_task(beat())
         async with connect(served.live(run_id), max_size=None) as socket:

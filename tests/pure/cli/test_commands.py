@@ -161,7 +161,7 @@ def test_a_rerun_reuses_what_is_unchanged(cli: CommandLine, ran: Any) -> None:
     rerun = cli("rerun", ran["run_id"], "--step", 0, "--agent", "planner", "--json")
     document = rerun.document
     assert rerun.code == 0
-    assert (document["parent_run_id"], document["edited_by"]) == (ran["run_id"], "cli")
+    assert (document["parent_run_id"], document["edited_by"]["door"]) == (ran["run_id"], "cli")
     assert document["steps"][0]["status"] == "completed"
     assert (document["steps"][1]["status"], document["steps"][1]["reused_from"]) == ("reused", ran["run_id"])
     assert document["steps"][1]["output"] == ran["steps"][1]["output"]

@@ -95,7 +95,7 @@ def test_all_that_can_go_wrong_is_said(capsys: pytest.CaptureFixture[str]) -> No
         ev.PlanRejected(run_id="r1", raw="x", faults=(fault,), will_retry=True),
         ev.PlanStarted(run_id="r1", attempt=2, messages=()),
         planned("r1")[-1].model_copy(update={"repairs": ("closed a bracket",), "warnings": (fault,)}),
-        ev.PlanEdited(run_id="r1", by="cli", before=TWO_STEPS, after=TWO_STEPS, topology="chain"),
+        ev.PlanEdited(run_id="r1", door="cli", before=TWO_STEPS, after=TWO_STEPS, topology="chain"),
         step_started("r1", 0, 30),
         ev.StepRetried(run_id="r1", path=(0,), attempt=1, error_code="WorkerFailed", error="500\x07", wait_ms=1500),
         step_completed("r1", 0, "4", 40).model_copy(update={"incomplete": True, "finish_reason": "length"}),
@@ -105,7 +105,7 @@ def test_all_that_can_go_wrong_is_said(capsys: pytest.CaptureFixture[str]) -> No
         ev.PlanStarted(run_id="r1", round=(1,), messages=()),
         ev.PlanDelta(run_id="r1", round=(1,), text="of a round below"),
         ev.RecursionLeft(run_id="r1", path=(1,), how="stopped"),
-        ev.RunCancelled(run_id="r1", by="page", duration_ms=61_000),
+        ev.RunCancelled(run_id="r1", door="page", duration_ms=61_000),
     )
     for line in (
         " · re-run of r0",

@@ -100,7 +100,7 @@ def test_a_plan_that_was_never_whole_counts_at_its_most_where_it_has_a_price() -
 
 
 def test_the_first_run_of_a_task_is_the_task_and_has_its_place() -> None:
-    each = RunRequest(task="", by="cli", seed=7)
+    each = RunRequest(task="", door="cli", seed=7)
     request = request_of(BatchTask("1", "What?", TWO_STEPS), PLACE, each, [])
     assert (request.task, request.workflow, request.batch, request.seed) == ("What?", TWO_STEPS, PLACE, 7)
     assert (request.reuse_from, request.before, request.resumed) == (None, (), False)
@@ -111,7 +111,7 @@ def test_the_first_run_of_a_task_is_the_task_and_has_its_place() -> None:
 def test_a_task_that_was_stopped_is_taken_up_from_its_latest_run() -> None:
     first, last = trace(*planned("r")), trace()
     first.status, last.status = "failed", "interrupted"
-    request = request_of(BatchTask("1", "What?"), PLACE, RunRequest(task="", by="cli"), [first, last])
+    request = request_of(BatchTask("1", "What?"), PLACE, RunRequest(task="", door="cli"), [first, last])
     assert request.reuse_from is last
     assert request.before == (first,)
     assert request.workflow == TWO_STEPS, "the plan of the earlier run: the later one has none"
@@ -122,7 +122,7 @@ def test_a_task_that_was_stopped_is_taken_up_from_its_latest_run() -> None:
 def test_a_task_that_failed_is_run_again_and_one_that_was_stopped_goes_on(status: str, resumed: bool) -> None:
     earlier = trace(*planned("r"))
     earlier.status = status  # type: ignore[assignment] # each is one
-    assert request_of(BatchTask("1", "What?"), PLACE, RunRequest(task="", by="cli"), [earlier]).resumed is resumed
+    assert request_of(BatchTask("1", "What?"), PLACE, RunRequest(task="", door="cli"), [earlier]).resumed is resumed
 
 
 def waits(call: Callable[[], object]) -> threading.Thread:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core.actor import local_caller
 from conductor_core.chat import ConductorInfo
 from conductor_core.conductors import catalogue
 from conductor_core.engine import host as host_module
@@ -92,12 +93,12 @@ def test_cancelling_from_another_thread(host: EngineHost, sink: MemorySink, monk
     use_pool(monkeypatch, worker)
     run_id = host.start(RunRequest(task=TASK, workflow=workflow_of(("a", "x", ()))), None, "rehearsal")
     assert host.active() == {run_id}
-    assert host.cancel(run_id, "page")
+    assert host.cancel(run_id, local_caller("page"))
     trace = host.wait(run_id, 10)
-    assert (trace.status, trace.ended_by) == ("cancelled", "page")
+    assert (trace.status, trace.ended_by) == ("cancelled", local_caller("page"))
     assert sink.kinds()[-1] == "run.cancelled"
-    assert not host.cancel(run_id, "page")
-    assert not host.cancel("no such run", "page")
+    assert not host.cancel(run_id, local_caller("page"))
+    assert not host.cancel("no such run", local_caller("page"))
 
 
 def test_waiting_has_a_time_limit(host: EngineHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,8 +168,8 @@ def test_a_busy_loop_is_not_waited_for_to_begin_a_run(host: EngineHost, sink: Me
 def test_a_run_that_is_cancelled_before_its_first_turn_gets_its_end(host: EngineHost, sink: MemorySink) -> None:
     with BusyLoop(host):
         run_id = host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
-        assert host.cancel(run_id, "page")
-    assert (host.wait(run_id, 10).status, host.wait(run_id, 10).ended_by) == ("cancelled", "page")
+        assert host.cancel(run_id, local_caller("page"))
+    assert (host.wait(run_id, 10).status, host.wait(run_id, 10).ended_by) == ("cancelled", local_caller("page"))
     assert (sink.kinds()[0], sink.kinds()[-1]) == ("run.created", "run.cancelled")
 
 
@@ -296,7 +297,7 @@ def test_a_changed_pool_file_is_read_again(host: EngineHost, sink: MemorySink, t
 
 def test_a_rerun_takes_the_pool_as_recorded(host: EngineHost) -> None:
     first = host.wait(host.start(RunRequest(task=TASK, workflow=PLAN, seed=5), None, "rehearsal"), 10)
-    again = host.wait(host.start(RunRequest.rerun(first, by="page"), None, first.pool), 10)
+    again = host.wait(host.start(RunRequest.rerun(first, door="page"), None, first.pool), 10)
     assert (again.status, again.seed, again.pool) == ("completed", 5, first.pool)
     assert {step.status for step in again.steps} == {"reused"}
     assert again.answer == first.answer

@@ -14,7 +14,7 @@ def budget_of(**limits: float | None) -> tuple[Budget, RunTrace]:
     trace = RunTrace(
         run_id="r",
         task="t",
-        by="cli",
+        door="cli",
         simulated=False,
         pool=PoolInfo(name="p", workers=()),
         limits=asked,

@@ -24,6 +24,7 @@ from tests.support.fakes import (
     run,
     workflow_of,
 )
+from tests.support.run_events import PAGE
 
 PLAN = workflow_of(("a", "plan {question}", ()), ("a", "solve", (0,)))
 LISTS = lists_of(PLAN, ("a",))
@@ -129,10 +130,10 @@ async def test_a_given_workflow_is_carried_out_as_given() -> None:
 async def test_an_edited_workflow_says_what_it_was() -> None:
     first, _ = await run(ScriptedWorker("a"), workflow=PLAN)
     edited = workflow_of(("a", "plan {question}", ()), ("a", "solve differently", ()))
-    trace, sink = await run(ScriptedWorker("a"), workflow=edited, reuse_from=first, by="page")
+    trace, sink = await run(ScriptedWorker("a"), workflow=edited, reuse_from=first, door="page")
     (event,) = (event for event in sink.events if isinstance(event, PlanEdited))
-    assert (event.by, event.before, event.after, event.topology) == ("page", PLAN, edited, "mixed")
-    assert (trace.root.edited_by, trace.root.before_edit, trace.root.workflow) == ("page", PLAN, edited)
+    assert (event.door, event.before, event.after, event.topology) == ("page", PLAN, edited, "mixed")
+    assert (trace.root.edited_by, trace.root.before_edit, trace.root.workflow) == (PAGE, PLAN, edited)
     assert trace.root.topology == "mixed"
     assert [fault.code for fault in trace.root.warnings] == ["unread_output", "answer_reads_nothing", "task_untold"]
 

@@ -175,7 +175,7 @@ async def test_after_the_end_nothing_is_written() -> None:
     sink = MemorySink()
     recorder = await recorder_of(sink)
     recorder.defer([PlanDelta(run_id="r", text="late but in time")])
-    await recorder.end(RunCancelled(run_id="r", by="page"))
+    await recorder.end(RunCancelled(run_id="r", door="page"))
     assert sink.kinds() == ["run.created", "plan.delta", "run.cancelled"]
     with pytest.raises(asyncio.CancelledError):
         await recorder.emit(PlanDelta(run_id="r", text="too late"))

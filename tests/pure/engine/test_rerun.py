@@ -132,7 +132,7 @@ def test_a_run_taken_up_again_pays_for_no_finished_step_twice(data: st.DataObjec
         limits = Limits(max_steps=12)
         early, late = workers_of(failing), workers_of(unlike)
         first, _ = await run(*early, workflow=workflow, task=TASK, limits=limits)
-        request = RunRequest.resume(first, by="page")
+        request = RunRequest.resume(first, door="page")
         second, _ = await run(
             *late, workflow=request.workflow, task=TASK, limits=limits, reuse_from=first, resumed=request.resumed
         )

@@ -24,6 +24,7 @@ from tests.support.fakes import (
     run,
     workflow_of,
 )
+from tests.support.run_events import PAGE
 
 CHAIN = workflow_of(("a", "x", ()), ("a", "y", (0,)), ("a", "z", (1,)))
 HANGING = Reply(text="half a word", hang=True)
@@ -32,7 +33,7 @@ HANGING = Reply(text="half a word", hang=True)
 async def begin(
     *workers: ScriptedWorker, sink: MemorySink, conductor: ScriptedConductor | None = None, **request: Any
 ) -> "asyncio.Task[RunTrace]":
-    asked = RunRequest(**({"task": "the task", "by": "page"} | request))
+    asked = RunRequest(**({"task": "the task", "door": "page"} | request))
     return asyncio.create_task(Engine(sink, quick_settings()).run(asked, conductor, pool_of(*workers)))
 
 
@@ -47,20 +48,20 @@ async def test_cancelling_closes_the_connection_and_is_written_with_totals() -> 
     worker = ScriptedWorker("a").then("done", HANGING)
     task = await begin(worker, sink=sink, workflow=CHAIN)
     await until(lambda: len(worker.calls) == 2 and sink.kinds().count("step.delta") >= 2)
-    task.cancel("page")
+    task.cancel(PAGE)
     with pytest.raises(asyncio.CancelledError):
         await task
     assert worker.closed == 1
     last = sink.events[-1]
     assert isinstance(last, RunCancelled)
-    assert last.by == "page"
+    assert last.caller == PAGE
     # What the broken call had cost so far is in the totals, by estimate.
     assert last.usage.estimated
     assert last.usage.total_tokens > 15
     trace = fold(sink.events)
     assert [step.status for step in trace.steps] == ["completed", "cancelled", "skipped"]
     assert trace.steps[1].output == "half a word"
-    assert (trace.status, trace.ended_by, trace.usage) == ("cancelled", "page", last.usage)
+    assert (trace.status, trace.ended_by, trace.usage) == ("cancelled", PAGE, last.usage)
 
 
 async def test_text_still_to_be_written_when_a_run_is_cancelled_is_not_lost() -> None:
@@ -81,7 +82,7 @@ async def test_planning_can_be_cancelled() -> None:
     conductor = ScriptedConductor("thinking " * 1000, pause_s=0.001)
     task = await begin(ScriptedWorker("a"), sink=sink, conductor=conductor)
     await until(lambda: "plan.delta" in sink.kinds())
-    task.cancel("page")
+    task.cancel(PAGE)
     with pytest.raises(asyncio.CancelledError):
         await task
     assert conductor.closed == 1
@@ -95,9 +96,9 @@ async def test_a_second_cancel_does_not_lose_the_end() -> None:
     worker = ScriptedWorker("a").then(HANGING)
     task = await begin(worker, sink=sink, workflow=CHAIN)
     await until(lambda: worker.calls)
-    task.cancel("page")
+    task.cancel(PAGE)
     await asyncio.sleep(0.01)
-    task.cancel("page")
+    task.cancel(PAGE)
     with pytest.raises(asyncio.CancelledError):
         await task
     assert sink.kinds()[-1] == "run.cancelled"
@@ -119,7 +120,7 @@ async def test_a_connection_that_does_not_close_does_not_hold_up_the_end(caplog:
     task = await begin(worker, sink=sink, workflow=CHAIN)
     await until(lambda: "step.delta" in sink.kinds())
     with caplog.at_level(logging.WARNING):
-        task.cancel("page")
+        task.cancel(PAGE)
         with pytest.raises(asyncio.CancelledError):
             await task
     assert sink.kinds()[-1] == "run.cancelled"

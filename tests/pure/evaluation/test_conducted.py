@@ -74,7 +74,8 @@ async def test_an_ablation_is_an_edit_that_the_trace_shows(name: str) -> None:
     trace, (planned,) = attempt.trace, attempt.also
     assert trace.parent_run_id == planned.run_id
     assert trace.root.before_edit == PLAN
-    assert trace.root.edited_by == f"evaluate: {name}"
+    assert trace.purpose == f"evaluate: {name}"
+    assert trace.root.edited_by == trace.caller
     steps = trace.steps
     match name:
         case "uniform-subtask":

@@ -9,20 +9,20 @@ import pytest
 from conductor_core.errors import UnknownRun
 from conductor_core.events import BatchRow
 from storage import open_store
-from tests.support.run_events import created, whole_run
+from tests.support.run_events import PAGE, created, whole_run
 
 
 def test_a_deleted_run_leaves_only_the_record_of_that(path: Path, url: str) -> None:
     store = open_store(url)
     store.log.append_and_wait(*whole_run("kept"), *whole_run("gone"))
     newest = store.trace("gone")[1]
-    outcome = store.delete(["gone"], "page")
+    outcome = store.delete(["gone"], PAGE)
     assert (outcome.run_ids, outcome.refused) == (["gone"], {})
     assert [run.run_id for run in store.runs()] == ["kept"]
-    with pytest.raises(UnknownRun, match=r"run gone was deleted on \d{4}-\d\d-\d\d \(by page\)"):
+    with pytest.raises(UnknownRun, match=r"run gone was deleted on \d{4}-\d\d-\d\d \(by .+, page\)"):
         store.trace("gone")
     (record,), count = store.deletions()
-    assert (record.run_id, record.by, count) == ("gone", "page", 1)
+    assert (record.run_id, record.caller, count) == ("gone", PAGE, 1)
     assert record.deleted_at_utc is not None
     assert datetime.now(UTC) - record.deleted_at_utc < timedelta(minutes=1)
     assert store.trace("kept")[0].status == "completed"
@@ -36,17 +36,17 @@ def test_a_deleted_run_leaves_only_the_record_of_that(path: Path, url: str) -> N
 def test_a_running_and_a_held_run_are_refused(url: str) -> None:
     store = open_store(url)
     store.log.append_and_wait(*whole_run("held"), *whole_run("free"), created("running"))
-    store.hold(["held"], "page")
+    store.hold(["held"], PAGE)
     assert store.held(["held", "free"]) == {"held"}
-    outcome = store.delete(["held", "running", "free", "nobody"], "page")
+    outcome = store.delete(["held", "running", "free", "nobody"], PAGE)
     assert outcome.run_ids == ["free"]
     assert outcome.refused == {
         "held": "it is held: release it first",
         "running": "it is running: cancel it first",
         "nobody": "there is no such run any more",
     }
-    store.hold(["held"], "page", held=False)
-    assert store.delete(["held"], "page").run_ids == ["held"]
+    store.hold(["held"], PAGE, held=False)
+    assert store.delete(["held"], PAGE).run_ids == ["held"]
     store.close()
 
 
@@ -55,7 +55,7 @@ def test_a_running_and_a_held_run_are_refused(url: str) -> None:
     [
         "DELETE FROM events WHERE run_id = 'r'",
         "DELETE FROM deletions",
-        "UPDATE deletions SET \"by\" = 'x'",
+        "UPDATE deletions SET door = 'x'",
         "DELETE FROM holds",
         "UPDATE holds SET held = 0",
     ],
@@ -63,15 +63,15 @@ def test_a_running_and_a_held_run_are_refused(url: str) -> None:
 def test_the_database_itself_forbids_what_leaves_no_record(path: Path, url: str, statement: str) -> None:
     store = open_store(url)
     store.log.append_and_wait(*whole_run("r"), *whole_run("other"))
-    store.hold(["r"], "page")
-    store.delete(["other"], "page")
+    store.hold(["r"], PAGE)
+    store.delete(["other"], PAGE)
     store.close()
     connection = sqlite3.connect(path)
     with pytest.raises(sqlite3.IntegrityError, match="only ever added"):
         connection.execute(statement)
     # A deletion on record does not help against a hold.
     connection.execute(
-        'INSERT INTO deletions (run_id, deleted_at_utc, "by", created_at_utc, status, events, events_sha256) '
+        "INSERT INTO deletions (run_id, deleted_at_utc, door, created_at_utc, status, events, events_sha256) "
         "VALUES ('r', '', '', '', '', 0, '')"
     )
     with pytest.raises(sqlite3.IntegrityError, match="only ever added"):
@@ -123,7 +123,7 @@ def test_a_batch_is_counted_by_its_tasks_latest_runs(url: str) -> None:
     assert store.batches()[0].runs == 3
     assert [run.run_id for run in store.runs(alone=True)] == ["alone"]
     assert len(store.runs(batch="b")) == 3
-    store.delete(["one", "one again"], "page")
+    store.delete(["one", "one again"], PAGE)
     assert store.batches()[0].statuses == {"running": 1}
     store.close()
 
@@ -165,10 +165,10 @@ def test_a_damaged_row_of_a_batch_hides_neither_it_nor_others(path: Path, url: s
 def test_a_damaged_deletion_is_listed_among_the_others(path: Path, url: str, when: str) -> None:
     store = open_store(url)
     store.log.append_and_wait(*whole_run("gone"))
-    store.delete(["gone"], "page")
+    store.delete(["gone"], PAGE)
     with sqlite3.connect(path) as database:
         database.execute(
-            'INSERT INTO deletions (run_id, deleted_at_utc, "by", created_at_utc, status, events, events_sha256) '
+            "INSERT INTO deletions (run_id, deleted_at_utc, door, created_at_utc, status, events, events_sha256) "
             f"VALUES ('damaged', {when}, x'ff', '', '', 1, '')"
         )
     database.close()

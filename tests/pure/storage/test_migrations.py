@@ -18,6 +18,7 @@ from storage import Store, batches, open_store, queries
 from storage.encoding import SnapshotRow
 from storage.schema import HEAD, migrate
 from storage.tables import EventRow
+from tests.support.older_schema import as_of_0005
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started, whole_run
 
 OLDEST = Path(__file__).with_name("schema_0001.sql")
@@ -104,6 +105,7 @@ async def test_what_is_known_of_a_cost_is_found_in_the_record_of_an_older_databa
     await store.log.append(created("r"), *planned("r"), *steps, *unpriced, end, *whole_run("priced"))
     store.close()
     with sqlite3.connect(path) as connection:
+        as_of_0005(connection)
         for newer in ("known_usd", "cost_estimated"):
             connection.execute(f"ALTER TABLE runs DROP COLUMN {newer}")
         connection.execute("UPDATE alembic_version SET version_num = '0003'")
@@ -125,6 +127,7 @@ async def test_that_a_cost_is_estimated_is_found_in_the_record_of_an_older_datab
     await store.log.append(*whole_run("said"))
     store.close()
     with sqlite3.connect(path) as connection:
+        as_of_0005(connection)
         connection.execute("ALTER TABLE runs DROP COLUMN cost_estimated")
         connection.execute("UPDATE alembic_version SET version_num = '0004'")
         connection.execute("UPDATE snapshots SET trace = '{' WHERE run_id = 'said'")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core.actor import Caller
 from conductor_core.chat import Usage
 from conductor_core.errors import RunDamaged, StoreDamaged, StoreReadOnly, StoreTooNew
 from conductor_core.events import Event, RunFailed
@@ -16,9 +17,11 @@ from conductor_core.spending import Cost
 from conductor_core.trace import fold
 from storage import Store, open_store
 from tests.support.damaging import doctor
+from tests.support.older_schema import as_of_0005
 from tests.support.privileges import without_privileges
 from tests.support.run_events import created, planned, step_completed, step_started, whole_run
 
+PAGE, CLI = Caller(door="page"), Caller(door="cli")
 OLDEST = Path(__file__).with_name("schema_0001.sql")
 
 
@@ -127,6 +130,7 @@ def test_a_damaged_run_there(database: Path, events: list[Event]) -> None:
 
 def test_a_database_of_the_schema_before_the_known_cost(database: Path, events: list[Event]) -> None:
     with closing(sqlite3.connect(database)) as connection:
+        as_of_0005(connection)
         for newer in ("known_usd", "cost_estimated"):
             connection.execute(f"ALTER TABLE runs DROP COLUMN {newer}")
         connection.execute("UPDATE alembic_version SET version_num = '0003'")
@@ -146,6 +150,7 @@ def test_a_database_of_the_schema_before_estimated_costs(database: Path, events:
     store.log.append_and_wait(created("guess"), *planned("guess"), started, step, end)
     store.close()
     with closing(sqlite3.connect(database)) as connection:
+        as_of_0005(connection)
         connection.execute("ALTER TABLE runs DROP COLUMN cost_estimated")
         connection.execute("UPDATE alembic_version SET version_num = '0004'")
         connection.commit()
@@ -153,6 +158,19 @@ def test_a_database_of_the_schema_before_estimated_costs(database: Path, events:
         store = open_store(url)
         assert [run.cost_estimated for run in store.runs()] == [True, False, False], "as its events say"
         assert store.batches() == []
+        store.close()
+
+
+def test_a_database_of_the_schema_before_actors(database: Path) -> None:
+    database.parent.mkdir()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript(OLDEST.with_name("schema_0005.sql").read_text())
+        connection.execute("PRAGMA journal_mode=WAL")
+    with on_read_only_media(database) as url:
+        store = open_store(url)
+        listed = {(run.caller, run.purpose) for run in store.runs()}
+        assert listed == {(PAGE, ""), (CLI, ""), (CLI, "evaluate: recursion")}
+        assert [each.caller for each in store.deletions()[0]] == [PAGE]
         store.close()
 
 

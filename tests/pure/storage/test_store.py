@@ -18,7 +18,16 @@ from conductor_core.trace import fold
 from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
 from storage.encoding import SnapshotRow
-from tests.support.run_events import answered, created, planned, run_completed, step_completed, step_started, whole_run
+from tests.support.run_events import (
+    PAGE,
+    answered,
+    created,
+    planned,
+    run_completed,
+    step_completed,
+    step_started,
+    whole_run,
+)
 
 
 async def test_a_run_comes_back_as_it_was_appended(store: Store) -> None:
@@ -56,7 +65,7 @@ async def test_the_summary_follows_the_events(store: Store) -> None:
     done = store.runs()[0]
     assert (done.status, done.steps_completed, done.duration_ms, done.cost_usd) == ("completed", 2, 100.0, 1.0)
     assert (done.usage.input_tokens, done.usage.output_tokens) == (24, 11)
-    assert (done.conductor, done.pool, done.by, done.error) == ("tiny", "rehearsal", "cli", None)
+    assert (done.conductor, done.pool, done.caller, done.error) == ("tiny", "rehearsal", PAGE, None)
 
 
 def step_reused(run_id: str, index: int) -> ev.StepReused:
@@ -130,11 +139,11 @@ async def test_the_row_of_a_run_is_what_its_events_say(store: Store) -> None:
         assert (row["input_tokens"], row["output_tokens"]) == (listed.usage.input_tokens, listed.usage.output_tokens)
         assert (row["cost_usd"], row["duration_ms"]) == (listed.cost_usd, listed.duration_ms)
         assert row["agents"] == json.dumps(list(listed.agents))
-        assert [row[name] for name in ("run_id", "sequence", "task", "by", "conductor", "pool", "parent_run_id")] == [
+        assert [row[name] for name in ("run_id", "sequence", "task", "door", "conductor", "pool", "parent_run_id")] == [
             listed.run_id,
             listed.sequence,
             listed.task,
-            listed.by,
+            listed.caller.door,
             listed.conductor,
             listed.pool,
             listed.parent_run_id,

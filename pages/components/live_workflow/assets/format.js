@@ -63,3 +63,9 @@ export const plural = (number, one, many = `${one}s`) => `${whole.format(number)
 
 // Estimates tokens while nothing better is known: English text has about four characters per token.
 export const estimateTokens = (text) => Math.ceil(text.length / 4)
+
+/** Who did something, and through which door. Mirrors Caller.in_words. */
+export function caller({ actor, door }) {
+  const name = actor?.kind === "local" ? `${actor.name} (local, not verified)` : actor?.name
+  return [name, door].filter(Boolean).join(", ") || "somebody"
+}

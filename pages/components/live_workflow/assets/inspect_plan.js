@@ -1,7 +1,7 @@
 // The tabs about the Conductor's work: its completion, its prompt, and its time, tokens and cost.
 
 import { copyButton, el, setText } from "./dom.js"
-import { basis, doing, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
+import { basis, caller, doing, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
 import { messageList, once } from "./inspect_step.js"
 import { priceOf } from "./model.js"
 import { visible } from "./text.js"
@@ -89,7 +89,7 @@ function planState(model, round) {
     )
   if (round.source === "file") lines.push(el("p", {}, "This plan was given, not written by a Conductor."))
   if (round.source === "parent") lines.push(el("p", {}, "This plan comes from an earlier run."))
-  if (round.edited_by) lines.push(el("p", {}, `✎ edited before this run (${visible(round.edited_by)})`))
+  if (round.edited_by) lines.push(el("p", {}, `✎ edited before this run (${visible(caller(round.edited_by))})`))
   const out = round.path.length ? [] : (model.run?.pool.excluded ?? [])
   if (out.length) lines.push(el("p", {}, `⊘ left out of the pool: ${visible(out.join(", "))}`))
   for (const repair of round.repairs) lines.push(el("p", { class: "warn" }, `⚒ repaired: ${visible(repair)}`))

@@ -197,8 +197,10 @@ function sized(conclusion, code) {
 function cancelled(run) {
   // The record does not say on which page it was cancelled; only that page knows.
   const page = cancelledHere.has(run.run_id) ? "from this page" : "from a page of the inspector"
-  const who = run.ended_by === "page" ? page : `by ${run.ended_by ?? "someone"}`
-  return `Cancelled ${who} after ${seconds(run.duration_ms)}.`
+  const { actor, door } = run.ended_by ?? {}
+  const after = `after ${seconds(run.duration_ms)}.`
+  if (actor?.kind === "program") return `Cancelled ${after} The program was ended.`
+  return `Cancelled ${door === "page" ? page : `by ${actor?.name ?? "someone"}`} ${after}`
 }
 
 const STOPPED = "What was written is kept below. Fix the storage error, restart the program, then resume the run."

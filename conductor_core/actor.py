@@ -1,0 +1,57 @@
+"""Who caused something, and through which door."""
+
+import getpass
+from typing import Literal
+
+from conductor_core.workflow.model import Frozen
+
+Door = Literal["page", "cli", "api"]
+"""Through what a person or a program reached the inspector."""
+
+
+class Actor(Frozen):
+    """Who caused something.
+
+    Attributes:
+        kind: ``local``: a user of this machine, whom nobody verified; ``person``, ``service``: signed in; ``program``:
+            the inspector itself.
+        id: stable, for comparing. name: for people.
+    """
+
+    kind: Literal["local", "person", "service", "program"]
+    id: str
+    name: str
+
+    @property
+    def in_words(self) -> str:
+        return f"{self.name} (local, not verified)" if self.kind == "local" else self.name
+
+
+THE_PROGRAM = Actor(kind="program", id="conductor-inspector", name="the inspector")
+"""Causes what nobody asked for, for instance the end of a run because the program ends."""
+
+
+def local_actor() -> Actor:
+    """Returns the user of this process, as the system names them. Nobody has signed in."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # no such variable, and no entry in the system's list of users
+        name = "unknown user"
+    return Actor(kind="local", id=name, name=name)
+
+
+class Caller(Frozen):
+    """An actor and their door. None: the record is from before it was kept."""
+
+    actor: Actor | None = None
+    door: Door | None = None
+
+    @property
+    def in_words(self) -> str:
+        """For people, for instance ``ada (local, not verified), page``; ``somebody`` if neither is known."""
+        return ", ".join(part for part in (self.actor and self.actor.in_words, self.door) if part) or "somebody"
+
+
+def local_caller(door: Door) -> Caller:
+    """Returns the user of this process, at ``door``."""
+    return Caller(actor=local_actor(), door=door)
