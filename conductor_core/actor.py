@@ -1,7 +1,9 @@
 """Who caused something, and through which door."""
 
 import getpass
-from typing import Literal
+from typing import Literal, get_args
+
+from pydantic import model_validator
 
 from conductor_core.workflow.model import Frozen
 
@@ -55,3 +57,30 @@ class Caller(Frozen):
 def local_caller(door: Door) -> Caller:
     """Returns the user of this process, at ``door``."""
     return Caller(actor=local_actor(), door=door)
+
+
+class Caused(Frozen):
+    """What somebody caused. Attributes: actor, door: None: from before they were recorded."""
+
+    actor: Actor | None = None
+    door: Door | None = None
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(actor=self.actor, door=self.door)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_by(cls, fields: object) -> object:
+        """Records of vocabulary 3 and before have one text ``by``: a door, a purpose, or who it was."""
+        if not isinstance(fields, dict) or "by" not in fields:
+            return fields
+        rest = {name: value for name, value in fields.items() if name != "by"}
+        by = fields["by"]
+        if by in get_args(Door):
+            return rest | {"door": by}
+        if "purpose" in cls.model_fields:
+            return rest | {"door": "cli", "purpose": by}
+        if by == "the program's end":
+            return rest | {"actor": THE_PROGRAM}
+        return rest | {"actor": {"kind": "local", "id": by, "name": by}}

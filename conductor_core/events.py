@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Protocol, Self, get_args
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, TypeAdapter, model_validator
 
-from conductor_core.actor import THE_PROGRAM, Actor, Caller, Door
+from conductor_core.actor import Caused
 from conductor_core.chat import ConductorInfo, FinishReason, Message, ToolCall, Usage
 from conductor_core.endings import Ending, OnIncomplete
 from conductor_core.progress import Progress
@@ -37,34 +37,7 @@ class _Event(Frozen):
     at_ms: NonNegativeFloat = 0.0
 
 
-class _Caused(_Event):
-    """What somebody caused. Attributes: actor, door: None: from before they were recorded."""
-
-    actor: Actor | None = None
-    door: Door | None = None
-
-    @property
-    def caller(self) -> Caller:
-        return Caller(actor=self.actor, door=self.door)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_by(cls, fields: object) -> object:
-        """Records of vocabulary 3 and before have one text ``by``: a door, a purpose, or who it was."""
-        if not isinstance(fields, dict) or "by" not in fields:
-            return fields
-        rest = {name: value for name, value in fields.items() if name != "by"}
-        by = fields["by"]
-        if by in get_args(Door):
-            return rest | {"door": by}
-        if "purpose" in cls.model_fields:
-            return rest | {"door": "cli", "purpose": by}
-        if by == "the program's end":
-            return rest | {"actor": THE_PROGRAM}
-        return rest | {"actor": {"kind": "local", "id": by, "name": by}}
-
-
-class RunCreated(_Caused):
+class RunCreated(_Event, Caused):
     """The request, whole. ``batch``: None: it came alone.
 
     Attributes:
@@ -177,7 +150,7 @@ class PlanRejected(_Event):
     will_retry: bool
 
 
-class PlanEdited(_Caused):
+class PlanEdited(_Event, Caused):
     """A person (or a script) changed the plan before this run executed it. Topology and warnings are of ``after``.
 
     ``origins``: which step of ``before`` each step of ``after`` is; None: not known, as in records from before this
@@ -410,7 +383,7 @@ class RunFailed(_Spent):
     duration_ms: NonNegativeFloat = 0.0
 
 
-class RunCancelled(_Spent, _Caused):
+class RunCancelled(_Spent, Caused):
     kind: Literal["run.cancelled"] = "run.cancelled"
     duration_ms: NonNegativeFloat = 0.0
 

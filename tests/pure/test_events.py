@@ -65,8 +65,10 @@ def test_the_vocabulary_has_a_version() -> None:
     assert list(known)[-1] == str(VOCABULARY)
     so_far: list[str] = []
     for added in known.values():
-        so_far += added
-    assert sorted(so_far) == vocabulary(), "nothing is ever taken away or renamed: old databases hold it"
+        so_far += (name for name in added if not name.startswith("-"))
+        # What only old databases hold: reading it has a test of its own.
+        so_far = [name for name in so_far if f"-{name}" not in added]
+    assert sorted(so_far) == vocabulary(), "nothing is taken away or renamed without a way to read it"
 
 
 def test_there_is_an_example_of_every_kind() -> None:
