@@ -1,13 +1,11 @@
 """Evaluate: the Conductor beside its baselines, and the runs behind every figure."""
 
-import time
 from collections.abc import Sequence
 from html import escape
 
 import streamlit as st
 
 from conductor_core.records.evaluation import EvaluationRecord
-from conductor_core.records.in_use import in_use
 from pages.components.evaluation.charts import pareto, pareto_in_words, steps_by_difficulty, steps_in_words
 from pages.components.evaluation.details import rounds, rounds_html, spreads_html, subsets_html
 from pages.components.evaluation.head import head_html
@@ -24,12 +22,11 @@ from pages.components.evaluation.standings import (
     to_csv,
     to_markdown,
 )
-from pages.components.figure.component import figure
+from pages.components.figure.component import figure, title
 from pages.components.look.difficulty_marks import legend
 from pages.components.look.words import ago, inert, plural
-from pages.components.records import folders
 from pages.components.records.choice import choose_record, follow, no_record
-from pages.components.records.folders import RecordFolder, State
+from pages.components.records.folders import RecordFolder, State, read_evaluation
 
 OPENED = "evaluation-opened"
 COMMAND = "conductor evaluate --suite rehearsal --orchestrators conductor,single,moa"
@@ -42,20 +39,11 @@ def show() -> None:
     if chosen is None:
         no_record("evaluations", EMPTY, COMMAND)
         return
-    follow(chosen, folders.read_evaluation, _state, _body)
-
-
-def _state(record: EvaluationRecord, folder: RecordFolder) -> State:
-    return folders.state(
-        ended=record.summary is not None,
-        changed_s=folder.changed_s,
-        now_s=time.time(),
-        in_use=in_use(folder.folder),
-    )
+    follow(chosen, read_evaluation, lambda record, folder: folder.state(ended=record.summary is not None), _body)
 
 
 def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
-    """All that changes while an evaluation runs."""
+    """Draws all that changes while an evaluation runs."""
     with st.container(border=True, key="evaluation-head"):
         st.html(head_html(record, state, ago(folder.changed_utc)))
         if said := meaning(record.plan):
@@ -71,32 +59,24 @@ def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
     if any(outcome.present for outcome in record.outcomes):
         absent = sum(row.absent_named for row in rows)
         named = plural(absent, "plan") if absent else "No plan"
-        st.caption(
-            f"Each task had only a part of the pool, a different part each time. {named} named an absent worker."
-        )
+        part = "Each task had only a part of the pool, a different part each time."
+        st.caption(f"{part} {named} named an absent worker.")
     _parts_of_the_pool(record, shown)
     _figures(shown)
     if again := rounds(record, shown):
         with st.container(border=True, key="rounds"):
-            title, of = ("Second rounds by difficulty", " of each") if difficulties(shown) else ("Second rounds", "")
-            st.html(
-                f'<div class="chart-title"><b>{title}</b>'
-                f'<span class="muted">Of 100 tasks{of}; only Conductors that named themselves.</span></div>'
-            )
+            name, of = ("Second rounds by difficulty", " of each") if difficulties(shown) else ("Second rounds", "")
+            title(name, f"Of 100 tasks{of}; only Conductors that named themselves.")
             st.html(rounds_html(again, shown))
     groups = [name for name, found in (("difficulty", difficulties(shown)), ("family", families(shown))) if found]
-    if not groups:
-        return
-    with st.container(border=True, key="heat"):
-        st.html(
-            f'<div class="chart-title"><b>Score by {" and ".join(groups)}</b>'
-            '<span class="muted">Percent; the further from the background, the more.</span></div>'
-        )
-        st.html(heat_html(shown))
+    if groups:
+        with st.container(border=True, key="heat"):
+            title(f"Score by {' and '.join(groups)}", "Percent; the further from the background, the more.")
+            st.html(heat_html(shown))
 
 
 def _controls(record: EvaluationRecord, rows: Sequence[Standing]) -> list[Standing]:
-    """Which orchestrators are shown, in which order; and the table to take away."""
+    """Draws the choice of orchestrators, their order, and the table to download. Returns the rows to show."""
     with st.container(horizontal=True, vertical_alignment="center", key="evaluation-controls"):
         names = st.multiselect(
             "Orchestrators",
@@ -119,13 +99,11 @@ def _controls(record: EvaluationRecord, rows: Sequence[Standing]) -> list[Standi
             shown.sort(key=lambda row: -row.score)
         elif order == "tokens":
             shown.sort(key=lambda row: row.tokens)
-        tables = (
-            ("csv", to_csv(shown, record.plan), "text/csv"),
-            ("md", to_markdown(shown, record.plan), "text/markdown"),
-        )
-        for kind, text, mime in tables:
+        csv = ("csv", "CSV", to_csv(shown, record.plan), "text/csv")
+        markdown = ("md", "Markdown", to_markdown(shown, record.plan), "text/markdown")
+        for kind, label, text, mime in (csv, markdown):
             st.download_button(
-                {"csv": "CSV", "md": "Markdown"}[kind],
+                label,
                 text,
                 file_name=f"{record.folder.name}.{kind}",
                 mime=mime,
@@ -138,7 +116,7 @@ def _controls(record: EvaluationRecord, rows: Sequence[Standing]) -> list[Standi
 
 
 def _table(record: EvaluationRecord, shown: Sequence[Standing]) -> None:
-    """A row per orchestrator: its name opens its runs, right below it."""
+    """Draws a row per orchestrator. Its name opens its runs, right below it."""
     opened = st.session_state.get(OPENED)
     with st.container(key="standings"):
         with st.container(key="standing-row-head", horizontal=True):
@@ -150,7 +128,9 @@ def _table(record: EvaluationRecord, shown: Sequence[Standing]) -> None:
                 _name(row, chosen)
                 st.html(row_html(row, chosen=chosen, simulated=workers_simulated(record.plan)), width="content")
             if chosen:
-                _runs(record, row.orchestrator)
+                with st.container(key="runs-of"):
+                    title(f"Runs of {escape(row.orchestrator)}")
+                    runs_view(record, row.orchestrator)
 
 
 def _parts_of_the_pool(record: EvaluationRecord, shown: Sequence[Standing]) -> None:
@@ -182,29 +162,18 @@ def _open(orchestrator: str | None) -> None:
     st.session_state[OPENED] = orchestrator
 
 
-def _runs(record: EvaluationRecord, orchestrator: str) -> None:
-    with st.container(key="runs-of"):
-        st.html(f'<div class="chart-title"><b>Runs of {escape(orchestrator)}</b></div>')
-        runs_view(record, orchestrator)
-
-
 def _figures(shown: Sequence[Standing]) -> None:
-    # Without difficulties there are no marks to draw: the other figure has the whole width.
+    # Without difficulties the second figure has no marks, so the first one has the whole width.
     names = difficulties(shown)
     left, right = st.columns([3, 2], gap="small") if names else (st.container(), None)
     with left, st.container(border=True, key="chart-pareto"):
-        st.html(
-            '<div class="chart-title"><b>Score against worker tokens</b><span class="muted">Filled: nobody scores more '
-            "with as few tokens. Whiskers: 95 % interval.</span></div>"
-        )
+        note = "Filled: nobody scores more with as few tokens. Whiskers: 95 % interval."
+        title("Score against worker tokens", note)
         figure(pareto(shown), key="figure-pareto", alt=pareto_in_words(shown))
     if right is None:
         return
     with right, st.container(border=True, key="chart-steps-by-difficulty"):
-        st.html(
-            f'<div class="chart-title"><b>Steps by difficulty</b><span class="muted">{escape(legend(names))}.'
-            "</span></div>"
-        )
+        title("Steps by difficulty", f"{escape(legend(names))}.")
         figure(steps_by_difficulty(shown), key="figure-steps-by-difficulty", alt=steps_in_words(shown))
 
 

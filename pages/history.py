@@ -1,6 +1,6 @@
 """History: every run in the database, newest first, a batch as one row; open one, export or delete several."""
 
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 
 import streamlit as st
@@ -20,31 +20,13 @@ PAGE_ROWS = 30
 CURSORS = "history-cursors"
 DAY = "history-day"
 STATUS = "history-status"
-# How often it is looked whether runs have gone on: a list that is read, and no live view. (Streamlit would draw a
-# string that stands alone here.)
-FOLLOWED_S = 2.0
-# Found only by reading each run, so not counted beforehand.
-_UNREADABLE = ("damaged", "too_new")
-# No status of a run. (None would be drawn as if there were no choice.)
-_ANY = ""
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """What is listed. ``batch``: only its runs."""
-
-    search: str | None
-    status: str | None
-    batch: str | None
-
-    @property
-    def flat(self) -> bool:
-        """Whether runs of batches stand for themselves."""
-        return bool(self.search or self.status or self.batch)
+FOLLOWED_S = 2.0  # between two looks whether runs have gone on: people read this list, which is no live view
+_UNREADABLE = ("damaged", "too_new")  # only reading each run finds these, so they are not counted beforehand
+_ANY = ""  # no status of a run; None would look as if nothing were chosen
 
 
 def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
-    # The browser knows an option by its text, and the counts in it change: it is told anew which one is chosen.
+    # The browser knows an option by its text, in which the counts change, so it is told anew which one is chosen.
     st.session_state[STATUS] = st.session_state.get(STATUS) or _ANY
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-filters"):
         search = st.text_input(
@@ -87,8 +69,7 @@ def _status_label(status: str, totals: Totals | None) -> str:
 
 
 def _first_page() -> None:
-    st.session_state[CURSORS] = []
-    st.session_state[DAY] = None
+    st.session_state[CURSORS], st.session_state[DAY] = [], None
 
 
 def _jump() -> None:
@@ -100,13 +81,6 @@ def _jump() -> None:
         st.session_state[CURSORS] = [current().store.cursor_at(end)]
     except StoreError as error:
         st.error(str(error), icon=":material/error:")
-
-
-def _totals(wanted: _Wanted) -> Totals | None:
-    try:
-        return current().store.totals(wanted.search, wanted.batch, wanted.status)
-    except StoreError:
-        return None  # the list itself says what is wrong
 
 
 def _summary(totals: Totals, status: str | None) -> str:
@@ -140,44 +114,40 @@ def _older() -> None:
     st.session_state[CURSORS].append(st.session_state["history-last"])
 
 
-def _rows(wanted: _Wanted) -> list[Entry]:
+def _rows(search: str | None, status: str | None, batch: str | None) -> list[Entry]:
+    """Returns the rows of the page and the first of the next. Runs of batches stand alone if anything is chosen."""
     cursors: list[int] = st.session_state[CURSORS]
     before = cursors[-1] if cursors else None
-    if not wanted.flat:
+    if not (search or status or batch):
         return history_rows.entries(PAGE_ROWS + 1, before)
-    found = current().store.runs(
-        limit=PAGE_ROWS + 1, before=before, search=wanted.search, status=wanted.status, batch=wanted.batch
-    )
-    return [*found]
+    return [*current().store.runs(limit=PAGE_ROWS + 1, before=before, search=search, status=status, batch=batch)]
 
 
 def _batch_head(batch_id: str) -> None:
-    """Which batch's runs these are, and the way back."""
+    """Says which batch's runs these are, and offers the way back."""
     found = current().store.batches(limit=1, batch=batch_id)
     with st.container(horizontal=True, vertical_alignment="center", key="batch-head"):
         back = history_rows.go_to_batch
         st.button("All runs", key="all-runs", icon=":material/arrow_back:", on_click=back, args=(None,))
-        if found:
-            batch = found[0]
-            st.markdown(f"**▤ {inert(batch.name)}** · {inert(history_rows.counts(batch))}")
-        else:
-            st.markdown(f"There is no batch {inert(batch_id)}.")
+        known = [f"**▤ {inert(batch.name)}** · {inert(history_rows.counts(batch))}" for batch in found]
+        st.markdown(known[0] if known else f"There is no batch {inert(batch_id)}.")
 
 
 def show() -> None:
     st.title("History", anchor=False)
     st.session_state.setdefault(CURSORS, [])
     batch = address.read("batch")
-    # The filters show counts of what is searched for, which the session knows before they are drawn.
     newest = _newest()
+    totals: Totals | None = None
+    # The filters show counts for the search, which the session knows before they are drawn.
     typed = str(st.session_state.get("history-search") or "").strip() or None
-    totals = _totals(_Wanted(typed, st.session_state.get(STATUS) or None, batch))
+    with suppress(StoreError):  # the list itself says what is wrong
+        totals = current().store.totals(typed, batch, st.session_state.get(STATUS) or None)
     search, status = _filters(totals)
-    wanted = _Wanted(search, status, batch)
     try:
         if batch is not None:
             _batch_head(batch)
-        rows = _rows(wanted)
+        rows = _rows(search, status, batch)
         shown = rows[:PAGE_ROWS]
         runs = [row for row in shown if isinstance(row, RunSummary)]
         notes(runs)
@@ -197,7 +167,7 @@ def show() -> None:
             _paging(more=len(rows) > PAGE_ROWS)
         if current().store.fault is None:
             history_selection.record()
-        # Rows that somebody is picking stay under the mouse.
+        # Rows stay under the mouse while the person picks some.
         if newest is not None and not st.session_state.get("history-select"):
             _follow(newest)
     except StoreError as error:
@@ -212,7 +182,7 @@ def _newest() -> int | None:
 
 
 def _follow(newest: int) -> None:
-    """Draws the page anew once a run has gone on, in whatever process."""
+    """Draws the page anew once a run has gone on, in any process."""
 
     @st.fragment(run_every=FOLLOWED_S)
     def look() -> None:
@@ -223,7 +193,7 @@ def _follow(newest: int) -> None:
 
 
 def _deleted() -> str | None:
-    """What the list of deletions is called; None: nothing was deleted, or the file is damaged and nobody can say."""
+    """Returns the title of the list of deletions; None if nothing was deleted, or if a damaged file cannot tell."""
     if current().store.fault is not None:
         return None
     _, count = current().store.deletions(limit=1)

@@ -1,4 +1,4 @@
-"""Run: a task in, its workflow drawn and run live, edited and re-run. The main job."""
+"""Run: takes a task, draws its workflow and runs it live, edits and re-runs it."""
 
 import streamlit as st
 
@@ -8,6 +8,8 @@ from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rerun import preview
 from conductor_core.errors import InspectorError, RunUnreadable
 from conductor_core.trace import RunTrace
+from conductor_core.workflow.changes import Origins
+from conductor_core.workflow.model import Workflow
 from pages.components.history.damage import damage, notes
 from pages.components.live_workflow.component import Intent, intent_of, live_workflow
 from pages.components.models.real_workers import choose_for, real_workers_dialog
@@ -28,7 +30,7 @@ HAS_ENDED = "run-has-ended"
 def show() -> None:
     run_id = address.read("run")
     trace, fault = _read(run_id) if run_id else (None, None)
-    # One container, whatever it holds: what follows keeps its place among the page's parts, else it would begin anew.
+    # What follows keeps its place on the page, and so its state, because this is one container whatever it holds.
     with st.container(gap="xsmall"):
         notes()
         task_box(trace)
@@ -45,14 +47,14 @@ def show() -> None:
 
 @st.fragment
 def _workspace(trace: RunTrace | None, *, readable: bool) -> None:
-    """The editor and what it changes below it: one fragment, so that typing draws both and nothing else of the page."""
+    """Draws the editor and, below it, what it changes. Typing draws this fragment and nothing else of the page."""
     editor_at = st.container()
     if trace is None or not readable:
         live_workflow(None if trace is None else trace.run_id, key=LIVE)
         return
     editing = _editing(trace)
     looked_up = None if editing is None else _look_up(editing)
-    selection = live_workflow(
+    intent = live_workflow(
         trace.run_id,
         key=LIVE,
         editable=True,
@@ -64,29 +66,26 @@ def _workspace(trace: RunTrace | None, *, readable: bool) -> None:
         on_ended=_note_end,
     )
     if editing is not None and looked_up is not None:
+
+        def start(workflow: Workflow, origins: Origins) -> None:
+            _begin(trace, RunRequest.rerun(trace, workflow, door="page", origins=origins))
+
         with editor_at:
-            plan_editor(
-                editing,
-                looked_up,
-                start=lambda workflow, origins: _begin(
-                    trace, RunRequest.rerun(trace, workflow, door="page", origins=origins)
-                ),
-                close=_close_editor,
-            )
-    # Last: these may draw the whole page anew.
-    _take_intent(trace, selection.intent)
+            plan_editor(editing, looked_up, start, _close_editor)
+    # These come last, because they may draw the whole page anew.
+    _take_intent(trace, intent)
     if st.session_state.pop(HAS_ENDED, False) and not trace.ended:
         st.rerun()  # reads the run anew: what the page draws of ended runs can appear
     real_workers_dialog(trace.run_id, trace.task)
 
 
 def _editable(trace: RunTrace) -> bool:
-    """A plan can be changed once it is whole and nothing runs on it."""
+    """Tells whether the plan can change: it is whole and nothing runs on it."""
     return trace.ended and trace.root.workflow is not None
 
 
 def _read(run_id: str) -> tuple[RunTrace | None, RunUnreadable | None]:
-    """The run, and why that is not all of it."""
+    """Returns the run, and why it is not whole; None: it is."""
     try:
         return current().store.trace(run_id)[0], None
     except RunUnreadable as fault:
@@ -101,15 +100,14 @@ def _note_end() -> None:
 
 
 def _open_editor() -> None:
-    """Opens the editor before the page is drawn, so that it stands above the graph at once."""
+    """Opens the editor before the page is drawn, so that it is above the graph at once."""
     intent = intent_of(LIVE)
     if intent is not None and intent.kind == "edit":
-        st.session_state[EDITING] = intent.run_id
-        st.session_state[OPEN_AT] = intent.path
+        st.session_state[EDITING], st.session_state[OPEN_AT] = intent.run_id, intent.path
 
 
 def _editing(trace: RunTrace) -> Editing | None:
-    """The open editor, at the step that was asked for. A run that goes on has no plan to begin a draft from."""
+    """Returns the open editor, at the step asked for; None: it is closed, or the run goes on and has no whole plan."""
     if not _editable(trace) or st.session_state.get(EDITING) != trace.run_id:
         return None
     editing = Editing(trace)
@@ -118,17 +116,21 @@ def _editing(trace: RunTrace) -> Editing | None:
 
 
 def _take_intent(trace: RunTrace, intent: Intent | None) -> None:
-    if intent is not None and intent.run_id == trace.run_id:
-        if intent.kind == "workers":
-            choose_for(trace.run_id)
-        elif intent.kind == "edit" and not _editable(trace):
-            st.rerun()  # reads the run anew: it may have ended meanwhile
-        elif intent.kind == "go-on" and _go_on_label(trace) is not None:
-            _begin(trace, _go_on(trace))
+    if intent is None or intent.run_id != trace.run_id:
+        return
+    if intent.kind == "workers":
+        choose_for(trace.run_id)
+    elif intent.kind == "edit" and not _editable(trace):
+        st.rerun()  # reads the run anew: it may have ended meanwhile
+    elif intent.kind == "go-on" and _go_on_label(trace) is not None:
+        if trace.status == "planned" or trace.status in INCOMPLETE:
+            _begin(trace, RunRequest.rerun(trace, door="page"))
+        else:
+            _begin(trace, RunRequest.resume(trace, *current().store.taken_up(trace), door="page"))
 
 
 def _go_on_label(trace: RunTrace) -> str | None:
-    """What a run that stopped or was only planned offers. Finished steps are never paid again."""
+    """Returns what a run that stopped or was only planned offers. Nobody pays for finished steps again."""
     if not trace.ended or trace.status == "completed" or trace.root.workflow is None:
         return None
     if trace.status == "planned":
@@ -138,14 +140,8 @@ def _go_on_label(trace: RunTrace) -> str | None:
     return "Resume" if any(step.answered for step in trace.steps) else "Run again"
 
 
-def _go_on(trace: RunTrace) -> RunRequest:
-    if trace.status == "planned" or trace.status in INCOMPLETE:
-        return RunRequest.rerun(trace, door="page")
-    return RunRequest.resume(trace, *current().store.taken_up(trace), door="page")
-
-
 def _look_up(editing: Editing) -> LookedUp:
-    """What the draft comes to. The editor closes if its pool cannot be opened any more."""
+    """Looks up what follows from the draft. Closes the editor if its pool cannot be opened any more."""
     trace = editing.trace
     try:
         specs = pool_info(trace.pool, current().settings).workers
@@ -168,7 +164,7 @@ def _begin(trace: RunTrace, request: RunRequest) -> None:
     except InspectorError as error:
         st.session_state[RERUN_ERROR] = str(error)
     else:
-        st.session_state.pop(EDITING, None)
+        _close_editor()
         address.write("run", run_id)
     st.rerun()
 

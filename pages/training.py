@@ -1,18 +1,16 @@
-"""Training: how a Conductor was trained or is being trained now, curve by curve, and what it wrote on the way."""
+"""Training: how a Conductor was trained or is being trained now, curve by curve, and what it wrote meanwhile."""
 
 import shlex
-import time
 from collections.abc import Sequence
 
 import streamlit as st
 
 from conductor_core.records.in_use import in_use
 from conductor_core.records.training import Stage, TrainingRecord
-from pages.components.figure.component import figure
+from pages.components.figure.component import figure, title
 from pages.components.look.words import ago
-from pages.components.records import folders
 from pages.components.records.choice import choose_record, follow, no_record
-from pages.components.records.folders import RecordFolder, State
+from pages.components.records.folders import RecordFolder, State, read_training
 from pages.components.shell.runtime import current
 from pages.components.training.charts import Panel, panels
 from pages.components.training.curves import STAGE_WORDS, pace_s, spans, stages_of, to_csv, window
@@ -28,21 +26,15 @@ def show() -> None:
         folder = current().settings.data_folder / "training" / "tiny"
         no_record("training", EMPTY, f"conductor train tiny --out {shlex.quote(str(folder))}")
         return
-    follow(chosen, folders.read_training, _state, _body)
+    follow(chosen, read_training, _state, _body)
 
 
 def _state(record: TrainingRecord, folder: RecordFolder) -> State:
-    return folders.state(
-        ended=record.ended is not None,
-        changed_s=folder.changed_s,
-        now_s=time.time(),
-        pace_s=pace_s(record),
-        in_use=in_use(folder.folder),
-    )
+    return folder.state(ended=record.ended is not None, pace_s=pace_s(record))
 
 
 def _body(record: TrainingRecord, folder: RecordFolder, state: State) -> None:
-    """All that changes while training runs."""
+    """Draws all that changes while training runs."""
     with st.container(border=True, key="training-head"):
         st.html(head_html(record, state, ago(folder.changed_utc)))
         if state == "stopped":
@@ -70,11 +62,11 @@ def _body(record: TrainingRecord, folder: RecordFolder, state: State) -> None:
 
 
 def _how_on(record: TrainingRecord, folder: RecordFolder) -> str:
-    """What to do about a training that stopped. Without a lock a process may still be at it, only silently."""
+    """Says what to do about a training that stopped. Without a lock, a silent process may still be at it."""
     if record.started is None:
         return "It cannot be resumed: its first row is missing."
     on = "goes on from its last checkpoint when the same command is given with `--resume`"
-    # Whoever goes on with a record reads it strictly.
+    # The command that goes on reads the record strictly.
     on += ", once each line that cannot be read is removed." if record.broken else "."
     if in_use(folder.folder) is None:
         return f"It is silent, which may not be its end. If its process has ended, it {on}"
@@ -84,7 +76,18 @@ def _how_on(record: TrainingRecord, folder: RecordFolder) -> str:
 def _controls(record: TrainingRecord, begun: Sequence[Stage]) -> tuple[Sequence[Stage], bool]:
     rewarded: list[Stage] = [stage for stage in begun if stage != "cold_start"] or list(begun)
     with st.container(horizontal=True, vertical_alignment="center", key="training-controls"):
-        chosen = rewarded if len(begun) == 1 else _stages(begun, rewarded)
+        chosen = rewarded
+        if len(begun) > 1:
+            chosen = st.segmented_control(
+                "Stages",
+                begun,
+                selection_mode="multi",
+                default=rewarded,
+                format_func=STAGE_WORDS.__getitem__,
+                # A stage that begins changes the key, so that the page shows it without being asked.
+                key=f"training-stages-{len(begun)}",
+                label_visibility="collapsed",
+            )
         stages = [stage for stage in begun if stage in chosen] or rewarded
         smooth = st.toggle("Smooth", value=True, key="training-smooth", width="content")
         points = window(spans(record, stages))
@@ -92,21 +95,8 @@ def _controls(record: TrainingRecord, begun: Sequence[Stage]) -> tuple[Sequence[
     return stages, smooth
 
 
-def _stages(begun: Sequence[Stage], at_first: Sequence[Stage]) -> Sequence[Stage]:
-    return st.segmented_control(
-        "Stages",
-        begun,
-        selection_mode="multi",
-        default=at_first,
-        format_func=lambda stage: STAGE_WORDS[stage],
-        # Another key once another stage has begun: it is then shown without being asked for.
-        key=f"training-stages-{len(begun)}",
-        label_visibility="collapsed",
-    )
-
-
 def _charts(record: TrainingRecord, drawn: Sequence[Panel], stages: Sequence[Stage]) -> None:
-    """Two to a row, each with its table to take away."""
+    """Draws the figures, two to a row, each with its table to download."""
     places = spans(record, stages)
     with st.container(key="training-charts"):
         for left in range(0, len(drawn), 2):
@@ -117,7 +107,7 @@ def _charts(record: TrainingRecord, drawn: Sequence[Panel], stages: Sequence[Sta
 
 def _chart(panel: Panel, table: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key=f"chart-head-{panel.key}"):
-        st.html(f'<div class="chart-title"><b>{panel.title}</b><span class="muted">{panel.note}</span></div>')
+        title(panel.title, panel.note)
         with st.container(width="content", key=f"icon-only-{panel.key}"):
             st.download_button(
                 f"{panel.title} as CSV",

@@ -1,21 +1,16 @@
-"""Workers: who answers the steps, what they cost, whether they would answer now, and who is left out."""
+"""Workers: who answers the steps, their prices, whether they would answer now, and who is left out."""
 
 from html import escape
 
 import streamlit as st
 
 from conductor_core.chat import WorkerSpec
-from conductor_core.engine.catalogue import (
-    Health,
-    check_all,
-    check_worker,
-    key_state,
-)
+from conductor_core.engine.catalogue import Health, check_all, check_worker, key_state
 from conductor_core.engine.pool import read_specs
 from conductor_core.errors import InspectorError
 from pages.components.look.palette import agent_dot
 from pages.components.look.words import inert
-from pages.components.models.conductors import conductors, keep_health, price_words, shown
+from pages.components.models import conductors
 from pages.components.models.found_servers import CHOSEN_POOL, found_servers
 from pages.components.models.real_workers import keys_and_small_models
 from pages.components.run import run_settings
@@ -28,14 +23,13 @@ def show() -> None:
     st.title("Workers", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pool = _choose_pool()
-        check_all = st.button(
-            "Check all", key="check-all", icon=":material/network_check:", help="Asks each provider; costs nothing."
-        )
+        icon, says = ":material/network_check:", "Asks each provider; costs nothing."
+        ask_all = st.button("Check all", key="check-all", icon=icon, help=says)
     try:
         specs = read_specs(pool, current().settings)
     except InspectorError as error:
         st.error(str(error), icon=":material/error:")
-        conductors()
+        conductors.conductors()
         found_servers()
         return
     if any(spec.simulated for spec in specs):
@@ -43,14 +37,14 @@ def show() -> None:
             '<span class="pill simulated">simulated</span> <span class="muted">These workers know the answers of a '
             "rehearsal world and stand for no vendor's model. Nothing leaves this machine and nothing is paid.</span>"
         )
-    if check_all:
+    if ask_all:
         _check_all(pool, specs)
     names = [spec.name for spec in specs]
     with st.container(key="workers"):
         for number, spec in enumerate(specs):
             with st.container(key=f"worker-row-{number}", horizontal=True, vertical_alignment="center"):
                 _row(pool, spec, names)
-    conductors()
+    conductors.conductors()
     found_servers()
     keys_and_small_models()
 
@@ -77,15 +71,15 @@ def _take_pool() -> None:
 
 def _check_all(pool: str, specs: tuple[WorkerSpec, ...]) -> None:
     with st.spinner("Asking everyone at once"):
-        written, told = check_all([option.ref for option in shown()], specs, current().settings)
+        written, told = check_all([option.ref for option in conductors.shown()], specs, current().settings)
     for ref, health in written.items():
-        keep_health(ref, health)
+        conductors.keep_health(ref, health)
     for name, health in told.items():
-        st.session_state.setdefault(HEALTH, {})[pool, name] = health
+        _keep_health(pool, name, health)
 
 
-def _check(pool: str, spec: WorkerSpec) -> None:
-    st.session_state.setdefault(HEALTH, {})[pool, spec.name] = check_worker(spec, current().settings)
+def _keep_health(pool: str, name: str, health: Health) -> None:
+    st.session_state.setdefault(HEALTH, {})[pool, name] = health
 
 
 def _row(pool: str, spec: WorkerSpec, names: list[str]) -> None:
@@ -97,7 +91,7 @@ def _row(pool: str, spec: WorkerSpec, names: list[str]) -> None:
         asked = st.button(check, key=f"check-{spec.name}", icon=":material/network_check:", type="tertiary", help=check)
     if asked:
         with st.spinner("Asking the provider"):
-            _check(pool, spec)
+            _keep_health(pool, spec.name, check_worker(spec, current().settings))
         st.rerun()
     key = f"use:{pool}:{spec.name}"
     used = st.toggle(
@@ -111,36 +105,26 @@ def _row(pool: str, spec: WorkerSpec, names: list[str]) -> None:
 
 
 def _who(spec: WorkerSpec, names: list[str]) -> str:
-    """Name, description, model, place and price, as HTML; every text is escaped."""
+    """Draws name, description, model, place and price. Every text is escaped."""
     dot = agent_dot(spec.name, names)
     where = "simulated" if spec.simulated else " · ".join(filter(None, (spec.provider, spec.base_url)))
     mark = f'<span class="pill simulated">{where}</span>' if spec.simulated else escape(where)
     cells = (
         (f"{dot}<b>{escape(spec.name)}</b>", escape(spec.description) or "no description"),
         (escape(spec.model), mark),
-        (price_words(spec.price), "per million tokens" if spec.usd_per_mtok and not spec.simulated else ""),
-    )
-    inner = "".join(
-        f'<div class="ellipsis">{first}<div class="ellipsis second muted">{second}</div></div>'
-        for first, second in cells
+        (conductors.price_words(spec.price), "per million tokens" if spec.usd_per_mtok and not spec.simulated else ""),
     )
     more = f"{spec.description} ({where}; {spec.max_concurrency} at once, {spec.timeout_s:g} s each)"
-    return f'<div class="cells workers" title="{escape(more)}">{inner}</div>'
+    return conductors.cells_html(cells, more)
 
 
 def _state(pool: str, spec: WorkerSpec) -> None:
     health: Health | None = st.session_state.get(HEALTH, {}).get((pool, spec.name))
     if health is not None:
-        colour, glyph = ("green", "check_circle") if health.ok else ("red", "error")
-        took = f" · {health.latency_ms:.0f} ms" if health.latency_ms is not None else ""
-        st.markdown(f":{colour}[:material/{glyph}: {inert(health.detail)}]{took}")
-    elif spec.simulated:
-        st.markdown(":material/check_circle: always there")
+        conductors.say_health(health, health.detail)
     else:
-        st.markdown(":gray[:material/help: not checked yet]")
-    if key := key_state(spec):
-        missing = key.endswith("missing")
-        st.markdown(f":{'orange' if missing else 'green'}[:material/key: {inert(key)}]")
+        st.markdown(":material/check_circle: always there" if spec.simulated else conductors.NOT_CHECKED)
+    conductors.say_key(key_state(spec))
 
 
 show()

@@ -37,9 +37,9 @@ def go_on(monkeypatch: pytest.MonkeyPatch) -> GoOn:
 
         offers = []
 
-        def pressed(run_id: str, *, go_on: str | None, **_: object) -> component.LiveSelection:
+        def pressed(run_id: str, *, go_on: str | None, **_: object) -> component.Intent:
             offers.append(go_on)
-            return component.LiveSelection(component.Intent("go-on", trace.run_id))
+            return component.Intent("go-on", trace.run_id)
 
         with monkeypatch.context() as patched:
             patched.setattr(component, "live_workflow", pressed)

@@ -1,4 +1,4 @@
-"""The command that makes an evaluation again, with runs that open here: as far as its plan says what was asked for."""
+"""The command that repeats an evaluation, so that its runs open here. It says what the plan holds."""
 
 import shlex
 from collections.abc import Mapping
@@ -9,10 +9,7 @@ from conductor_core.given_path import given_path, is_folder
 from conductor_core.records.evaluation import EvaluationPlan
 from pages.components.evaluation.simulated import ALL_SIMULATED, workers_simulated
 
-SHIPPED_CONDUCTOR = "tiny"
-KNOWN_POOLS = (ALL_SIMULATED, "paper")
-SHORT = 12
-"""Hex digits of a digest that tell models apart."""
+SHORT = 12  # hex digits of a digest that tell models apart
 
 
 def command(plan: EvaluationPlan) -> str:
@@ -40,11 +37,11 @@ def command(plan: EvaluationPlan) -> str:
 
 
 def to_mend(plan: EvaluationPlan) -> list[str]:
-    """What the plan does not hold, or this machine does not have: sentences on what to put in its place."""
+    """Returns a sentence on what to replace for each thing that the plan or this machine does not have."""
     found = [
         f"The Conductor “{ref}” (sha256 {digest[:SHORT]}) is not on this machine: give its folder."
         for ref, digest in model_digests(plan).items()
-        if ref != SHIPPED_CONDUCTOR and not is_folder(given_path(ref))
+        if ref != "tiny" and not is_folder(given_path(ref))
     ]
     limits = {name: value for name, value in _other_limits(plan).items() if name != "max_steps"}
     if limits:
@@ -52,7 +49,7 @@ def to_mend(plan: EvaluationPlan) -> list[str]:
         found.append(f"Its runs had other limits, which are settings: {said}.")
     if plan.suite != "rehearsal":
         found.append(f"If the suite {plan.suite} is a file, give its path.")
-    if plan.pool not in KNOWN_POOLS:
+    if plan.pool not in (ALL_SIMULATED, "paper"):
         found.append(f"The pool {plan.pool} is a file: give its path.")
     if not workers_simulated(plan):
         found.append("It asks the workers again, at their price.")
@@ -60,17 +57,17 @@ def to_mend(plan: EvaluationPlan) -> list[str]:
 
 
 def conductor_refs(plan: EvaluationPlan) -> dict[str, str]:
-    """The Conductor behind each orchestrator that has one; empty for a plan that does not say."""
+    """Returns the Conductor behind each orchestrator that has one; nothing for a plan that does not say."""
     return _texts(plan.settings.get("conductors"))
 
 
 def model_digests(plan: EvaluationPlan) -> dict[str, str]:
-    """The sha256 of each Conductor that is in a folder, by its ref."""
+    """Returns the sha256 of each Conductor that is in a folder, by its ref."""
     return _texts(plan.settings.get("models_sha256"))
 
 
 def _texts(given: object) -> dict[str, str]:
-    """Settings are not checked when a plan is read: what is no mapping of texts counts as not said."""
+    """Reads a mapping of texts. Anything else counts as empty: nothing checks settings when a plan is read."""
     return {str(key): str(value) for key, value in given.items()} if isinstance(given, Mapping) else {}
 
 

@@ -1,13 +1,16 @@
-"""What an evaluation's table leaves out: several Conductors taken together, further rounds, and each part of the pool.
+"""HTML of what an evaluation's table leaves out: groups of Conductors, further rounds, and each part of the pool.
 
-As HTML, every text escaped; empty where a record has none of it.
+Every text is escaped. The HTML is empty where a record has none of it.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
+from statistics import fmean
 
-from conductor_core.records.evaluation import EvaluationRecord, Outcome, Present, PresentSubset, Spread
+from conductor_core.records.evaluation import EvaluationRecord, Present, PresentSubset, Spread
+from pages.components.evaluation.standing_rows import heat_cell, heat_head, heat_table
 from pages.components.evaluation.standings import Standing, difficulties
 
 ROUND_HEADS = ("second round opened", "asked again, and stopped")
@@ -17,36 +20,35 @@ ROUND_HEADS = ("second round opened", "asked again, and stopped")
 class Rounds:
     """How often a Conductor named itself, by difficulty.
 
-    Attributes:
-        opened: share of tasks with a second round. stopped: share of tasks where the Conductor was asked again and
-            ended the recursion with three empty lists.
+    ``opened`` is the share of tasks with a second round, ``stopped`` that of tasks where the Conductor was asked again
+    and ended the recursion with three empty lists.
     """
 
     orchestrator: str
-    opened: dict[str, float] = field(default_factory=dict)
-    stopped: dict[str, float] = field(default_factory=dict)
+    opened: dict[str, float]
+    stopped: dict[str, float]
 
 
 def rounds(record: EvaluationRecord, rows: Sequence[Standing]) -> list[Rounds]:
-    """Those of ``rows`` that ever asked again.
+    """Returns the shares of those ``rows`` that ever asked again.
 
-    Counted in the outcomes: in the summary's means a task that got no plan at all, and so has no round, would hide
-    another's second.
+    It counts outcomes. A task without a plan has no round: in a mean of rounds it would hide another's second one.
     """
     found = []
     for row in rows:
         own = [each for each in record.outcomes if each.orchestrator == row.orchestrator]
         if any(each.rounds > 1 or each.stops for each in own):
-            opened, stopped = _shares(own, lambda each: each.rounds > 1), _shares(own, lambda each: each.stops > 0)
-            found.append(Rounds(row.orchestrator, opened, stopped))
+            opened = _shares((each.difficulty, each.rounds > 1) for each in own)
+            found.append(Rounds(row.orchestrator, opened, _shares((each.difficulty, each.stops > 0) for each in own)))
     return found
 
 
-def _shares(outcomes: Sequence[Outcome], holds: Callable[[Outcome], bool]) -> dict[str, float]:
-    by_difficulty: dict[str, list[bool]] = {}
-    for each in outcomes:
-        by_difficulty.setdefault(each.difficulty, []).append(holds(each))
-    return {name: sum(held) / len(held) for name, held in by_difficulty.items()}
+def _shares(held: Iterable[tuple[str, bool]]) -> dict[str, float]:
+    """Returns the share of each difficulty. Tasks without one are a group named "" (``by_group`` leaves them out)."""
+    by_difficulty: defaultdict[str, list[bool]] = defaultdict(list)
+    for name, holds in held:
+        by_difficulty[name].append(holds)
+    return {name: fmean(each) for name, each in by_difficulty.items()}
 
 
 def rounds_html(found: Sequence[Rounds], rows: Sequence[Standing]) -> str:
@@ -56,36 +58,20 @@ def rounds_html(found: Sequence[Rounds], rows: Sequence[Standing]) -> str:
     # Where the suite knows no difficulties, all tasks are one group without a name.
     names = difficulties(rows) or [""]
     groups = "".join(f'<th class="first" colspan="{len(names)}">{head}</th>' for head in ROUND_HEADS)
-    heads = "".join(_head(name, first=not at) for _ in ROUND_HEADS for at, name in enumerate(names))
+    heads = "".join(heat_head(name or "all", first=not at) for _ in ROUND_HEADS for at, name in enumerate(names))
     lines = "".join(
         f'<tr><th scope="row" title="{escape(each.orchestrator)}">{escape(each.orchestrator)}</th>'
-        + "".join(_share(each.opened.get(name), first=not at) for at, name in enumerate(names))
-        + "".join(_share(each.stopped.get(name), first=not at) for at, name in enumerate(names))
+        + "".join(
+            heat_cell(of.get(name), first=not at) for of in (each.opened, each.stopped) for at, name in enumerate(names)
+        )
         + "</tr>"
         for each in found
     )
-    return (
-        f'<table class="heat rounds"><thead><tr class="groups"><th></th>{groups}</tr><tr><th></th>{heads}</tr></thead>'
-        f"<tbody>{lines}</tbody></table>"
-    )
-
-
-def _head(name: str, *, first: bool) -> str:
-    return f"<th{_first(first)}>{escape(name) or 'all'}</th>"
-
-
-def _share(share: float | None, *, first: bool) -> str:
-    if share is None:
-        return f"<td{_first(first)}>—</td>"
-    return f'<td{_first(first)} style="--heat: {38 * share:.0f}%">{100 * share:.0f}</td>'
-
-
-def _first(first: bool) -> str:
-    return ' class="first"' if first else ""
+    return heat_table("heat rounds", groups, heads, lines)
 
 
 def spreads_html(spreads: Sequence[Spread]) -> str:
-    """A line for each kind of orchestrator that stands for several Conductors."""
+    """Draws a line for each kind of orchestrator that stands for several Conductors."""
     lines = "".join(
         f'<div title="{escape(", ".join(each.orchestrators))}"><b>{escape(each.kind)}</b> over '
         f"{len(each.orchestrators)} Conductors: mean {100 * each.score:.1f} %, standard deviation "
@@ -97,10 +83,9 @@ def spreads_html(spreads: Sequence[Spread]) -> str:
 
 
 def subsets_html(present: Present, names: Sequence[str]) -> str:
-    """A line for each part of the pool; bold is more than the best of its workers reaches alone.
+    """Draws a line for each part of the pool. A score is bold where the best of its workers reaches less alone.
 
-    Args:
-        names: orchestrators that are shown, if they were asked with a part of the pool.
+    It shows those orchestrators of ``names`` that were asked with a part of the pool.
     """
     shown = [name for name in names if any(name in each.scores for each in present.subsets)]
     heads = "".join(f'<th class="number" title="{escape(name)}">{escape(name)}</th>' for name in shown)

@@ -1,6 +1,7 @@
-"""The head of the Evaluate page: what is evaluated, and how far it is. HTML, every text escaped."""
+"""HTML of the Evaluate page's head: what is evaluated, and how far it is. Every text is escaped."""
 
 import shlex
+from collections import defaultdict
 from html import escape
 
 from conductor_core.records.evaluation import EvaluationPlan, EvaluationRecord
@@ -17,9 +18,8 @@ _PILLS = {
 
 
 def head_html(record: EvaluationRecord, state: State, quiet: str) -> str:
-    """The whole head. ``quiet``: how long ago the record was last written, in words."""
+    """Returns the whole head. ``quiet`` says in words how long ago the record was last written."""
     plan = record.plan
-    pills = [_PILLS[state], pill_html(plan)]
     facts = [
         f"{escape(plan.suite)}, {escape(plan.split)} split",
         plural(plan.tasks, "task"),
@@ -31,18 +31,17 @@ def head_html(record: EvaluationRecord, state: State, quiet: str) -> str:
         facts.append(f"last written {quiet}")
     said = "".join(f"<span>{fact}</span>" for fact in facts)
     return (
-        f'<div class="record-head"><div class="record-title"><b>{escape(plan.name)}</b>{"".join(pills)}'
+        f'<div class="record-head"><div class="record-title"><b>{escape(plan.name)}</b>{_PILLS[state]}{pill_html(plan)}'
         f'<span class="record-facts">{said}</span></div>{_progress(record, state)}{_missing(record)}'
         f"{_how_on(record, state)}{_conductors(plan)}</div>"
     )
 
 
 def _conductors(plan: EvaluationPlan) -> str:
-    """Each Conductor with the rows that are its own: what "untrained" is, for one, is only said here."""
-    rows: dict[str, list[str]] = {}
+    """Lists each Conductor with its rows. Only this list says what "untrained" is."""
+    rows: defaultdict[str, list[str]] = defaultdict(list)
     for name, ref in conductor_refs(plan).items():
-        # conductor:REF says its REF a second time.
-        rows.setdefault(ref, []).append(name.removesuffix(f":{ref}"))
+        rows[ref].append(name.removesuffix(f":{ref}"))  # conductor:REF says its REF a second time
     digests = model_digests(plan)
     said = "".join(
         f"<div><b>{escape(ref)}</b>{_digest(digests.get(ref))}<span>{escape(', '.join(dict.fromkeys(names)))}</span>"
@@ -57,7 +56,7 @@ def _digest(sha256: str | None) -> str:
 
 
 def _progress(record: EvaluationRecord, state: State) -> str:
-    """How much is done of all tasks through all orchestrators; nothing once it is over."""
+    """Says how many of all runs are done, each task through each orchestrator; nothing once it is over."""
     if state == "ended":
         return ""
     total = record.plan.tasks * len(record.plan.orchestrators)
@@ -73,11 +72,10 @@ def _progress(record: EvaluationRecord, state: State) -> str:
 
 
 def _missing(record: EvaluationRecord) -> str:
-    """Says that outcomes are gone behind figures that are done."""
+    """Says that outcomes are missing though the summary is there."""
     if record.summary is None:
         return ""
-    total = record.summary.n * len(record.plan.orchestrators)
-    done = len(record.outcomes)
+    done, total = len(record.outcomes), record.summary.n * len(record.plan.orchestrators)
     if done >= total:
         return ""
     return (
@@ -87,10 +85,10 @@ def _missing(record: EvaluationRecord) -> str:
 
 
 def _how_on(record: EvaluationRecord, state: State) -> str:
-    """The command that goes on with one that stopped, as far as its plan knows it."""
+    """Gives the command that goes on with a stopped evaluation, as far as the plan holds it."""
     if state != "stopped":
         return ""
-    # Whoever goes on with a record reads its outcomes strictly, and makes the summary anew.
+    # The command that goes on reads outcomes strictly and makes the summary anew.
     first = "Remove each line that cannot be read; then it" if record.broken_lines else "It"
     given = f"{command(record.plan)} --name {shlex.quote(record.folder.name)} --resume"
     return (

@@ -1,6 +1,6 @@
-"""The runs behind one row of an evaluation: its tasks, right or wrong, beside another's, each leading to its trace."""
+"""The runs behind one row of an evaluation: its tasks, right or wrong, beside another's, with links to the runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Literal
@@ -23,28 +23,23 @@ Which = Literal["all", "wrong", "right", "mine", "theirs", "both", "neither"]
 
 @dataclass(frozen=True)
 class Pair:
-    """An outcome, and what another orchestrator made of the same task, if one is compared with."""
+    """An outcome and another orchestrator's outcome of the same task; None where nothing is compared."""
 
     own: Outcome
     other: Outcome | None = None
 
     def falls_under(self, which: Which) -> bool:
         own, other = right(self.own), self.other is not None and right(self.other)
-        match which:
-            case "all":
-                return True
-            case "right":
-                return own
-            case "wrong":
-                return not own
-            case "mine":
-                return own and not other
-            case "theirs":
-                return other and not own
-            case "both":
-                return own and other
-            case "neither":
-                return not own and not other
+        by_which: Mapping[Which, bool] = {
+            "all": True,
+            "right": own,
+            "wrong": not own,
+            "mine": own and not other,
+            "theirs": other and not own,
+            "both": own and other,
+            "neither": not own and not other,
+        }
+        return by_which[which]
 
 
 def right(outcome: Outcome) -> bool:
@@ -52,7 +47,7 @@ def right(outcome: Outcome) -> bool:
 
 
 def pairs(record: EvaluationRecord, orchestrator: str, other: str | None) -> list[Pair]:
-    """The tasks that ``orchestrator`` has done; compared with ``other``, only those that both have done."""
+    """Returns the tasks that ``orchestrator`` has done; with ``other``, only those that both have done."""
     own = [outcome for outcome in record.outcomes if outcome.orchestrator == orchestrator]
     if other is None:
         return [Pair(outcome) for outcome in own]
@@ -61,13 +56,16 @@ def pairs(record: EvaluationRecord, orchestrator: str, other: str | None) -> lis
 
 
 def runs_view(record: EvaluationRecord, orchestrator: str) -> None:
-    """What stands below an opened row."""
+    """Draws what an opened row shows below itself."""
     other = _compare_with(record, orchestrator)
-    found = pairs(record, orchestrator, other)
-    found = _filtered(found)
+    difficulty, family = kept = [st.session_state.get(f"runs-{field}") for field in FILTERS]
+    found = [
+        pair
+        for pair in pairs(record, orchestrator, other)
+        if difficulty in (None, pair.own.difficulty) and family in (None, pair.own.family)
+    ]
     which = _which(found, orchestrator, other)
     shown = sorted((pair for pair in found if pair.falls_under(which)), key=lambda pair: pair.own.score)
-    kept = [st.session_state.get(f"runs-{field}") for field in FILTERS]
     page = _page(len(shown), f"{record.folder.name}/{orchestrator}/{other}/{which}/{kept}")
     if not shown:
         st.caption("No task falls under this.")
@@ -88,37 +86,27 @@ def _compare_with(record: EvaluationRecord, orchestrator: str) -> str | None:
         )
         done = [outcome for outcome in record.outcomes if outcome.orchestrator == orchestrator]
         for field in FILTERS:
-            _choose_among(field, list(dict.fromkeys(str(getattr(outcome, field)) for outcome in done)), f"any {field}")
+            _choose_among(field, dict.fromkeys(str(getattr(outcome, field)) for outcome in done))
     return other if other in others else None
 
 
-def _choose_among(field: str, names: list[str], none: str) -> None:
+def _choose_among(field: str, names: Iterable[str]) -> None:
     st.selectbox(
         field.capitalize(),
         [None, *names],
-        format_func=lambda name: none if name is None else name.replace("_", " "),
+        format_func=lambda name: f"any {field}" if name is None else name.replace("_", " "),
         key=f"runs-{field}",
         label_visibility="collapsed",
     )
 
 
-def _filtered(found: Sequence[Pair]) -> list[Pair]:
-    difficulty, family = (st.session_state.get(f"runs-{field}") for field in FILTERS)
-    return [pair for pair in found if difficulty in (None, pair.own.difficulty) and family in (None, pair.own.family)]
-
-
 def _which(found: Sequence[Pair], orchestrator: str, other: str | None) -> Which:
-    words: Mapping[Which, str]
+    words: dict[Which, str] = {"all": "all"}
     if other is None:
-        words = {"all": "all", "wrong": "✕ wrong", "right": "✓ right"}
+        words |= {"wrong": "✕ wrong", "right": "✓ right"}
     else:
-        words = {
-            "all": "all",
-            "mine": f"only {orchestrator}",
-            "theirs": f"only {other}",
-            "both": "both right",
-            "neither": "both wrong",
-        }
+        words |= {"mine": f"only {orchestrator}", "theirs": f"only {other}"}
+        words |= {"both": "both right", "neither": "both wrong"}
     counts = {which: sum(pair.falls_under(which) for pair in found) for which in words}
     chosen = st.segmented_control(
         "Which",
@@ -133,14 +121,13 @@ def _which(found: Sequence[Pair], orchestrator: str, other: str | None) -> Which
 
 
 def _page(count: int, subject: str) -> int:
-    """The page shown; another subject begins at its first."""
+    """Returns the page to show: the first one of a new subject."""
     if st.session_state.get("runs-subject") != subject:
-        st.session_state["runs-subject"] = subject
-        st.session_state["runs-page"] = 0
+        st.session_state["runs-subject"], st.session_state["runs-page"] = subject, 0
     # Runs are added and replaced while an evaluation goes on, so the page that was shown may be gone.
-    last = max((count - 1) // ROWS, 0)
-    st.session_state["runs-page"] = min(int(st.session_state["runs-page"]), last)
-    return int(st.session_state["runs-page"])
+    page = min(int(st.session_state["runs-page"]), max((count - 1) // ROWS, 0))
+    st.session_state["runs-page"] = page
+    return page
 
 
 def _paging(page: int, count: int) -> None:
@@ -160,38 +147,29 @@ def _turn(by: int) -> None:
 
 def _rows(record: EvaluationRecord, shown: Sequence[Pair], other: str | None) -> None:
     try:
-        tasks = {pair.own.run_id: _task(pair.own.run_id) for pair in shown}
-        theirs = {pair.other.run_id: _task(pair.other.run_id) for pair in shown if pair.other is not None}
+        tasks = {each.run_id: _task(each.run_id) for pair in shown for each in (pair.own, pair.other) if each}
     except StoreError as error:
         st.error(inert(str(error)), icon=":material/error:")
         return
-    absent = sum(task is None for task in tasks.values())
+    absent = sum(tasks[pair.own.run_id] is None for pair in shown)
     if absent:
         _say_absent(record.plan, absent, len(shown))
     with st.container(key="outcomes"):
         with st.container(key="outcome-row-head", horizontal=True):
             st.html('<div class="cells head">Task</div>')
-            heads = (
-                "Outcome",
-                *(("Theirs",) if other else ()),
-                "Difficulty",
-                "Family",
-                "Worker<br>tokens",
-                "Steps",
-                "Time",
-            )
+            marks = ("Outcome", "Theirs") if other else ("Outcome",)
+            heads = (*marks, "Difficulty", "Family", "Worker<br>tokens", "Steps", "Time")
             st.html(_cells_html(heads, head=True, wide=other is not None), width="content")
         for number, pair in enumerate(shown):
             with st.container(key=f"outcome-row-{number}", horizontal=True):
-                here = None if pair.other is None else theirs[pair.other.run_id]
-                _row(pair, tasks[pair.own.run_id], here, say_absent=absent < len(shown))
+                _row(pair, tasks, say_absent=absent < len(shown))
 
 
 def _say_absent(plan: EvaluationPlan, absent: int, shown: int) -> None:
-    """Says that runs are elsewhere, and where none is here, how to repeat the evaluation here."""
+    """Says that runs are in another database; where none is here, also how to repeat the evaluation here."""
     where = f" ({inert(plan.database)})" if plan.database else ""
-    these = "These runs were" if absent == shown else f"{plural(absent, 'run')} of these {shown} were"
     none_here = absent == shown
+    these = "These runs were" if none_here else f"{plural(absent, 'run')} of these {shown} were"
     st.caption(
         f":material/link_off: {these} made in another database{where}, not in this one, and cannot be opened here."
         + (" This command makes the same evaluation with runs that open:" if none_here else "")
@@ -204,13 +182,15 @@ def _say_absent(plan: EvaluationPlan, absent: int, shown: int) -> None:
 
 
 def _task(run_id: str) -> str | None:
-    """What was asked in a run; None if it is not in this database."""
+    """Returns the task of a run; None if this database does not have the run."""
     first = current().store.events(run_id, limit=1)
     return first[0].event.task if first and isinstance(first[0].event, RunCreated) else None
 
 
-def _row(pair: Pair, task: str | None, theirs: str | None, *, say_absent: bool) -> None:
-    own = pair.own
+def _row(pair: Pair, tasks: Mapping[str, str | None], *, say_absent: bool) -> None:
+    """Draws a pair. ``tasks`` has what was asked in each run; None: the run is not in this database."""
+    own, other = pair.own, pair.other
+    task = tasks[own.run_id]
     if task is None:
         absent = ' <span class="muted">not in this database</span>' if say_absent else ""
         st.html(
@@ -225,12 +205,12 @@ def _row(pair: Pair, task: str | None, theirs: str | None, *, say_absent: bool) 
             width="stretch",
             help=inert(f"{own.task_id}, run {own.run_id}"),
         )
-    if pair.other is not None and theirs is not None:
-        st.page_link(places.RUN, label="theirs", query_params={"run": pair.other.run_id}, icon=":material/open_in_new:")
-    cells = [_mark_html(own), *([_mark_html(pair.other)] if pair.other is not None else [])]
+    if other is not None and tasks[other.run_id] is not None:
+        st.page_link(places.RUN, label="theirs", query_params={"run": other.run_id}, icon=":material/open_in_new:")
+    cells = [_mark_html(each) for each in (own, other) if each is not None]
     cells += [escape(own.difficulty), escape(own.family.replace("_", " "))]
     cells += [f"{own.tokens:,}", str(own.steps), seconds(own.duration_ms)]
-    st.html(_cells_html(cells, head=False, wide=pair.other is not None), width="content")
+    st.html(_cells_html(cells, head=False, wide=other is not None), width="content")
 
 
 def _mark_html(outcome: Outcome) -> str:

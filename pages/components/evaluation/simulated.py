@@ -1,9 +1,8 @@
-"""Which part of an evaluation is simulated, and what that means for its figures."""
+"""The simulated parts of an evaluation, and what they mean for its figures."""
 
 from conductor_core.records.evaluation import EvaluationPlan
 
-ALL_SIMULATED = "rehearsal"
-"""The pool that has no real worker."""
+ALL_SIMULATED = "rehearsal"  # the pool without a real worker
 LATENCY = "Simulated workers answer at once: these seconds are this program's own."
 _WORDS = {
     "workers": (
@@ -24,11 +23,11 @@ _WORDS = {
 
 
 def simulated_parts(plan: EvaluationPlan) -> tuple[str, ...]:
-    """Names the simulated parts as the printed tables do, workers first; empty if there is none."""
+    """Names the simulated parts as the printed tables do, workers first; empty if nothing is simulated."""
     if not plan.simulated:
         return ()
     told = plan.settings.get("simulated")
-    # Settings are not checked when a plan is read, and older plans do not say it.
+    # Nothing checks settings when a plan is read, and older plans do not say it.
     found = tuple(part for part in _WORDS if part in told) if isinstance(told, list | tuple) else ()
     return found or (("workers",) if plan.pool == ALL_SIMULATED else ("workers or tasks",))
 
@@ -39,12 +38,12 @@ def workers_simulated(plan: EvaluationPlan) -> bool:
 
 
 def pill_html(plan: EvaluationPlan) -> str:
-    """For the head; empty if nothing is simulated."""
+    """Returns the mark for the page's head; empty if nothing is simulated."""
     parts = simulated_parts(plan)
     return f'<span class="pill simulated">{_WORDS[parts[0]][0]}</span>' if parts else ""
 
 
 def meaning(plan: EvaluationPlan) -> str:
-    """What the figures say and do not say, in one sentence; empty if nothing is simulated."""
+    """Says in one sentence what the figures show and do not show; empty if nothing is simulated."""
     parts = simulated_parts(plan)
     return _WORDS[parts[0]][1] if parts else ""

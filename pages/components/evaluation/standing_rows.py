@@ -1,4 +1,4 @@
-"""The table of an evaluation, and its heat table by difficulty and family, as HTML; every text is escaped."""
+"""HTML of an evaluation's table and of its heat table by difficulty and family. Every text is escaped."""
 
 from collections.abc import Sequence
 from html import escape
@@ -16,28 +16,27 @@ HEAD_TITLES = {
     "Latency": "As measured: with many tasks at once it includes waiting.",
 }
 NO_INTERVAL = "No interval: not done yet, or too few or identical outcomes"
+_FIRST = ' class="first"'
 
 
 def head_html(first: str) -> str:
-    """The head of the columns. ``first``: the orchestrator that the others are compared with."""
+    """Draws the head of the columns. The others are compared with the orchestrator ``first``."""
     return f'<div class="cells head standings">{"".join(_head_cell(name, first) for name in HEADS)}</div>'
 
 
 def _head_cell(name: str, first: str) -> str:
     if not name:
         return "<span></span>"
-    title = HEAD_TITLES.get(name)
-    # A name may be a path.
-    kind = "number ellipsis" if "{first}" in name else "number"
-    # In two lines where a head is of two words of tokens: the column is as wide as its figures.
+    title = HEAD_TITLES.get(name, "").replace("{first}", escape(first))
+    kind = "number ellipsis" if "{first}" in name else "number"  # the name of an orchestrator may be a path
+    # A head on tokens takes two lines, so that its column is as wide as the figures.
     said = name.replace(" tokens", "<br>tokens").replace("{first}", escape(first))
-    titled = f' title="{title.replace("{first}", escape(first))}"' if title else ""
+    titled = f' title="{title}"' if title else ""
     return f'<span class="{kind}"{titled}>{said}</span>'
 
 
 def row_html(row: Standing, *, chosen: bool, simulated: bool) -> str:
-    """The cells of a row. ``simulated``: whether all workers are."""
-    faults = f"✕ {row.faults}" if row.faults else "0"
+    """Draws the cells of a row. ``simulated`` says whether all workers are simulated."""
     cells = (
         f"<b>{100 * row.score:.1f} %</b>",
         interval_html(row),
@@ -48,7 +47,7 @@ def row_html(row: Standing, *, chosen: bool, simulated: bool) -> str:
         usd_html(row, simulated),
         latency_html(row, simulated),
         f"{row.steps:.1f}",
-        faults,
+        f"✕ {row.faults}" if row.faults else "0",
     )
     inner = "".join(
         f'<span class="{"number" if name else "bar-cell"}">{cell}</span>'
@@ -64,7 +63,7 @@ def interval_html(row: Standing) -> str:
 
 
 def bar_html(row: Standing) -> str:
-    """From 0 to 100 %, with the interval as a whisker."""
+    """Draws the score from 0 to 100 %, with the interval as a whisker."""
     whisker = ""
     if row.score_low is not None and row.score_high is not None:
         left, width = 100 * row.score_low, 100 * (row.score_high - row.score_low)
@@ -73,7 +72,7 @@ def bar_html(row: Standing) -> str:
 
 
 def difference_html(row: Standing) -> str:
-    """In points of a hundred; an interval that holds 0 says that no difference was shown."""
+    """Writes the difference in points of a hundred. An interval that holds 0 shows no difference."""
     if row.difference is None:
         return '<span class="muted">—</span>'
     if row.difference_low is None or row.difference_high is None:
@@ -99,31 +98,35 @@ def latency_html(row: Standing, simulated: bool) -> str:
 
 
 def heat_html(rows: Sequence[Standing]) -> str:
-    """Score in percent, darker for higher; difficulties first, then families, as far as the suite knows them."""
+    """Draws scores in percent, darker for higher, by difficulty and then by family where the suite has them."""
     hard, kinds = difficulties(rows), families(rows)
-    heads = "".join(f"<th>{escape(_words(name))}</th>" for name in hard)
-    heads += "".join(
-        f'<th class="{"first" if not at else ""}">{escape(_words(name))}</th>' for at, name in enumerate(kinds)
-    )
-    lines = []
+    heads = "".join(heat_head(name.replace("_", " ")) for name in hard)
+    heads += "".join(heat_head(name.replace("_", " "), first=not at) for at, name in enumerate(kinds))
+    lines = ""
     for row in rows:
-        cells = "".join(_heat_cell(row.by_difficulty.get(name)) for name in hard)
-        cells += "".join(_heat_cell(row.by_family.get(name), first=not at) for at, name in enumerate(kinds))
-        lines.append(
-            f'<tr><th scope="row" title="{escape(row.orchestrator)}">{escape(row.orchestrator)}</th>{cells}</tr>'
-        )
-    group = '<tr class="groups"><th></th>'
-    group += f'<th colspan="{len(hard)}">by difficulty</th>' if hard else ""
-    group += f'<th class="first" colspan="{len(kinds)}">by family</th></tr>' if kinds else "</tr>"
-    return f'<table class="heat"><thead>{group}<tr><th></th>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
+        cells = "".join(heat_cell(row.by_difficulty.get(name)) for name in hard)
+        cells += "".join(heat_cell(row.by_family.get(name), first=not at) for at, name in enumerate(kinds))
+        orchestrator = escape(row.orchestrator)
+        lines += f'<tr><th scope="row" title="{orchestrator}">{orchestrator}</th>{cells}</tr>'
+    groups = f'<th colspan="{len(hard)}">by difficulty</th>' if hard else ""
+    groups += f'<th class="first" colspan="{len(kinds)}">by family</th>' if kinds else ""
+    return heat_table("heat", groups, heads, lines)
 
 
-def _words(name: str) -> str:
-    return name.replace("_", " ")
+def heat_table(kind: str, groups: str, heads: str, lines: str) -> str:
+    """Puts a table of heat cells together, with two lines of heads."""
+    return (
+        f'<table class="{kind}"><thead><tr class="groups"><th></th>{groups}</tr><tr><th></th>{heads}</tr></thead>'
+        f"<tbody>{lines}</tbody></table>"
+    )
 
 
-def _heat_cell(score: float | None, *, first: bool = False) -> str:
-    kind = ' class="first"' if first else ""
+def heat_head(name: str, *, first: bool = False) -> str:
+    return f"<th{_FIRST if first else ''}>{escape(name)}</th>"
+
+
+def heat_cell(score: float | None, *, first: bool = False) -> str:
+    kind = _FIRST if first else ""
     if score is None:
         return f"<td{kind}>—</td>"
     return f'<td{kind} style="--heat: {38 * score:.0f}%">{100 * score:.0f}</td>'

@@ -1,8 +1,9 @@
-"""An evaluation's figures a row per orchestrator: from its summary, or so far from the outcomes while it goes on."""
+"""An evaluation's figures, a row per orchestrator: from its summary, or from the outcomes while it goes on."""
 
 import csv
 import io
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -17,11 +18,10 @@ SIMULATED = "simulated"
 
 @dataclass(frozen=True)
 class Standing:
-    """One row. Attributes as in ``Result``; intervals are None while they are not known, and where there is none.
+    """One row, with the attributes of ``Result``. An interval is None while it is unknown, and where there is none.
 
-    Attributes:
-        tokens, conductor_tokens: a task, of the workers and of the Conductor itself.
-        computed: not an orchestrator of the plan but made of others' outcomes: there are no runs to open.
+    ``tokens`` are the workers' and ``conductor_tokens`` the Conductor's own, both per task. A ``computed`` row is no
+    orchestrator of the plan: it is made of others' outcomes and has no runs to open.
     """
 
     orchestrator: str
@@ -47,7 +47,7 @@ class Standing:
 
 
 def standings(record: EvaluationRecord) -> list[Standing]:
-    """In the plan's order; orchestrators without any outcome yet are left out.
+    """Returns the rows in the plan's order, without orchestrators that have no outcome yet.
 
     Where tasks were asked with a part of the pool, the best of those present alone comes last.
     """
@@ -56,19 +56,16 @@ def standings(record: EvaluationRecord) -> list[Standing]:
         if summary.present is not None:
             rows.append(replace(_from_result(summary.present.best_present), computed=True))
         return rows
-    found: list[Standing] = []
-    by_name: dict[str, list[Outcome]] = {}
+    by_name: defaultdict[str, list[Outcome]] = defaultdict(list)
     for outcome in record.outcomes:
-        by_name.setdefault(outcome.orchestrator, []).append(outcome)
-    first = by_name.get(record.plan.orchestrators[0], []) if record.plan.orchestrators else []
-    for name in record.plan.orchestrators:
-        if own := by_name.get(name):
-            found.append(_so_far(name, own, None if own is first else first))
-    return found
+        by_name[outcome.orchestrator].append(outcome)
+    first = by_name[compared_with(record.plan)]
+    named = [(name, by_name[name]) for name in record.plan.orchestrators]
+    return [_so_far(name, own, None if own is first else first) for name, own in named if own]
 
 
 def compared_with(plan: EvaluationPlan) -> str:
-    """The orchestrator that all differences are to, however the rows are ordered."""
+    """Returns the orchestrator that all differences refer to, whatever the order of the rows."""
     return next(iter(plan.orchestrators), "the first")
 
 
@@ -99,7 +96,7 @@ def _from_result(result: Result) -> Standing:
 
 
 def _ends(low: float | None, high: float | None) -> tuple[float | None, float | None]:
-    """No interval instead of one of no width: resampling identical outcomes, of one task say, gives no other."""
+    """Drops an interval of no width, which resampling identical outcomes gives (those of one task, for example)."""
     return (None, None) if low == high else (low, high)
 
 
@@ -125,7 +122,7 @@ def _so_far(name: str, own: Sequence[Outcome], first: Sequence[Outcome] | None) 
 
 
 def _difference(own: Sequence[Outcome], first: Sequence[Outcome] | None) -> float | None:
-    """Over the tasks that both have done; the first orchestrator has none to itself."""
+    """Returns the mean difference over the tasks that both have done. The first orchestrator has none to itself."""
     if first is None:
         return None
     theirs = {outcome.task_id: outcome.score for outcome in first}
@@ -134,7 +131,7 @@ def _difference(own: Sequence[Outcome], first: Sequence[Outcome] | None) -> floa
 
 
 def difficulties(rows: Sequence[Standing]) -> list[str]:
-    """All that occur: the usual three in their order, then others by name."""
+    """Lists all difficulties that occur: the usual three in their order, then others by name."""
     return in_order(name for row in rows for name in row.by_difficulty)
 
 
@@ -166,11 +163,11 @@ def _cells(row: Standing) -> list[str | float | int | None]:
 
 
 def to_csv(rows: Sequence[Standing], plan: EvaluationPlan) -> str:
-    """All figures in full, with score by difficulty and family, and what they are of."""
+    """Writes all figures in full, with scores by difficulty and family, and the evaluation that they belong to."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     hard, kinds = difficulties(rows), families(rows)
-    # What they are of comes last: the columns before it keep their places.
+    # These columns come last, so that those before them keep their places.
     about = {
         "compared_with": compared_with(plan),
         "suite": plan.suite,
@@ -179,22 +176,22 @@ def to_csv(rows: Sequence[Standing], plan: EvaluationPlan) -> str:
         "simulated": " and ".join(simulated_parts(plan)),
     }
     groups = [*(f"difficulty:{name}" for name in hard), *(f"family:{name}" for name in kinds)]
-    writer.writerow([_cell(head) for head in [*_HEADS, *groups, *about]])
+    writer.writerow(map(_cell, [*_HEADS, *groups, *about]))
     for row in rows:
-        more = [row.by_difficulty.get(name) for name in hard] + [row.by_family.get(name) for name in kinds]
-        writer.writerow([_cell(cell) for cell in [*_cells(row), *more, *about.values()]])
+        more = [*map(row.by_difficulty.get, hard), *map(row.by_family.get, kinds)]
+        writer.writerow(map(_cell, [*_cells(row), *more, *about.values()]))
     return file.getvalue()
 
 
 def _cell(value: object) -> object:
-    """A text that a spreadsheet would take for a formula begins with a quote, which tells it that it is none."""
+    """Puts a quote before a text that a spreadsheet would take for a formula."""
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
         return f"'{value}"
     return "" if value is None else value
 
 
 def to_markdown(rows: Sequence[Standing], plan: EvaluationPlan) -> str:
-    """The table as people read it, below a line that says what it is of."""
+    """Writes the table as people read it, below a line that names the evaluation."""
     parts = " and ".join(simulated_parts(plan))
     about = f"{plan.name}: {plan.suite}, {plan.split} split, {plural(plan.tasks, 'task')}, pool {plan.pool}"
     simulated = workers_simulated(plan)
@@ -229,8 +226,8 @@ def _one_line(text: str) -> str:
 
 
 def usd_words(row: Standing, *, simulated: bool) -> str:
-    """``SIMULATED`` where no worker could be paid. ``simulated``: whether all workers are."""
-    # Older records call a mixed pool simulated as well: what was paid there is said all the same.
+    """Returns ``SIMULATED`` where no worker could be paid. ``simulated`` says whether all workers are simulated."""
+    # Older records call a mixed pool simulated as well; what was paid there is shown all the same.
     if simulated and row.usd == 0:
         return SIMULATED
     if row.usd is None:
@@ -245,7 +242,7 @@ def percent(value: float, low: float | None, high: float | None) -> str:
 def points(value: float | None, low: float | None, high: float | None) -> str:
     if value is None:
         return "—"
-    return f"{signed(value)}" + ("" if low is None or high is None else f" [{signed(low)}, {signed(high)}]")
+    return signed(value) + ("" if low is None or high is None else f" [{signed(low)}, {signed(high)}]")
 
 
 def interval(low: float | None, high: float | None) -> str:
@@ -253,5 +250,5 @@ def interval(low: float | None, high: float | None) -> str:
 
 
 def signed(value: float) -> str:
-    """In points of a hundred, with a real minus sign."""
+    """Writes ``value`` in points of a hundred, with a typographic minus sign."""
     return f"{100 * value:+.1f}".replace("-", "−")

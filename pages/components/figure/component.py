@@ -1,8 +1,8 @@
-"""A Plotly figure that Streamlit updates in place, for curves that grow while one looks at them.
+"""A Plotly figure that Streamlit updates in place, for curves that grow while the page shows them.
 
-``st.plotly_chart`` takes a figure's content for its identity and so mounts a changed one anew. Here the browser has
-Plotly from the installed package and is told what changed. Figures are plain data (``data`` and ``layout`` of Plotly's
-JSON): colours are names of ``drawing.PALETTE``, written ``@ink``, which the browser fills in for the theme that is on.
+``st.plotly_chart`` takes a figure's content for its identity, so it mounts a changed figure anew. This component tells
+Plotly in the browser what changed. Figures are plain data (``data`` and ``layout`` of Plotly's JSON). Their colours are
+names of ``drawing.PALETTE``, such as ``@ink``; the browser fills in the colour of its theme.
 """
 
 import streamlit as st
@@ -26,3 +26,9 @@ def figure(content: Figure, *, key: str, alt: str, group: str | None = None) -> 
         width="stretch",
         height=int(content["layout"]["height"]),
     )
+
+
+def title(name: str, note: str = "") -> None:
+    """Draws the title of a figure or a table, with a ``note`` in HTML beside it."""
+    beside = f'<span class="muted">{note}</span>' if note else ""
+    st.html(f'<div class="chart-title"><b>{name}</b>{beside}</div>')

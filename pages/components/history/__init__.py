@@ -1,1 +1,1 @@
-"""Runs as rows: chosen, exported, deleted; what cannot be read of them."""
+"""The rows of the History page: choosing, exporting and deleting runs, and runs that cannot be read."""

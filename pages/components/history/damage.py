@@ -1,4 +1,4 @@
-"""What the pages say of runs that cannot be read to their end, and of a database that cannot be written."""
+"""What the pages say about runs that cannot be read to their end, and about a database that cannot be written."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ _MOST_CHARACTERS = 20_000
 
 
 def notes(runs: Sequence[RunSummary] = ()) -> None:
-    """What is wrong with the database, or with some of the ``runs`` that are listed."""
+    """Says what is wrong with the database, or with some of the listed ``runs``."""
     store = current().store
     if store.refusal is not None:
         st.info(inert(str(store.refusal)), icon=":material/lock:")
@@ -28,7 +28,7 @@ def notes(runs: Sequence[RunSummary] = ()) -> None:
 
 
 def damage(fault: RunUnreadable) -> None:
-    """The record at which reading stops, on request. What is wrong with it, the live component says."""
+    """Shows, on request, the record at which reading stops. The live component says what is wrong with it."""
     if fault.trace is None:
         st.error(inert(str(fault)), icon=":material/error:")
     if fault.sequence is None:

@@ -1,4 +1,4 @@
-"""A row of the History page: a run, or a batch that opens to its runs. Every text is escaped."""
+"""The rows of the History page: runs, and batches that open to their runs. Every text is escaped."""
 
 from collections.abc import Sequence
 from html import escape
@@ -19,25 +19,25 @@ _NUMBERS = ("Steps", "Tokens", "Cost", "Time", "When")
 
 
 def entries(limit: int, before: int | None) -> list[Entry]:
-    """Runs that came alone and batches, newest first; each has its ``sequence`` as cursor. Raises: StoreError."""
+    """Lists batches and runs without one, newest first; ``sequence`` is the cursor of each. Raises: StoreError."""
     store = current().store
     found: list[Entry] = [*store.runs(limit=limit, before=before, alone=True)]
-    if store.fault is None:  # of a damaged file what can be read of its runs is listed
+    if store.fault is None:  # a damaged file lists only what can be read of its runs
         found += store.batches(limit=limit, before=before)
     return sorted(found, key=lambda each: each.sequence, reverse=True)[:limit]
 
 
 def pick_key(entry: Entry) -> str:
-    """The key of the row's checkbox, which says what it stands for."""
+    """Returns the key of the row's checkbox, which says what the row stands for."""
     return f"pick-batch-{entry.batch_id}" if isinstance(entry, BatchSummary) else f"pick-run-{entry.run_id}"
 
 
 def table(rows: Sequence[Entry], held: set[str], *, picking: bool) -> None:
-    """A row per entry: what it was asked is the link that opens it, the rest stands in columns.
+    """Draws a row per entry. Its task is the link that opens it; the rest stands in columns.
 
     Args:
         held: ids of runs that may not be deleted.
-        picking: a checkbox stands before each row.
+        picking: whether each row has a checkbox.
     """
     with st.container(key="runs"):
         with st.container(key="run-row-head", horizontal=True):
@@ -46,7 +46,7 @@ def table(rows: Sequence[Entry], held: set[str], *, picking: bool) -> None:
             st.html(f'<div class="cells head runs">{heads}</div>', width="content")
         for row in rows:
             name = f"batch-{row.batch_id}" if isinstance(row, BatchSummary) else row.run_id
-            # A page link takes no direction: its row is named after the task's.
+            # A page link has no direction of its own, so the row's name carries that of the task.
             way = "-rtl" if isinstance(row, RunSummary) and right_to_left(row.task) else ""
             with st.container(key=f"run-row-{name}{way}", horizontal=True):
                 if isinstance(row, BatchSummary):
@@ -55,16 +55,13 @@ def table(rows: Sequence[Entry], held: set[str], *, picking: bool) -> None:
                     label, link = _task(row, held=row.run_id in held), {"run": row.run_id}
                     st.page_link(places.RUN, label=label, query_params=link, width="stretch", help=_more(row))
                 if picking:
-                    st.checkbox(f"Select {inert(_name(row)[:60])}", key=pick_key(row), label_visibility="collapsed")
+                    named = row.name if isinstance(row, BatchSummary) else row.task or "no task"
+                    st.checkbox(f"Select {inert(named[:60])}", key=pick_key(row), label_visibility="collapsed")
                 st.html(_cells(row), width="content")
 
 
-def _name(row: Entry) -> str:
-    return row.name if isinstance(row, BatchSummary) else row.task or "no task"
-
-
 def _open_batch(batch: BatchSummary) -> None:
-    # A page link to the page itself would leave the browser's address as it was.
+    # This is no page link: one to its own page would leave the browser's address as it was.
     st.button(
         f"▤ {inert(batch.name[:200])} · {plural(batch.size, 'task')}",
         key=f"open-batch-{batch.batch_id}",
@@ -77,9 +74,8 @@ def _open_batch(batch: BatchSummary) -> None:
 
 
 def go_to_batch(batch_id: str | None) -> None:
-    """Shows only the runs of this batch; None: all again."""
-    st.session_state["history-cursors"] = []
-    st.session_state["history-day"] = None
+    """Shows only the runs of this batch; None: all runs again."""
+    st.session_state["history-cursors"], st.session_state["history-day"] = [], None
     address.write("batch", batch_id)
 
 
@@ -94,7 +90,7 @@ def _task(run: RunSummary, *, held: bool) -> str:
 
 
 def _more(run: RunSummary) -> str:
-    """What the row has no room for."""
+    """Returns what the row has no room for, as its hint."""
     if run.damage:
         return inert(f"Run {run.run_id}") + "  \n" + inert(run.damage)
     lines = [f"Run {run.run_id}, {run.created_at_utc:%Y-%m-%d %H:%M} UTC, started by {run.caller.in_words}"]
@@ -111,7 +107,7 @@ def _more(run: RunSummary) -> str:
 
 
 def _cells(row: Entry) -> str:
-    """The columns after the task, as HTML. The names stand in the head; where there is no room, before each cell."""
+    """Draws the columns after the task. A narrow screen shows their names before each cell and not in the head."""
     cells = _batch_cells(row) if isinstance(row, BatchSummary) else _run_cells(row)
     inner = "".join(f'<span class="{_kind(name)}" data-name="{name}">{cell}</span>' for name, cell in cells.items())
     return f'<div class="cells runs">{inner}</div>'
@@ -135,7 +131,7 @@ def _batch_cells(batch: BatchSummary) -> dict[str, str]:
     said = escape(counts(batch))
     return {
         "Status": f'<span class="pill {batch_status(batch)}">{run_status(batch_status(batch))}</span>',
-        # In the place of shape, steps and agents, which are its runs'.
+        # This takes the place of shape, steps and agents, which belong to the runs.
         "Tasks": f'<span title="{said}">{said}</span>',
         "Tokens": f"{batch.usage.total_tokens:,}",
         "Cost": _cost(batch),
@@ -145,17 +141,17 @@ def _batch_cells(batch: BatchSummary) -> dict[str, str]:
 
 
 def batch_status(batch: BatchSummary) -> str:
-    """Running while one of its runs is, completed if all of its tasks are, else what most of the others are."""
+    """Returns running while a run is, completed if all tasks are, else the status of most of the others."""
     others = {status: count for status, count in batch.statuses.items() if status != "completed"}
     if "running" in others:
         return "running"
     if others:
-        return max(others, key=lambda status: others[status])
+        return max(others, key=others.__getitem__)
     return "interrupted" if batch.not_begun else "completed"
 
 
 def counts(batch: BatchSummary) -> str:
-    """``198 of 200 completed, 1 failed, 1 not begun``."""
+    """Returns ``198 of 200 completed, 1 failed, 1 not begun``."""
     parts = [f"{batch.statuses.get('completed', 0):,} of {batch.size:,} completed"]
     parts += [f"{n:,} {RUN_STATUSES[each][1]}" for each, n in batch.statuses.items() if each != "completed"]
     parts += [f"{batch.not_begun:,} not begun"] if batch.not_begun else []
@@ -163,20 +159,17 @@ def counts(batch: BatchSummary) -> str:
 
 
 def _steps(run: RunSummary) -> str:
-    """How many, and how many of them were reused or failed."""
+    """Draws how many steps there are, and how many of them were reused or failed."""
     said = f"{run.steps_completed} called, {run.steps_reused} reused, {run.steps_failed} failed, of {run.steps}"
-    parts = [str(run.steps)]
-    if run.steps_reused:
-        parts.append(f"↺{run.steps_reused}")
-    if run.steps_failed:
-        parts.append(f"✕{run.steps_failed}")
-    return f'<span title="{said}">{" ".join(parts)}</span>'
+    reused = f" ↺{run.steps_reused}" if run.steps_reused else ""
+    failed = f" ✕{run.steps_failed}" if run.steps_failed else ""
+    return f'<span title="{said}">{run.steps}{reused}{failed}</span>'
 
 
 def _cost(entry: Entry) -> str:
     cost = said = escape(str(entry.cost))
     if entry.cost_estimated:
-        # The column has no room for the word.
+        # The column has room for a sign only.
         cost, said = f"≈ {cost}", f"{cost} {IN_WORDS['estimated']} (not all tokens were counted)"
     if entry.simulated:
         return f'<span class="pill simulated" title="{said}: no real model answered">simulated</span>'

@@ -1,7 +1,9 @@
-"""What can be done with several runs of the History page: exported, held, deleted."""
+"""Actions on several runs of the History page: export, hold, delete."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
 
 import streamlit as st
 
@@ -11,7 +13,7 @@ from conductor_core.errors import RunUnreadable, StoreError
 from pages.components.history.rows import Entry, pick_key
 from pages.components.look.words import inert, moment, plural
 from pages.components.shell.runtime import current
-from storage import Deleted
+from storage import BatchSummary, Deleted
 
 _ASKED = "history-delete-asked"
 _TOLD = "history-told"
@@ -20,22 +22,21 @@ _MOST_REASONS = 3
 
 
 def picked(rows: Sequence[Entry]) -> list[str]:
-    """Ids of the runs whose rows are ticked; of a batch, all of its runs."""
+    """Returns the ids of the runs whose rows are ticked; for a batch, those of all its runs."""
     found: list[str] = []
     for row in rows:
         if not st.session_state.get(pick_key(row)):
             continue
-        if pick_key(row).startswith("pick-batch-"):
+        if isinstance(row, BatchSummary):
             found += [run.run_id for run in current().store.runs(limit=_MOST_OF_A_BATCH, batch=row.batch_id)]
         else:
-            found.append(pick_key(row).removeprefix("pick-run-"))
+            found.append(row.run_id)
     return found
 
 
 def bar(rows: Sequence[Entry]) -> None:
-    """The line above the table while rows are being picked."""
+    """Draws the line above the table while the person picks rows."""
     ids = picked(rows)
-    none = not ids
     with st.container(key="picked", horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{plural(len(ids), 'run')} selected**", width="content")
         everything = all(st.session_state.get(pick_key(row)) for row in rows)
@@ -49,10 +50,10 @@ def bar(rows: Sequence[Entry]) -> None:
             icon=":material/download:",
             key="export-picked",
             help="One JSON document a line, as `show RUN_ID --json` prints it.",
-            disabled=none,
+            disabled=not ids,
             on_click="ignore",
         )
-        off = none or current().store.refusal is not None
+        off = not ids or current().store.refusal is not None
         told = "A held run (⚑) cannot be deleted. Who placed or released a hold, and when, is on record."
         st.button("Hold", key="hold-picked", help=told, disabled=off, on_click=_hold, args=(ids, True))
         st.button("Release", key="release-picked", disabled=off, on_click=_hold, args=(ids, False))
@@ -62,27 +63,24 @@ def bar(rows: Sequence[Entry]) -> None:
 
 
 def show_outcome() -> None:
-    """What the last action came to, once."""
+    """Says once what the last action came to."""
     if (said := st.session_state.pop(_TOLD, None)) is not None:
         good, text = said
         (st.success if good else st.warning)(inert(text), icon=":material/check:" if good else ":material/warning:")
 
 
 def exported(run_ids: Sequence[str]) -> bytes:
-    """A document a line, as ``show --json`` prints it."""
-    return "".join(f"{line}\n" for line in _documents(run_ids)).encode()
+    """Writes a document per line, as ``show --json`` prints it."""
+    return "".join(f"{json.dumps(_document(run_id))}\n" for run_id in run_ids).encode()
 
 
-def _documents(run_ids: Sequence[str]) -> Iterator[str]:
-    for run_id in run_ids:
-        try:
-            document = run_document(current().store.trace(run_id)[0], whole=True)
-        except RunUnreadable as error:
-            if error.trace is None:
-                document = {"run_id": run_id, "damage": {"sequence": error.sequence, "message": str(error)}}
-            else:
-                document = run_document(error.trace, whole=True, fault=error)
-        yield json.dumps(document)
+def _document(run_id: str) -> dict[str, Any]:
+    try:
+        return run_document(current().store.trace(run_id)[0], whole=True)
+    except RunUnreadable as error:
+        if error.trace is not None:
+            return run_document(error.trace, whole=True, fault=error)
+        return {"run_id": run_id, "damage": {"sequence": error.sequence, "message": str(error)}}
 
 
 def _pick_all(rows: Sequence[Entry], on: bool) -> None:
@@ -106,7 +104,7 @@ def _ask(run_ids: Sequence[str]) -> None:
 
 def _confirm(ids: Sequence[str]) -> None:
     asked: list[str] | None = st.session_state.get(_ASKED)
-    # What is deleted is what is ticked on this page: a question about other runs is not answered here.
+    # Only the runs ticked on this page are deleted, so a question about other runs lapses.
     if not asked or set(asked) != set(ids):
         st.session_state.pop(_ASKED, None)
         return
@@ -132,9 +130,9 @@ def _delete(run_ids: Sequence[str]) -> None:
 
 
 def _said(outcome: Deleted) -> str:
-    said = f"{plural(len(outcome.run_ids), 'run')} deleted."
+    said = f"{name_of_record(len(outcome.run_ids))}."
     if outcome.refused:
-        shown = [f"{run_id}: {why}" for run_id, why in list(outcome.refused.items())[:_MOST_REASONS]]
+        shown = [f"{run_id}: {why}" for run_id, why in islice(outcome.refused.items(), _MOST_REASONS)]
         more = len(outcome.refused) - len(shown)
         said += f" {plural(len(outcome.refused), 'run')} kept: " + "; ".join(shown)
         said += f"; and {more} more." if more else "."
@@ -142,12 +140,12 @@ def _said(outcome: Deleted) -> str:
 
 
 def name_of_record(count: int) -> str:
-    """``3 runs deleted``: what the list of deletions is called."""
+    """Returns the title of the list of deletions, such as ``3 runs deleted``."""
     return f"{plural(count, 'run')} deleted"
 
 
 def record() -> None:
-    """Which runs were deleted, folded."""
+    """Draws the folded list of deleted runs."""
     found, count = current().store.deletions()
     if not count:
         return

@@ -1,16 +1,16 @@
 """Where each step stands in the graph: layers by longest path, lanes around the cards for edges that skip a layer.
 
-Pure: from who reads whom to coordinates; nothing here knows of a browser. The horizontal unit is the layer (the page
-turns it into pixels by its own width), the vertical unit is the pixel. A live update never moves a node, because
-positions depend on the plan alone.
+This module is pure: it turns who reads whom into coordinates. The horizontal unit is the layer, which the page turns
+into pixels by its own width; the vertical unit is the pixel. Positions depend on the plan alone, so a live update never
+moves a node.
 
-Edges of one layer to the next are drawn straight between the columns. An edge that skips layers would run behind the
-cards and make an access list look like a chain; it takes a *lane* above or below the columns it passes. All such edges
-of one source share its lane.
+An edge from one layer to the next is straight. An edge that skips layers would run behind the cards and make an access
+list look like a chain, so it takes a *lane* above or below the columns it passes. All such edges of one source share
+its lane.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pyvis.network import Network
@@ -30,7 +30,7 @@ NOMINAL_PITCH_PX = 260
 
 @dataclass(frozen=True)
 class RoundShape:
-    """The shape of one plan: for each step, the earlier steps it reads; None: not written yet, drawn in a row."""
+    """The shape of one plan: the earlier steps that each step reads. None is not written yet, and drawn in a row."""
 
     path: Path
     reads: tuple[tuple[int, ...] | None, ...]
@@ -54,7 +54,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Edge:
-    """``source_dy``, ``target_dy``: where on the card's side it leaves and arrives, from the card's middle."""
+    """``source_dy`` and ``target_dy`` are where it leaves and arrives, in pixels from the middle of the card's side."""
 
     source: Path
     target: Path
@@ -76,7 +76,7 @@ class Band:
 
 @dataclass(frozen=True)
 class GraphLayout:
-    """``layers``: columns in all. ``top`` and ``bottom`` bound everything drawn, in pixels around the first round."""
+    """``layers`` counts columns. ``top`` and ``bottom`` bound everything drawn, in pixels around the first round."""
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
@@ -87,7 +87,7 @@ class GraphLayout:
 
 
 def lay_out(rounds: Sequence[RoundShape]) -> GraphLayout:
-    """Positions for all rounds, the first of which is the outermost; inner rounds hang below, each in its band."""
+    """Places all rounds. The first is the outermost; inner rounds hang below it, each in its band."""
     blocks = [_lay_out_round(each) for each in rounds]
     layers = max((block.layers for block in blocks), default=0)
     nodes: list[Node] = []
@@ -113,7 +113,7 @@ def lay_out(rounds: Sequence[RoundShape]) -> GraphLayout:
 
 
 def network_data(layout: GraphLayout) -> dict[str, Any]:
-    """What the page's vis-network is given: pyvis's nodes, edges and options, and the extent of the drawing."""
+    """Returns the input of the page's vis-network: pyvis's nodes and edges, the bands, and the drawing's extent."""
     network = Network(directed=True)
     network.toggle_physics(False)
     for node in layout.nodes:
@@ -129,69 +129,57 @@ def network_data(layout: GraphLayout) -> dict[str, Any]:
             layer=node.layer,
         )
     for edge in layout.edges:
-        lane = None if edge.lane is None else {"first": edge.lane.first, "last": edge.lane.last, "y": edge.lane.y}
         network.add_edge(
             label(edge.source),
             label(edge.target),
             id=f"{label(edge.source)}-{label(edge.target)}",
             source_dy=edge.source_dy,
             target_dy=edge.target_dy,
-            lane=lane,
+            lane=edge.lane and asdict(edge.lane),
         )
     nodes, edges, *_ = network.get_network_data()
-    bands = [
-        {"path": list(band.path), "top": band.top, "bottom": band.bottom, "first": band.first, "last": band.last}
-        for band in layout.bands
-    ]
+    bands = [{**asdict(band), "path": list(band.path)} for band in layout.bands]
     extent = {"layers": layout.layers, "top": layout.top, "bottom": layout.bottom}
     return {"nodes": nodes, "edges": edges, "bands": bands, **extent}
 
 
 def _moved(edge: Edge, shift_x: int, shift_y: float) -> Edge:
     lane = edge.lane and Lane(edge.lane.first + shift_x, edge.lane.last + shift_x, edge.lane.y + shift_y)
-    return Edge(edge.source, edge.target, edge.source_dy, edge.target_dy, lane)
+    return replace(edge, lane=lane)
 
 
-@dataclass(frozen=True)
-class _Block:
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
-    layers: int
-    top: float
-    bottom: float
-
-
-def _lay_out_round(each: RoundShape) -> _Block:
+def _lay_out_round(each: RoundShape) -> GraphLayout:
     if not each.reads:
-        return _Block((), (), 0, -CARD_HEIGHT_PX / 2, CARD_HEIGHT_PX / 2)
+        return GraphLayout((), (), (), 0, -CARD_HEIGHT_PX / 2, CARD_HEIGHT_PX / 2)
     # A step whose access list is not written yet stands after the one before it, without an edge.
     columns = _columns(
         [((index - 1,) if index else ()) if reads is None else reads for index, reads in enumerate(each.reads)]
     )
     known = tuple(reads or () for reads in each.reads)
     layer = {index: number for number, column in enumerate(columns) for index in column}
-    y = {
-        index: (place - (len(column) - 1) / 2) * ROW_PITCH_PX
-        for column in columns
-        for place, index in enumerate(column)
-    }
+    y = {index: place * ROW_PITCH_PX for column in columns for index, place in _centred(column).items()}
     lanes = _lanes(known, layer, columns, y)
     edges = _edges(each.path, known, layer, y, lanes)
     card_top, card_bottom = min(y.values()) - CARD_HEIGHT_PX / 2, max(y.values()) + CARD_HEIGHT_PX / 2
     lane_ys = [lane.y for lane in lanes.values()]
     nodes = tuple(Node((*each.path, index), layer[index], y[index]) for index in range(len(each.reads)))
-    return _Block(nodes, edges, len(columns), min([card_top, *lane_ys]), max([card_bottom, *lane_ys]))
+    return GraphLayout(nodes, edges, (), len(columns), min([card_top, *lane_ys]), max([card_bottom, *lane_ys]))
 
 
 def _columns(reads: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Steps by layer (longest path from a step that reads nothing), within a layer near to what they read."""
+    """Sorts steps by layer (longest path from a step that reads nothing), within a layer near to what they read."""
     columns: list[list[int]] = []
     place: dict[int, float] = {}
     for layer in layers(reads):
         column = sorted(layer, key=lambda index: (_barycentre(reads[index], place), index))
         columns.append(column)
-        place |= {index: position - (len(column) - 1) / 2 for position, index in enumerate(column)}
+        place |= _centred(column)
     return columns
+
+
+def _centred(column: Sequence[int]) -> dict[int, float]:
+    """Returns the row of each step of a column, counted from the column's middle."""
+    return {index: place - (len(column) - 1) / 2 for place, index in enumerate(column)}
 
 
 def _barycentre(sources: Sequence[int], place: Mapping[int, float]) -> float:
@@ -201,7 +189,7 @@ def _barycentre(sources: Sequence[int], place: Mapping[int, float]) -> float:
 def _lanes(
     reads: Sequence[Sequence[int]], layer: Mapping[int, int], columns: Sequence[Sequence[int]], y: Mapping[int, float]
 ) -> dict[int, Lane]:
-    """A lane for each source that is read across a layer; sides alternate, and overlapping lanes are kept apart."""
+    """Gives a lane to each source that is read across a layer. Sides alternate, and overlapping lanes lie apart."""
     furthest: dict[int, int] = {}
     for target, sources in enumerate(reads):
         for source in sources:
@@ -209,7 +197,7 @@ def _lanes(
                 furthest[source] = max(furthest.get(source, 0), layer[target])
     lanes: dict[int, Lane] = {}
     above = True
-    # The longest lane is placed last, hence outermost, so that lanes of one side do not cross.
+    # The longest lane comes last, hence outermost, so that lanes of one side do not cross.
     for source in sorted(furthest, key=lambda index: (furthest[index] - layer[index], index)):
         if y[source]:
             above = y[source] < 0
@@ -220,14 +208,9 @@ def _lanes(
 
 
 def _free_y(
-    first: int,
-    last: int,
-    above: bool,
-    columns: Sequence[Sequence[int]],
-    y: Mapping[int, float],
-    lanes: Iterable[Lane],
+    first: int, last: int, above: bool, columns: Sequence[Sequence[int]], y: Mapping[int, float], lanes: Iterable[Lane]
 ) -> float:
-    """The nearest height beyond the cards of the passed columns and the lanes already there."""
+    """Returns the nearest height beyond the cards of the passed columns and the lanes already there."""
     sign = -1 if above else 1
     reach = max(sign * y[index] for column in columns[first : last + 1] for index in column)
     distance = reach + CARD_HEIGHT_PX / 2 + LANE_CLEARANCE_PX
@@ -246,11 +229,11 @@ def _edges(
     lanes: Mapping[int, Lane],
 ) -> tuple[Edge, ...]:
     pairs = [(source, target) for target, sources in enumerate(reads) for source in sources]
-    lane_of: dict[tuple[int, int], Lane] = {}
-    for source, target in pairs:
-        if layer[target] > layer[source] + 1:
-            shared = lanes[source]
-            lane_of[source, target] = Lane(shared.first, layer[target] - 1, shared.y)
+    lane_of = {
+        (source, target): replace(lanes[source], last=layer[target] - 1)
+        for source, target in pairs
+        if layer[target] > layer[source] + 1
+    }
 
     def leaving(pair: tuple[int, int]) -> float:
         return lane_of[pair].y if pair in lane_of else y[pair[1]]
@@ -268,18 +251,11 @@ def _edges(
         incoming = sorted((pair for pair in pairs if pair[1] == index), key=arriving)
         target_dy |= dict(zip(incoming, _ports(len(incoming)), strict=True))
     return tuple(
-        Edge(
-            (*path, source),
-            (*path, target),
-            source_dy[source, target],
-            target_dy[source, target],
-            lane_of.get((source, target)),
-        )
-        for source, target in pairs
+        Edge((*path, pair[0]), (*path, pair[1]), source_dy[pair], target_dy[pair], lane_of.get(pair)) for pair in pairs
     )
 
 
 def _ports(count: int) -> list[float]:
-    """Heights on a card's side for ``count`` edges, spread around its middle."""
+    """Returns heights on a card's side for ``count`` edges, spread around its middle."""
     gap = min(PORT_GAP_PX, (CARD_HEIGHT_PX - 24) / max(count - 1, 1))
     return [(place - (count - 1) / 2) * gap for place in range(count)]

@@ -1,6 +1,6 @@
-"""From a run's events to the messages that keep a page in step with it. Pure: no socket, no store, no Streamlit.
+"""Turns a run's events into the messages that keep a page in step with it. Pure: no socket, no store, no Streamlit.
 
-The page is sent one ``snapshot``, then only what changed:
+The page gets one ``snapshot``, then only what changed:
 
     {"type": "snapshot", "sequence": n, "elapsed_ms": t, "run": RunTrace, "layout": ..., "shape": ..., "drafts": [...],
      "timeline": ... of a run that is over, else null,
@@ -14,17 +14,17 @@ The page is sent one ``snapshot``, then only what changed:
      "rounds": [RoundTrace without its steps]}, "layout", "shape" and "conclusion" where they changed, "timeline" at the
      run's end
 
-A snapshot with ``"stopped": true`` is the last of a run whose end could not be written, or whose record cannot be read
-to its end; then its ``status`` is ``damaged`` or ``too_new``.
+A snapshot with ``"stopped": true`` is the last one of a run whose end could not be written, or whose record cannot be
+read to its end. In the second case its ``status`` is ``damaged`` or ``too_new``.
 
-Sequence is that of the event log, so a page drops what it has already seen. A *draft* is what can be read so far of a
-plan that is still being written; its steps are shown and laid out like a plan's.
+The sequence is that of the event log, so a page drops what it has already seen. A *draft* is the readable part of a
+plan that is still being written. The page shows and lays out its steps like those of a plan.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
 from conductor_core import events as ev
 from conductor_core.advice import ADVICE, OTHERWISE
@@ -37,50 +37,39 @@ from conductor_core.workflow.parser import partial_steps
 from conductor_core.workflow.topology import layers
 from pages.components.live_workflow.layout import RoundShape, lay_out, network_data
 from pages.components.live_workflow.timeline import timeline
-from storage import unreadable_status
+from storage import StoredEvent, unreadable_status
 
 MessageJson = dict[str, Any]
 
-_MOST_DRAFTED = 32
-"""Steps of a draft that are shown: no limit allows more in a plan."""
-_LONG = 8192
-_LONG_SHARE = 32
-"""A plan of more than ``_LONG`` characters is read again when it has grown by this share: no real one is so long, and
-reading it at each piece would take time quadratic in its length."""
-
-
-class Numbered(Protocol):
-    """An event with its place in the log."""
-
-    @property
-    def sequence(self) -> int: ...
-    @property
-    def event(self) -> Event: ...
+_MOST_DRAFTED = 32  # steps of a draft: no limit allows more in a plan
+# A plan of more than ``_LONG`` characters is read again only when it has grown by a ``_LONG_SHARE``-th. No real plan is
+# so long, and reading one at each piece would take time quadratic in its length.
+_LONG, _LONG_SHARE = 8192, 32
+_PlanChange = ev.PlanStarted | ev.PlanCompleted | ev.PlanRejected | ev.PlanEdited
 
 
 @dataclass(frozen=True)
 class DraftStep:
-    """A step that can already be read in an unfinished completion. ``access_list``: None: not written yet."""
+    """A readable step of an unfinished completion. An ``access_list`` of None is not written yet."""
 
     instruction: str
     agent: str
     access_list: AccessList | None
 
     def reads(self, index: int) -> tuple[int, ...] | None:
-        """The earlier steps it may see, being step ``index``."""
-        if self.access_list is None or self.access_list == "all":
-            return None if self.access_list is None else tuple(range(index))
-        return tuple(sorted({earlier for earlier in self.access_list if 0 <= earlier < index}))
+        """Returns the earlier steps that it may see as step ``index``; None: not written yet."""
+        if self.access_list is None:
+            return None
+        seen = range(index) if self.access_list == "all" else self.access_list
+        return tuple(sorted({earlier for earlier in seen if 0 <= earlier < index}))
 
 
 class LiveView:
-    """One reader's fold of one run. ``sequence`` is the last event that ``trace`` holds."""
+    """One reader's fold of one run. ``sequence`` is that of the last event in ``trace``."""
 
     def __init__(self, trace: RunTrace, sequence: int) -> None:
-        self._trace = trace
-        self._sequence = sequence
-        self._drafted: dict[Path, int] = {}
-        """How many characters of a plan were there when its draft was read last."""
+        self._trace, self._sequence = trace, sequence
+        self._drafted: dict[Path, int] = {}  # the length of each plan when its draft was read last, in characters
         self._drafts = {round_.path: draft_steps(round_, trace) for round_ in trace.root.rounds() if _open(round_)}
 
     @property
@@ -88,7 +77,7 @@ class LiveView:
         return self._trace.ended
 
     def snapshot(self, now_utc: datetime | None = None) -> MessageJson:
-        """All there is to show, at ``now_utc`` (default: now)."""
+        """Returns all there is to show, at ``now_utc`` (default: now)."""
         return {
             "type": "snapshot",
             "sequence": self._sequence,
@@ -103,31 +92,28 @@ class LiveView:
         }
 
     def stopped(self, error: InspectorError) -> MessageJson:
-        """The last snapshot of a run that stopped for ``error`` before its end could be written: shown as failed.
+        """Returns the last snapshot of a run that stopped for ``error`` before its end could be written: failed.
 
-        Only shown so: the log has no such event, and the program's next start will mark the run as interrupted.
+        Only the page shows it so. The log has no such event, and the next start will mark the run as interrupted.
         """
-        why = f"the run stopped because its record could not be written: {error}"
-        duration_ms = self._trace.last_at_ms
-        apply(
-            self._trace,
-            ev.RunFailed(run_id=self._trace.run_id, error_code=error.code, error=why, duration_ms=duration_ms),
-        )
+        trace, why = self._trace, f"the run stopped because its record could not be written: {error}"
+        failed = ev.RunFailed(run_id=trace.run_id, error_code=error.code, error=why, duration_ms=trace.last_at_ms)
+        apply(trace, failed)
         return {**self.snapshot(), "stopped": True}
 
     def unreadable(self, error: RunUnreadable) -> MessageJson:
-        """The one snapshot of a run whose record cannot be read beyond what this view holds.
+        """Returns the only snapshot of a run whose record cannot be read beyond what this view holds.
 
-        Steps that ran there have the status ``unread``: neither the record nor anybody else says how they went on.
+        Steps that ran there have the status ``unread``: nothing says how they went on.
         """
         message = self.snapshot(self._trace.created_at_utc)
         _close_record(message["run"]["root"])
         message["run"] |= {"status": unreadable_status(error), "error_code": error.code, "error": str(error)}
-        message["run"]["answer"] = None  # an answer that may not be what was written is none
+        message["run"]["answer"] = None  # it may not be what was written
         return {**message, "stopped": True}
 
-    def messages(self, batch: Iterable[Numbered]) -> Iterator[MessageJson]:
-        """Folds ``batch`` and yields what a page needs to follow; text of one step in a row comes as one message."""
+    def messages(self, batch: Iterable[StoredEvent]) -> Iterator[MessageJson]:
+        """Folds ``batch`` and yields what a page needs to follow. Texts of one step in a row become one message."""
         pending: MessageJson | None = None
         for numbered in batch:
             if numbered.sequence <= self._sequence:
@@ -144,27 +130,22 @@ class LiveView:
 
     def _fold(self, event: Event) -> MessageJson:
         match event:
-            case ev.StepDelta():
-                apply(self._trace, event)
-                tokens = {"output_tokens": event.output_tokens}
-                text = {"text": event.text, "reasoning": event.reasoning}
-                return {"type": "delta", "sequence": self._sequence, "path": list(event.path), **text, **tokens}
-            case ev.PlanDelta():
-                apply(self._trace, event)
-                text = {"text": event.text, "round": list(event.round), "reasoning": event.reasoning}
-                return {"type": "plan_delta", "sequence": self._sequence, **text}
-            case ev.StepProgress() | ev.PlanProgress():
-                apply(self._trace, event)
-                where = (
-                    {"path": list(event.path)} if isinstance(event, ev.StepProgress) else {"round": list(event.round)}
-                )
-                progress = event.progress.model_dump(mode="json")
-                return {"type": "progress", "sequence": self._sequence, "progress": progress, **where}
+            case ev.StepDelta(path=path, text=text, reasoning=aside):
+                said = {"path": list(path), "text": text, "reasoning": aside, "output_tokens": event.output_tokens}
+                kind = "delta"
+            case ev.PlanDelta(round=path, text=text, reasoning=aside):
+                kind, said = "plan_delta", {"round": list(path), "text": text, "reasoning": aside}
+            case ev.StepProgress(path=path):
+                kind, said = "progress", {"path": list(path), "progress": event.progress.model_dump(mode="json")}
+            case ev.PlanProgress(round=path):
+                kind, said = "progress", {"round": list(path), "progress": event.progress.model_dump(mode="json")}
             case _:
                 return self._patch(event)
+        apply(self._trace, event)
+        return {"type": kind, "sequence": self._sequence, **said}
 
     def _finish(self, message: MessageJson) -> MessageJson:
-        """Reads the draft once per message, however many pieces of text it holds."""
+        """Adds the draft of a plan, read once per message however many pieces of text it holds."""
         if message["type"] != "plan_delta":
             return message
         path = tuple(message["round"])
@@ -187,10 +168,7 @@ class LiveView:
         apply(trace, event)
         steps: list[StepTrace] = []
         rounds: list[RoundTrace] = []
-        replanned = isinstance(
-            event, ev.PlanStarted | ev.PlanCompleted | ev.PlanRejected | ev.PlanEdited | ev.RecursionEntered
-        )
-        if isinstance(event, ev.PlanStarted | ev.PlanCompleted | ev.PlanRejected | ev.PlanEdited):
+        if isinstance(event, _PlanChange):
             rounds = [trace.round_at(event.round)]
             self._drafts.pop(event.round, None)
             self._drafted.pop(event.round, None)
@@ -212,7 +190,7 @@ class LiveView:
             "steps": [step.model_dump(mode="json", exclude={"round"}) for step in steps],
             "rounds": [each.model_dump(mode="json", exclude={"steps"}) for each in rounds],
         }
-        if replanned:
+        if isinstance(event, _PlanChange | ev.RecursionEntered):
             message |= {"layout": self._layout(), "shape": shape_in_words(trace)}
         if trace.ended:
             message["timeline"] = timeline(trace)
@@ -231,15 +209,7 @@ class LiveView:
         return network_data(lay_out(rounds))
 
     def _draft_json(self, path: Path) -> MessageJson:
-        steps = [
-            {
-                "instruction": step.instruction,
-                "agent": step.agent,
-                "access_list": step.access_list,
-                "reads": step.reads(index) or (),
-            }
-            for index, step in enumerate(self._drafts[path])
-        ]
+        steps = [{**asdict(step), "reads": step.reads(index) or ()} for index, step in enumerate(self._drafts[path])]
         return {"round": list(path), "steps": steps}
 
     def _elapsed_ms(self, now_utc: datetime) -> float:
@@ -249,7 +219,7 @@ class LiveView:
 
 
 def draft_steps(round_: RoundTrace, trace: RunTrace) -> tuple[DraftStep, ...]:
-    """The steps that can already be read of what the Conductor is writing, their agents named."""
+    """Returns the steps that can already be read of what the Conductor is writing, with their agents' names."""
     names = round_.agents or tuple(spec.name for spec in trace.pool.workers)
     drafts = []
     for step in partial_steps(round_.raw, most=_MOST_DRAFTED):
@@ -261,12 +231,12 @@ def draft_steps(round_: RoundTrace, trace: RunTrace) -> tuple[DraftStep, ...]:
 
 
 def conclusion_of(trace: RunTrace) -> MessageJson | None:
-    """What the run's answer comes to, in a line; None: it has no answer."""
+    """Returns what the run's answer comes to, in a line; None: it has no answer."""
     return None if trace.answer is None else asdict(conclude(trace.answer, trace.task))
 
 
 def shape_in_words(trace: RunTrace) -> str:
-    """The flow of the first round by agents, e.g. ``planner → solver × 2 → verifier``."""
+    """Describes the flow of the first round by agents, such as ``planner → solver × 2 → verifier``."""
     steps = trace.steps
     return " → ".join(
         _agents_in_words([steps[index].agent for index in layer]) for layer in layers([step.reads for step in steps])
@@ -293,13 +263,8 @@ def _open(round_: RoundTrace) -> bool:
 
 
 def _continues(earlier: MessageJson, later: MessageJson) -> bool:
-    if later["type"] == "progress":
-        return False
-    if later["type"] == "delta":
-        return all(earlier.get(name) == later[name] for name in ("type", "path", "reasoning"))
-    return later["type"] == "plan_delta" and all(
-        earlier.get(name) == later[name] for name in ("type", "round", "reasoning")
-    )
+    where = {"delta": "path", "plan_delta": "round"}.get(later["type"])
+    return where is not None and all(earlier.get(name) == later[name] for name in ("type", where, "reasoning"))
 
 
 def _scalars(trace: RunTrace) -> MessageJson:

@@ -1,1 +1,1 @@
-"""How things look: colours, drawing, words, dialogs."""
+"""How things look: colours, drawing, words."""

@@ -1,4 +1,4 @@
-"""The mark of each difficulty in figures: by its name, so that a suite with only some of them has the same marks."""
+"""The mark of each difficulty in figures. It goes by the name, so a suite with only some of them has the same marks."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -27,11 +27,11 @@ _OTHERS = (
 
 
 def marks(names: Sequence[str]) -> Mapping[str, Mark]:
-    """The usual three have their own; others share theirs only from the sixth on."""
+    """Returns a mark for each name. The usual three have their own; from the sixth other on, marks repeat."""
     others = [name for name in names if name not in _USUAL]
     return {name: _USUAL.get(name) or _OTHERS[others.index(name) % len(_OTHERS)] for name in names}
 
 
 def legend(names: Sequence[str]) -> str:
-    """``○ easy, ◇ medium, ■ hard``, not escaped."""
+    """Returns ``○ easy, ◇ medium, ■ hard``, not escaped."""
     return ", ".join(f"{mark.sign} {name}" for name, mark in marks(names).items() if name)

@@ -1,12 +1,13 @@
-"""What all figures have in common: a quiet frame, and names beside the curves in place of a legend."""
+"""The parts that all figures share: a plain frame, and names beside the curves instead of a legend."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pages.components.look.palette import DARK, LIGHT, NO_AGENT_DARK, NO_AGENT_LIGHT
 
 Figure = Mapping[str, Any]
 
+# Colours by name, for the light and the dark theme. A colour stands for an agent or a status; all else is ink.
 PALETTE: Mapping[str, tuple[str, str]] = {
     "ink": ("#1a1f2b", "#e8ebf0"),
     "muted": ("#59616f", "#a3acba"),
@@ -20,14 +21,15 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     **{f"agent-{number}": pair for number, pair in enumerate(zip(LIGHT, DARK, strict=True))},
     "agent-none": (NO_AGENT_LIGHT, NO_AGENT_DARK),
 }
-"""Colours by name, for the light and the dark theme. Colour means agent or status: all else is ink in some strength."""
-
 LINE_HEIGHT_PX = 15.0
 TOP_PX, BOTTOM_PX = 22, 30
 
 
 def layout(height: int, *, right: int = 96, **more: Any) -> dict[str, Any]:
-    """Plotly's layout without what carries no data. ``right``: room for names beside the curves, in pixels."""
+    """Returns Plotly's layout for a figure without decoration.
+
+    ``right`` is the room for names beside the curves; ``height`` and ``right`` are in pixels.
+    """
     axis = {"zeroline": False, "linecolor": "@line", "tickcolor": "@line", "automargin": False}
     return {
         "height": height,
@@ -47,10 +49,15 @@ def layout(height: int, *, right: int = 96, **more: Any) -> dict[str, Any]:
     }
 
 
-def apart(wanted: Sequence[float], gap: float) -> list[float]:
-    """Positions as near to ``wanted`` as can be, at least ``gap`` from each other, in the same order.
+def scatter(mode: str, xs: Iterable[Any], ys: Iterable[Any], **more: Any) -> dict[str, Any]:
+    """Returns one of Plotly's traces. ``mode`` is ``lines`` or ``markers``."""
+    return {"type": "scatter", "mode": mode, "x": list(xs), "y": list(ys), **more}
 
-    Neighbours that would touch become a block around the middle of what they wanted.
+
+def apart(wanted: Sequence[float], gap: float) -> list[float]:
+    """Returns positions as near to ``wanted`` as possible, at least ``gap`` apart, in the same order.
+
+    Neighbours that would touch become a block around the mean of their wanted positions.
     """
     blocks: list[list[int]] = []
     for index in sorted(range(len(wanted)), key=lambda index: wanted[index]):
@@ -70,12 +77,12 @@ def _begin(block: Sequence[int], wanted: Sequence[float], gap: float) -> float:
 
 
 def names_beside(
-    ends: Sequence[tuple[str, float]],
-    y_range: tuple[float, float],
-    height: int,
-    colours: Mapping[str, str] | None = None,
+    ends: Sequence[tuple[str, float]], y_range: tuple[float, float], height: int, colours: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Annotations to the right of a figure: each name at the height where its curve ends, none over another."""
+    """Returns annotations that name each curve at the height of its end, to the right of the figure.
+
+    No name lies over another. ``height`` is in pixels. A name that ``colours`` does not have is in ink.
+    """
     low, high = y_range
     plot_px = height - TOP_PX - BOTTOM_PX
     wanted = [(min(max(value, low), high) - low) / (high - low) * plot_px for _, value in ends]
@@ -92,16 +99,12 @@ def names_beside(
             "yshift": at_px,
             "showarrow": False,
             "align": "left",
-            "font": {"color": (colours or {}).get(name, "@ink"), "size": 12},
+            "font": {"color": colours.get(name, "@ink"), "size": 12},
         }
         for (name, _), at_px in zip(ends, apart(wanted, LINE_HEIGHT_PX), strict=True)
     ]
 
 
 def plain(text: str) -> str:
-    """Plotly reads a small HTML dialect and templates in texts: data must be part of neither."""
-    return text.replace("<", "‹").replace(">", "›").replace("%{", "% {").replace("@", "＠") if text else text
-
-
-def content(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> Figure:
-    return {"data": [dict(trace) for trace in traces], "layout": dict(layout)}
+    """Returns ``text`` without what Plotly would read as HTML, a template or one of our colours."""
+    return text.replace("<", "‹").replace(">", "›").replace("%{", "% {").replace("@", "＠")

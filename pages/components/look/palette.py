@@ -1,4 +1,4 @@
-"""Agent colours outside the live component: its CSS variables ``--agent-0`` to ``--agent-7``; a test compares."""
+"""Agent colours outside the live component. A test compares them with its CSS variables (``--agent-0`` to ``-7``)."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ NO_AGENT_LIGHT, NO_AGENT_DARK = "#6b7280", "#9ca3af"
 
 
 def agent_colour(agent: str, agents: Sequence[str], *, dark: bool) -> str:
-    """The colour of ``agent`` in a pool of ``agents``; grey for one that is not in it, such as the Conductor."""
+    """Returns the colour of ``agent`` in a pool of ``agents``; grey for one outside it, such as the Conductor."""
     colours = DARK if dark else LIGHT
     if agent not in agents:
         return NO_AGENT_DARK if dark else NO_AGENT_LIGHT
@@ -16,6 +16,6 @@ def agent_colour(agent: str, agents: Sequence[str], *, dark: bool) -> str:
 
 
 def agent_dot(agent: str, agents: Sequence[str]) -> str:
-    """HTML of a dot in the agent's colour, in either theme."""
+    """Returns HTML of a dot in the agent's colour, in either theme."""
     light, dark = (agent_colour(agent, agents, dark=dark) for dark in (False, True))
     return f'<i class="agent-dot" style="background: light-dark({light}, {dark})"></i>'

@@ -1,5 +1,6 @@
-"""What a status is called and its glyph, the same as in the live component's ``status.js``: a test compares them."""
+"""The name and the glyph of each status. A test compares them with the live component's ``status.js``."""
 
+# By status: glyph and word.
 RUN_STATUSES = {
     "running": ("◔", "running"),
     "planned": ("◇", "planned"),
@@ -14,8 +15,6 @@ RUN_STATUSES = {
     "damaged": ("⚠", "damaged"),
     "too_new": ("⇡", "too new"),
 }
-"""By status of a run: glyph and word."""
-
 STEP_STATUSES = {
     "waiting": ("○", "waiting"),
     "running": ("◔", "running"),
@@ -29,14 +28,13 @@ STEP_STATUSES = {
     "skipped": ("⊘", "skipped"),
     "cancelled": ("■", "cancelled"),
 }
-"""By status of a step: glyph and word."""
 
 
 def run_status(status: str) -> str:
-    """``✓ completed``."""
+    """Returns ``✓ completed``."""
     return " ".join(RUN_STATUSES[status])
 
 
 def step_status(status: str) -> str:
-    """``↺ reused``."""
+    """Returns ``↺ reused``."""
     return " ".join(STEP_STATUSES[status])

@@ -1,4 +1,4 @@
-"""Figures and statuses as every page writes them."""
+"""Figures and texts as every page writes them."""
 
 import re
 import unicodedata
@@ -21,12 +21,12 @@ def seconds(duration_ms: float | None) -> str:
 
 
 def moment(at_utc: datetime | None) -> str:
-    """To the minute; what a damaged record says no more is a dash."""
+    """Writes a time to the minute; a dash for None, which a damaged record leaves."""
     return "—" if at_utc is None else f"{at_utc:%Y-%m-%d %H:%M} UTC"
 
 
 def ago(moment_utc: datetime | None, now_utc: datetime | None = None) -> str:
-    """How long ago, in the largest whole unit: ``just now``, ``5 min ago``, ``3 h ago``, ``2 d ago``."""
+    """Writes how long ago it was, in the largest whole unit: ``just now``, ``5 min ago``, ``3 h ago``, ``2 d ago``."""
     if moment_utc is None:
         return "—"
     passed_s = ((now_utc or datetime.now(UTC)) - moment_utc).total_seconds()
@@ -41,17 +41,16 @@ def plural(number: int, word: str) -> str:
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:
-    """``a``, ``a and b``, ``a, b and c``; of more than ``most`` the first and how many more."""
+    """Writes ``a``, ``a and b``, ``a, b and c``; of more than ``most``, the first ones and how many more there are."""
     if len(names) > most:
         names = [*names[: most - 1], f"{len(names) - most + 1} more"]
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def inert(text: str) -> str:
-    """``text`` so that Streamlit's markdown shows it letter by letter: no markup, no link, no image, no directive.
+    """Escapes ``text`` so that Streamlit's markdown shows it letter by letter: no markup, link, image or directive.
 
-    Escapes do not keep addresses from becoming links: those are looked for in what is left of the text. An invisible
-    character in them does.
+    Streamlit looks for addresses after it has read the escapes, so an invisible character keeps each from being a link.
     """
     text = _ADDRESS.sub(lambda found: f"{found[0]}\u2060" if found[0] != "@" else "\u2060@", text)
     shown = "".join(
@@ -61,7 +60,7 @@ def inert(text: str) -> str:
 
 
 def is_text(name: str) -> bool:
-    """Whether ``name``, of a file, is text: one that is no UTF-8 can be neither sent to a browser nor kept."""
+    """Tells whether a file's ``name`` is text. One that is no UTF-8 can be neither sent to a browser nor kept."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -70,6 +69,6 @@ def is_text(name: str) -> bool:
 
 
 def right_to_left(text: str) -> bool:
-    """Whether the first letter that has a direction is of a script written from the right, as ``dir="auto"`` tells."""
+    """Tells, as ``dir="auto"`` does, whether the first letter with a direction is written from the right."""
     directions = (unicodedata.bidirectional(character) for character in text)
     return next((each for each in directions if each in ("L", "R", "AL")), "L") != "L"

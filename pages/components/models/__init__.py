@@ -1,1 +1,1 @@
-"""Models of one's own: workers, Conductors, servers found on this machine."""
+"""The user's own models: workers, Conductors, servers found on this machine."""

@@ -1,5 +1,6 @@
-"""The Conductors of the Workers page: those of the conductors files, and the one in use, with their health."""
+"""The Conductors of the Workers page, with their health: those of the conductors files, and the one in use."""
 
+from collections.abc import Sequence
 from html import escape
 
 import streamlit as st
@@ -12,10 +13,11 @@ from pages.components.run import run_settings
 from pages.components.shell.runtime import current
 
 HEALTH = "conductor-health"
+NOT_CHECKED = ":gray[:material/help: not checked yet]"
 
 
 def conductors() -> None:
-    """Draws the part of the page; a file that cannot be read is said with its fault."""
+    """Draws the part of the page. It names each file that cannot be read, with its fault."""
     st.subheader("Conductors", anchor=False)
     with st.container(key="conductors"):
         for number, option in enumerate(shown()):
@@ -28,7 +30,7 @@ def conductors() -> None:
 
 
 def shown() -> list[ConductorOption]:
-    """The one in use, the shipped one, and all that files name."""
+    """Lists the one in use, the shipped one, and all that files name. The one in use comes first."""
     options = run_settings.conductor_options()
     here = [option for option in options.values() if option.named or option.ref in ("tiny", run_settings.conductor())]
     return sorted(here, key=lambda option: option.ref != run_settings.conductor())
@@ -51,10 +53,8 @@ def _row(number: int, option: ConductorOption) -> None:
     with st.container(width=200, gap=None):
         _state(option)
     with st.container(width="content", key=f"icon-only-conductor-{number}"):
-        check = f"Check Conductor {inert(option.name)} now"
-        asked = st.button(
-            check, key=f"check-conductor-{number}", icon=":material/network_check:", type="tertiary", help=check
-        )
+        check, glyph = f"Check Conductor {inert(option.name)} now", ":material/network_check:"
+        asked = st.button(check, key=f"check-conductor-{number}", icon=glyph, type="tertiary", help=check)
     if asked:
         with st.spinner("Asking its server"):
             _check(option.ref)
@@ -62,9 +62,8 @@ def _row(number: int, option: ConductorOption) -> None:
     if option.ref == run_settings.conductor():
         st.html('<span class="muted">in use</span>', width=103)
     else:
-        st.button(
-            "Use", key=f"use-conductor-{number}", on_click=run_settings.use_conductor, args=(option.ref,), width=103
-        )
+        use = run_settings.use_conductor
+        st.button("Use", key=f"use-conductor-{number}", on_click=use, args=(option.ref,), width=103)
 
 
 def _check(ref: str) -> None:
@@ -75,33 +74,44 @@ def _check(ref: str) -> None:
 
 
 def _who(option: ConductorOption) -> str:
-    """Name, where it comes from, model, place and price, as HTML; every text is escaped."""
+    """Draws name, source, model, place and price. Every text is escaped."""
     here = option.server is None
     cells = (
         (f"<b>{escape(option.name)}</b>", "of a conductors file" if option.named else "ready at hand"),
         (escape(option.model or option.name), "runs on this machine" if here else escape(option.server or "")),
         (price_words(option.price), "" if here or option.price is None else "per million tokens"),
     )
+    return cells_html(cells, option.reason)
+
+
+def cells_html(cells: Sequence[tuple[str, str]], title: str) -> str:
+    """Draws the cells of a worker or Conductor, each with two lines of HTML. ``title`` is the hint of all."""
     inner = "".join(
         f'<div class="ellipsis">{first}<div class="ellipsis second muted">{second}</div></div>'
         for first, second in cells
     )
-    return f'<div class="cells workers" title="{escape(option.reason)}">{inner}</div>'
+    return f'<div class="cells workers" title="{escape(title)}">{inner}</div>'
 
 
 def _state(option: ConductorOption) -> None:
     health: Health | None = st.session_state.get(HEALTH, {}).get(option.ref)
     if health is not None:
-        colour, glyph = ("green", "check_circle") if health.ok else ("red", "error")
-        took = f" · {health.latency_ms:.0f} ms" if health.ok and health.latency_ms is not None else ""
-        said = health.detail.removeprefix(f"Conductor {option.name}").lstrip(": ")
-        st.markdown(f":{colour}[:material/{glyph}: {inert(said)}]{took}")
-    elif option.server is None:
-        st.markdown(
-            ":material/check_circle: on this machine" if option.runnable else f":orange[{inert(option.reason)}]"
-        )
+        say_health(health, health.detail.removeprefix(f"Conductor {option.name}").lstrip(": "), timed=health.ok)
+    elif option.server is not None:
+        st.markdown(NOT_CHECKED)
     else:
-        st.markdown(":gray[:material/help: not checked yet]")
-    if option.key_state:
-        missing = option.key_state.endswith("missing")
-        st.markdown(f":{'orange' if missing else 'green'}[:material/key: {inert(option.key_state)}]")
+        here = ":material/check_circle: on this machine"
+        st.markdown(here if option.runnable else f":orange[{inert(option.reason)}]")
+    say_key(option.key_state)
+
+
+def say_health(health: Health, said: str, *, timed: bool = True) -> None:
+    """Says how a check went; with ``timed``, also how long it took, if that is known."""
+    colour, glyph = ("green", "check_circle") if health.ok else ("red", "error")
+    took = f" · {health.latency_ms:.0f} ms" if timed and health.latency_ms is not None else ""
+    st.markdown(f":{colour}[:material/{glyph}: {inert(said)}]{took}")
+
+
+def say_key(state: str | None) -> None:
+    if state:
+        st.markdown(f":{'orange' if state.endswith('missing') else 'green'}[:material/key: {inert(state)}]")

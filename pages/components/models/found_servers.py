@@ -1,16 +1,11 @@
-"""Model servers on this machine, on the Workers page: as the pool, as the Conductor; some want a key first."""
+"""Model servers on this machine, on the Workers page: as the pool or as the Conductor. Some need a key first."""
 
 from collections.abc import Sequence
 
 import streamlit as st
 
 from conductor_core.chat import WorkerSpec
-from conductor_core.engine.catalogue import (
-    FoundServer,
-    find_servers,
-    pool_file_text,
-    ready_workers,
-)
+from conductor_core.engine.catalogue import FoundServer, find_servers, pool_file_text, ready_workers
 from conductor_core.engine.real_workers import save_conductors, save_pool
 from conductor_core.errors import InspectorError
 from pages.components.look.words import inert
@@ -42,10 +37,8 @@ def found_servers() -> None:
     if servers is None:
         return
     if not servers:
-        st.info(
-            "No model server answered. Start one, for instance `ollama serve`, and look again.", icon=":material/info:"
-        )
-        return
+        none = "No model server answered. Start one, for instance `ollama serve`, and look again."
+        st.info(none, icon=":material/info:")
     for server in servers:
         if server.needs_key:
             _locked(server)
@@ -62,13 +55,11 @@ def _look() -> None:
 
 
 def _locked(server: FoundServer) -> None:
-    """A server that tells nothing without a key: its variable is named, never the key."""
+    """Draws a server that needs a key. The person names the key's variable, never the key itself."""
     with st.container(horizontal=True, vertical_alignment="center", key=f"locked-{server.base_url}"):
-        st.markdown(
-            f":material/key: **{inert(server.title)}** at {inert(server.base_url)} needs a key", width="content"
-        )
+        named = f"**{inert(server.title)}** at {inert(server.base_url)}"
+        st.markdown(f":material/key: {named} needs a key", width="content")
         key = f"variable-{server.base_url}"
-        asked_before = server.base_url in st.session_state.get(_VARIABLES, {})
         st.text_input(
             "Variable that holds its key",
             key=key,
@@ -78,7 +69,7 @@ def _locked(server: FoundServer) -> None:
             help="The name of an environment variable of the inspector, not the key itself.",
         )
         st.button("Ask with it", key=f"ask-{server.base_url}", on_click=_ask_with, args=(server.base_url, key))
-        if asked_before:
+        if server.base_url in st.session_state.get(_VARIABLES, {}):
             st.caption("It refused that key.")
 
 
@@ -90,14 +81,9 @@ def _ask_with(base_url: str, key: str) -> None:
 
 
 def _offer(found: Sequence[WorkerSpec]) -> None:
-    st.dataframe(
-        {
-            "Worker": [spec.name for spec in found],
-            "Model": [spec.model for spec in found],
-            "Server": [spec.base_url for spec in found],
-        },
-        hide_index=True,
-    )
+    names = [spec.name for spec in found]
+    columns = {"Worker": names, "Model": [spec.model for spec in found], "Server": [spec.base_url for spec in found]}
+    st.dataframe(columns, hide_index=True)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.button(
             f"Use {'these' if len(found) > 1 else 'this'} as the pool",
@@ -107,7 +93,6 @@ def _offer(found: Sequence[WorkerSpec]) -> None:
             on_click=_use_found,
             args=(found,),
         )
-        names = [spec.name for spec in found]
         chosen = st.selectbox("Conductor", names, key="found-conductor", width=260, label_visibility="collapsed")
         spec = found[names.index(chosen or names[0])]
         icon, given = ":material/music_note:", (found, spec)

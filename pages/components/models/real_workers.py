@@ -1,8 +1,9 @@
-"""From simulated to real: what this machine has to answer with, best first, each one click away.
+"""From simulated to real workers: what this machine offers, best first, each one click away.
 
-Shown over the Run page where a simulated worker could not answer, and on the Workers page.
+The Run page shows it where a simulated worker could not answer, and the Workers page always.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from html import escape
 from typing import Literal
@@ -14,7 +15,6 @@ from conductor_core.engine import real_workers as core
 from conductor_core.engine.catalogue import discover_local_servers
 from conductor_core.engine.real_workers import SmallModel
 from conductor_core.errors import InspectorError
-from pages.components.look.dialogs import dialog_scheme
 from pages.components.look.words import inert, listed, plural
 from pages.components.run import run_settings, task_box
 from pages.components.shell.runtime import current
@@ -22,12 +22,10 @@ from pages.components.shell.runtime import current
 ERROR, STARTED = "real-workers-error", "real-workers-started"
 CHOOSING = "real-workers-for"
 LOCAL_POOL, KEYED_POOL, SMALL_POOL = "local-servers", "my-keys", "my-small-models"
-EVERY_S = 1.0
-"""How often the progress of downloads is drawn."""
+EVERY_S = 1.0  # between two drawings of the downloads' progress
 _NAME = "\0"
 Kind = Literal["primary", "secondary"]
-Use = Callable[[str], None]
-"""Takes a pool: a built-in one's name or a file."""
+Use = Callable[[str], None]  # takes a pool: a built-in one's name, or a file
 
 
 def choose_for(run_id: str) -> None:
@@ -36,8 +34,10 @@ def choose_for(run_id: str) -> None:
 
 
 def real_workers_dialog(run_id: str, task: str) -> None:
-    """The dialog, while it is open over that run. Streamlit closes a dialog that a run of the script does not draw, and
-    the page may be drawn anew at any time, for instance at the end of the run."""
+    """Draws the dialog while it is open over that run.
+
+    Streamlit closes a dialog that a run of the script does not draw, and the end of the run draws the page anew.
+    """
     if st.session_state.get(CHOOSING) == run_id:
         _dialog(task)
     else:
@@ -50,8 +50,10 @@ def _close() -> None:
 
 @st.dialog("Real models for this task", width="medium", on_dismiss=_close)
 def _dialog(task: str) -> None:
-    """Offers what there is; whatever is taken, ``task`` runs again there."""
-    dialog_scheme()
+    """Offers what there is. ``task`` runs again with whatever the person takes."""
+    # A dialog lies outside the element that says which of the two colour schemes the page has.
+    scheme = "dark" if st.context.theme.type == "dark" else "light"
+    st.html(f"<style>.stDialog {{ color-scheme: {scheme}; }}</style>")
     st.caption(inert(task if len(task) <= 200 else f"{task[:200]} …"))
 
     def run_there(pool: str) -> None:
@@ -64,13 +66,13 @@ def _dialog(task: str) -> None:
 
 
 def keys_and_small_models() -> None:
-    """For the Workers page, which has its own part for servers."""
+    """Draws the part of the Workers page without servers, which have a part of their own there."""
     st.subheader("More real workers", anchor=False)
     _offers(None, run_settings.use_pool, "Use")
 
 
 def _offers(found: Sequence[WorkerSpec] | None, use: Use, verb: str) -> None:
-    """``found``: on servers; None: this is no dialog, and servers have their own place."""
+    """Draws the offers. ``found`` are workers on servers; None: this is the Workers page and no dialog."""
     dialog = found is not None
     moving = dialog or _moving(core.small_models())
 
@@ -100,15 +102,13 @@ def _offers(found: Sequence[WorkerSpec] | None, use: Use, verb: str) -> None:
 
 
 def _moving(models: Sequence[SmallModel]) -> bool:
-    """Whether something of them changes by itself."""
+    """Tells whether a download or a timing goes on."""
     return any(model.download.state in ("waiting", "running") or model.timing for model in models)
 
 
 def _servers(found: Sequence[WorkerSpec], use: Use, verb: str) -> None:
-    _head(
-        "Model servers on this machine",
-        "Tasks go to them alone, at no cost, unless a server passes them on, as LiteLLM can.",
-    )
+    says = "Tasks go to them alone, at no cost, unless a server passes them on, as LiteLLM can."
+    _head("Model servers on this machine", says)
     for address in dict.fromkeys(spec.base_url for spec in found):
         models = [spec.name for spec in found if spec.base_url == address]
         _line(str(address).removesuffix("/v1"), listed(models))
@@ -126,10 +126,8 @@ def _keys(keyed: Sequence[WorkerSpec], use: Use, verb: str, *, first: bool) -> N
 
 
 def _small(models: Sequence[SmallModel], use: Use, verb: str, *, first: bool) -> None:
-    _head(
-        "Small open models, in this process",
-        "No server and no key. They answer anything, quickly and not always rightly; licence Apache-2.0.",
-    )
+    says = "No server and no key. They answer anything, quickly and not always rightly; licence Apache-2.0."
+    _head("Small open models, in this process", says)
     st.html(_table(models))
     for model in models:
         if model.download.state == "running" or (model.download.state == "paused" and model.download.here_bytes):
@@ -141,16 +139,15 @@ def _small(models: Sequence[SmallModel], use: Use, verb: str, *, first: bool) ->
 
 
 def failures(models: Sequence[SmallModel]) -> list[str]:
-    """Why downloads failed; one reason that several share is said once, with all their names."""
-    named: dict[str, list[str]] = {}
+    """Returns why downloads failed. A reason that several share comes once, with all their names."""
+    named: defaultdict[str, list[str]] = defaultdict(list)
     for model in models:
         if model.download.state == "failed":
-            named.setdefault(model.download.reason.replace(model.spec.model, _NAME), []).append(model.spec.model)
-    return [f"{reason.replace(_NAME, names[0])}{_also(names[1:])}" for reason, names in named.items()]
-
-
-def _also(names: Sequence[str]) -> str:
-    return f". The same for {listed(names)}" if names else ""
+            named[model.download.reason.replace(model.spec.model, _NAME)].append(model.spec.model)
+    return [
+        reason.replace(_NAME, names[0]) + (f". The same for {listed(names[1:])}" if names[1:] else "")
+        for reason, names in named.items()
+    ]
 
 
 def _small_buttons(models: Sequence[SmallModel], use: Use, verb: str, kind: Kind) -> None:
@@ -214,7 +211,7 @@ def _table(models: Sequence[SmallModel]) -> str:
 
 
 def _answer(model: SmallModel) -> str:
-    """Seconds of a paragraph here."""
+    """Says how many seconds a paragraph takes here."""
     if not model.fits:
         return "–"
     if model.answer_s is None:

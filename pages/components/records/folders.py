@@ -1,6 +1,7 @@
-"""Where the records of training and evaluation are, and how one that may still be growing stands."""
+"""Where the records of training and evaluation are, and whether one of them still grows."""
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from typing import Literal
 
 from conductor_core.records import SHIPPED, evaluation, training
 from conductor_core.records.evaluation import EvaluationRecord
+from conductor_core.records.in_use import in_use
 from conductor_core.records.training import TrainingRecord
 from pages.components.look.words import is_text
 
@@ -18,17 +20,16 @@ State = Literal["running", "stopped", "ended"]
 
 _FILES = {"training": training.RECORD, "evaluations": evaluation.PLAN}
 _SHIPPED = {"training": "training", "evaluations": "evaluation"}
+# A record that stays silent for this long, or for several of its own iterations, is no longer written.
 LEAST_QUIET_S = 90.0
-"""A record to which nothing was added for this long, or for several of its own iterations, is no longer written."""
 
 
 @dataclass(frozen=True)
 class RecordFolder:
     """A folder that holds a record.
 
-    Attributes:
-        shipped: it came with this repository. began_utc: as the record says, else when it was last written.
-        changed_s: when it was last written, in seconds of the epoch.
+    A ``shipped`` one came with this repository. ``began_utc`` is what the record says, else when it was last written.
+    ``changed_s`` is when it was last written, in seconds of the epoch.
     """
 
     folder: Path
@@ -44,16 +45,21 @@ class RecordFolder:
     def changed_utc(self) -> datetime:
         return datetime.fromtimestamp(self.changed_s, UTC)
 
+    def state(self, *, ended: bool, pace_s: float = 0.0) -> State:
+        """Returns how the record stands now. The arguments are those of the function ``state``."""
+        used = in_use(self.folder)
+        return state(ended=ended, changed_s=self.changed_s, now_s=time.time(), pace_s=pace_s, in_use=used)
+
 
 def record_folders(kind: Kind, data_folder: Path) -> list[RecordFolder]:
-    """Lists the records of this machine, newest first, then those that came with the repository."""
+    """Lists the records of this machine, newest first, and then the shipped ones."""
     own = sorted(_folders(kind, data_folder / kind, shipped=False), key=lambda each: each.began_utc, reverse=True)
     theirs = sorted(_folders(kind, SHIPPED / _SHIPPED[kind], shipped=True), key=lambda each: each.folder.name)
     return own + theirs
 
 
 def _folders(kind: Kind, root: Path, *, shipped: bool) -> Iterator[RecordFolder]:
-    # What is shipped may be one record, whose folder is the root itself.
+    # A single shipped record has the root itself as its folder.
     for file in [root / _FILES[kind], *root.glob(f"*/{_FILES[kind]}")]:
         fitted = kind == "evaluations" and file.parent.name.startswith(evaluation.FIT_PREFIX)
         if file.is_file() and is_text(str(file)) and not fitted:
@@ -62,7 +68,7 @@ def _folders(kind: Kind, root: Path, *, shipped: bool) -> Iterator[RecordFolder]
 
 
 def _began_utc(file: Path, changed_s: float) -> datetime:
-    """What a plan says, or the first line of a training's record; it may be broken, which is told where it is read."""
+    """Reads when a record began, from its plan or its first line; where that is broken, when it was last changed."""
     try:
         with file.open(encoding="utf-8") as text:
             head = text.read() if file.name == evaluation.PLAN else text.readline()
@@ -94,12 +100,12 @@ def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
 
 
 def read_training(folder: Path) -> TrainingRecord:
-    """Read again only when it has changed; broken lines are left out and told. Raises: BadInput."""
+    """Returns the record, read again only when it has changed, without broken lines. Raises: BadInput."""
     return _read_training(folder, _stamp(folder))
 
 
 def read_evaluation(folder: Path) -> EvaluationRecord:
-    """Read again only when it has changed; broken lines are left out and told. Raises: BadInput."""
+    """Returns the record, read again only when it has changed, without broken lines. Raises: BadInput."""
     return _read_evaluation(folder, _stamp(folder))
 
 
@@ -114,11 +120,11 @@ def _read_evaluation(folder: Path, _stamp: object) -> EvaluationRecord:
 
 
 def state(*, ended: bool, changed_s: float, now_s: float, pace_s: float = 0.0, in_use: bool | None = None) -> State:
-    """How a record stands, by its lock, and by its silence where there is none: preparing takes minutes without a row.
+    """Returns how a record stands: by its lock (preparing takes minutes without a row), else by its silence.
 
     Args:
         changed_s, now_s: when it was last written, and now, in seconds of the epoch.
-        pace_s: the usual time between two of its rows.
+        pace_s: the usual seconds between two of its rows.
         in_use: whether a process holds its folder, as ``records.in_use`` says; None: unknown.
     """
     if ended:

@@ -1,1 +1,1 @@
-"""The Run page: the task, its settings, the plan under a person's hands."""
+"""The Run page: the task, its settings, and the plan that a person edits."""

@@ -1,7 +1,7 @@
-"""A plan under a person's hands: the workflow as edited, with undo and redo. Pure; the editor draws it.
+"""A plan that a person edits: the workflow as edited, with undo and redo. Pure; the editor draws it.
 
-Each step keeps an *id* through every change of structure, so that a field on the page stays with its step when the
-step's number changes.
+Each step keeps an *id* through every change of structure. A field on the page thus stays with its step when the step's
+number changes.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,12 +22,12 @@ class Version:
 
 @dataclass(frozen=True)
 class Draft:
-    """What is edited, where it began, and the way back.
+    """The edited plan, its original, and the versions before and after.
 
     Attributes:
-        now: the steps of ``original`` have their indices there as ids, new ones higher ones.
-        note: what the last change took along, in one sentence; empty: nothing.
-        generation: grows whenever fields must show other text than a person typed (undo, redo, reset).
+        now: the steps of ``original`` have their indices there as ids; new steps have higher ids.
+        note: what else the last change removed, in one sentence; empty: nothing.
+        generation: grows whenever fields must show text that the person did not type (undo, redo, reset).
     """
 
     original: Workflow
@@ -48,7 +48,7 @@ class Draft:
 
     @property
     def origins(self) -> Origins:
-        """For each step its index in the original; None: it is new."""
+        """Returns each step's index in the original; None: it is new."""
         count = len(self.original.steps)
         return tuple(each if each < count else None for each in self.now.ids)
 
@@ -58,17 +58,10 @@ def begin(workflow: Workflow) -> Draft:
     return Draft(workflow, Version(workflow, tuple(range(count))), next_id=count)
 
 
-def _step_on(draft: Draft, now: Version, note: str = "", next_id: int | None = None) -> Draft:
+def _step_on(draft: Draft, now: Version, note: str = "") -> Draft:
     if now == draft.now:
         return draft
-    return replace(
-        draft,
-        now=now,
-        past=(*draft.past, draft.now),
-        future=(),
-        note=note,
-        next_id=draft.next_id if next_id is None else next_id,
-    )
+    return replace(draft, now=now, past=(*draft.past, draft.now), future=(), note=note)
 
 
 def change(draft: Draft, index: int, step: Step) -> Draft:
@@ -77,7 +70,7 @@ def change(draft: Draft, index: int, step: Step) -> Draft:
 
 
 def tell_task(draft: Draft, index: int) -> Draft:
-    """Has step ``index`` told the task: its field then shows more than a person typed."""
+    """Adds the task to what step ``index`` is told. Its field then shows more than the person typed."""
     step = draft.workflow.steps[index]
     instruction = step.instruction.rstrip()
     told = step.model_copy(update={"instruction": f"{instruction}\n\n{QUESTION}" if instruction else QUESTION})
@@ -85,20 +78,20 @@ def tell_task(draft: Draft, index: int) -> Draft:
 
 
 def insert(draft: Draft, index: int, step: Step) -> Draft:
-    """A new step ``index``."""
+    """Inserts a new step ``index``."""
     ids = (*draft.now.ids[:index], draft.next_id, *draft.now.ids[index:])
-    return _step_on(draft, Version(add_step(draft.workflow, index, step), ids), next_id=draft.next_id + 1)
+    return replace(_step_on(draft, Version(add_step(draft.workflow, index, step), ids)), next_id=draft.next_id + 1)
 
 
 def remove(draft: Draft, index: int) -> Draft:
-    """Takes step ``index`` out; the note says which references went with it."""
+    """Removes step ``index``. The note says which references went with it."""
     workflow, lost = remove_step(draft.workflow, index)
     ids = (*draft.now.ids[:index], *draft.now.ids[index + 1 :])
     return _step_on(draft, Version(workflow, ids), f"Step {index} is removed{_in_words(lost)}.")
 
 
 def move(draft: Draft, index: int, to_index: int) -> Draft:
-    """Moves step ``index``; the note says which references no longer point back and were dropped."""
+    """Moves step ``index``. The note says which references no longer point back and were dropped."""
     workflow, lost = move_step(draft.workflow, index, to_index)
     ids = list(draft.now.ids)
     ids.insert(to_index, ids.pop(index))
@@ -122,15 +115,15 @@ def _shown(draft: Draft, now: Version, past: tuple[Version, ...], future: tuple[
 
 
 def reset(draft: Draft) -> Draft:
-    """Back to the original, as one more change that can be undone."""
+    """Returns to the original, as one more change that can be undone."""
     start = begin(draft.original)
     return replace(_step_on(draft, start.now, "All changes are taken back."), generation=draft.generation + 1)
 
 
 def last_readable(draft: Draft, faults: Callable[[Workflow], Sequence[Fault]]) -> Draft:
-    """``draft`` as it was when no part of a step had a fault; as it is if it always had one.
+    """Returns ``draft`` as it last was without a fault in a step; as it is if it always had one.
 
-    Faults of the plan as a whole (no steps, too many of them) do not count: its steps can be read.
+    Faults of the whole plan (no steps, too many steps) do not count: its steps can be read.
     """
     for version in (draft.now, *reversed(draft.past)):
         if all(fault.field == "workflow" for fault in faults(version.workflow)):

@@ -1,21 +1,21 @@
-"""A plan under a person's hands as the graph draws it: beside the plan that it was, with what a re-run would do. Pure.
+"""An edited plan as the graph draws it: beside the plan that it was, with what a re-run would do. Pure.
 
-What the component is handed:
+The component gets:
 
     {"steps": [{"key", "number", "was", "agent", "instruction", "reads", "change", "fate", "words"}], "layout": ...,
      "fault": ...}
 
-``key`` is the editor's id of the step: of a step that the run has its index there, so that the graph knows it again,
-and of a new one a number that no step of the run has. ``number`` is its index in the edited plan, null for a removed
-step; ``was`` that in the run, null for a new one. ``reads`` are numbers of the edited plan (of a removed step, of the
-run's). ``change``: new, changed, moved, removed or null. ``fate``: runs, reused, fault or null. Edges have
-``change``: gained, lost or null. ``fault``: the first fault in a sentence, and whether the plan is drawn as it was
-before; empty: there is none.
+``key`` is the editor's id of the step. A step of the run has its index there as key, so that the graph recognises it; a
+new step has a number that no step of the run has. ``number`` is its index in the edited plan, null for a removed step;
+``was`` is that in the run, null for a new one. ``reads`` are numbers of the edited plan (for a removed step, of the
+run's). ``change`` is new, changed, moved, removed or null, ``fate`` is runs, reused, fault or null. An edge's
+``change`` is gained, lost or null. ``fault`` says the first fault, and whether the plan is drawn as it was before; it
+is empty where there is none.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import networkx as nx
 
@@ -25,36 +25,30 @@ from conductor_core.workflow.model import Fault, Step
 from pages.components.live_workflow.layout import GraphLayout, RoundShape, lay_out, network_data
 from pages.components.run.draft import Draft
 
-Change = Literal["new", "changed", "moved", "removed"]
-Fate = Literal["runs", "reused", "fault"]
-
 
 @dataclass(frozen=True)
 class _Unit:
-    """A step of either plan. ``reads``: units, as places in the list of all; ``lost``: those that it reads no more."""
+    """A step of either plan. ``reads`` are places in the list of all units, ``lost`` those that it reads no more."""
 
     key: int
     reads: tuple[int, ...]
     lost: tuple[int, ...]
 
 
-NOT_DRAWN = "Drawn as it was before."
-
-
 def edited_plan(draft: Draft, shown: Draft, forecast: RerunPreview | None, faults: Sequence[Fault]) -> dict[str, Any]:
-    """What the graph draws of ``draft``, which has ``faults``.
+    """Returns what the graph draws of ``draft``, which has ``faults``.
 
     Args:
-        shown: the draft, or as it was when its steps could last be read: this is drawn, with the faults on its cards.
+        shown: the draft, or its last version whose steps could be read. This is drawn, with the faults on its cards.
         forecast: what ``shown`` would call and reuse; None: it cannot run.
     """
     faulty = {draft.now.ids[fault.step]: fault.message for fault in reversed(faults) if fault.step is not None}
-    said = [faults[0].message] if faults else []
-    return {**_drawn(shown, forecast, faulty), "fault": " ".join(said if shown == draft else [*said, NOT_DRAWN])}
+    said = [fault.message for fault in faults[:1]] + (["Drawn as it was before."] if shown != draft else [])
+    return {**_drawn(shown, forecast, faulty), "fault": " ".join(said)}
 
 
 def _drawn(draft: Draft, forecast: RerunPreview | None, faulty: Mapping[int, str]) -> dict[str, Any]:
-    """``faulty``: by the editor's id of a step, what is wrong with it."""
+    """Draws ``draft``. ``faulty`` says what is wrong with a step, by the editor's id."""
     changes = compare(draft.original, draft.workflow, draft.origins)
     ids = draft.now.ids
     steps = [
@@ -89,32 +83,31 @@ def _told(step: Step) -> dict[str, str]:
     return {"agent": step.agent, "instruction": step.instruction}
 
 
-def _change(step: StepChange) -> Change | None:
+def _change(step: StepChange) -> str | None:
     if step.new:
         return "new"
     return "changed" if step.changed else "moved" if step.moved else None
 
 
-def _fate(
-    index: int, changes: PlanChanges, forecast: RerunPreview | None, fault: str | None
-) -> dict[str, Fate | str | None]:
+def _fate(index: int, changes: PlanChanges, forecast: RerunPreview | None, fault: str | None) -> dict[str, str | None]:
     if fault is not None:
         return {"fate": "fault", "words": fault}
     if forecast is None:
         return {"fate": None, "words": "" if changes.steps[index].new else changes.in_words(index)}
-    runs = next((each for each in forecast.will_run if each.index == index), None)
-    if runs is not None:
-        return {"fate": "runs", "words": runs.reason}
+    runs = {each.index: each.reason for each in forecast.will_run}
+    if index in runs:
+        return {"fate": "runs", "words": runs[index]}
     return {"fate": "reused", "words": next(each.reason for each in forecast.will_reuse if each.index == index)}
 
 
 def _layout(draft: Draft, changes: PlanChanges) -> dict[str, Any]:
-    """Both plans in one picture: a step that is in both keeps its place as long as what it reads does."""
+    """Draws both plans in one picture. A step of both keeps its place as long as what it reads does."""
     units = _units(draft, changes)
     lost = _drawable(units)
     layout = lay_out([RoundShape((), tuple((*unit.reads, *lost[place]) for place, unit in enumerate(units)))])
+    ids = draft.now.ids
     gained = {
-        (_key(draft, earlier), _key(draft, step.after))
+        (ids[earlier], ids[step.after])
         for step in changes.steps
         for earlier in (draft.workflow.reads(step.after) if step.new else step.gained)
     }
@@ -126,16 +119,12 @@ def _layout(draft: Draft, changes: PlanChanges) -> dict[str, Any]:
     return data
 
 
-def _key(draft: Draft, index: int) -> int:
-    return draft.now.ids[index]
-
-
 def _units(draft: Draft, changes: PlanChanges) -> list[_Unit]:
-    """The steps of the edited plan, then those that were removed."""
+    """Lists the steps of the edited plan, then the removed ones."""
     place_of = {step.before: step.after for step in changes.steps if step.before is not None}
     place_of |= {before: len(changes.steps) + number for number, before in enumerate(changes.removed)}
     kept = [
-        _Unit(_key(draft, step.after), draft.workflow.reads(step.after), tuple(place_of[each] for each in step.lost))
+        _Unit(draft.now.ids[step.after], draft.workflow.reads(step.after), tuple(place_of[each] for each in step.lost))
         for step in changes.steps
     ]
     gone = [
@@ -145,7 +134,7 @@ def _units(draft: Draft, changes: PlanChanges) -> list[_Unit]:
 
 
 def _drawable(units: Sequence[_Unit]) -> list[tuple[int, ...]]:
-    """The lost reads of each unit that can be drawn forwards: what the edited plan turned round is told in words."""
+    """Returns the lost reads of each unit that can be drawn forwards. Words tell those that the edit turned round."""
     graph = nx.DiGraph()
     graph.add_nodes_from(range(len(units)))
     graph.add_edges_from((earlier, place) for place, unit in enumerate(units) for earlier in unit.reads)
@@ -158,7 +147,7 @@ def _drawable(units: Sequence[_Unit]) -> list[tuple[int, ...]]:
 
 
 def _named(layout: GraphLayout, units: Sequence[_Unit]) -> GraphLayout:
-    """With the steps' keys for their places in the list of all."""
+    """Replaces the steps' places in the list of all by their keys."""
 
     def key(path: tuple[int, ...]) -> tuple[int, ...]:
         return (units[path[0]].key,)

@@ -1,5 +1,6 @@
-"""One open plan editor: which run's plan, and where its draft is kept in the page's state."""
+"""One open plan editor: the run, and the draft in the page's state."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import streamlit as st
@@ -40,9 +41,12 @@ class Editing:
     def keep(self, draft: Draft) -> None:
         st.session_state[self.key] = draft
 
+    def apply(self, change: Callable[[Draft], Draft]) -> None:
+        self.keep(change(self.draft))
+
     @property
     def open_ids(self) -> tuple[int, ...]:
-        """Ids of the steps whose fields are shown, the last opened last."""
+        """Returns the ids of the steps whose fields are shown, the last opened last."""
         kept: tuple[int, ...] = st.session_state.get(f"{self.key}:open", ())
         return kept
 
@@ -50,7 +54,7 @@ class Editing:
         st.session_state[f"{self.key}:open"] = step_ids
 
     def open_at(self, chosen: Path | None) -> None:
-        """Opens the step ``chosen`` in the graph, whose keys are the ids."""
+        """Opens the step ``chosen`` in the graph, which has the ids as keys."""
         if chosen and chosen[0] in self.draft.now.ids:
             self.open_only(chosen[0])
 
@@ -59,14 +63,9 @@ class Editing:
         self.open_only(*others, *(() if step_id in self.open_ids else (step_id,)))
 
     def check(self, workflow: Workflow) -> Checked:
-        recursive = CONDUCTOR_AGENT in self.offered_agents
-        return validate(
-            workflow,
-            self.agents,
-            max_steps=self.trace.limits.max_steps,
-            allow_recursion=recursive,
-            task=None if self.trace.give_question else self.trace.task,
-        )
+        most, recursive = self.trace.limits.max_steps, CONDUCTOR_AGENT in self.offered_agents
+        task = None if self.trace.give_question else self.trace.task
+        return validate(workflow, self.agents, max_steps=most, allow_recursion=recursive, task=task)
 
     def field_key(self, step_id: int, field: str) -> str:
         return f"{self.key}:{self.draft.generation}:{step_id}:{field}"

@@ -1,7 +1,7 @@
-"""What was chosen for the next run, kept in the data folder for each browser: a reload, another tab and the next start
-find it. A browser that has chosen nothing yet begins with what was chosen last in any.
+"""The choices for the next run, kept in the data folder for each browser.
 
-A choice is kept beside the setting that it replaced. Once that setting is another, it was changed on purpose and wins.
+A reload, another tab and the next start find them. A browser that has chosen nothing begins with the last choices of
+any browser. Each choice is kept with the setting that it replaced: if someone changes that setting, the setting wins.
 """
 
 import os
@@ -18,24 +18,23 @@ from conductor_core.workflow.model import Frozen
 
 FILE, FOLDER = "choices.json", "choices"
 MOST_BROWSERS = 500
-MOST_STEPS, MOST_DEPTH = 32, 8
-"""As in the settings, which have the same bounds."""
+MOST_STEPS, MOST_DEPTH = 32, 8  # the bounds of the settings
 T = TypeVar("T")
 
 
 class Choice(Frozen, Generic[T]):
-    """``instead_of``: what the settings said when it was made."""
+    """``instead_of`` is what the settings said when the choice was made."""
 
     chosen: T
     instead_of: T
 
 
 class Kept(Frozen):
-    """What this browser chose. None, or a pool that is not named: the settings hold, nobody is left out.
+    """What this browser chose. Where a choice is None, the settings hold.
 
     Attributes:
-        excluded: by pool, the names of the workers that are left out.
-        proposed: whether a larger Conductor was proposed, and taken or sent away.
+        excluded: by pool, the names of the workers that are left out; nobody of a pool that is not named.
+        proposed: whether a larger Conductor was proposed, and accepted or declined.
     """
 
     conductor: Choice[str] | None = None
@@ -52,7 +51,7 @@ class Kept(Frozen):
 
 
 def read(folder: Path, browser: str | None = None) -> Kept:
-    """What is kept in ``folder``, for ``browser`` if it has chosen before.
+    """Returns what ``folder`` keeps for ``browser``, or the last choices of any if it has made none.
 
     Raises: BadInput if the file is damaged or cannot be read.
     """
@@ -73,8 +72,7 @@ def _read(file: Path) -> Kept:
         raise BadInput(f"the choices kept in {file} cannot be read: {error.strerror or error}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        at = f" at {where}" if where else ""
+        at = f" at {'.'.join(map(str, first['loc']))}" if first["loc"] else ""
         raise BadInput(
             f"the choices kept in {file} cannot be read{at} ({first['msg']}): those of the settings are used. Mend or "
             "remove the file; the next choice puts it aside"
@@ -82,14 +80,12 @@ def _read(file: Path) -> Kept:
 
 
 def write(folder: Path, kept: Kept, browser: str | None = None) -> None:
-    """Replaces the files whole: the browser's own, and that of what was chosen last.
+    """Replaces both files whole: the browser's own, and that of the last choices of any.
 
-    One that cannot be read is put aside. Raises: BadInput if one cannot be written.
+    It puts a file aside that cannot be read. Raises: BadInput if one cannot be written.
     """
     own = _own(folder, browser)
-    for file in (folder / FILE, own):
-        if file is None:
-            continue
+    for file in filter(None, (folder / FILE, own)):
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             _put_aside_if_damaged(file)
@@ -112,7 +108,7 @@ def _put_aside_if_damaged(file: Path) -> None:
 
 
 def _forget_oldest(folder: Path) -> None:
-    """Browsers come and go; those that chose longest ago are forgotten."""
+    """Forgets the browsers that chose longest ago, because browsers come and go."""
     changed_s: dict[Path, float] = {}
     for file in folder.glob("*.json"):
         with suppress(OSError):  # another page has just forgotten it

@@ -1,4 +1,4 @@
-"""Proposes, once, a larger Conductor that this machine has: the shipped one only chooses among kinds of plan."""
+"""Proposes once a larger Conductor of this machine, because the shipped one only chooses among kinds of plan."""
 
 import logging
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +20,7 @@ _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="servers")
 
 
 def propose_larger_conductor() -> None:
-    """One line with a button, where *tiny* is chosen; nothing once it was taken or sent away."""
+    """Draws a line with a button where *tiny* is chosen, until the person accepts or declines."""
     if run_settings.conductor() != run_settings.SHIPPED or run_settings.was_proposed():
         return
     found = larger_conductors(run_settings.conductor_options().values(), served())
@@ -43,7 +43,7 @@ def _use(larger: LargerConductor) -> None:
 
 
 def served() -> tuple[WorkerSpec, ...]:
-    """Models on this machine's servers, as far as is known: they are asked in the background, once a minute."""
+    """Returns the known models on this machine's servers, which are asked in the background once a minute."""
     asked = _asked(current().settings)
     return asked.result() if asked.done() else ()
 

@@ -1,4 +1,4 @@
-"""Where a run comes from and what was made of it: its parent, what was changed against that, and its re-runs."""
+"""A run's relatives: its parent with the changes since, and its re-runs."""
 
 import streamlit as st
 
@@ -24,7 +24,7 @@ def lineage(trace: RunTrace) -> None:
 def _parent(trace: RunTrace, parent: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="way-here", wrap=False):
         st.caption("Takes up" if trace.resumed else "Re-run of", width="content")
-        # A page link to the page itself would show that run but leave the browser's address as it is.
+        # A page link to this page would show that run but leave the browser's address as it is.
         st.button(
             f"run {inert(parent)}", key="parent-run", type="tertiary", on_click=address.write, args=("run", parent)
         )
@@ -35,7 +35,7 @@ def _parent(trace: RunTrace, parent: str) -> None:
             said = "the plan's text changed, but no step"
         else:
             more = len(edits) - MOST_CHANGES
-            said = " · ".join((*edits[:MOST_CHANGES], *([f"{plural(more, 'more change')}"] if more > 0 else ())))
+            said = " · ".join((*edits[:MOST_CHANGES], *([plural(more, "more change")] if more > 0 else ())))
         every = "  \n".join(map(inert, edits)) if len(edits) > 1 else None
         st.markdown(f"✎ {inert(said)}", help=every, width="stretch")
 

@@ -1,4 +1,4 @@
-"""The plan editor: a line per step that opens to its fields, and what a re-run would call before it starts."""
+"""The plan editor: a line per step that opens to its fields, and what a re-run would call."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,10 +26,11 @@ NEW_INSTRUCTION = "Answer this task, using what the earlier steps found: {questi
 
 @dataclass(frozen=True)
 class LookedUp:
-    """A draft with all that follows from it. ``forecast``: what its run would call and reuse; None: it has faults.
+    """All that follows from a draft.
 
-    ``drawn``: it as the graph draws it; None: nothing is changed yet, and the run is drawn. ``open_steps``: those whose
-    fields are shown, the last opened last.
+    ``forecast`` is what its run would call and reuse; None: it has faults. ``drawn`` is what the graph draws of it;
+    None: nothing is changed yet, so the graph draws the run. ``open_steps`` are the steps whose fields are shown, the
+    last opened last.
     """
 
     checked: Checked
@@ -39,15 +40,10 @@ class LookedUp:
 
 
 def look_up(editing: Editing, preview: Preview) -> LookedUp:
-    """``preview``: what running a workflow would call and reuse, told which step is which."""
-    draft = editing.draft
-    checked, forecast = _checked(editing, draft, preview)
-    return LookedUp(
-        checked=checked,
-        forecast=forecast,
-        drawn=_drawn(editing, checked, forecast, preview) if draft.changed else None,
-        open_steps=_open_steps(editing, checked),
-    )
+    """Returns what follows from the draft. ``preview`` tells what the run of a workflow would call and reuse."""
+    checked, forecast = _checked(editing, editing.draft, preview)
+    drawn = _drawn(editing, checked, forecast, preview) if editing.draft.changed else None
+    return LookedUp(checked, forecast, drawn, _open_steps(editing, checked))
 
 
 def _checked(editing: Editing, draft: Draft, preview: Preview) -> tuple[Checked, RerunPreview | None]:
@@ -65,11 +61,9 @@ def _drawn(editing: Editing, checked: Checked, forecast: RerunPreview | None, pr
 def plan_editor(
     editing: Editing, looked_up: LookedUp, start: Callable[[Workflow, Origins], None], close: Callable[[], None]
 ) -> None:
-    """Draws the editor.
+    """Draws the editor. ``start`` starts the run of the edited workflow.
 
-    Args:
-        start: starts the run of the edited workflow.
-        close: leaves the editor, before the page is drawn; the draft is kept.
+    ``close`` leaves the editor before the page is drawn, and keeps the draft.
     """
     checked, forecast = looked_up.checked, looked_up.forecast
     with st.container(border=True, key="plan-editor"):
@@ -84,7 +78,7 @@ def plan_editor(
 
 
 def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, close: Callable[[], None]) -> bool:
-    """Whether the person asked to run the plan as it now is."""
+    """Draws the buttons. Returns whether the person asked to run the plan as it is now."""
     draft = editing.draft
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         shape = topology(draft.workflow) if draft.workflow.steps else "no steps"
@@ -104,7 +98,8 @@ def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, 
                     help=f"{label} ({shortcut.replace('Mod', modifier_key())})" if shortcut else label,
                     type="tertiary",
                     disabled=disabled,
-                    on_click=lambda act=act: editing.keep(act(editing.draft)),
+                    on_click=editing.apply,
+                    args=(act,),
                     shortcut=shortcut,
                 )
             st.download_button(
@@ -137,12 +132,14 @@ def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, 
 
 
 def _note(editing: Editing) -> None:
-    """What the last change took along, in a line that is there all the same: no step moves away under the mouse."""
+    """Says what else the last change removed. The line is always there, so that no step moves under the mouse."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="edit-note"):
         if note := editing.draft.note:
             st.markdown(f":material/link_off: {note}", width="content")
-            undo = ":material/undo:"
-            st.button("Undo", icon=undo, type="tertiary", key="undo-noted", on_click=_undo, args=(editing,))
+            act = editing.apply
+            st.button(
+                "Undo", icon=":material/undo:", type="tertiary", key="undo-noted", on_click=act, args=(drafts.undo,)
+            )
         else:
             mod = modifier_key()
             keys = f"{mod} + Enter applies now · {mod} + Shift + Enter re-runs · {mod} + Alt + Z undoes"
@@ -159,7 +156,7 @@ def _start_label(forecast: RerunPreview | None) -> str:
 
 
 def _in_words(forecast: RerunPreview | None) -> str:
-    """What will run, what is reused and what it will about cost, in one line."""
+    """Says what will run, what is reused and the likely cost, in one line."""
     if forecast is None:
         return ":red[Fix the fault before you run this plan.]"
     runs, reused = _numbers(forecast.will_run), _numbers(forecast.will_reuse)
@@ -190,14 +187,14 @@ def _step(editing: Editing, index: int, checked: Checked, forecast: RerunPreview
 
 
 def _open_steps(editing: Editing, checked: Checked) -> tuple[int, ...]:
-    """Numbers of the steps whose fields are shown, the last opened last."""
+    """Returns the numbers of the steps whose fields are shown, the last opened last."""
     ids = editing.draft.now.ids
     opened = [index for index in range(len(ids)) if _is_open(editing, index, checked)]
     return tuple(sorted(opened, key=lambda index: (*editing.open_ids, ids[index]).index(ids[index])))
 
 
 def _is_open(editing: Editing, index: int, checked: Checked) -> bool:
-    """A step with a fault is open by itself."""
+    """Tells whether a step's fields are shown. A step with a fault is open by itself."""
     return editing.draft.now.ids[index] in editing.open_ids or any(fault.step == index for fault in checked.faults)
 
 
@@ -225,59 +222,43 @@ def _line(editing: Editing, index: int, step_id: int, opened: bool, forecast: Re
 
 
 def _sees(step: Step, index: int) -> str:
-    if step.access_list == "all":
-        return f"sees all {index}" if index else "sees nothing"
-    return f"sees {', '.join(map(str, step.access_list))}" if step.access_list else "sees nothing"
+    seen = (f"all {index}" if index else "") if step.access_list == "all" else ", ".join(map(str, step.access_list))
+    return f"sees {seen or 'nothing'}"
 
 
 def _fate(index: int, forecast: RerunPreview | None) -> str:
-    """What a run of the edited plan would do with this step, and why."""
+    """Says what a run of the edited plan would do with this step, and why."""
     if forecast is None:
         return ""
-    for each in forecast.will_reuse:
-        if each.index == index:
-            return f":gray-badge[↺ reused] :small[:gray[{inert(each.reason)}]]"
-    for each in forecast.will_run:
-        if each.index == index:
-            return f":blue-badge[▶ runs] :small[:gray[{inert(each.reason)}]]"
-    return ""
+    reused = [(":gray-badge[↺ reused]", each) for each in forecast.will_reuse]
+    runs = [(":blue-badge[▶ runs]", each) for each in forecast.will_run]
+    said = (f"{badge} :small[:gray[{inert(each.reason)}]]" for badge, each in reused + runs if each.index == index)
+    return next(said, "")
 
 
 def _structure_buttons(editing: Editing, index: int, step_id: int) -> None:
     last = len(editing.draft.workflow.steps) - 1
-    buttons: list[tuple[str, str, str, bool, Callable[[], None]]] = [
-        ("up", f"Move step {index} up", "arrow_upward", index == 0, lambda: _move(editing, index, index - 1)),
-        ("down", f"Move step {index} down", "arrow_downward", index == last, lambda: _move(editing, index, index + 1)),
-        ("add", f"Add a step after step {index}", "add", False, lambda: _add(editing, index + 1)),
-        ("remove", f"Remove step {index}", "delete", False, lambda: editing.keep(drafts.remove(editing.draft, index))),
-    ]
-    for key, label, icon, disabled, act in buttons:
-        st.button(
-            label,
-            icon=f":material/{icon}:",
-            key=editing.field_key(step_id, key),
-            help=label,
-            disabled=disabled,
-            on_click=act,
-            type="tertiary",
-        )
+
+    def button(name: str, label: str, icon: str, act: Callable[[], None], *, off: bool = False) -> None:
+        key, glyph = editing.field_key(step_id, name), f":material/{icon}:"
+        st.button(label, icon=glyph, key=key, help=label, disabled=off, on_click=act, type="tertiary")
+
+    def move(to_index: int) -> None:
+        editing.apply(lambda draft: drafts.move(draft, index, to_index))
+
+    button("up", f"Move step {index} up", "arrow_upward", lambda: move(index - 1), off=index == 0)
+    button("down", f"Move step {index} down", "arrow_downward", lambda: move(index + 1), off=index == last)
+    button("add", f"Add a step after step {index}", "add", lambda: _add(editing, index + 1))
+    button("remove", f"Remove step {index}", "delete", lambda: editing.apply(lambda draft: drafts.remove(draft, index)))
 
 
 def modifier_key() -> str:
-    """What Streamlit's ``Mod`` is on the keyboard before the person."""
+    """Returns what Streamlit's ``Mod`` is on the person's keyboard."""
     return "⌘" if "Mac" in st.context.headers.get("User-Agent", "") else "Ctrl"
 
 
-def _undo(editing: Editing) -> None:
-    editing.keep(drafts.undo(editing.draft))
-
-
-def _move(editing: Editing, index: int, to_index: int) -> None:
-    editing.keep(drafts.move(editing.draft, index, to_index))
-
-
 def _add(editing: Editing, index: int) -> None:
-    """A new step ``index``, open, that sees the step before it."""
+    """Adds a new step ``index``, open, that sees the step before it."""
     steps = editing.draft.workflow.steps
     agent = steps[index - 1].agent if index else editing.agents[0]
     new = Step(instruction=NEW_INSTRUCTION, agent=agent, access_list=(index - 1,) if index else ())

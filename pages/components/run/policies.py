@@ -1,4 +1,4 @@
-"""How the next run goes: what happens to an answer that is no whole one, and who is told the task."""
+"""How the next run goes: what happens to an incomplete answer, and who is told the task."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,30 +15,26 @@ _POLICIES: Mapping[OnIncomplete | None, str] = {
     "more_tokens": "is asked for with more tokens",
     "fallback": "is asked of the fallback",
 }
-_TOLD: Mapping[bool | None, str] = {
-    None: "as its pool has it",
-    False: "steps that say {question}",
-    True: "every step",
-}
+_TOLD: Mapping[bool | None, str] = {None: "as its pool has it", False: "steps that say {question}", True: "every step"}
 
 
 @dataclass(frozen=True)
 class Policies:
-    """What is chosen for a run; None where the pool's own option holds."""
+    """The choices for a run; None where the pool's own option holds."""
 
     on_incomplete: OnIncomplete | None = None
     give_question: bool | None = None
 
     @property
     def in_words(self) -> list[str]:
-        """What was chosen of them."""
+        """Returns the choices that are not None."""
         whole = [] if self.on_incomplete is None else [f"An incomplete answer {_POLICIES[self.on_incomplete]}"]
         told = [] if self.give_question is None else [f"The question goes to {_TOLD[self.give_question]}"]
         return whole + told
 
 
 def chosen(before: Policies) -> Policies:
-    """What the fields say; ``before``: where they were not drawn yet."""
+    """Returns what the fields say, and ``before`` where they are not drawn yet."""
     state = st.session_state
     whole, told = state.get(ON_INCOMPLETE, before.on_incomplete), state.get(GIVE_QUESTION, before.give_question)
     return Policies(whole if whole in _POLICIES else None, told if told in _TOLD else None)
@@ -53,32 +49,30 @@ def choose(before: Policies, keep: Callable[[str, str], None]) -> None:
     """Draws the two fields.
 
     Args:
-        before: what they say until something is chosen here.
+        before: what they say until the person chooses something here.
         keep: keeps what the field of a key says now, under a name.
     """
     whole_at, asked_at = st.columns(2, gap="small")
-    with whole_at:
-        st.selectbox(
-            "An incomplete answer",
-            list(_POLICIES),
-            index=list(_POLICIES).index(before.on_incomplete),
-            format_func=_POLICIES.__getitem__,
-            key=ON_INCOMPLETE,
-            on_change=keep,
-            args=("on_incomplete", ON_INCOMPLETE),
-            help="An answer that is refused, filtered, cut off or empty. Later steps read what there is of it only if "
-            "it goes on. The pool file names a worker's fallback.",
-            persist_state="session",
-        )
-    with asked_at:
-        st.selectbox(
-            "The question goes to",
-            list(_TOLD),
-            index=list(_TOLD).index(before.give_question),
-            format_func=_TOLD.__getitem__,
-            key=GIVE_QUESTION,
-            on_change=keep,
-            args=("give_question", GIVE_QUESTION),
-            help="A step is told it where its instruction says {question}, or every step is.",
-            persist_state="session",
-        )
+    whole_at.selectbox(
+        "An incomplete answer",
+        list(_POLICIES),
+        index=list(_POLICIES).index(before.on_incomplete),
+        format_func=_POLICIES.__getitem__,
+        key=ON_INCOMPLETE,
+        on_change=keep,
+        args=("on_incomplete", ON_INCOMPLETE),
+        help="An answer that is refused, filtered, cut off or empty. Later steps read what there is of it only if "
+        "it goes on. The pool file names a worker's fallback.",
+        persist_state="session",
+    )
+    asked_at.selectbox(
+        "The question goes to",
+        list(_TOLD),
+        index=list(_TOLD).index(before.give_question),
+        format_func=_TOLD.__getitem__,
+        key=GIVE_QUESTION,
+        on_change=keep,
+        args=("give_question", GIVE_QUESTION),
+        help="A step is told it where its instruction says {question}, or every step is.",
+        persist_state="session",
+    )

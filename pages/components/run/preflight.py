@@ -1,4 +1,4 @@
-"""What the Run page says before Run is pressed: who would answer, what is wrong with the rest, a click that helps."""
+"""What the Run page says before a run: who would answer, what is wrong with the rest, and a click that helps."""
 
 import threading
 import time
@@ -21,15 +21,11 @@ from pages.components.run.run_choices import address_of_the_run_alone, may_be_as
 from pages.components.shell.runtime import current
 
 SIMULATED = "rehearsal"
-KEPT_S = 60.0
-"""How long an answer stands: a page is drawn at every click, and a server comes or goes seldom."""
-AT_ONCE_S = 0.25
-"""What a page waits for the answer before it is drawn without: a healthy server takes hundredths of that."""
+KEPT_S = 60.0  # how long an answer is valid: a page is drawn at every click, and a server comes or goes seldom
+AT_ONCE_S = 0.25  # how long a page waits for the answer before it is drawn without: a healthy server takes far less
 POLL_S = 0.3
-Missing = Mapping[str, tuple[str, ...]]
-"""Variables of keys that are not set, each with the workers that need it."""
-_LONG_TASK = 2000
-"""Tokens from which on a task's length is asked about anew as it grows."""
+Missing = Mapping[str, tuple[str, ...]]  # variables of keys that are not set, each with the workers that need it
+_LONG_TASK = 2000  # tokens; the length of a longer task is asked about anew as it grows
 
 
 @dataclass(frozen=True)
@@ -44,10 +40,9 @@ _asking = ThreadPoolExecutor(4, thread_name_prefix="pre-flight")
 
 
 def preflight_notice(specs: Sequence[WorkerSpec], task: str) -> None:
-    """One line; nothing where all workers are simulated and the Conductor is the shipped one.
+    """Draws one line; nothing where all workers are simulated and the Conductor is the shipped one.
 
-    Args:
-        specs: the pool's workers, those left out included; none where the pool cannot be read, which is said elsewhere.
+    ``specs`` are all workers of the pool, also those left out. There are none if the pool cannot be read.
     """
     used = [spec for spec in specs if spec.name not in run_settings.excluded()]
     if not used or (all(spec.simulated for spec in used) and run_settings.conductor() == "tiny"):
@@ -70,13 +65,13 @@ def preflight_notice(specs: Sequence[WorkerSpec], task: str) -> None:
 
 
 def forget() -> None:
-    """Has everyone asked anew."""
+    """Forgets all answers, so that everyone is asked anew."""
     with _lock:
         _looks.clear()
 
 
 def _look(conductor: str | None, specs: tuple[WorkerSpec, ...], limits: Limits, _size: int, task: str) -> _Look:
-    """Asked aside, so that no page waits for a server; one answer for all pages of this process."""
+    """Asks in a thread, so that no page waits for a server. All pages of this process share the answer."""
     key = (conductor, tuple(spec.model_dump_json() for spec in specs), limits.max_usd, _size)
     with _lock:
         now = time.monotonic()
@@ -88,7 +83,7 @@ def _look(conductor: str | None, specs: tuple[WorkerSpec, ...], limits: Limits, 
 
 
 def _line(used: Sequence[WorkerSpec], looked: "Future[Preflight]", unasked: str | None) -> None:
-    """``unasked``: the Conductor's address where it came with the run: its server learns nothing, and gets no key."""
+    """Draws the line. ``unasked`` is the Conductor's address if the run brought it: its server then gets no key."""
     found, fault = None, ""
     if looked.done():
         try:
@@ -150,13 +145,13 @@ def _row(part: Part) -> str:
     who = "Conductor " if part.role == "conductor" else ""
     took = "" if part.latency_ms is None or not part.ok else f" · {part.latency_ms:.0f} ms"
     price = "" if part.priced else " · price unknown"
-    # A fault names whom it is of, as it must elsewhere.
+    # A fault names its worker, which other places need and this one does not.
     said = part.detail.removeprefix(f"{who or 'worker '}{part.name}").lstrip(": ")
     return f":{colour}[:material/{glyph}:] **{who}{inert(part.name)}** · {inert(said)}{took}{price}"
 
 
 def _help(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None) -> None:
-    """The click that makes the pool usable."""
+    """Draws the button that makes the pool usable."""
     out = [name for names in missing.values() for name in names] if found is None else found.failing_workers
     if out and len(out) < len(used):
         st.button("Use only what answers", key="use-answering", on_click=_leave_out, args=(out,))

@@ -1,6 +1,6 @@
-"""An opened run brings its own Conductor, pool and policies, so that asking again asks whom it asked, and alike.
+"""An opened run brings its own Conductor, pool and policies, so that a new run asks the same models in the same way.
 
-What was chosen before is there again once no run is open, unless something else was chosen meanwhile.
+The earlier choices return once no run is open, unless the person has chosen something else meanwhile.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _MAY_BE_ASKED = "addresses-that-may-be-asked"
 
 @dataclass(frozen=True)
 class _Brought:
-    """What the run on the page set, and what had been chosen before it."""
+    """The choices that the run on the page set, and those before it."""
 
     run_id: str
     conductor: str
@@ -35,7 +35,7 @@ class _Brought:
 
 
 def take_choices_of(trace: RunTrace | None) -> None:
-    """Call it before the fields are drawn."""
+    """Takes the run's choices over. Call it before the fields are drawn."""
     brought: _Brought | None = st.session_state.get(_BROUGHT)
     if trace is not None and brought is not None and brought.run_id == trace.run_id:
         return
@@ -70,7 +70,7 @@ def take_choices_of(trace: RunTrace | None) -> None:
 
 
 def _policies_of(trace: RunTrace, pool: str | None) -> Policies:
-    """What has the next run go as this one did: said only where the pool, if it is there, would have it otherwise."""
+    """Returns the policies of this run; None where the pool, if it is there, has the same by itself."""
     of_pool = None if pool is None else run_settings.policies_of_pool(pool)
     if of_pool is None:
         return Policies(trace.on_incomplete, trace.give_question)
@@ -81,7 +81,7 @@ def _policies_of(trace: RunTrace, pool: str | None) -> Policies:
 
 
 def missing_note() -> str:
-    """What of the opened run is not here any more, as a sentence; empty: nothing."""
+    """Says in a sentence which parts of the opened run are not here any more; empty: none."""
     brought: _Brought | None = st.session_state.get(_BROUGHT)
     if brought is None or not brought.missing:
         return ""
@@ -91,9 +91,9 @@ def missing_note() -> str:
 
 
 def address_of_the_run_alone() -> str | None:
-    """The chosen Conductor, if it is an address that the opened run brought and nobody here has chosen; else None.
+    """Returns the chosen Conductor if it is an address that the opened run brought and nobody here chose; else None.
 
-    A record may come from anybody, and whoever asks that server for its health sends it the key of CONDUCTOR_API_KEY.
+    Anybody may have made the record, and a health check would send the key of CONDUCTOR_API_KEY to that server.
     """
     brought: _Brought | None = st.session_state.get(_BROUGHT)
     ref = run_settings.conductor()
@@ -103,5 +103,5 @@ def address_of_the_run_alone() -> str | None:
 
 
 def may_be_asked(ref: str) -> None:
-    """From now on this session's pages ask the Conductor at that address as one that was chosen here."""
+    """Lets this session's pages ask the Conductor at that address, as if somebody had chosen it here."""
     st.session_state[_MAY_BE_ASKED] = (*st.session_state.get(_MAY_BE_ASKED, ()), ref)

@@ -1,22 +1,22 @@
-"""What the next run is made with: Conductor, pool, workers left out, budgets.
+"""The settings of the next run: Conductor, pool, workers left out, budgets.
 
-The page's state goes first, then what was kept from before (``kept``), then the settings.
+The page's state comes first, then the kept choices (``kept``), then the settings of the program.
 """
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any, TypeVar
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from conductor_core.chat import WorkerSpec
 from conductor_core.engine.catalogue import ConductorOption, conductor_faults, list_conductors
 from conductor_core.engine.missing_keys import missing_keys
 from conductor_core.engine.pool import pool_file, read_pool, read_specs
-from conductor_core.engine.request import limits_from
+from conductor_core.engine.request import RunRequest, limits_from
 from conductor_core.errors import InspectorError
 from conductor_core.events import Limits, PoolInfo
 from conductor_core.given_path import given_path, is_file, is_folder
@@ -28,13 +28,8 @@ from pages.components.shell.browser_id import browser_id
 from pages.components.shell.runtime import current
 
 CONDUCTOR, POOL = "conductor-choice", "pool-choice"
-MAX_STEPS, MAX_SECONDS, MAX_TOKENS, MAX_USD, MAX_DEPTH = (
-    "max-steps",
-    "max-seconds",
-    "max-tokens",
-    "max-usd",
-    "max-depth",
-)
+MAX_STEPS, MAX_SECONDS, MAX_DEPTH = "max-steps", "max-seconds", "max-depth"
+MAX_TOKENS, MAX_USD = "max-tokens", "max-usd"
 SHIPPED = "tiny"
 KEPT, KEPT_ERROR = "kept-choices", "kept-choices-error"
 BUILT_IN_POOLS = {
@@ -48,24 +43,19 @@ _HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Choices:
-    conductor: str
-    pool: str
-    excluded: tuple[str, ...]
-    limits: Limits
-    policies: Policies
-
-
-def now() -> Choices:
-    """What is chosen at this moment. Raises: PoolInvalid."""
+def request(task: str, *, plan_only: bool) -> RunRequest:
+    """Returns the request for a run of ``task`` with what is chosen at this moment. Raises: PoolInvalid."""
     names = [spec.name for spec in read_specs(pool(), current().settings)]
-    return Choices(
-        conductor=conductor(),
-        pool=pool(),
-        excluded=tuple(name for name in excluded() if name in names),
+    chosen = chosen_policies()
+    return RunRequest(
+        task=task,
         limits=limits(),
-        policies=chosen_policies(),
+        seed=current().settings.seed,
+        door="page",
+        plan_only=plan_only,
+        excluded=tuple(name for name in excluded() if name in names),
+        on_incomplete=chosen.on_incomplete,
+        give_question=chosen.give_question,
     )
 
 
@@ -83,7 +73,7 @@ def use_conductor(ref: str) -> None:
 
 
 def was_proposed() -> bool:
-    """Whether a larger Conductor was proposed before, and taken or sent away."""
+    """Tells whether a larger Conductor was proposed before, and accepted or declined."""
     return _kept().proposed
 
 
@@ -98,7 +88,7 @@ def use_pool(ref: str) -> None:
 
 
 def excluded_key() -> str:
-    """Each pool has its own list: another pool has other workers."""
+    """Returns the key of the pool's own list of workers that are left out."""
     return f"excluded:{pool()}"
 
 
@@ -120,7 +110,7 @@ def _policies_before() -> Policies:
 
 
 def policies_of_pool(ref: str) -> Policies | None:
-    """What a pool and the settings have where nothing is chosen; None: the pool cannot be read."""
+    """Returns what holds for a pool where nothing is chosen; None: the pool cannot be read."""
     settings = current().settings
     try:
         said = read_pool(ref, settings).options
@@ -142,7 +132,7 @@ def limits() -> Limits:
 
 
 def _limits_before() -> Limits:
-    """The limits before anyone changes them on this page."""
+    """Returns the limits before anyone changes them on this page."""
     base = limits_from(current().settings)
     return base.model_copy(update={name: _before(name, setting) for name, setting in base})
 
@@ -153,7 +143,7 @@ def _before(name: str, setting: T) -> T:
 
 
 def _kept() -> Kept:
-    """Read once a session: what another tab chooses later does not change what this one shows."""
+    """Returns the kept choices, read once a session: later choices of another tab do not change this one."""
     state = st.session_state
     if KEPT not in state:
         try:
@@ -165,21 +155,16 @@ def _kept() -> Kept:
 
 
 def _without_gone(found: Kept) -> Kept:
-    """``found`` without a Conductor or a pool that is not there any more, which is said once."""
-    gone: dict[str, None] = {}
-    said = []
+    """Returns ``found`` without a Conductor or a pool that is not there any more, and has the page say so once."""
     settings = current().settings
-    if found.conductor is not None and not conductor_available(found.conductor.chosen):
-        gone["conductor"] = None
-        said.append(
-            f"The Conductor {_short(found.conductor.chosen)} is no longer available; {settings.conductor} is selected."
-        )
-    if found.pool is not None and not pool_available(found.pool.chosen):
-        gone["pool"] = None
-        said.append(f"The pool {_short(found.pool.chosen)} is no longer available; {settings.pool} is selected.")
-    if said:
-        st.session_state[KEPT_ERROR] = " ".join(said)
-    return found.model_copy(update=gone)
+    gone: dict[str, str] = {}
+    if found.conductor is not None and not conductor_available(ref := found.conductor.chosen):
+        gone["conductor"] = f"The Conductor {_short(ref)} is no longer available; {settings.conductor} is selected."
+    if found.pool is not None and not pool_available(ref := found.pool.chosen):
+        gone["pool"] = f"The pool {_short(ref)} is no longer available; {settings.pool} is selected."
+    if gone:
+        st.session_state[KEPT_ERROR] = " ".join(gone.values())
+    return found.model_copy(update=dict.fromkeys(gone))
 
 
 def _short(ref: str) -> str:
@@ -187,14 +172,13 @@ def _short(ref: str) -> str:
 
 
 def conductor_available(ref: str) -> bool:
-    """Whether a Conductor of that name can be asked: of this machine, a file, a server, a folder or the hub."""
-    if "#" in ref or ref in conductor_options() or _HUB_ID.fullmatch(ref):
-        return True
-    return is_folder(given_path(ref))
+    """Tells whether a Conductor has that name: one of this machine, of a file, a server, a folder or the hub."""
+    known = "#" in ref or ref in conductor_options() or _HUB_ID.fullmatch(ref)
+    return bool(known) or is_folder(given_path(ref))
 
 
 def pool_available(ref: str) -> bool:
-    """Whether there is a pool of that name, whole or not."""
+    """Tells whether there is a pool of that name, whole or not."""
     try:
         return ref in BUILT_IN_POOLS or is_file(pool_file(ref, current().settings))
     except InspectorError:
@@ -202,7 +186,7 @@ def pool_available(ref: str) -> bool:
 
 
 def pool_called(name: str) -> str | None:
-    """What to choose for a pool that a run's record calls ``name``; None: there is none."""
+    """Returns what to choose for a pool that a run's record calls ``name``; None: there is none."""
     if pool_name() == name:
         return pool()
     called = (ref for ref in offered_pools() if ref == name or (ref not in BUILT_IN_POOLS and Path(ref).stem == name))
@@ -210,12 +194,12 @@ def pool_called(name: str) -> str | None:
 
 
 def put(conductor_ref: str, pool_ref: str) -> None:
-    """Sets both for this session, without keeping them: nobody chose them."""
+    """Sets both for this session without keeping them, because nobody chose them."""
     st.session_state[CONDUCTOR], st.session_state[POOL] = conductor_ref, pool_ref
 
 
 def also_exclude(names: Sequence[str]) -> None:
-    """Leaves these workers of the pool out as well, for this session."""
+    """Leaves these workers of the pool out too, for this session."""
     if more := [name for name in names if name not in excluded()]:
         st.session_state[excluded_key()] = [*excluded(), *more]
 
@@ -235,7 +219,7 @@ def _keep_excluded() -> None:
 
 
 def _latest() -> Kept:
-    """What is kept by now: another tab may have chosen too."""
+    """Reads what is kept by now: another tab may have chosen too."""
     try:
         return kept.read(current().settings.data_folder, browser_id())
     except InspectorError:
@@ -251,7 +235,7 @@ def _write(**changes: object) -> None:
 
 
 def offered_pools() -> list[str]:
-    """The one in use, the built-in ones, and the pool files of the data folder whose names a page can hold."""
+    """Lists the pool in use, the built-in ones, and the pool files of the data folder whose names are text."""
     settings = current().settings
     found = (file for file in settings.pools_folder.glob("*.toml") if file.is_file())
     files = sorted(str(file) for file in found if is_text(str(file)))
@@ -268,17 +252,16 @@ def pool_name() -> str:
 
 
 def keys_set(specs: Sequence[WorkerSpec]) -> str:
-    """How many of the workers that need a key have it, as ``0 of 7 keys``; empty if all have."""
+    """Says how many of the workers that need a key have it, as ``0 of 7 keys``; empty if all have."""
     need = [spec for spec in specs if spec.api_key_env is not None]
     without = sum(len(names) for names in missing_keys(need).values())
     return f"{len(need) - without} of {plural(len(need), 'key')}" if without else ""
 
 
 def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
-    """Draws the expander, whose label sums up what is chosen inside. Gives the pool's workers, none if it is faulty.
+    """Draws the expander, whose label sums up the choices inside. Returns the pool's workers; none if it is faulty.
 
-    Args:
-        shown: the pool of the run on the page; where another is chosen the label says that it is for the next run.
+    ``shown`` is the pool of the run on the page. If another is chosen, the label says that it is for the next run.
     """
     specs: Sequence[WorkerSpec] = ()
     fault = ""
@@ -305,11 +288,9 @@ def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
 def _label(specs: Sequence[WorkerSpec], shown: PoolInfo | None) -> str:
     chosen, names = limits(), [spec.name for spec in specs]
     out = [name for name in names if name in excluded()]
-    workers = (
-        f"{len(names) - len(out)} of {plural(len(names), 'worker')}, without {listed(out)}"
-        if out
-        else (plural(len(names), "worker"))
-    )
+    workers = plural(len(names), "worker")
+    if out:
+        workers = f"{len(names) - len(out)} of {workers}, without {listed(out)}"
     parts = [plural(chosen.max_steps, "step"), f"{chosen.max_seconds:g} s" if chosen.max_seconds else "no time limit"]
     if chosen.max_tokens is not None:
         parts.append(f"{chosen.max_tokens:,} tokens")
@@ -325,7 +306,7 @@ def _label(specs: Sequence[WorkerSpec], shown: PoolInfo | None) -> str:
 
 @st.cache_data(ttl=30, show_spinner=False)
 def conductor_options() -> dict[str, ConductorOption]:
-    """By what to call it. Kept for half a minute: looking at disks and memory is not free."""
+    """Returns the Conductors by name, kept for half a minute because a look at disks and memory takes time."""
     return {option.ref: option for option in list_conductors(current().settings)}
 
 
@@ -353,7 +334,7 @@ def _what_running_does(ref: str, option: ConductorOption | None) -> str:
     if option is not None:
         glyph = ":material/check_circle:" if option.downloaded else ":material/download:"
         if option.server is not None:
-            # As code: an address alone would become a link.
+            # The address is code, because it would else become a link.
             key = "" if option.runnable else f" {inert(option.key_state or '')}"
             return f":material/dns: {inert(option.model)} at `{option.server.replace('`', '')}`{key}"
         can = " It chooses among kinds of plan, by the kind of task, and reads no details." if ref == SHIPPED else ""
@@ -364,7 +345,7 @@ def _what_running_does(ref: str, option: ConductorOption | None) -> str:
 
 
 def _models(options: Sequence[ConductorOption], chosen: str) -> str:
-    """What this machine has and could have, as HTML: name, size, memory needed against memory there, state."""
+    """Draws the models that this machine has or could have: name, size, memory needed and there, state."""
     memory = f"{options[0].memory_there_bytes / GIB:.0f} GiB {escape(options[0].memory)}"
     rows = ['<span class="muted">Model</span>']
     rows += [f'<span class="number muted">{head}</span>' for head in ("Size", f"Needs, of {memory}", "Here")]
@@ -416,8 +397,10 @@ def _choose_pool(names: list[str], fault: str) -> None:
 def _choose_limits() -> None:
     settings, base = limits_from(current().settings), _limits_before()
 
-    def field(label: str, name: str, key: str, least: float, most: float | None = None, **how: Any) -> None:
-        st.number_input(
+    def field(
+        at: DeltaGenerator, label: str, name: str, key: str, least: float, most: float | None = None, **how: Any
+    ) -> None:
+        at.number_input(
             label,
             least,
             most,
@@ -429,16 +412,11 @@ def _choose_limits() -> None:
             **how,
         )
 
-    deep = "How many rounds deep a step may ask the Conductor itself; 0: never."
-    steps_at, depth_at, seconds_at = st.columns(3, gap="small")
-    with steps_at:
-        field("Steps", "max_steps", MAX_STEPS, 1, kept.MOST_STEPS)
-    with depth_at:
-        field("Depth", "max_depth", MAX_DEPTH, 0, kept.MOST_DEPTH, help=deep)
-    with seconds_at:
-        field("Seconds", "max_seconds", MAX_SECONDS, 1.0, step=60.0, format="%.0f", placeholder="no limit")
-    tokens_at, usd_at = st.columns(2, gap="small")
-    with tokens_at:
-        field("Tokens", "max_tokens", MAX_TOKENS, 1, placeholder="no limit")
-    with usd_at:
-        field("USD", "max_usd", MAX_USD, 0.0, placeholder="no limit")
+    deep, none = "How many rounds deep a step may ask the Conductor itself; 0: never.", "no limit"
+    first, second, third = st.columns(3, gap="small")
+    field(first, "Steps", "max_steps", MAX_STEPS, 1, kept.MOST_STEPS)
+    field(second, "Depth", "max_depth", MAX_DEPTH, 0, kept.MOST_DEPTH, help=deep)
+    field(third, "Seconds", "max_seconds", MAX_SECONDS, 1.0, step=60.0, format="%.0f", placeholder=none)
+    first, second = st.columns(2, gap="small")
+    field(first, "Tokens", "max_tokens", MAX_TOKENS, 1, placeholder=none)
+    field(second, "USD", "max_usd", MAX_USD, 0.0, placeholder=none)

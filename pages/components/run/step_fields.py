@@ -1,4 +1,4 @@
-"""The fields of one step in the plan editor: what it is told, who does it, what it sees; faults at each."""
+"""The fields of one step in the plan editor (what it is told, who does it, what it sees), each with its faults."""
 
 import hashlib
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ ALL, CHOSEN = "All earlier steps", "Only these"
 
 
 def tell_task_button(editing: Editing, checked: Checked, index: int, step_id: int) -> None:
-    """One click tells step ``index`` the task, where no step that matters is told it."""
+    """Draws the button that adds the task to step ``index``, if no step that matters is told the task."""
     if not any(warning.code == UNTOLD and warning.step == index for warning in checked.warnings):
         return
     st.button(
@@ -64,9 +64,7 @@ def step_fields(editing: Editing, index: int, step_id: int, checked: Checked) ->
 def _agent_field(editing: Editing, index: int, step_id: int) -> None:
     step = editing.draft.workflow.steps[index]
     descriptions = {spec.name: spec.description for spec in editing.trace.pool.workers}
-    offered = list(editing.offered_agents)
-    if step.agent not in offered:
-        offered.append(step.agent)
+    offered = list(dict.fromkeys([*editing.offered_agents, step.agent]))
     key = editing.field_key(step_id, "agent")
     st.selectbox(
         f"Agent of step {index}",
@@ -114,13 +112,14 @@ def _access_field(editing: Editing, index: int, step_id: int) -> None:
 
 
 def _chosen_key(editing: Editing, step_id: int, labels: Mapping[int, str]) -> str:
-    """Another key for other options or other names of them: the browser keeps a choice by the names that it saw."""
+    """Returns a key that changes with the options and their names: the browser keeps a choice by the names it saw."""
     shown = hashlib.sha256(repr(sorted(labels.items())).encode()).hexdigest()[:12]
     return editing.field_key(step_id, f"access-{shown}")
 
 
-# Each callback is handed its field's key as it was drawn: another one of the same click may have changed the draft. The
-# browser may also send a field whose card was closed meanwhile: Streamlit has dropped its value, and nothing is taken.
+# Each callback gets its field's key as it was drawn, because another callback of the same click may have changed the
+# draft. The browser may also send a field whose card was closed meanwhile: Streamlit has then dropped its value, and
+# the callback does nothing.
 
 
 def _take_value(editing: Editing, step_id: int, field: Literal["instruction", "agent"], key: str) -> None:
@@ -131,12 +130,12 @@ def _take_value(editing: Editing, step_id: int, field: Literal["instruction", "a
 def _take_access(editing: Editing, step_id: int, kind_key: str, chosen_key: str) -> None:
     if kind_key not in st.session_state and chosen_key not in st.session_state:
         return
-    # The field of single steps is drawn for "chosen" alone.
+    # The field of single steps is drawn for "Only these" alone.
     if st.session_state.get(kind_key, CHOSEN) == ALL:
         _take(editing, step_id, "access_list", "all")
         return
     ids = editing.draft.now.ids
-    # Just switched from "all": the field of single steps does not exist yet and begins with every step chosen.
+    # After a switch from "all", the field of single steps does not exist yet and begins with every step chosen.
     chosen = st.session_state.get(chosen_key, ids)
     earlier = ids[: ids.index(step_id)] if step_id in ids else ()
     _take(editing, step_id, "access_list", tuple(number for number, each in enumerate(earlier) if each in chosen))
@@ -152,12 +151,10 @@ def _take(editing: Editing, step_id: int, field: str, value: str | AccessList) -
 
 
 def _faults_at(checked: Checked, index: int, field: str) -> None:
-    for fault in checked.faults:
-        if fault.step == index and fault.field == field:
-            say(fault, "red", "error")
-    for warning in checked.warnings:
-        if warning.step == index and warning.field == field:
-            say(warning, "orange", "warning")
+    for found, colour, icon in ((checked.faults, "red", "error"), (checked.warnings, "orange", "warning")):
+        for fault in found:
+            if fault.step == index and fault.field == field:
+                say(fault, colour, icon)
 
 
 def say(fault: Fault, colour: str, icon: str) -> None:

@@ -1,11 +1,10 @@
-"""Where a run begins: the task, examples, and what it runs with, in one card."""
+"""The card where a run begins: the task, examples, and the settings of the run."""
 
 from dataclasses import dataclass
 
 import streamlit as st
 
 from conductor_core.engine.catalogue import EXAMPLES
-from conductor_core.engine.request import RunRequest
 from conductor_core.errors import InspectorError
 from conductor_core.trace import RunTrace
 from pages.components.look.words import inert
@@ -23,16 +22,16 @@ _FROM_RUN = "task-from-run"
 
 @dataclass(frozen=True)
 class _Taken:
-    """The run whose task was put into the box, and the box's text after that: as long as it is so, no one typed."""
+    """The run whose task was put into the box, and the box's text then. While it is the same, no one has typed."""
 
     run_id: str
     text: str
 
 
 def task_box(trace: RunTrace | None) -> None:
-    """Draws the card. Starting a run puts its id into the address (``?run=``); a refusal is shown in the card.
+    """Draws the card. The start of a run puts its id into the address (``?run=``); the card shows a refusal.
 
-    The box takes over the task of the run on the page unless someone has typed another, which is kept.
+    The box takes over the task of the run on the page, unless someone has typed another one.
     """
     _take_task_of(trace)
     take_choices_of(trace)
@@ -54,7 +53,9 @@ def task_box(trace: RunTrace | None) -> None:
         with st.container(key="settings-row"):
             specs = run_settings.expander(trace.pool if trace is not None else None)
             with st.container(key="examples", horizontal=True, gap="xsmall", wrap=False):
-                _examples()
+                for number, example in enumerate(EXAMPLES):
+                    take, key = (example.task,), f"example-{number}"
+                    st.button(example.title, key=key, type="tertiary", on_click=_take_example, args=take)
         if note := missing_note():
             st.warning(note, icon=":material/warning:")
         preflight_notice(specs, st.session_state.get(TASK, ""))
@@ -73,23 +74,12 @@ def _take_task_of(trace: RunTrace | None) -> None:
         st.session_state[_FROM_RUN] = _Taken(trace.run_id, trace.task)
 
 
-def _examples() -> None:
-    for number, example in enumerate(EXAMPLES):
-        st.button(
-            example.title,
-            key=f"example-{number}",
-            type="tertiary",
-            on_click=_take_example,
-            args=(example.task,),
-        )
-
-
 def _take_example(task: str) -> None:
     st.session_state[TASK] = task
 
 
 def _start(plan_only: bool) -> None:
-    """Reads what is chosen now, not when the button was drawn: a field may have changed with the click."""
+    """Starts a run with what is chosen now, because a field may have changed with the click."""
     task = st.session_state.get(TASK, "").strip()
     if not task:
         st.session_state[ERROR] = "There is no task yet: type one, or take an example."
@@ -98,22 +88,11 @@ def _start(plan_only: bool) -> None:
 
 
 def begin(task: str, *, plan_only: bool = False) -> None:
-    """Starts a run of ``task`` with what is chosen, and opens it; a refusal is shown in the card."""
-    session = current()
+    """Starts a run of ``task`` with what is chosen, and opens it. The card shows a refusal."""
     try:
-        chosen = run_settings.now()
-        request = RunRequest(
-            task=task,
-            limits=chosen.limits,
-            seed=session.settings.seed,
-            door="page",
-            plan_only=plan_only,
-            excluded=chosen.excluded,
-            on_incomplete=chosen.policies.on_incomplete,
-            give_question=chosen.policies.give_question,
-        )
-        run_id = session.host.start(request, chosen.conductor, chosen.pool)
-        may_be_asked(chosen.conductor)
+        conductor, pool = run_settings.conductor(), run_settings.pool()
+        run_id = current().host.start(run_settings.request(task, plan_only=plan_only), conductor, pool)
+        may_be_asked(conductor)
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
         return

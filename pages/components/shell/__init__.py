@@ -1,1 +1,1 @@
-"""What every page stands in: the app's frame, its session, its routes and who may call them."""
+"""What all pages share: the app's frame, its session, its routes, and the rules on who may call them."""

@@ -1,21 +1,21 @@
-"""The page's own part of the browser's address (``?run=ID``), written by callbacks and read by the script after them.
+"""The page's own part of the browser's address (``?run=ID``). Callbacks write it; the script reads it after them.
 
-Streamlit starts a new thread for a click while an earlier one may still be about to run the script again. Both share
-``st.query_params``, and the earlier one sets them back to its own request, so what a callback wrote there alone could
-be lost: the address changed, and the page did not (docs/decisions/0183). The session's state keeps it in between.
+Streamlit starts a new thread for a click while an earlier thread may be about to run the script again. Both share
+``st.query_params``, and the earlier thread sets them back to its own request. The session's state therefore keeps what
+a callback wrote; without it, the address changed and the page did not (docs/decisions/0183).
 """
 
 import streamlit as st
 
 
 def write(name: str, value: str | None) -> None:
-    """Sets a parameter of the address, for the script that follows the callback, too; None: removes it."""
+    """Sets a parameter of the address, also for the script after the callback. None removes it."""
     st.session_state[_key(name)] = (value,)
     _set(name, value)
 
 
 def read(name: str) -> str | None:
-    """The parameter as the last callback left it, else as the browser has it. Call it once, at the script's start."""
+    """Returns the parameter of the last callback, else that of the browser. Call it once, at the script's start."""
     if written := st.session_state.pop(_key(name), None):
         _set(name, *written)
     return st.query_params.get(name)

@@ -1,6 +1,6 @@
-"""Which browser a page is in: a random number in a cookie, set with the page itself, that no script can read.
+"""The browser's id: a random number in a cookie that comes with the page and that no script can read.
 
-It names a file of choices and nothing else. Without cookies there is none: what was chosen last here counts.
+It names a file of choices and nothing else. A browser without cookies has none and uses the last choice of any browser.
 """
 
 import re
@@ -21,12 +21,12 @@ def browser_id() -> str | None:
 
 
 def give_id(cookies: Mapping[str, str], response: Response) -> None:
-    """Gives the browser that asked with ``cookies`` a number, unless it has one."""
+    """Gives the browser that sent ``cookies`` an id, unless it has one."""
     if _valid(cookies) is None:
         response.set_cookie(COOKIE, secrets.token_hex(16), max_age=_YEAR_S, httponly=True, samesite="lax")
 
 
 def _valid(cookies: Mapping[str, str]) -> str | None:
-    # A cookie is what somebody sent: it becomes part of a file's name.
+    # Anybody can send a cookie, and this one becomes part of a file's name.
     found = cookies.get(COOKIE)
     return found if isinstance(found, str) and _ID.fullmatch(found) else None

@@ -1,4 +1,4 @@
-"""The entry script, run at each visit and each action: navigation, and the frame that every page stands in."""
+"""The entry script, which runs at each visit and each action: the navigation and the frame of every page."""
 
 import streamlit as st
 
@@ -15,12 +15,12 @@ training = st.Page(places.TRAINING, title="Training", icon=":material/school:", 
 
 
 def home() -> None:
-    """The bare address leads to the Run page, whose own address also holds links to runs (`/run?run=ID`)."""
+    """Leads from the bare address to the Run page, whose own address also serves links to runs (`/run?run=ID`)."""
     st.switch_page(run, query_params=dict(st.query_params))
 
 
 start = st.Page(home, title="Conductor Inspector", default=True, visibility="hidden", url_path="home")
 st.navigation({"": [start, run, history], "Conductor": [evaluate, training], "System": [workers]}).run()
 
-# After the page is drawn: it is then that loading a model may take the processor.
+# This comes after the page is drawn, because loading a model takes the processor.
 current().warm_up()

@@ -1,10 +1,10 @@
-"""The HTML that the pages' addresses answer with: Streamlit's own, told where its server is, with our style sheets.
+"""The HTML behind the pages' addresses: Streamlit's own, with the address of its server and with our style sheets.
 
-Streamlit's script does not know how much of an address is the page's name. So it asks for its server below the page
-first (``/history/_stcore/health``), gets two errors, and only then asks where the server is.
+Streamlit's script does not know how much of an address is the page's name. By itself it would ask for its server below
+the page (``/history/_stcore/health``), get two errors, and only then ask at the right place.
 
-Through ``st.html`` the sheets would come after the first elements: these are laid out by Streamlit's own sheet first
-and jump. Here they end the body, behind what Streamlit adds to the head; of equal rules the later one counts.
+Through ``st.html`` the sheets would come after the first elements, which would then jump. Here they end the body, after
+what Streamlit adds to the head: of equal rules the later one counts.
 """
 
 from pathlib import Path

@@ -1,11 +1,9 @@
-"""Where the pages are, for links from one to another. A page's address is its file's name."""
+"""The files of the pages, for links between them. A page's address is its file's name."""
 
 from pathlib import Path
 
 PAGES = Path(__file__).resolve().parents[2]
-
-FRAME = Path(__file__).with_name("frame.py")
-"""The script that every page stands in."""
+FRAME = Path(__file__).with_name("frame.py")  # the script around every page
 
 RUN = PAGES / "run.py"
 HISTORY = PAGES / "history.py"

@@ -1,7 +1,7 @@
-"""Our own routes beside Streamlit's: a run followed live over a WebSocket, its cancellation, and plotly.js.
+"""Our own routes beside Streamlit's: a WebSocket that follows a run, the run's cancellation, plotly.js and KaTeX.
 
-Tokens do not pass through Streamlit's reruns: a page subscribes here, is sent a snapshot and then what changes
-(``live_view`` has the messages). Cancelling is a plain POST so that it works at once, whatever the page's script does.
+Tokens do not pass through Streamlit's reruns: a page subscribes here and gets a snapshot and then what changes
+(``live_workflow.messages``). Cancelling is a plain POST, so that it works at once, whatever the page's script does.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ from storage import Store
 
 CLOSE_DONE = 1000
 CLOSE_TRY_AGAIN = 1013
-CLOSE_UNKNOWN_RUN = 4404
-"""There is nothing more to know of this run: the page need not come back."""
+CLOSE_UNKNOWN_RUN = 4404  # the page need not come back
 WATCH_S = 1.0
 KATEX = Path(__file__).parents[1] / "live_workflow" / "vendor" / "katex"
 PLOTLY_JS = Path(__file__).parents[1] / "figure" / "vendor" / "plotly-basic.min.js"
+_CACHED = "max-age=86400"
 
 
 async def follow_run(websocket: WebSocket) -> None:
-    """Sends the run's messages until it has ended or the page is gone."""
+    """Sends a run's messages until the run has ended or the page is gone."""
     run_id = websocket.path_params["run_id"]
     await websocket.accept()
     shown: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
@@ -50,27 +50,27 @@ async def follow_run(websocket: WebSocket) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     if not watching.cancelled():
-        await _say_that_it_stopped(websocket, shown.result(), watching.result())
+        view, fault = shown.result(), watching.result()
+        # The failure may have cut a message off, so the page gets the whole run once more.
+        with suppress(RuntimeError, WebSocketDisconnect):
+            await _send(websocket, view.stopped(fault))
+            await websocket.close(CLOSE_DONE)
     if sending.cancelled():
         return
     code = CLOSE_TRY_AGAIN if sending.exception() else sending.result()
     # The page may have gone while the last message was on its way.
     with suppress(RuntimeError, WebSocketDisconnect):
         await websocket.close(code)
-    if error := sending.exception():
-        if isinstance(error, WebSocketDisconnect | StoreError):
-            return
+    if (error := sending.exception()) and not isinstance(error, WebSocketDisconnect | StoreError):
         raise error
 
 
 async def _send_run(websocket: WebSocket, store: Store, run_id: str, shown: "asyncio.Future[LiveView]") -> int:
+    """Sends what there is and what comes, and sets ``shown`` once a running run is shown. Returns the closing code."""
     try:
         trace, sequence = await asyncio.to_thread(store.trace, run_id)
-    except UnknownRun as error:
-        await _send(websocket, {"type": "unknown", "message": str(error)})
-        return CLOSE_UNKNOWN_RUN
-    except RunUnreadable as error:
-        if error.trace is None:
+    except (UnknownRun, RunUnreadable) as error:
+        if isinstance(error, UnknownRun) or error.trace is None:
             await _send(websocket, {"type": "unknown", "message": str(error)})
             return CLOSE_UNKNOWN_RUN
         await _send(websocket, LiveView(error.trace, (error.sequence or 1) - 1).unreadable(error))
@@ -89,7 +89,7 @@ async def _send_run(websocket: WebSocket, store: Store, run_id: str, shown: "asy
 
 
 async def _until_log_fails(run_id: str, shown: "asyncio.Future[LiveView]") -> StoreError:
-    """Waits for what no event can tell: that this process's run stopped because its events could not be written."""
+    """Waits until this process's run has stopped because its events could not be written, which no event can tell."""
     host = current().host
     await shown
     while True:
@@ -98,13 +98,6 @@ async def _until_log_fails(run_id: str, shown: "asyncio.Future[LiveView]") -> St
                 if isinstance(error := host.error(run_id), StoreError):
                     return error
         await asyncio.sleep(WATCH_S)
-
-
-async def _say_that_it_stopped(websocket: WebSocket, view: LiveView, error: StoreError) -> None:
-    """The whole run once more: a message that was cut off by the failure may be missing on the page."""
-    with suppress(RuntimeError, WebSocketDisconnect):
-        await _send(websocket, view.stopped(error))
-        await websocket.close(CLOSE_DONE)
 
 
 async def _send(websocket: WebSocket, message: dict[str, Any]) -> None:
@@ -127,19 +120,19 @@ async def cancel_run(request: Request) -> Response:
 
 
 async def plotly_js(_request: Request) -> Response:
-    """The part of Plotly that our figures need; Streamlit's own copy cannot be reached from a component.
+    """Serves the part of Plotly that our figures need: a component cannot reach Streamlit's own copy.
 
-    By a route of ours, because what Streamlit serves of a component is asked for again at each visit.
+    The browser keeps it. It would ask for a file of a component, which Streamlit serves, again at each visit.
     """
-    return FileResponse(PLOTLY_JS, media_type="text/javascript", headers={"cache-control": "max-age=86400"})
+    return FileResponse(PLOTLY_JS, media_type="text/javascript", headers={"cache-control": _CACHED})
 
 
 class _KatexFiles(StaticFiles):
-    """KaTeX, its style and its fonts, which pages ask for when a text has its first formula."""
+    """Serves KaTeX, its style and its fonts, which pages ask for when a text has its first formula."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
-        response.headers["cache-control"] = "max-age=86400"
+        response.headers["cache-control"] = _CACHED
         return response
 
 

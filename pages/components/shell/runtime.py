@@ -1,4 +1,4 @@
-"""The page's only wiring point: settings, store and engine, made once when the app starts."""
+"""The pages' only wiring point: settings, store and engine, made once when the app starts."""
 
 import logging
 import signal
@@ -20,11 +20,8 @@ from storage import Store, open_store
 
 log = logging.getLogger(__name__)
 
-WARM_UP_AFTER_S = 2.0
-"""Loading a model takes the processor: the first page's own files go first."""
-
-_STOP_WITHIN_S = 3
-"""How long the server waits for open connections when it is told to stop."""
+WARM_UP_AFTER_S = 2.0  # loading a model takes the processor, and the first page's own files go first
+_STOP_WITHIN_S = 3  # how long a stopping server waits for open connections
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class Session:
     host: EngineHost
 
     def warm_up(self) -> None:
-        """Has the default Conductor ready before the first run, if it is one of this process. Returns at once."""
+        """Loads the default Conductor before the first run, if it is one of this process. Returns at once."""
         if self.settings.warm_up:
             self.host.warm_up(self.settings.conductor, self.settings.pool, WARM_UP_AFTER_S)
 
@@ -43,7 +40,7 @@ _session: Session | None = None
 
 
 def current() -> Session:
-    """What the app was started with. Raises: RuntimeError before it has started."""
+    """Returns the app's session. Raises: RuntimeError before the app has started."""
     if _session is None:
         raise RuntimeError("the app has not started: its lifespan makes the session")
     return _session
@@ -62,7 +59,7 @@ def open_session(settings: Settings) -> Session:
 
 @asynccontextmanager
 async def lifespan(_app: Any) -> AsyncIterator[dict[str, Any]]:
-    """One session for the life of the server process. Raises: BadInput for a setting, StoreError."""
+    """Holds one session for the life of the server process. Raises: BadInput for a setting, StoreError."""
     global _session
     masking.mask_logs()
     _bound_the_wait_for_connections()
@@ -83,9 +80,9 @@ async def lifespan(_app: Any) -> AsyncIterator[dict[str, Any]]:
 
 
 def _bound_the_wait_for_connections() -> None:
-    """A browser may connect at the very moment the server stops, and then say nothing: uvicorn would wait forever.
+    """Limits how long the stopping server waits for a browser that connects at this moment and then says nothing.
 
-    Uvicorn has a limit for that, which Streamlit cannot be told: the server is found by the signal that stops it.
+    Uvicorn would wait forever. Streamlit cannot set uvicorn's limit, so the stop signal's handler leads to the server.
     """
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     if isinstance(server, uvicorn.Server):
@@ -93,9 +90,9 @@ def _bound_the_wait_for_connections() -> None:
 
 
 class OneLineStartFault:
-    """Middleware by which the server logs why the app cannot start as one line, and not as a traceback.
+    """Makes the server log in one line, without a traceback, why the app cannot start.
 
-    The server ends after it, with an exit code that is not 0. A fault of the program itself keeps its traceback.
+    The server then ends with an exit code other than 0. A fault of the program itself keeps its traceback.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -103,7 +100,7 @@ class OneLineStartFault:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_line(message: Message) -> None:
-            # The router sends this message, with the traceback as its text, while it handles the exception.
+            # The router sends this message, whose text is the traceback, while it handles the exception.
             if message["type"] == "lifespan.startup.failed" and isinstance(fault := sys.exception(), InspectorError):
                 message = {**message, "message": f"error: {fault}"}
             await send(message)

@@ -1,11 +1,11 @@
-"""What every response and every call of our own routes must satisfy, as pure-ASGI middleware.
+"""Pure-ASGI middleware with the rules for every response and every call.
 
-Streamlit escapes HTML in model output but would fetch a remote image, which can carry data away; the content security
-policy forbids it, together with any other connection to another host.
+Streamlit escapes HTML in model output but would fetch a remote image, which can carry data away. The content security
+policy forbids this and any other connection to another host.
 
 Streamlit's socket answers any page whose name resolves to this machine, and pages of other local servers; our own
-routes would answer any. So every call is refused whose Host is a name that a foreign page can have (DNS rebinding), or
-whose Origin, which a browser adds and no page can change, is not the host that it calls.
+routes would answer any page. So a call is refused if its Host is a name that a foreign page can have (DNS rebinding),
+or if its Origin, which a browser adds and no page can change, is not the host that it calls.
 """
 
 import base64
@@ -23,7 +23,7 @@ from pages.components.shell.index_page import HTML
 
 
 def _inline_scripts() -> str:
-    """The digests of the scripts that stand in the page itself: these run, an injected one does not."""
+    """Returns the digests of the scripts in the page itself. These run; an injected one does not."""
     scripts = re.findall(rb"<script>(.*?)</script>", HTML, re.DOTALL)
     return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'" for script in scripts)
 
@@ -46,7 +46,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
 )
 _HEADERS = (
     (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
-    # A foreign page cannot even load a file of ours, which would tell it that the app runs here.
+    # With this, a foreign page cannot even load a file of ours, which would tell it that the app runs here.
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"referrer-policy", b"no-referrer"),
     (b"x-content-type-options", b"nosniff"),
@@ -81,8 +81,7 @@ class ContentSecurityPolicy:
 class OwnPagesOnly:
     """Answers, on every path and socket, only the pages of this app and callers that are no browser.
 
-    Args:
-        names: the host names that the app is served under, in small letters; asked at each call.
+    It asks ``names`` at each call for the host names that serve the app, in small letters.
     """
 
     def __init__(self, app: ASGIApp, names: Callable[[], Collection[str]]) -> None:
@@ -100,7 +99,7 @@ class OwnPagesOnly:
         elif not origins:
             await self._app(scope, receive, send)
         elif len(origins) == 1 and _same(origins[0], called):
-            # Streamlit compares the two as text, and where they differ it asks the internet for this machine's address.
+            # Streamlit compares the two as text; where they differ, it asks the internet for this machine's address.
             scheme = origins[0].partition(":")[0]
             own = (b"origin", f"{scheme}://{hosts[0]}".encode("latin-1"))
             headers = [own if name == b"origin" else (name, value) for name, value in scope["headers"]]
@@ -111,14 +110,14 @@ class OwnPagesOnly:
 
 @dataclass(frozen=True)
 class _Host:
-    """``name``: in small letters, without a dot at its end; ``port``: None where none was written."""
+    """``name`` is in small letters, without a dot at its end; ``port`` is None where none was written."""
 
     name: str
     port: int | None
 
 
 def _read_host(text: str) -> _Host | None:
-    """What a Host header says; None for anything but ``NAME``, ``NAME:PORT``, ``[IPV6]`` and ``[IPV6]:PORT``."""
+    """Reads a Host header; None for anything but ``NAME``, ``NAME:PORT``, ``[IPV6]`` and ``[IPV6]:PORT``."""
     found = _HOST.fullmatch(text)
     if found is None:
         return None
@@ -134,7 +133,7 @@ def _read_host(text: str) -> _Host | None:
 
 
 def _is_ours(name: str, names: Collection[str]) -> bool:
-    """Whether no foreign page can be served under this name: it is an address, ``localhost``, or one of ``names``."""
+    """Tells whether no foreign page can have this name: it is an address, ``localhost``, or one of ``names``."""
     if name == "localhost" or name in names:
         return True
     try:
@@ -145,7 +144,7 @@ def _is_ours(name: str, names: Collection[str]) -> bool:
 
 
 def _same(origin: str, called: _Host) -> bool:
-    """Whether the page that calls was served by the host that it calls. An origin that cannot be read is another."""
+    """Tells whether the calling page comes from the host that it calls. An unreadable origin is another host."""
     scheme, _, rest = origin.partition("://")
     usual = {"http": 80, "https": 443}.get(scheme)
     page = _read_host(rest)

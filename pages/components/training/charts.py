@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import count
 from typing import Any
 
 from conductor_core.records import DIFFICULTIES
 from conductor_core.records.training import Stage, TrainingRecord
 from pages.components.look.difficulty_marks import legend, marks
-from pages.components.look.drawing import Figure, content, layout, names_beside, plain
+from pages.components.look.drawing import Figure, layout, names_beside, plain, scatter
 from pages.components.training import curves as cv
 from pages.components.training.curves import Curve, Span
 from pages.components.training.stage_settings import grammar_in_words
@@ -16,17 +17,11 @@ from pages.components.training.stage_settings import grammar_in_words
 HEIGHT_PX = 250
 MOST_POINTS = 600
 DASHES = ("dot", "dash", "solid")
-TONES = ("@tone-0", "@tone-1", "@tone-2")
-HELD_OUT = "held out"
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A figure with its words.
-
-    Attributes:
-        note: what a reader must know, in one line, as HTML. curves: as recorded, for the table to download.
-    """
+    """A figure with its words. ``note`` is one line of HTML; ``curves`` are as recorded, for the table to download."""
 
     key: str
     title: str
@@ -38,7 +33,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Line:
-    """How one curve is drawn. ``marks``: only points, which are never smoothed."""
+    """How one curve is drawn. With ``marks`` it has only points, which are never smoothed."""
 
     curve: Curve
     dash: str = "solid"
@@ -47,18 +42,9 @@ class Line:
 
 
 def panels(record: TrainingRecord, stages: Sequence[Stage], *, smooth: bool) -> list[Panel]:
-    """The figures for which those ``stages`` have data, in the order in which they are read."""
+    """Returns the figures for which those ``stages`` have data, in the order in which people read them."""
     axis = _Axis(cv.spans(record, stages), smooth)
-    made = (
-        _reward(record, axis),
-        _agents(record, axis),
-        _accuracy(record, axis),
-        _steps(record, axis),
-        _entropy(record, axis),
-        _time(record, axis),
-        _loss(record, axis),
-        _shapes(record, axis),
-    )
+    made = (draw(record, axis) for draw in (_reward, _agents, _accuracy, _steps, _entropy, _time, _loss, _shapes))
     return [panel for panel in made if panel is not None]
 
 
@@ -67,46 +53,34 @@ class _Axis:
     spans: tuple[Span, ...]
     smooth: bool
 
-    @property
-    def window(self) -> int:
-        return cv.window(self.spans)
-
     def shown(self, curve: Curve) -> Curve:
-        return curve.smoothed(self.window) if self.smooth else curve
+        return curve.smoothed(cv.window(self.spans)) if self.smooth else curve
 
     def x(self) -> dict[str, Any]:
         end = self.spans[-1].end if self.spans else 1
         step = _nice(end / 6)
         ticks = [(span.offset + at, at) for span in self.spans for at in range(0, span.length + 1, step)]
-        # A stage's last tick would stand upon the 0 of the next.
+        # A stage's last tick would lie over the 0 of the next.
         kept = [(x, at) for x, at in ticks if at == 0 or not any(0 < span.offset - x < step / 4 for span in self.spans)]
         kept = [(x, at) for x, at in kept if not (at and any(span.offset == x for span in self.spans))]
         return {
             "range": [0, max(end, 1)],
             "tickvals": [x for x, _ in kept],
             "ticktext": [str(at) for _, at in kept],
-            "unifiedhovertitle": {"text": self.hover_title()},
+            # Plotly knows only the axis' own number here; with several stages, a row of the hover names the stage.
+            "unifiedhovertitle": {
+                "text": f"{cv.STAGE_WORDS[self.spans[0].stage]} · iteration %{{x}}" if len(self.spans) == 1 else " "
+            },
             "showspikes": True,
             "spikemode": "across",
             "spikedash": "solid",
         }
 
-    def hover_title(self) -> str:
-        """Plotly knows only the axis' own number there; with several stages a row of the hover says which it is."""
-        return f"{cv.STAGE_WORDS[self.spans[0].stage]} · iteration %{{x}}" if len(self.spans) == 1 else " "
-
     def marks(self) -> dict[str, Any]:
-        """Where stages begin, and which."""
+        """Returns the lines where stages begin, and the stages' names."""
+        dotted = {"color": "@soft", "width": 1, "dash": "dot"}
         edges = [
-            {
-                "type": "line",
-                "x0": span.offset,
-                "x1": span.offset,
-                "y0": 0,
-                "y1": 1,
-                "yref": "paper",
-                "line": {"color": "@soft", "width": 1, "dash": "dot"},
-            }
+            {"type": "line", "x0": span.offset, "x1": span.offset, "y0": 0, "y1": 1, "yref": "paper", "line": dotted}
             for span in self.spans[1:]
         ]
         names = [
@@ -130,13 +104,9 @@ class _Axis:
 
 
 def _nice(rough: float) -> int:
-    """The whole 1, 2 or 5 times a power of ten that is next above ``rough``."""
-    size = 1
-    while True:
-        for factor in (1, 2, 5):
-            if factor * size >= rough:
-                return factor * size
-        size *= 10
+    """Returns the least number from ``rough`` on that is 1, 2 or 5 times a power of ten."""
+    sizes = (factor * int(10**power) for power in count() for factor in (1, 2, 5))
+    return next(size for size in sizes if size >= rough)
 
 
 def _reward(record: TrainingRecord, axis: _Axis) -> Panel | None:
@@ -153,15 +123,13 @@ def _reward(record: TrainingRecord, axis: _Axis) -> Panel | None:
 def _accuracy(record: TrainingRecord, axis: _Axis) -> Panel | None:
     rows, held = record.iterations(), record.held_out()
     lines = _by_difficulty(rows, axis, "accuracy_by_difficulty")
-    if not lines:
-        lines = [Line(cv.curve("accuracy", rows, axis.spans, lambda row: row.accuracy))]
+    lines = lines or [Line(cv.curve("accuracy", rows, axis.spans, lambda row: row.accuracy))]
     held_out = cv.by_name(held, axis.spans, "accuracy_by_difficulty", DIFFICULTIES)
-    if not held_out:
-        held_out = [cv.curve("", held, axis.spans, lambda row: row.accuracy)]
+    held_out = held_out or [cv.curve("", held, axis.spans, lambda row: row.accuracy)]
     names = [each.name for each in held_out]
     by_name = marks(names)
     lines += [
-        Line(Curve(f"{each.name}, {HELD_OUT}".lstrip(", "), each.points), marks=by_name[each.name].symbol)
+        Line(Curve(f"{each.name}, held out".lstrip(", "), each.points), marks=by_name[each.name].symbol)
         for each in held_out
     ]
     said = f" ({escape(legend(names))})" if any(names) else ""
@@ -172,8 +140,7 @@ def _accuracy(record: TrainingRecord, axis: _Axis) -> Panel | None:
 def _steps(record: TrainingRecord, axis: _Axis) -> Panel | None:
     rows = record.iterations()
     lines = _by_difficulty(rows, axis, "steps_by_difficulty")
-    if not lines:
-        lines = [Line(cv.curve("steps", rows, axis.spans, lambda row: row.steps))]
+    lines = lines or [Line(cv.curve("steps", rows, axis.spans, lambda row: row.steps))]
     return _lines("steps", "Steps per workflow", "Mean over valid plans.", lines, axis, "%{y:.2f}", top=None)
 
 
@@ -203,15 +170,9 @@ def _agents(record: TrainingRecord, axis: _Axis) -> Panel | None:
     names = record.started.agents if record.started else ()
     found = cv.shares(record.iterations(), axis.spans, "agent_share", names)
     colours = {name: f"@agent-{number % 8}" for number, name in enumerate(names)}
-    return _areas(
-        "agents",
-        "Agent choice",
-        "Share of steps given to each agent; colours as on the Run page.",
-        [Line(each, colour=colours.get(each.name, "@agent-none")) for each in found],
-        axis,
-        "%{y:.1%}",
-        top=1.0,
-    )
+    lines = [Line(each, colour=colours.get(each.name, "@agent-none")) for each in found]
+    note = "Share of steps given to each agent; colours as on the Run page."
+    return _areas("agents", "Agent choice", note, lines, axis, "%{y:.1%}", top=1.0)
 
 
 def _shapes(record: TrainingRecord, axis: _Axis) -> Panel | None:
@@ -229,7 +190,7 @@ def _time(record: TrainingRecord, axis: _Axis) -> Panel | None:
         cv.curve("reward", rows, axis.spans, lambda row: row.reward_s),
         cv.curve("rollout", rows, axis.spans, lambda row: row.rollout_s),
     ]
-    lines = [Line(each, colour=TONES[at]) for at, each in enumerate(parts) if each]
+    lines = [Line(each, colour=f"@tone-{at}") for at, each in enumerate(parts) if each]
     return _areas("time", "Where an iteration's time goes", "Seconds, one upon another.", lines, axis, "%{y:.2f} s")
 
 
@@ -249,15 +210,12 @@ def _lines(
         return None
     traces: list[Mapping[str, Any]] = []
     if axis.smooth:
-        traces += [_trace(line, line.curve, axis, number, raw=True) for line in drawn if not line.marks]
-    for line in drawn:
-        traces.append(_trace(line, line.curve if line.marks else axis.shown(line.curve), axis, number))
-    y_range = _range(drawn, top, bottom)
+        traces += [_trace(line, line.curve, number, raw=True) for line in drawn if not line.marks]
+    traces += [_trace(line, line.curve if line.marks else axis.shown(line.curve), number) for line in drawn]
     ends = [(line.curve.name, axis.shown(line.curve).last) for line in drawn if not line.marks]
+    ends = ends or [(line.curve.name, line.curve.last) for line in drawn]
     colours = {line.curve.name: line.colour for line in drawn}
-    if not ends:
-        ends = [(line.curve.name, line.curve.last) for line in drawn]
-    return _panel(key, title, note, drawn, traces, ends, colours, y_range, axis)
+    return _panel(key, title, note, drawn, traces, ends, colours, _range(drawn, top, bottom), axis)
 
 
 def _areas(
@@ -266,20 +224,16 @@ def _areas(
     if not lines:
         return None
     shown = [axis.shown(line.curve) for line in lines]
+    border = {"width": 0.6, "color": "@surface"}
     traces = [
-        {
-            **_trace(line, curve, axis, number),
-            "stackgroup": "0",
-            "line": {"width": 0.6, "color": "@surface"},
-            "fillcolor": line.colour,
-        }
+        {**_trace(line, curve, number), "stackgroup": "0", "line": border, "fillcolor": line.colour}
         for line, curve in zip(lines, shown, strict=True)
     ]
     ends, floor = [], 0.0
     for curve in shown:
         ends.append((curve.name, floor + curve.last / 2))
         floor += curve.last
-    highest = [sum(values) for values in zip(*(_values(line.curve) for line in lines), strict=False)]
+    highest = [sum(values) for values in zip(*(line.curve.values for line in lines), strict=False)]
     y_range = (0.0, top or max(highest) * 1.05 or 1.0)
     colours = {line.curve.name: line.colour for line in lines} if key == "agents" else {}
     return _panel(key, title, note, lines, traces, ends, colours, y_range, axis)
@@ -299,71 +253,51 @@ def _panel(
     marks = axis.marks()
     if len(axis.spans) > 1:
         longest = max(traces, key=lambda trace: len(trace["x"]))
-        # The hover lists what is stacked from the top, that is from the last trace on.
+        # The hover lists stacked traces from the top, that is from the last one on.
         stacked = "stackgroup" in longest
         traces = [*traces, _where(longest, axis)] if stacked else [_where(longest, axis), *traces]
     annotations = [*marks["annotations"], *names_beside(ends, y_range, HEIGHT_PX, colours)]
     shape = layout(
         HEIGHT_PX, xaxis=axis.x(), yaxis={"range": list(y_range)}, shapes=marks["shapes"], annotations=annotations
     )
-    words = "; ".join(f"{line.curve.name} from {_first(line.curve):.3g} to {line.curve.last:.3g}" for line in lines)
     curves = tuple(line.curve for line in lines)
-    return Panel(key, title, note, f"{title} over iterations: {words}.", content(traces, shape), curves)
+    words = "; ".join(f"{curve.name} from {curve.values[0]:.3g} to {curve.last:.3g}" for curve in curves)
+    drawn = {"data": list(traces), "layout": shape}
+    return Panel(key, title, note, f"{title} over iterations: {words}.", drawn, curves)
 
 
-def _trace(line: Line, curve: Curve, axis: _Axis, number: str, *, raw: bool = False) -> dict[str, Any]:
-    """A gap between stages: what was measured at the end of one does not lead to the beginning of the next."""
+def _trace(line: Line, curve: Curve, number: str, *, raw: bool = False) -> dict[str, Any]:
+    """Draws ``curve`` as ``line`` says, with a gap between stages: the end of one does not lead to the next."""
     points: list[tuple[int, float | None]] = []
     for part in curve.points:
         drawn = part if line.marks else thinned(part)
         points += [*drawn, *([(drawn[-1][0], None)] if drawn else [])]
-    name = plain(curve.name)
-    trace: dict[str, Any] = {
-        "type": "scatter",
-        "mode": "markers" if line.marks else "lines",
-        "name": name,
-        "x": [x for x, _ in points],
-        "y": [value for _, value in points],
-    }
-    if line.marks:
-        trace["cliponaxis"] = False
-        trace["marker"] = {"symbol": line.marks, "size": 8, "color": line.colour, "line": {"width": 1.6}}
-    else:
-        trace["line"] = {"dash": line.dash, "color": line.colour, "width": 2}
+    name, said = plain(curve.name), {"hovertemplate": f"{number}<extra>{plain(curve.name)}</extra>"}
+    xs, ys = [x for x, _ in points], [value for _, value in points]
     if raw:
-        return {**trace, "line": {"color": "@faint", "width": 1}, "hoverinfo": "skip"}
-    return {**trace, "hovertemplate": f"{number}<extra>{name}</extra>"}
+        return scatter("lines", xs, ys, name=name, line={"color": "@faint", "width": 1}, hoverinfo="skip")
+    if line.marks:
+        marker = {"symbol": line.marks, "size": 8, "color": line.colour, "line": {"width": 1.6}}
+        return scatter("markers", xs, ys, name=name, cliponaxis=False, marker=marker, **said)
+    return scatter("lines", xs, ys, name=name, line={"dash": line.dash, "color": line.colour, "width": 2}, **said)
 
 
 def _where(trace: Mapping[str, Any], axis: _Axis) -> dict[str, Any]:
-    """A trace that is not seen: its row in the hover says the stage and the iteration."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "line": {"width": 0, "color": "rgba(0,0,0,0)"},
-        "x": trace["x"],
-        "y": trace["y"],
-        "customdata": [axis.label(x) for x in trace["x"]],
-        "hovertemplate": "%{customdata}<extra></extra>",
-    }
+    """Returns an invisible trace whose row in the hover says the stage and the iteration."""
+    unseen = {"width": 0, "color": "rgba(0,0,0,0)"}
+    labels = [axis.label(x) for x in trace["x"]]
+    said = "%{customdata}<extra></extra>"
+    return scatter("lines", trace["x"], trace["y"], line=unseen, customdata=labels, hovertemplate=said)
 
 
 def thinned(part: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
-    """Points at even distances, and the last: a figure has no more pixels, and is sent anew every few seconds."""
+    """Returns points at even distances, and the last: a figure, sent every few seconds, has no pixels for more."""
     stride = -(-len(part) // MOST_POINTS)
     return part if stride <= 1 else [*part[:-1][::stride], part[-1]]
 
 
-def _values(curve: Curve) -> list[float]:
-    return [value for part in curve.points for _, value in part]
-
-
-def _first(curve: Curve) -> float:
-    return _values(curve)[0]
-
-
 def _range(lines: Sequence[Line], top: float | None, bottom: float | None) -> tuple[float, float]:
-    values = [value for line in lines for value in _values(line.curve)]
+    values = [value for line in lines for value in line.curve.values]
     low = min(values) if bottom is None else min(bottom, *values)
     high = max(values) if top is None else max(top, *values)
     room = (high - low or 1.0) * 0.04

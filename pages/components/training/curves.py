@@ -1,9 +1,10 @@
-"""A training record as curves: points on one axis of iterations, smoothed, and as tables to take away."""
+"""A training record as curves: points on one axis of iterations, smoothed, and as tables to download."""
 
 import csv
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from conductor_core.records.training import HeldOut, Iteration, Stage, TrainingRecord
 
@@ -26,7 +27,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Curve:
-    """Points of one figure, ascending in ``x``, grouped by stage so that nothing is smoothed across a boundary."""
+    """Points of one figure, ascending in ``x``, in a group per stage: smoothing never crosses a stage's boundary."""
 
     name: str
     points: tuple[tuple[tuple[int, float], ...], ...]
@@ -35,11 +36,15 @@ class Curve:
         return any(self.points)
 
     @property
+    def values(self) -> list[float]:
+        return [value for part in self.points for _, value in part]
+
+    @property
     def last(self) -> float:
-        return [value for part in self.points for _, value in part][-1]
+        return self.values[-1]
 
     def smoothed(self, window: int) -> "Curve":
-        """The running mean over ``window`` points around each; fewer at the ends."""
+        """Returns the running mean over ``window`` points around each; over fewer at the ends."""
         return Curve(self.name, tuple(_running_mean(part, window) for part in self.points))
 
 
@@ -50,7 +55,7 @@ def stages_of(record: TrainingRecord) -> tuple[Stage, ...]:
 
 
 def spans(record: TrainingRecord, stages: Sequence[Stage]) -> tuple[Span, ...]:
-    """The stages one after another, each as long as it is planned to be or as far as it got."""
+    """Places the stages one after another, each as long as planned or as far as it got, whichever is longer."""
     found: list[Span] = []
     offset = 0
     for stage in stages:
@@ -68,7 +73,7 @@ def _planned(record: TrainingRecord, stage: Stage) -> int:
 def curve(
     name: str, rows: Iterable[Iteration | HeldOut], spans: Sequence[Span], value: Callable[..., float | None]
 ) -> Curve:
-    """The points of those ``rows`` for which there is a ``value``."""
+    """Returns the points of those ``rows`` that have a ``value``."""
     parts: dict[Stage, list[tuple[int, float]]] = {span.stage: [] for span in spans}
     offsets = {span.stage: span.offset for span in spans}
     for row in rows:
@@ -80,26 +85,24 @@ def curve(
 def by_name(
     rows: Sequence[Iteration | HeldOut], spans: Sequence[Span], field: str, names: Sequence[str] = ()
 ) -> list[Curve]:
-    """A curve for each key of a mapping ``field``: first ``names`` in their order, then others as they appear."""
+    """Returns a curve for each key of a mapping ``field``: ``names`` in their order, then others as they appear."""
     here = {span.stage for span in spans}
-    keys = dict.fromkeys(names)
-    for row in rows:
-        if row.stage in here:
-            keys.update(dict.fromkeys(getattr(row, field)))
+    keys = dict.fromkeys([*names, *(key for row in rows if row.stage in here for key in getattr(row, field))])
     curves = [curve(key, rows, spans, lambda row, key=key: getattr(row, field).get(key)) for key in keys]
     return [each for each in curves if each]
 
 
 def shares(rows: Sequence[Iteration], spans: Sequence[Span], field: str, names: Sequence[str] = ()) -> list[Curve]:
-    """Like ``by_name``, but an absent key counts as zero: the curves have a point at each row that has any share."""
+    """Returns curves like ``by_name``, with a point at each row that has any share: an absent key counts as zero."""
     filled = [row for row in rows if getattr(row, field)]
     keys = [each.name for each in by_name(filled, spans, field, names)]
     return [curve(key, filled, spans, lambda row, key=key: getattr(row, field).get(key, 0.0)) for key in keys]
 
 
 def window(spans: Sequence[Span]) -> int:
-    """Points of the running mean: a twentieth of the longest stage's iterations, odd, at least 3 and at most 31. A
-    stage may have recorded only every tenth of them.
+    """Returns the points of the running mean: a twentieth of the longest stage's iterations, odd, from 3 to 31.
+
+    A stage may have recorded only every tenth of its iterations.
     """
     longest = max((span.length for span in spans), default=0)
     return min(max(3, longest // 20 | 1), 31)
@@ -113,9 +116,7 @@ def splits(held: Iterable[HeldOut]) -> str:
 
 def _running_mean(part: Sequence[tuple[int, float]], window: int) -> tuple[tuple[int, float], ...]:
     half = window // 2
-    sums = [0.0]
-    for _, value in part:
-        sums.append(sums[-1] + value)
+    sums = [0.0, *accumulate(value for _, value in part)]
     means = []
     for at, (x, _) in enumerate(part):
         first, end = max(at - half, 0), min(at + half + 1, len(part))
@@ -124,7 +125,7 @@ def _running_mean(part: Sequence[tuple[int, float]], window: int) -> tuple[tuple
 
 
 def to_csv(curves: Sequence[Curve], spans: Sequence[Span]) -> str:
-    """A row per iteration: stage, iteration within it, and each curve's value as recorded."""
+    """Writes a row per iteration: stage, iteration within it, and each curve's value as recorded."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["stage", "iteration", *(each.name for each in curves)])
@@ -136,7 +137,7 @@ def to_csv(curves: Sequence[Curve], spans: Sequence[Span]) -> str:
 
 
 def time_left_s(record: TrainingRecord, stage: Stage) -> float | None:
-    """What is left of ``stage`` at its mean pace so far; None if that cannot be known."""
+    """Returns the seconds left of ``stage`` at its mean pace so far; None if nothing tells."""
     rows, lessons = record.iterations(stage), [row for row in record.taught() if row.stage == stage]
     if lessons and not rows:
         last = lessons[-1]
@@ -148,7 +149,7 @@ def time_left_s(record: TrainingRecord, stage: Stage) -> float | None:
 
 
 def pace_s(record: TrainingRecord) -> float:
-    """Seconds from one row to the next in the stage that the record is at; 0 if there is none yet."""
+    """Returns the seconds from one row to the next in the record's latest stage; 0 if it has none yet."""
     rows, lessons = record.iterations(), record.taught()
     if lessons and rows and lessons[-1].stage != rows[-1].stage:
         return lessons[-1].seconds / len(lessons)

@@ -1,7 +1,8 @@
-"""Workflows written during training, early beside late: as steps that can be read, and as a small graph."""
+"""Workflows written during training, early beside late: as readable steps and as a small graph."""
 
 import base64
 import hashlib
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -24,7 +25,7 @@ COLUMN_PX, ROW_PX, RADIUS_PX, MARGIN_PX = 52, 30, 11, 14
 
 @dataclass(frozen=True)
 class Group:
-    """Samples to be read one beside another, in the order of training: of one task, else of one kind of task."""
+    """Samples to compare, in the order of training: of one task, else of one kind of task."""
 
     label: str
     samples: tuple[Sample, ...]
@@ -35,20 +36,17 @@ class Group:
 
 
 def groups(record: TrainingRecord) -> list[Group]:
-    """The tasks that came more than once, else by family and difficulty. First what lies furthest apart in time, and of
-    that what changed most, for better or worse.
+    """Groups the samples by tasks that came more than once, else by family and difficulty.
+
+    The groups that lie furthest apart in time come first, and among these the ones whose reward changed most.
     """
-    found: dict[str, list[Sample]] = {}
+    by_task: defaultdict[str, list[Sample]] = defaultdict(list)
+    by_kind: defaultdict[str, list[Sample]] = defaultdict(list)
     for sample in sorted(record.samples(), key=_when):
-        found.setdefault(sample.task, []).append(sample)
-    again = {task: samples for task, samples in found.items() if len(samples) > 1}
-    if not again:
-        found = {}
-        for sample in sorted(record.samples(), key=_when):
-            found.setdefault(_kind(sample), []).append(sample)
-        made = [Group(label, tuple(samples)) for label, samples in found.items()]
-    else:
-        made = [Group(f"{_kind(samples[0])} · {task[:90]}", tuple(samples)) for task, samples in again.items()]
+        by_task[sample.task].append(sample)
+        by_kind[_kind(sample)].append(sample)
+    again = [(f"{_kind(found[0])} · {task[:90]}", found) for task, found in by_task.items() if len(found) > 1]
+    made = [Group(label, tuple(found)) for label, found in again or by_kind.items()]
     moments = sorted({_when(sample) for sample in record.samples()})
 
     def least(group: Group) -> tuple[int, float]:
@@ -67,19 +65,19 @@ def _when(sample: Sample) -> tuple[int, int]:
 
 
 def rejected(sample: Sample) -> bool:
-    """Whether training took it for no valid plan: only then is it worth nothing without a chance being known."""
+    """Tells whether training found no valid plan in it: only then its reward is 0 and its chance is unknown."""
     return sample.reward == 0 and sample.chance is None
 
 
 def read_sample(sample: Sample, agents: Sequence[str], *, most: int | None = None) -> Checked:
-    """The workflow of a sample, or all that is wrong with it.
+    """Returns the workflow of a sample, or all that is wrong with it.
 
-    A record does not hold what the prompt allowed: what training took for valid was allowed, what it rejected is held
-    to the limits of its stage.
+    A record does not hold what the prompt allowed. What training took for valid was allowed; what it rejected is
+    checked against the limits of its stage.
 
     Args:
         agents: the run's names by ordinal.
-        most: steps that any prompt of the stage allows, as far as known.
+        most: steps that any prompt of the stage allows; None: unknown.
     """
     no = rejected(sample)
     return validate(
@@ -92,7 +90,7 @@ def read_sample(sample: Sample, agents: Sequence[str], *, most: int | None = Non
 
 
 def samples_view(record: TrainingRecord) -> None:
-    """The section of the page: a task, its earliest workflow on the left, its latest on the right."""
+    """Draws the section of the page: a task, its earliest workflow on the left, its latest on the right."""
     found = groups(record)
     if not found:
         return
@@ -115,7 +113,7 @@ def samples_view(record: TrainingRecord) -> None:
 
 def _sample(record: TrainingRecord, group: Group, side: str, at: int) -> None:
     numbers = list(range(len(group.samples)))
-    # Another key for another group: its samples are others.
+    # Each group has a key of its own, because its samples are others.
     chosen = st.selectbox(
         side.capitalize(),
         numbers,
@@ -130,7 +128,7 @@ def _sample(record: TrainingRecord, group: Group, side: str, at: int) -> None:
         st.html(f'<div class="sample-task" dir="auto">{escape(sample.task)}</div>')
     st.html(sample_html(sample, checked, agents, dark=st.context.theme.type == "dark"))
     with st.expander("As it was written", key=f"sample-raw-{side}"):
-        # Not st.code: its highlighter holds the browser for longer than all figures of the page.
+        # st.code would block the browser with its highlighter for longer than all figures of the page do.
         st.html(f'<pre class="written" dir="auto">{escape(sample.completion)}</pre>')
 
 
@@ -140,7 +138,7 @@ def _moment(sample: Sample) -> str:
 
 
 def sample_html(sample: Sample, checked: Checked, agents: Sequence[str], *, dark: bool) -> str:
-    """Reward, shape, graph and steps, or what is wrong; every text is escaped."""
+    """Draws reward, shape, graph and steps, or what is wrong. Every text is escaped."""
     facts = [f'<span>reward <b class="number">{sample.reward:.2f}</b></span>']
     if sample.chance is not None:
         facts.append(f'<span>chance of a right answer <b class="number">{sample.chance:.0%}</b></span>')
@@ -162,19 +160,18 @@ def sample_html(sample: Sample, checked: Checked, agents: Sequence[str], *, dark
 
 def _step_html(workflow: Workflow, index: int, agents: Sequence[str]) -> str:
     step, reads = workflow.steps[index], workflow.reads(index)
-    sees = f"sees {', '.join(map(str, reads))}" if reads else "sees nothing"
-    if step.access_list == "all" and reads:
-        sees = f"sees all ({', '.join(map(str, reads))})"
+    listed = ", ".join(map(str, reads))
+    sees = f"all ({listed})" if step.access_list == "all" and reads else listed or "nothing"
     told = escape(step.instruction).replace("{question}", '<span class="macro">the task</span>')
     return (
         f'<li><span class="plan-number">{index}</span><div><div class="plan-head">{agent_dot(step.agent, agents)}'
-        f'<b>{escape(step.agent)}</b><span class="muted">{sees}</span></div>'
+        f'<b>{escape(step.agent)}</b><span class="muted">sees {sees}</span></div>'
         f'<div class="plan-told" dir="auto">{told or "<i>no instruction</i>"}</div></div></li>'
     )
 
 
 def graph_html(workflow: Workflow, agents: Sequence[str], *, dark: bool) -> str:
-    """The workflow as an image in a data address: steps in layers, each in its agent's colour, by number."""
+    """Draws the workflow as an image in a data address: numbered steps in layers, in their agents' colours."""
     columns = layers(workflow.all_reads)
     if not columns:
         return '<div class="muted">It answers nothing new: the plan has no steps, which ends a recursion.</div>'
@@ -184,7 +181,7 @@ def graph_html(workflow: Workflow, agents: Sequence[str], *, dark: bool) -> str:
         for row, index in enumerate(indices):
             top = (rows - len(indices)) / 2 + row
             at[index] = (MARGIN_PX + RADIUS_PX + column * COLUMN_PX, MARGIN_PX + RADIUS_PX + top * ROW_PX)
-    ink = "#98a1ae" if not dark else "#6d7788"
+    ink = "#6d7788" if dark else "#98a1ae"
     edges = [_edge(at[earlier], at[index], ink) for index in at for earlier in workflow.reads(index)]
     nodes = [_node(index, workflow.steps[index].agent, place, agents, dark) for index, place in at.items()]
     width = 2 * (MARGIN_PX + RADIUS_PX) + (len(columns) - 1) * COLUMN_PX
@@ -202,7 +199,7 @@ def graph_html(workflow: Workflow, agents: Sequence[str], *, dark: bool) -> str:
 
 
 def _edge(start: tuple[float, float], end: tuple[float, float], ink: str) -> str:
-    """A curve; one that passes over a layer at the same height bends around what stands between."""
+    """Draws an edge as a curve, which bends around the steps between if it passes over a layer at one height."""
     (x0, y0), (x1, y1) = start, end
     x0, x1 = x0 + RADIUS_PX, x1 - RADIUS_PX - 4
     bend = 22.0 if x1 - x0 > COLUMN_PX and abs(y1 - y0) < 1 else 0.0

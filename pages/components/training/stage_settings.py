@@ -1,4 +1,4 @@
-"""What a training's configuration says of its stages. Nobody checks it when a record is read: what is odd is unsaid."""
+"""What a training's configuration says of its stages. Nothing checks it on reading; odd parts do not count."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from pages.components.training.curves import STAGE_WORDS
 
 
 def grammar_in_words(record: TrainingRecord, stages: Iterable[Stage]) -> str:
-    """In which of ``stages`` the grammar keeps rollouts valid, whatever the Conductor has learned; empty: in none."""
+    """Names those ``stages`` in which the grammar keeps rollouts valid, whatever the Conductor learned; empty: none."""
     asked = dict.fromkeys(stages)
     held = [stage for stage in asked if _held(record, stage)]
     if not held:
@@ -18,7 +18,7 @@ def grammar_in_words(record: TrainingRecord, stages: Iterable[Stage]) -> str:
 
 
 def most_steps(record: TrainingRecord, stage: Stage) -> int | None:
-    """The most steps that any prompt of ``stage`` allows."""
+    """Returns the most steps that any prompt of ``stage`` allows; None: unknown."""
     pool = _of(record, stage).get("pool")
     most = pool.get("most_steps") if isinstance(pool, Mapping) else None
     return most if isinstance(most, int) else None
@@ -26,7 +26,7 @@ def most_steps(record: TrainingRecord, stage: Stage) -> int | None:
 
 def _held(record: TrainingRecord, stage: Stage) -> bool:
     settings = _of(record, stage)
-    # TRL's own generation knows no grammar.
+    # TRL's own generation uses no grammar.
     return settings.get("constrained") is True and settings.get("rollout") != "trl"
 
 

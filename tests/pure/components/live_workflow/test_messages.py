@@ -1,6 +1,5 @@
 """A page that folds what it is sent must hold, at any moment, what the log says."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,19 +14,14 @@ from conductor_core.workflow.parsed import PartialStep
 from conductor_core.workflow.parser import partial_steps
 from pages.components.live_workflow import messages as live_view
 from pages.components.live_workflow.messages import LiveView, draft_steps, shape_in_words
+from storage import StoredEvent
 from tests.support.run_events import TWO_STEPS, answered, created, planned, run_completed, step_started, whole_run
 
 RUN = "run-1"
 
 
-@dataclass(frozen=True)
-class At:
-    sequence: int
-    event: Event
-
-
-def numbered(events: list[Event], first: int = 1) -> list[At]:
-    return [At(first + place, event) for place, event in enumerate(events)]
+def numbered(events: list[Event], first: int = 1) -> list[StoredEvent]:
+    return [StoredEvent(first + place, event) for place, event in enumerate(events)]
 
 
 class Page:
@@ -169,7 +163,7 @@ def test_steps_appear_while_the_plan_is_being_written() -> None:
     pieces = ["I think.\nmodel_id = [0, 1]\nsubtasks = ['Solve", " it.', 'Check", "']\naccess_list = [[], [0]]"]
     drafts, layouts = [], []
     for place, piece in enumerate(pieces):
-        (message,) = view.messages([At(10 + place, ev.PlanDelta(run_id=RUN, text=piece))])
+        (message,) = view.messages([StoredEvent(10 + place, ev.PlanDelta(run_id=RUN, text=piece))])
         drafts.append(message["draft"]["steps"])
         layouts.append(len(message["layout"]["edges"]) if "layout" in message else None)
     assert [step["agent"] for step in drafts[0]] == ["solver", "checker"]
@@ -180,7 +174,7 @@ def test_steps_appear_while_the_plan_is_being_written() -> None:
 
 def test_a_draft_that_did_not_change_is_not_sent_again() -> None:
     view = LiveView(fold([created(RUN), ev.PlanStarted(run_id=RUN, messages=())]), 2)
-    (message,) = view.messages([At(3, ev.PlanDelta(run_id=RUN, text="Let me think about"))])
+    (message,) = view.messages([StoredEvent(3, ev.PlanDelta(run_id=RUN, text="Let me think about"))])
     assert message["draft"] is None
     assert "layout" not in message
 
@@ -274,10 +268,10 @@ def test_the_work_for_a_long_plan_grows_no_faster_than_the_plan(monkeypatch: pyt
         text = "model_id = [" + "," * size
         pieces = [text[at : at + 50] for at in range(0, len(text), 50)]
         for number, piece in enumerate(pieces):
-            (message,) = view.messages([At(10 + number, ev.PlanDelta(run_id=RUN, text=piece))])
+            (message,) = view.messages([StoredEvent(10 + number, ev.PlanDelta(run_id=RUN, text=piece))])
             assert message["text"] == piece
         assert sum(read) < 60 * len(text)
     again = ev.PlanStarted(run_id=RUN, attempt=2, messages=())
-    (message,) = view.messages([At(100_000, again)])
-    (message,) = view.messages([At(100_001, ev.PlanDelta(run_id=RUN, text="model_id = [0]"))])
+    (message,) = view.messages([StoredEvent(100_000, again)])
+    (message,) = view.messages([StoredEvent(100_001, ev.PlanDelta(run_id=RUN, text="model_id = [0]"))])
     assert message["draft"]["steps"][0]["agent"] == "solver"

@@ -28,6 +28,6 @@ def test_a_name_is_no_markup_no_template_and_no_colour() -> None:
 
 
 def test_names_stand_at_the_height_where_their_curves_end() -> None:
-    low, high = names_beside([("low", 0.0), ("high", 1.0)], (0.0, 1.0), 252)
+    low, high = names_beside([("low", 0.0), ("high", 1.0)], (0.0, 1.0), 252, {})
     assert low["yshift"] == 0
     assert high["yshift"] == 200
