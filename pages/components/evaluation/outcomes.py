@@ -175,7 +175,7 @@ def _say_absent(plan: EvaluationPlan, absent: int, shown: int) -> None:
         + (" This command makes the same evaluation with runs that open:" if none_here else "")
     )
     if none_here:
-        # Not st.code: its highlighter would hold the browser for half a second.
+        # st.code would block the browser with its highlighter for half a second.
         st.html(f'<pre class="command" title="A click selects it">{escape(command(plan))}</pre>')
         if mend := to_mend(plan):
             st.caption(inert(" ".join(mend)))

@@ -33,7 +33,7 @@ def simulated_parts(plan: EvaluationPlan) -> tuple[str, ...]:
 
 
 def workers_simulated(plan: EvaluationPlan) -> bool:
-    """Whether all workers are known to be simulated."""
+    """Tells whether all workers are known to be simulated."""
     return "workers" in simulated_parts(plan)
 
 

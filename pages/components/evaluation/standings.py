@@ -206,7 +206,7 @@ def to_markdown(rows: Sequence[Standing], plan: EvaluationPlan) -> str:
         cells = (
             _one_line(row.orchestrator),
             str(row.n),
-            percent(row.score, row.score_low, row.score_high),
+            f"{100 * row.score:.1f}{interval(row.score_low, row.score_high)}",
             points(row.difference, row.difference_low, row.difference_high),
             f"{row.tokens:,.0f}",
             f"{row.conductor_tokens:,.0f}",
@@ -233,10 +233,6 @@ def usd_words(row: Standing, *, simulated: bool) -> str:
     if row.usd is None:
         return f"at least {row.known_usd:.4f}" if row.known_usd else "unknown"
     return f"{row.usd:.4f}"
-
-
-def percent(value: float, low: float | None, high: float | None) -> str:
-    return f"{100 * value:.1f}" + interval(low, high)
 
 
 def points(value: float | None, low: float | None, high: float | None) -> str:

@@ -234,21 +234,16 @@ def _edges(
         for source, target in pairs
         if layer[target] > layer[source] + 1
     }
-
-    def leaving(pair: tuple[int, int]) -> float:
-        return lane_of[pair].y if pair in lane_of else y[pair[1]]
-
-    def arriving(pair: tuple[int, int]) -> float:
-        return lane_of[pair].y if pair in lane_of else y[pair[0]]
-
+    leaving = {pair: lane_of[pair].y if pair in lane_of else y[pair[1]] for pair in pairs}
+    arriving = {pair: lane_of[pair].y if pair in lane_of else y[pair[0]] for pair in pairs}
     source_dy: dict[tuple[int, int], float] = {}
     target_dy: dict[tuple[int, int], float] = {}
     for index in range(len(reads)):
         # All edges of one lane leave as one line.
-        heights = sorted({leaving(pair) for pair in pairs if pair[0] == index})
+        heights = sorted({leaving[pair] for pair in pairs if pair[0] == index})
         ports = dict(zip(heights, _ports(len(heights)), strict=True))
-        source_dy |= {pair: ports[leaving(pair)] for pair in pairs if pair[0] == index}
-        incoming = sorted((pair for pair in pairs if pair[1] == index), key=arriving)
+        source_dy |= {pair: ports[leaving[pair]] for pair in pairs if pair[0] == index}
+        incoming = sorted((pair for pair in pairs if pair[1] == index), key=arriving.__getitem__)
         target_dy |= dict(zip(incoming, _ports(len(incoming)), strict=True))
     return tuple(
         Edge((*path, pair[0]), (*path, pair[1]), source_dy[pair], target_dy[pair], lane_of.get(pair)) for pair in pairs

@@ -41,7 +41,7 @@ def layout(height: int, *, right: int = 96, **more: Any) -> dict[str, Any]:
         "hovermode": "x unified",
         "hoverlabel": {"bgcolor": "@surface", "bordercolor": "@line", "font": {"color": "@ink", "size": 12}},
         "dragmode": "zoom",
-        # The same value at each update: zoom and selection stay as they are.
+        # This value is the same at each update, so that zoom and selection stay as they are.
         "uirevision": "same",
         **more,
         "xaxis": {**axis, "showgrid": False, "showline": True, **more.get("xaxis", {})},

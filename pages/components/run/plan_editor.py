@@ -136,10 +136,8 @@ def _note(editing: Editing) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="edit-note"):
         if note := editing.draft.note:
             st.markdown(f":material/link_off: {note}", width="content")
-            act = editing.apply
-            st.button(
-                "Undo", icon=":material/undo:", type="tertiary", key="undo-noted", on_click=act, args=(drafts.undo,)
-            )
+            icon, act = ":material/undo:", editing.apply
+            st.button("Undo", icon=icon, type="tertiary", key="undo-noted", on_click=act, args=(drafts.undo,))
         else:
             mod = modifier_key()
             keys = f"{mod} + Enter applies now · {mod} + Shift + Enter re-runs · {mod} + Alt + Z undoes"

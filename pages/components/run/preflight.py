@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from dataclasses import dataclass
 
 import streamlit as st
 
@@ -13,7 +12,6 @@ from conductor_core.chat import WorkerSpec
 from conductor_core.engine.missing_keys import missing_keys
 from conductor_core.engine.preflight import Part, Preflight, preflight
 from conductor_core.errors import InspectorError
-from conductor_core.events import Limits
 from conductor_core.token_estimates import estimate_tokens
 from pages.components.look.words import inert, plural
 from pages.components.run import run_settings
@@ -28,13 +26,7 @@ Missing = Mapping[str, tuple[str, ...]]  # variables of keys that are not set, e
 _LONG_TASK = 2000  # tokens; the length of a longer task is asked about anew as it grows
 
 
-@dataclass(frozen=True)
-class _Look:
-    found: "Future[Preflight]"
-    begun_s: float
-
-
-_looks: dict[object, _Look] = {}
+_looks: dict[object, tuple[Future[Preflight], float]] = {}  # each with the second of the clock at which it began
 _lock = threading.Lock()
 _asking = ThreadPoolExecutor(4, thread_name_prefix="pre-flight")
 
@@ -47,11 +39,8 @@ def preflight_notice(specs: Sequence[WorkerSpec], task: str) -> None:
     used = [spec for spec in specs if spec.name not in run_settings.excluded()]
     if not used or (all(spec.simulated for spec in used) and run_settings.conductor() == "tiny"):
         return
-    size = estimate_tokens(task)
     unasked = address_of_the_run_alone()
-    conductor = run_settings.conductor() if unasked is None else None
-    asked = (conductor, tuple(used), run_settings.limits(), size // 1000 if size > _LONG_TASK else 0)
-    looked = _look(*asked, task).found
+    looked = _look(run_settings.conductor() if unasked is None else None, used, task)
     waiting = bool(wait_for([looked], timeout=AT_ONCE_S).not_done)
     _line(used, looked, unasked)
     if waiting:
@@ -70,19 +59,21 @@ def forget() -> None:
         _looks.clear()
 
 
-def _look(conductor: str | None, specs: tuple[WorkerSpec, ...], limits: Limits, _size: int, task: str) -> _Look:
+def _look(conductor: str | None, specs: Sequence[WorkerSpec], task: str) -> Future[Preflight]:
     """Asks in a thread, so that no page waits for a server. All pages of this process share the answer."""
-    key = (conductor, tuple(spec.model_dump_json() for spec in specs), limits.max_usd, _size)
+    limits, size = run_settings.limits(), estimate_tokens(task)
+    length = size // 1000 if size > _LONG_TASK else 0
+    key = (conductor, tuple(spec.model_dump_json() for spec in specs), limits.max_usd, length)
     with _lock:
         now = time.monotonic()
-        for old in [each for each, look in _looks.items() if now - look.begun_s > KEPT_S and look.found.done()]:
+        for old in [each for each, (found, begun_s) in _looks.items() if now - begun_s > KEPT_S and found.done()]:
             del _looks[old]
         if key not in _looks:
-            _looks[key] = _Look(_asking.submit(preflight, conductor, specs, limits, current().settings, task), now)
-        return _looks[key]
+            _looks[key] = _asking.submit(preflight, conductor, specs, limits, current().settings, task), now
+        return _looks[key][0]
 
 
-def _line(used: Sequence[WorkerSpec], looked: "Future[Preflight]", unasked: str | None) -> None:
+def _line(used: Sequence[WorkerSpec], looked: Future[Preflight], unasked: str | None) -> None:
     """Draws the line. ``unasked`` is the Conductor's address if the run brought it: its server then gets no key."""
     found, fault = None, ""
     if looked.done():
@@ -145,7 +136,7 @@ def _row(part: Part) -> str:
     who = "Conductor " if part.role == "conductor" else ""
     took = "" if part.latency_ms is None or not part.ok else f" · {part.latency_ms:.0f} ms"
     price = "" if part.priced else " · price unknown"
-    # A fault names its worker, which other places need and this one does not.
+    # A fault names its part, which other places need; here the name stands before it.
     said = part.detail.removeprefix(f"{who or 'worker '}{part.name}").lstrip(": ")
     return f":{colour}[:material/{glyph}:] **{who}{inert(part.name)}** · {inert(said)}{took}{price}"
 

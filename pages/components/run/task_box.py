@@ -1,7 +1,5 @@
 """The card where a run begins: the task, examples, and the settings of the run."""
 
-from dataclasses import dataclass
-
 import streamlit as st
 
 from conductor_core.engine.catalogue import EXAMPLES
@@ -17,15 +15,7 @@ from pages.components.shell.runtime import current
 
 TASK = "task"
 ERROR = "start-error"
-_FROM_RUN = "task-from-run"
-
-
-@dataclass(frozen=True)
-class _Taken:
-    """The run whose task was put into the box, and the box's text then. While it is the same, no one has typed."""
-
-    run_id: str
-    text: str
+_FROM_RUN = "task-from-run"  # the run whose task was put into the box, and the box's text then
 
 
 def task_box(trace: RunTrace | None) -> None:
@@ -67,11 +57,11 @@ def task_box(trace: RunTrace | None) -> None:
 def _take_task_of(trace: RunTrace | None) -> None:
     if trace is None:
         return
-    text, taken = st.session_state.get(TASK, ""), st.session_state.get(_FROM_RUN)
-    untouched = not text.strip() or (isinstance(taken, _Taken) and text == taken.text)
-    if untouched and (taken is None or taken.run_id != trace.run_id):
+    text = st.session_state.get(TASK, "")
+    run_id, text_then = st.session_state.get(_FROM_RUN, (None, None))
+    if run_id != trace.run_id and (not text.strip() or text == text_then):  # else someone has typed
         st.session_state[TASK] = trace.task
-        st.session_state[_FROM_RUN] = _Taken(trace.run_id, trace.task)
+        st.session_state[_FROM_RUN] = (trace.run_id, trace.task)
 
 
 def _take_example(task: str) -> None:
@@ -96,5 +86,5 @@ def begin(task: str, *, plan_only: bool = False) -> None:
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
         return
-    st.session_state[_FROM_RUN] = _Taken(run_id, st.session_state.get(TASK, task))
+    st.session_state[_FROM_RUN] = (run_id, st.session_state.get(TASK, task))
     address.write("run", run_id)
