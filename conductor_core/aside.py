@@ -1,11 +1,13 @@
 """What a provider's answer holds beside its text: a refusal's words, and tools that the model called."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from conductor_core.characters import whole_characters
 from conductor_core.chat import Finished, PlanFinished, ToolCall
 from conductor_core.masking import Mask
+
+F = TypeVar("F", Finished, PlanFinished)
 
 _MOST_TOOLS = 64
 """Calls that are kept of one answer; no real one has so many."""
@@ -72,22 +74,13 @@ def calls_of(delta: Mapping[str, Any], aside: Aside) -> None:
     aside.call(0, delta.get("function_call"))
 
 
-def hidden_plan(finished: PlanFinished, mask: Mask) -> PlanFinished:
-    """``finished`` with the keys in it hidden."""
+def hidden(finished: F, mask: Mask) -> F:
+    """Returns ``finished`` with the keys in its texts hidden."""
     if not mask:
         return finished
-    shown = {"refusal": mask.text(finished.refusal), "reasoning": mask.text(finished.reasoning)}
-    return finished.model_copy(update={**shown, "tool_calls": _hidden_calls(finished.tool_calls, mask)})
-
-
-def _hidden_calls(calls: tuple[ToolCall, ...], mask: Mask) -> tuple[ToolCall, ...]:
-    return tuple(ToolCall(name=mask.text(each.name), arguments=mask.text(each.arguments)) for each in calls)
-
-
-def hidden(finished: Finished, mask: Mask) -> Finished:
-    """``finished`` with the keys in it hidden."""
-    if not mask:
-        return finished
-    calls = _hidden_calls(finished.tool_calls, mask)
-    model = None if finished.model is None else mask.text(finished.model)
-    return finished.model_copy(update={"model": model, "refusal": mask.text(finished.refusal), "tool_calls": calls})
+    texts = {name: getattr(finished, name, None) for name in ("refusal", "reasoning", "model")}
+    shown = {name: mask.text(text) for name, text in texts.items() if text}
+    calls = tuple(
+        ToolCall(name=mask.text(each.name), arguments=mask.text(each.arguments)) for each in finished.tool_calls
+    )
+    return finished.model_copy(update={**shown, "tool_calls": calls})

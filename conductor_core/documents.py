@@ -14,7 +14,6 @@ from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
 
 if TYPE_CHECKING:
-    from conductor_core.engine.rerun import RerunPreview
     from storage import RawEvent, RunSummary
 
 Document = dict[str, Any]
@@ -102,10 +101,6 @@ def raw_event_document(event: "RawEvent") -> Document:
     """An event as it lies in the database. ``payload``: bytes that are no UTF-8 are written out."""
     payload = event.payload.decode("utf-8", "backslashreplace")
     return {"sequence": event.sequence, "kind": event.kind, "at_utc": event.at_utc, "payload": payload}
-
-
-def preview_document(preview: "RerunPreview") -> Document:
-    return preview.model_dump(mode="json")
 
 
 def error_document(code: str, message: str) -> Document:

@@ -72,8 +72,7 @@ def codes_of(*kinds: type[InspectorError]) -> frozenset[str]:
     return below | {kind.__name__ for kind in kinds}
 
 
-class BadInput(InspectorError):
-    pass
+class BadInput(InspectorError): ...
 
 
 class WorkflowInvalid(BadInput):
@@ -94,12 +93,10 @@ class ConductorsInvalid(BadInput):
         self.faults = tuple(faults)
 
 
-class UnknownConductor(BadInput):
-    pass
+class UnknownConductor(BadInput): ...
 
 
-class UnknownRun(BadInput):
-    pass
+class UnknownRun(BadInput): ...
 
 
 class CallError(InspectorError):
@@ -119,12 +116,10 @@ class CallError(InspectorError):
         self.retry_after_s = retry_after_s
 
 
-class ConductorError(CallError):
-    pass
+class ConductorError(CallError): ...
 
 
-class ConductorUnavailable(ConductorError):
-    pass
+class ConductorUnavailable(ConductorError): ...
 
 
 class ConductorRateLimited(ConductorUnavailable):
@@ -147,24 +142,19 @@ class ConductorStreamCut(ConductorUnavailable):
     retryable = True
 
 
-class ConductorUnpaid(ConductorUnavailable):
-    pass
+class ConductorUnpaid(ConductorUnavailable): ...
 
 
-class ConductorKeyRefused(ConductorUnavailable):
-    pass
+class ConductorKeyRefused(ConductorUnavailable): ...
 
 
-class ConductorModelUnknown(ConductorUnavailable):
-    pass
+class ConductorModelUnknown(ConductorUnavailable): ...
 
 
-class ConductorCertificate(ConductorUnavailable):
-    pass
+class ConductorCertificate(ConductorUnavailable): ...
 
 
-class PromptOverflows(ConductorError):
-    pass
+class PromptOverflows(ConductorError): ...
 
 
 class PlanRejected(ConductorError):
@@ -179,32 +169,27 @@ class WorkerError(CallError):
     retryable = True
 
 
-class WorkerUnreachable(WorkerError):
-    pass
+class WorkerUnreachable(WorkerError): ...
 
 
 class WorkerCertificate(WorkerUnreachable):
     retryable = False
 
 
-class WorkerTimedOut(WorkerError):
-    pass
+class WorkerTimedOut(WorkerError): ...
 
 
-class WorkerRateLimited(WorkerError):
-    pass
+class WorkerRateLimited(WorkerError): ...
 
 
-class WorkerFailed(WorkerError):
-    pass
+class WorkerFailed(WorkerError): ...
 
 
 class WorkerLoading(WorkerFailed):
     loading = True
 
 
-class WorkerStreamCut(WorkerError):
-    pass
+class WorkerStreamCut(WorkerError): ...
 
 
 class WorkerRefused(WorkerError):
@@ -222,16 +207,13 @@ class WorkerRefused(WorkerError):
         self.of_request = of_request
 
 
-class WorkerKeyRefused(WorkerRefused):
-    pass
+class WorkerKeyRefused(WorkerRefused): ...
 
 
-class WorkerUnpaid(WorkerRefused):
-    pass
+class WorkerUnpaid(WorkerRefused): ...
 
 
-class WorkerModelUnknown(WorkerRefused):
-    pass
+class WorkerModelUnknown(WorkerRefused): ...
 
 
 class WorkerContextOverflow(WorkerRefused):
@@ -256,36 +238,28 @@ class LimitReached(InspectorError):
         self.limit = limit
 
 
-class StoreError(InspectorError):
-    pass
+class StoreError(InspectorError): ...
 
 
-class StoreFull(StoreError):
-    pass
+class StoreFull(StoreError): ...
 
 
-class StoreReadOnly(StoreError):
-    pass
+class StoreReadOnly(StoreError): ...
 
 
-class StoreTooNew(StoreError):
-    pass
+class StoreTooNew(StoreError): ...
 
 
-class StoreLocked(StoreError):
-    pass
+class StoreLocked(StoreError): ...
 
 
-class StoreDamaged(StoreError):
-    pass
+class StoreDamaged(StoreError): ...
 
 
-class StoreGone(StoreError):
-    pass
+class StoreGone(StoreError): ...
 
 
-class OwnerGone(StoreError):
-    pass
+class OwnerGone(StoreError): ...
 
 
 class RunUnreadable(StoreError):
@@ -303,13 +277,10 @@ class RunUnreadable(StoreError):
         self.trace = trace
 
 
-class RunDamaged(RunUnreadable):
-    pass
+class RunDamaged(RunUnreadable): ...
 
 
-class RunTooNew(RunUnreadable):
-    pass
+class RunTooNew(RunUnreadable): ...
 
 
-class EventOutOfOrder(StoreError):
-    pass
+class EventOutOfOrder(StoreError): ...

@@ -18,17 +18,13 @@ _Port = Annotated[int, Field(ge=1, le=65535)]
 _HOST_NAME = re.compile(r"(?!-)[0-9a-z_-]+(?:\.[0-9a-z_-]+)*")
 
 
-def _default_data_folder() -> Path:
-    return Path(platformdirs.user_data_dir("conductor-inspector"))
-
-
 class Settings(BaseSettings):
     """Process-wide settings, read once where a process is wired together."""
 
     model_config = SettingsConfigDict(env_prefix="CONDUCTOR_", frozen=True, extra="ignore", populate_by_name=True)
 
     data_folder: Path = Field(
-        default_factory=_default_data_folder,
+        default_factory=lambda: Path(platformdirs.user_data_dir("conductor-inspector")),
         description="Where the database, `training/`, `evaluations/`, `pools/` and `conductors/` are.",
     )
     database_url: str | None = Field(

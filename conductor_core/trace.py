@@ -17,7 +17,6 @@ from conductor_core.run_trace import (
     RoundTrace,
     RunStatus,
     RunTrace,
-    StepStatus,
     StepTrace,
 )
 from conductor_core.workflow.model import Workflow
@@ -26,12 +25,10 @@ __all__ = [
     "ENDED_STATUSES",
     "Attempt",
     "PlanAttempt",
-    "RejectedPlan",
     "ReusedFrom",
     "RoundTrace",
     "RunStatus",
     "RunTrace",
-    "StepStatus",
     "StepTrace",
     "apply",
     "begin",
@@ -56,26 +53,7 @@ def begin(event: Event) -> RunTrace:
     """The trace after its first event. Raises: ValueError if that is not ``run.created``."""
     if not isinstance(event, ev.RunCreated):
         raise ValueError(f"a trace begins with run.created, not {event.kind}")
-    return RunTrace(
-        run_id=event.run_id,
-        task=event.task,
-        actor=event.actor,
-        door=event.door,
-        purpose=event.purpose,
-        parent_run_id=event.parent_run_id,
-        resumed=event.resumed,
-        batch=event.batch,
-        plan_only=event.plan_only,
-        simulated=event.simulated,
-        seed=event.seed,
-        conductor=event.conductor,
-        pool=event.pool,
-        limits=event.limits,
-        on_incomplete=event.on_incomplete,
-        give_question=event.give_question,
-        app_version=event.app_version,
-        created_at_utc=event.at_utc,
-    )
+    return RunTrace(created_at_utc=event.at_utc, **_fields_of(event, RunTrace))
 
 
 def apply(trace: RunTrace, event: Event) -> None:
@@ -126,15 +104,7 @@ def _apply_plan(trace: RunTrace, event: ev.PlanEvent) -> None:
             _spend_on_plan(trace, round_, event)
         case ev.PlanRejected():
             round_.status = "rejected"
-            round_.rejected.append(
-                RejectedPlan(
-                    attempt=event.attempt,
-                    raw=event.raw,
-                    faults=event.faults,
-                    repairs=event.repairs,
-                    reasoning=round_.reasoning,
-                )
-            )
+            round_.rejected.append(RejectedPlan(reasoning=round_.reasoning, **_fields_of(event, RejectedPlan)))
             _spend_on_plan(trace, round_, event)
         case ev.PlanCompleted():
             round_.source, round_.raw, round_.topology = event.source, event.raw, event.topology
@@ -157,11 +127,8 @@ def _spend_on_plan(
     cost_usd = event.cost_usd
     if event.at_list_price is None and event.usage.total_tokens and trace.conductor and trace.conductor.price is None:
         cost_usd = None  # Of the record's time: not known, and not in the run's total.
-    round_.usage += event.usage
-    round_.cost_usd = sum_of_costs((round_.cost_usd, cost_usd))
-    round_.known_usd += cost_usd or 0.0
-    round_.at_list_price |= bool(event.at_list_price)
     round_.duration_ms = (round_.duration_ms or 0.0) + event.duration_ms
+    _spend(round_, event.usage, cost_usd, at_list_price=bool(event.at_list_price))
     _spend(trace, event.usage, event.cost_usd, at_list_price=bool(event.at_list_price))
 
 
@@ -185,18 +152,15 @@ def _set_workflow(trace: RunTrace, round_: RoundTrace, workflow: Workflow) -> No
 def _spend_on_step(
     trace: RunTrace, step: StepTrace, usage: Usage, cost_usd: float | None, *, at_list_price: bool
 ) -> None:
-    step.usage += usage
-    step.cost_usd = sum_of_costs((step.cost_usd, cost_usd))
-    step.known_usd += cost_usd or 0.0
-    step.at_list_price |= at_list_price
+    _spend(step, usage, cost_usd, at_list_price=at_list_price)
     _spend(trace, usage, cost_usd, at_list_price=at_list_price)
 
 
-def _spend(trace: RunTrace, usage: Usage, cost_usd: float | None, *, at_list_price: bool) -> None:
-    trace.usage += usage
-    trace.cost_usd = sum_of_costs((trace.cost_usd, cost_usd))
-    trace.known_usd += cost_usd or 0.0
-    trace.at_list_price |= at_list_price
+def _spend(by: RunTrace | RoundTrace | StepTrace, usage: Usage, cost_usd: float | None, *, at_list_price: bool) -> None:
+    by.usage += usage
+    by.cost_usd = sum_of_costs((by.cost_usd, cost_usd))
+    by.known_usd += cost_usd or 0.0
+    by.at_list_price |= at_list_price
 
 
 def _still(known: Progress | None, event: Event) -> Progress | None:
@@ -265,19 +229,16 @@ def _take_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> No
 
 
 def _fields_of(event: Event, kind: type[Mutable]) -> dict[str, Any]:
-    """The fields of ``event`` that ``kind`` keeps under the same names."""
-    return {name: getattr(event, name) for name in kind.model_fields}
+    """Returns the fields of ``event`` that ``kind`` keeps under the same names."""
+    return {name: getattr(event, name) for name in kind.model_fields if hasattr(event, name)}
 
 
 def _apply_end(trace: RunTrace, event: ev.FinalEvent) -> None:
     if event.usage.total_tokens > trace.usage.total_tokens:
         # The calls that were broken off have no event of their own: their cost, by estimate, is in the totals alone.
-        read, written = trace.usage.input_tokens, trace.usage.output_tokens
-        trace.broken_off = Usage(
-            input_tokens=event.usage.input_tokens - read,
-            output_tokens=event.usage.output_tokens - written,
-            estimated=True,
-        )
+        read = event.usage.input_tokens - trace.usage.input_tokens
+        written = event.usage.output_tokens - trace.usage.output_tokens
+        trace.broken_off = Usage(input_tokens=read, output_tokens=written, estimated=True)
         trace.usage, trace.cost_usd = event.usage, event.cost_usd
         known_usd = event.cost_usd if event.known_usd is None else event.known_usd
         if known_usd is not None:

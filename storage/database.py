@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import BoundedSemaphore
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from conductor_core.errors import StoreError, StoreFull, StoreReadOnly
 from conductor_core.file_lock import FileLock
 from storage import failures, schema
-from storage.read_only import TEXT, ReadOnlyMedia
+from storage.read_only import ReadOnlyMedia, connect
 
 BUSY_TIMEOUT_S = 10.0
 _READERS = 32
@@ -71,7 +71,7 @@ class Database:
             raise IsADirectoryError(errno.EISDIR, "no file", str(self.path))
         # By SQLite itself: to open and close the file past it would drop the locks that this process holds on it.
         try:
-            with closing(sqlite3.connect(f"file:{quote(str(self.path))}?mode=ro", uri=True)) as connection:
+            with closing(connect(self.path, "mode=ro", self.busy_timeout_s)) as connection:
                 connection.execute("PRAGMA schema_version")
         except sqlite3.Error as error:
             # All else is met again, and told, when the file is opened to write.
@@ -237,24 +237,14 @@ class Database:
             raise
 
     def _connect_writer(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path, timeout=self.busy_timeout_s, isolation_level=None, check_same_thread=False
-        )
-        connection.text_factory = TEXT
+        connection = connect(self.path, "mode=rwc", self.busy_timeout_s)
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA wal_autocheckpoint=10000")
         return connection
 
     def _connect_reader(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            f"file:{quote(str(self.path))}?mode=ro",
-            uri=True,
-            timeout=self.busy_timeout_s,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        connection.text_factory = TEXT
+        connection = connect(self.path, "mode=ro", self.busy_timeout_s)
         connection.execute("PRAGMA query_only=ON")
         return connection
 

@@ -11,14 +11,10 @@ from datetime import UTC, datetime
 
 from conductor_core.actor import Caller
 from conductor_core.trace import ENDED_STATUSES
-from storage.encoding import caller_columns, read_caller, read_text, read_time, stored_line
+from storage.encoding import caller_columns, read_caller, read_text, read_time, stored_line, stored_rows
 
 _RUN = "SELECT status, created_at_utc FROM runs WHERE run_id = ?"
 _HELD = "SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1"
-_EVENTS = (
-    "SELECT sequence, CAST(ifnull(kind, '') AS BLOB), CAST(ifnull(at_utc, '') AS BLOB), "
-    "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? ORDER BY sequence"
-)
 _RECORD = (
     "INSERT INTO deletions (run_id, deleted_at_utc, actor, door, created_at_utc, status, events, events_sha256) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -69,12 +65,10 @@ def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> De
 
 
 def _delete_one(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: Caller) -> None:
-    digest, count = hashlib.sha256(), 0
-    for row in cursor.execute(_EVENTS, (run_id,)):
-        digest.update(stored_line(*row))
-        count += 1
+    events = stored_rows(cursor.connection, run_id)
+    sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
     now = datetime.now(UTC).isoformat()
-    cursor.execute(_RECORD, (run_id, now, *caller_columns(caller), run[1], run[0], count, digest.hexdigest()))
+    cursor.execute(_RECORD, (run_id, now, *caller_columns(caller), run[1], run[0], len(events), sha256))
     for table in ("events", "snapshots", "runs"):
         cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  own names
 

@@ -1,6 +1,7 @@
 """Events and traces to and from the text that is stored."""
 
 import hashlib
+import sqlite3
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ from pydantic_core import PydanticSerializationError
 
 from conductor_core import chat, events, run_facts, run_trace, trace
 from conductor_core.actor import Actor, Caller
+from conductor_core.characters import whole_characters
 from conductor_core.events import EVENT, Event
 from conductor_core.workflow import model
 
@@ -30,7 +32,7 @@ def encode(event: Event) -> tuple[Event, str]:
 def _without_surrogates(value: Any) -> Any:
     match value:
         case str():
-            return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+            return whole_characters(value)
         case dict():
             return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
         case list() | tuple():
@@ -41,6 +43,24 @@ def _without_surrogates(value: Any) -> Any:
 def event_line(sequence: int, kind: str, at_utc: str, payload: str) -> bytes:
     """What of an event goes into the digest of its run's events: all its columns but the run's id."""
     return f"{sequence} {kind} {at_utc}\n{payload}\n".encode()
+
+
+# As bytes, and never NULL: text that is no UTF-8 any more, or is missing, is damage to report, not a failure to read.
+_EVENTS = (
+    "SELECT sequence, CAST(ifnull(kind, '') AS BLOB), CAST(ifnull(at_utc, '') AS BLOB), "
+    "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? AND sequence > ? ORDER BY sequence LIMIT ?"
+)
+
+StoredRow = tuple[int, bytes, bytes, bytes]
+"""An event as it lies in the database: its sequence, kind, time and payload."""
+
+
+def stored_rows(
+    connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None
+) -> list[StoredRow]:
+    """Returns the run's events after ``after``, at most ``limit`` of them (None: all), in order."""
+    found: list[StoredRow] = connection.execute(_EVENTS, (run_id, after, -1 if limit is None else limit)).fetchall()
+    return found
 
 
 def stored_line(sequence: int, kind: bytes, at_utc: bytes, payload: bytes) -> bytes:

@@ -51,9 +51,9 @@ class _Request:
     ``snapshot``: to be stored instead, and nobody waits. ``work``: to be done instead, in the writer's transaction.
     """
 
-    events: Sequence[Event]
-    loop: asyncio.AbstractEventLoop | None
-    future: "asyncio.Future[None] | concurrent.futures.Future[None]"
+    events: Sequence[Event] = ()
+    loop: asyncio.AbstractEventLoop | None = None
+    future: "asyncio.Future[None] | concurrent.futures.Future[None]" = field(default_factory=concurrent.futures.Future)
     error: StoreError | None = None
     snapshot: SnapshotRow | None = None
     work: Callable[[sqlite3.Cursor], None] | None = None
@@ -119,20 +119,16 @@ class EventLog:
 
     def append_and_wait(self, *events: Event) -> None:
         """``append`` for a thread without an event loop."""
-        future: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._submit(_Request(events, None, future))
-        future.result()
+        self._submit(_Request(events)).future.result()
 
     def change_and_wait(self, work: Callable[[sqlite3.Cursor], None]) -> None:
         """Has ``work`` done by the one that writes, in its transaction. It may be begun anew. Raises: StoreError."""
-        future: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._submit(_Request((), None, future, work=work))
-        future.result()
+        self._submit(_Request(work=work)).future.result()
 
     def keep_snapshot(self, snapshot: SnapshotRow) -> None:
         """Stores the snapshot of an ended run some time soon, if that can be done; it only saves time."""
         with suppress(StoreError):
-            self._submit(_Request((), None, concurrent.futures.Future(), snapshot=snapshot))
+            self._submit(_Request(snapshot=snapshot))
 
     def writes(self, run_id: str) -> bool:
         """Whether this process is the one that writes the run, so that each of its events is announced here."""
@@ -163,11 +159,12 @@ class EventLog:
         self._thread.join()
         self._owner.close()
 
-    def _submit(self, request: _Request) -> None:
+    def _submit(self, request: _Request) -> _Request:
         with self._door:
             if self._closed:
                 raise failures.closed(self._database.path)
             self._requests.put(request)
+        return request
 
     def _write_all(self) -> None:
         while (first := self._next()) is not None:
@@ -239,12 +236,11 @@ class EventLog:
                 self._commit([request])
 
     def _write(self, batch: Sequence[_Request]) -> list[StoredEvent]:
-        database = self._database
-        with database.writing(), self._live.changing() as live:
-            with database.transaction() as cursor:
+        with self._database.writing(), self._live.changing() as live:
+            with self._database.transaction() as cursor:
                 stored = self._insert(cursor, live, batch)
             # Only now: a file that was deleted before this moment holds nothing of what was just committed.
-            database.check()
+            self._database.check()
         return stored
 
     def _insert(self, cursor: sqlite3.Cursor, live: LiveRuns, batch: Sequence[_Request]) -> list[StoredEvent]:

@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from conductor_core import trace as folding
-from conductor_core.actor import Caller
-from conductor_core.chat import Usage
 from conductor_core.errors import RunUnreadable, StoreDamaged
 from conductor_core.spending import interruption
 from conductor_core.trace import RunTrace
 from storage import failures, queries
-from storage.encoding import caller_columns
-from storage.live_runs import changing_columns
+from storage.live_runs import changing_columns, fixed_columns
 from storage.queries import Search
 from storage.reading import read_run
 from storage.records import UNREADABLE_STATUSES, RunSummary, unreadable_status
@@ -118,22 +115,7 @@ def _row(connection: sqlite3.Connection, run_id: str) -> Row:
 
 
 def _summary_of(trace: RunTrace, row: Row) -> RunSummary:
-    values = {
-        "run_id": trace.run_id,
-        "sequence": _sequence(row),
-        "created_at_utc": trace.created_at_utc.isoformat(),
-        "task": trace.task,
-        **dict(zip(("actor", "door"), caller_columns(trace.caller), strict=True)),
-        "purpose": trace.purpose,
-        "conductor": None if trace.conductor is None else trace.conductor.name,
-        "pool": trace.pool.name,
-        "parent_run_id": trace.parent_run_id,
-        "simulated": trace.simulated,
-        "plan_only": trace.plan_only,
-        "batch_id": None if trace.batch is None else trace.batch.id,
-        "batch_row": None if trace.batch is None else trace.batch.row,
-    }
-    return queries.summary(values | changing_columns(trace))
+    return queries.summary(fixed_columns(trace, _sequence(row)) | changing_columns(trace))
 
 
 def _unreadable(row: Row, filed: RunSummary | None, error: RunUnreadable | StoreDamaged) -> RunSummary:
@@ -141,29 +123,7 @@ def _unreadable(row: Row, filed: RunSummary | None, error: RunUnreadable | Store
     if filed is None and isinstance(error, RunUnreadable) and error.trace is not None:
         filed = _summary_of(error.trace, row)
     if filed is None:
-        filed = RunSummary(
-            run_id=row["run_id"],
-            sequence=_sequence(row),
-            created_at_utc=None,
-            status="damaged",
-            task="",
-            caller=Caller(),
-            conductor=None,
-            pool="",
-            parent_run_id=None,
-            simulated=False,
-            plan_only=False,
-            topology=None,
-            agents=(),
-            steps=0,
-            steps_completed=0,
-            steps_reused=0,
-            steps_failed=0,
-            usage=Usage(),
-            cost_usd=None,
-            duration_ms=None,
-            error=None,
-        )
+        filed = RunSummary(run_id=row["run_id"], sequence=_sequence(row))
     return filed.model_copy(update={"status": unreadable_status(error), "damage": str(error)})
 
 

@@ -24,25 +24,7 @@ if TYPE_CHECKING:
     from hashlib import _Hash
 
 _SNAPSHOT_TAIL_SIZE = 64 << 10
-_CHANGING = (
-    "status",
-    "topology",
-    "agents",
-    "steps",
-    "steps_completed",
-    "steps_reused",
-    "steps_failed",
-    "input_tokens",
-    "output_tokens",
-    "cost_usd",
-    "known_usd",
-    "cost_estimated",
-    "duration_ms",
-    "error",
-)
-_OF_BATCH = ("batch_id", "sequence", "created_at_utc")
 _EXISTS = "SELECT 1 FROM runs WHERE run_id = ?"
-_UPDATE = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE run_id = ?"  # noqa: S608  own names
 _NEW_BATCH = (
     "INSERT OR IGNORE INTO batches (batch_id, sequence, created_at_utc, name, size) "
     "VALUES (:batch_id, :sequence, :created_at_utc, :name, :size)"
@@ -69,7 +51,7 @@ class _LiveRun:
     tail_size: int = 0
     snapshot_size: int = 0
     created: dict[str, object] = field(default_factory=dict)
-    row: tuple[object, ...] = ()
+    row: dict[str, object] = field(default_factory=dict)
 
     @property
     def snapshot_due(self) -> bool:
@@ -121,12 +103,11 @@ class LiveRuns:
                 raise EventOutOfOrder(f"run {run_id} exists already: every run needs an id of its own")
             self._owner.hold()
             live = _LiveRun(folding.begin(event), sequence, is_new=True)
-            live.created = self._first_row(event, sequence)
+            live.created = fixed_columns(live.trace, sequence) | self._columns_of_owner()
             self._runs[run_id] = live
             self._touched[run_id] = live
             if event.batch is not None:
-                named = {"name": event.batch.name, "size": event.batch.size}
-                cursor.execute(_NEW_BATCH, {name: live.created[name] for name in _OF_BATCH} | named)
+                cursor.execute(_NEW_BATCH, live.created | {"name": event.batch.name, "size": event.batch.size})
         else:
             live = self._runs.get(run_id) or self._load(run_id)
             self._touched[run_id] = live
@@ -148,22 +129,22 @@ class LiveRuns:
         new, changed, snapshots = [], [], []
         for run_id, live in self._touched.items():
             if live.row_due:
-                row = _row_of(live.trace)
+                row = changing_columns(live.trace)
                 if live.is_new:
-                    new.append(live.created | dict(zip(_CHANGING, row, strict=True)))
+                    new.append(live.created | row)
                 elif row != live.row:
-                    changed.append((*row, run_id))
+                    changed.append(row | {"run_id": run_id})
                 live.row, live.row_due = row, False
             if live.snapshot_due:
                 snapshot = snapshot_row(live.trace, live.sequence, live.digest.hexdigest())
                 snapshots.append(snapshot)
                 live.tail_size, live.snapshot_size = 0, len(snapshot.trace)
         if new:
-            names = new[0]
-            insert = f"INSERT INTO runs ({', '.join(names)}) VALUES (:{', :'.join(names)})"  # noqa: S608  own names
+            insert = f"INSERT INTO runs ({', '.join(new[0])}) VALUES (:{', :'.join(new[0])})"  # noqa: S608  own names
             cursor.executemany(insert, new)
         if changed:
-            cursor.executemany(_UPDATE, changed)
+            values = ", ".join(f"{name} = :{name}" for name in changed[0])
+            cursor.executemany(f"UPDATE runs SET {values} WHERE run_id = :run_id", changed)  # noqa: S608  own names
         if snapshots:
             store_snapshots(cursor, snapshots)
 
@@ -178,22 +159,9 @@ class LiveRuns:
         live = self._runs[run_id] = _LiveRun(reading.trace, reading.sequence, reading.digest)
         return live
 
-    def _first_row(self, event: RunCreated, sequence: int) -> dict[str, object]:
+    def _columns_of_owner(self) -> dict[str, object]:
         return {
-            "run_id": event.run_id,
-            "sequence": sequence,
-            "created_at_utc": event.at_utc.isoformat(),
-            "task": event.task,
-            **dict(zip(("actor", "door"), caller_columns(event.caller), strict=True)),
-            "purpose": event.purpose,
-            "conductor": None if event.conductor is None else event.conductor.name,
-            "pool": event.pool.name,
-            "parent_run_id": event.parent_run_id,
-            "simulated": event.simulated,
-            "plan_only": event.plan_only,
             "vocabulary": VOCABULARY,
-            "batch_id": None if event.batch is None else event.batch.id,
-            "batch_row": None if event.batch is None else event.batch.row,
             "owner_id": self._owner.id,
             "owner_host": self._owner.host,
             "owner_pid": self._owner.pid,
@@ -206,29 +174,45 @@ def store_snapshots(cursor: sqlite3.Cursor, snapshots: Sequence[SnapshotRow]) ->
     cursor.executemany(_SNAPSHOT, snapshots)
 
 
+def fixed_columns(trace: RunTrace, sequence: int) -> dict[str, object]:
+    """Returns the columns of ``runs`` that stay as ``run.created``, the event ``sequence``, set them."""
+    actor, door = caller_columns(trace.caller)
+    return {
+        "run_id": trace.run_id,
+        "sequence": sequence,
+        "created_at_utc": trace.created_at_utc.isoformat(),
+        "task": trace.task,
+        "actor": actor,
+        "door": door,
+        "purpose": trace.purpose,
+        "conductor": None if trace.conductor is None else trace.conductor.name,
+        "pool": trace.pool.name,
+        "parent_run_id": trace.parent_run_id,
+        "simulated": trace.simulated,
+        "plan_only": trace.plan_only,
+        "batch_id": None if trace.batch is None else trace.batch.id,
+        "batch_row": None if trace.batch is None else trace.batch.row,
+    }
+
+
 def changing_columns(trace: RunTrace) -> dict[str, object]:
-    """The columns of ``runs`` that change as a run goes on."""
-    return dict(zip(_CHANGING, _row_of(trace), strict=True))
-
-
-def _row_of(trace: RunTrace) -> tuple[object, ...]:
-    """The columns of ``runs`` that change as a run goes on, in the order of ``_CHANGING``."""
+    """Returns the columns of ``runs`` that change as a run goes on."""
     steps = list(trace.walk())
     statuses = Counter(step.status for step in steps)
     cost = cost_so_far(trace)
-    return (
-        trace.status,
-        trace.root.topology,
-        json.dumps(list(dict.fromkeys(step.agent for step in steps)), ensure_ascii=False),
-        len(steps),
-        statuses["completed"],
-        statuses["reused"],
-        statuses["failed"] + sum(step.status in INCOMPLETE for step in steps),
-        trace.usage.input_tokens,
-        trace.usage.output_tokens,
-        cost.usd,
-        cost.known_usd,
-        cost.usd is not None and basis(trace) == "estimated",
-        trace.duration_ms,
-        trace.error,
-    )
+    return {
+        "status": trace.status,
+        "topology": trace.root.topology,
+        "agents": json.dumps(list(dict.fromkeys(step.agent for step in steps)), ensure_ascii=False),
+        "steps": len(steps),
+        "steps_completed": statuses["completed"],
+        "steps_reused": statuses["reused"],
+        "steps_failed": statuses["failed"] + sum(step.status in INCOMPLETE for step in steps),
+        "input_tokens": trace.usage.input_tokens,
+        "output_tokens": trace.usage.output_tokens,
+        "cost_usd": cost.usd,
+        "known_usd": cost.known_usd,
+        "cost_estimated": cost.usd is not None and basis(trace) == "estimated",
+        "duration_ms": trace.duration_ms,
+        "error": trace.error,
+    }

@@ -10,9 +10,6 @@ from urllib.parse import quote
 from conductor_core.errors import StoreReadOnly
 from storage.schema import HEAD, checked_version
 
-TEXT = partial(str, encoding="utf-8", errors="replace")
-"""For connections: a damaged text is read all the same, so that the rows beside it are."""
-
 _PRIMARY_CODE = 0xFF
 _NO_SIDE_FILES = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY})
 _IS_A_DOOR = "\"by\" IN ('page', 'cli', 'api')"
@@ -50,6 +47,18 @@ _AS_IF_UPGRADED = {
     "0005": (_runs(), *_NO_ACTORS),
 }
 """What makes an older schema read like the newest, where it cannot be upgraded."""
+
+
+def connect(path: Path, mode: str, timeout_s: float) -> sqlite3.Connection:
+    """Returns a connection that any thread may use and that opens no transaction by itself.
+
+    It also reads damaged text, so that the rows beside it can be read. ``mode``: the query of SQLite's URI.
+    """
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?{mode}", uri=True, timeout=timeout_s, isolation_level=None, check_same_thread=False
+    )
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+    return connection
 
 
 class ReadOnlyMedia:
@@ -93,15 +102,8 @@ class ReadOnlyMedia:
             self._copy = self._copied(wal)
         return self._open(Path(self._copy.name) / self._path.name, "mode=rw")
 
-    def _open(self, path: Path, how: str) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            f"file:{quote(str(path))}?{how}",
-            uri=True,
-            timeout=self._busy_timeout_s,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        connection.text_factory = TEXT
+    def _open(self, path: Path, mode: str) -> sqlite3.Connection:
+        connection = connect(path, mode, self._busy_timeout_s)
         try:
             connection.execute("SELECT count(*) FROM sqlite_master")
         except BaseException:

@@ -19,21 +19,14 @@ from conductor_core.errors import RunDamaged, RunTooNew, RunUnreadable, UnknownR
 from conductor_core.events import EVENT, KINDS, VOCABULARY, Event
 from conductor_core.trace import RunTrace
 from storage.deleting import read_deletion
-from storage.encoding import SnapshotRow, fold_digest, stored_line
+from storage.encoding import SnapshotRow, StoredRow, fold_digest, stored_line, stored_rows
 from storage.records import RawEvent, StoredEvent
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-# As bytes, and never NULL: what is no UTF-8 any more, or is not there, is damage to be told and not a failure to read.
-_EVENTS = (
-    "SELECT sequence, CAST(ifnull(kind, '') AS BLOB), CAST(ifnull(at_utc, '') AS BLOB), "
-    "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? AND sequence > ? ORDER BY sequence LIMIT ?"
-)
 _SNAPSHOT = "SELECT run_id, sequence, fold_digest, trace, events_sha256, sha256 FROM snapshots WHERE run_id = ?"
 _LONGEST_FAULT = 300
-
-_Row = tuple[int, bytes, bytes, bytes]
 
 
 @dataclass(slots=True)
@@ -70,7 +63,7 @@ def read_run(connection: sqlite3.Connection, run_id: str) -> Reading:
     """Raises: UnknownRun, RunDamaged, RunTooNew; the last two with what can be read."""
     # The snapshot first: its events are then among those that are read.
     snapshot = _snapshot(connection, run_id)
-    rows = _rows(connection, run_id)
+    rows = stored_rows(connection, run_id)
     if not rows:
         raise _without_events(connection, run_id)
     reading: Reading | None = None
@@ -90,7 +83,7 @@ def read_run(connection: sqlite3.Connection, run_id: str) -> Reading:
     return reading
 
 
-def _fold(run_id: str, rows: Iterable[_Row], reading: Reading | None, vocabulary: int) -> Reading:
+def _fold(run_id: str, rows: Iterable[StoredRow], reading: Reading | None, vocabulary: int) -> Reading:
     """``reading`` with the events of ``rows`` folded in; None: they are the run from its beginning."""
     for row in rows:
         try:
@@ -134,15 +127,10 @@ def read_events(
 
 def read_raw(connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None) -> list[RawEvent]:
     """The run's events after ``after`` as they lie there, in order."""
-    return [_raw(row) for row in _rows(connection, run_id, after, limit)]
+    return [_raw(row) for row in stored_rows(connection, run_id, after, limit)]
 
 
-def _rows(connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None) -> list[_Row]:
-    found: list[_Row] = connection.execute(_EVENTS, (run_id, after, -1 if limit is None else limit)).fetchall()
-    return found
-
-
-def _raw(row: _Row) -> RawEvent:
+def _raw(row: StoredRow) -> RawEvent:
     sequence, kind, at_utc, payload = row
     return RawEvent(sequence, kind.decode("utf-8", "replace"), at_utc.decode("utf-8", "replace"), payload)
 

@@ -59,28 +59,28 @@ class RunSummary(Frozen):
 
     run_id: str
     sequence: int
-    created_at_utc: datetime | None
-    status: RunStatus | UnreadableStatus
-    task: str
-    caller: Caller
+    created_at_utc: datetime | None = None
+    status: RunStatus | UnreadableStatus = "damaged"
+    task: str = ""
+    caller: Caller = Caller()
     purpose: str = ""
-    conductor: str | None
-    pool: str
-    parent_run_id: str | None
-    simulated: bool
-    plan_only: bool
-    topology: str | None
-    agents: tuple[str, ...]
-    steps: int
-    steps_completed: int
-    steps_reused: int
-    steps_failed: int
-    usage: Usage
-    cost_usd: float | None
+    conductor: str | None = None
+    pool: str = ""
+    parent_run_id: str | None = None
+    simulated: bool = False
+    plan_only: bool = False
+    topology: str | None = None
+    agents: tuple[str, ...] = ()
+    steps: int = 0
+    steps_completed: int = 0
+    steps_reused: int = 0
+    steps_failed: int = 0
+    usage: Usage = Usage()
+    cost_usd: float | None = None
     known_usd: float = 0.0
     cost_estimated: bool = False
-    duration_ms: float | None
-    error: str | None
+    duration_ms: float | None = None
+    error: str | None = None
     damage: str | None = None
     batch_id: str | None = None
     batch_row: str | None = None

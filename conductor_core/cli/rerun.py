@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from conductor_core import documents
 from conductor_core.chat import ConductorInfo
 from conductor_core.cli import inputs, options
 from conductor_core.cli.live import ProgressView, watch
@@ -196,7 +195,7 @@ def print_preview(forecast: RerunPreview | None, *, as_json: bool) -> int:
         forecast = RerunPreview(will_run=(), will_reuse=(), estimated_tokens=0, estimated_usd=None)
         print("the run stopped before it had a plan: the Conductor will write one", file=sys.stderr)
     if as_json:
-        print_json(documents.preview_document(forecast))
+        print_json(forecast.model_dump(mode="json"))
     else:
         print("\n".join(preview_lines(forecast)))
     return 0

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 
 from conductor_core import __version__, masking
-from conductor_core.aside import Aside, calls_of, hidden_plan
+from conductor_core.aside import Aside, calls_of, hidden
 from conductor_core.chat import (
     ConductorInfo,
     FinishReason,
@@ -120,7 +120,7 @@ class RemoteConductor:
                     if isinstance(piece, PlanFinished):
                         if rest := masked.end():
                             yield PlanText(text=rest)
-                        yield hidden_plan(piece, masking.known())
+                        yield hidden(piece, masking.known())
         except ConductorError as error:
             if thought := thoughts.end():
                 yield PlanThought(text=thought)

@@ -14,7 +14,8 @@ from conductor_core.evaluation.routers.rows import TrainingRow
 from conductor_core.evaluation.runner import Spending, Stopped, graded
 from conductor_core.evaluation.tasks import Task
 from conductor_core.events import Limits
-from conductor_core.records.evaluation import append_lines, drop_unfinished_line, read_lines
+from conductor_core.records import append_lines
+from conductor_core.records.evaluation import drop_unfinished_line, read_lines
 from conductor_core.rehearsal import recognise
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.settings import Settings

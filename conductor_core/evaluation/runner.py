@@ -21,7 +21,7 @@ from conductor_core.evaluation.outages import Outages, failed_at_a_worker
 from conductor_core.evaluation.outcome import outcome
 from conductor_core.evaluation.tasks import Task
 from conductor_core.events import Limits
-from conductor_core.records import write_whole
+from conductor_core.records import append_lines, write_whole
 from conductor_core.records.evaluation import (
     BEGUN,
     OUTCOMES,
@@ -31,7 +31,6 @@ from conductor_core.records.evaluation import (
     EvaluationPlan,
     Outcome,
     append,
-    append_lines,
     drop_unfinished_line,
     read_record,
 )

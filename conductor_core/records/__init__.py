@@ -4,14 +4,18 @@ A leaf vocabulary, free of torch. ``shipped/`` holds the records of the Conducto
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
+from typing import TypeVar
 
 from pydantic import ConfigDict, ValidationError
 
+from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
+
+R = TypeVar("R")
 
 DIFFICULTIES = ("easy", "medium", "hard")
 SHIPPED = Path(__file__).with_name("shipped")
@@ -30,6 +34,36 @@ def write_whole(path: Path, text: str) -> None:
     new = path.with_name(f"{path.name}.new")
     new.write_text(text, encoding="utf-8")
     new.replace(path)
+
+
+def append_lines(path: Path, *rows: Frozen) -> None:
+    """Adds rows to a file, each as a line of JSON, in one write. Raises: OSError."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write("".join(row.model_dump_json(exclude_none=True) + "\n" for row in rows))
+
+
+def read_rows(path: Path, parse: Callable[[str], R], what: str, broken: list[str] | None) -> Iterator[R]:
+    """Reads the rows of a file. It leaves out a last line that is still being written.
+
+    Args:
+        parse: reads one line. Raises: ValidationError.
+        what: the name of a row, for messages.
+        broken: receives a message for each line that is no row; None: such a line raises.
+
+    Raises: BadInput, which names the file and the line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read: {error}") from error
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            yield parse(line)
+        except ValidationError as error:
+            fault = f"{path}, line {number}, is no {what}: {why(error)}"
+            if broken is None:
+                raise BadInput(fault) from error
+            broken.append(fault)
 
 
 class Finite(Frozen):

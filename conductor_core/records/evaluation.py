@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from conductor_core.errors import BadInput
-from conductor_core.records import Finite, why
+from conductor_core.records import Finite, append_lines, read_rows, why
 from conductor_core.workflow.model import Frozen
 
 PLAN, OUTCOMES, SUMMARY, BEGUN = "plan.json", "outcomes.jsonl", "summary.json", "begun.jsonl"
@@ -244,12 +244,6 @@ def append(folder: Path, *outcomes: Outcome) -> None:
     append_lines(folder / OUTCOMES, *outcomes)
 
 
-def append_lines(path: Path, *rows: Frozen) -> None:
-    """Adds rows, whole lines at once. Raises: OSError."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write("".join(row.model_dump_json(exclude_none=True) + "\n" for row in rows))
-
-
 def drop_unfinished_line(path: Path) -> None:
     """What a killed process left of a line would else become the beginning of the next. Raises: OSError."""
     if not path.is_file():
@@ -295,15 +289,5 @@ def read_lines(path: Path, model: type[M], what: str, broken: list[str] | None =
 
     Raises: BadInput naming the file and the line.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else [""]
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read: {error}") from error
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            yield model.model_validate_json(line)
-        except ValidationError as error:
-            fault = f"{path}, line {number}, is no {what}: {why(error)}"
-            if broken is None:
-                raise BadInput(fault) from error
-            broken.append(fault)
+    if path.is_file():
+        yield from read_rows(path, model.model_validate_json, what, broken)

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter
 
-from conductor_core.errors import BadInput
-from conductor_core.records import Finite, why
+from conductor_core.records import Finite, append_lines, read_rows
 from conductor_core.workflow.model import Frozen
 
 RECORD = "record.jsonl"
@@ -198,8 +197,7 @@ class TrainingRecord:
 
 def append(folder: Path, *rows: Row) -> None:
     """Adds rows, whole lines at once. Raises: OSError."""
-    with (folder / RECORD).open("a", encoding="utf-8") as file:
-        file.write("".join(row.model_dump_json(exclude_none=True) + "\n" for row in rows))
+    append_lines(folder / RECORD, *rows)
 
 
 def read_record(folder: Path, *, lenient: bool = False) -> TrainingRecord:
@@ -210,19 +208,8 @@ def read_record(folder: Path, *, lenient: bool = False) -> TrainingRecord:
 
     Raises: BadInput naming the file, and the line that is no row.
     """
-    path = folder / RECORD
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read: {error}") from error
-    rows: list[Row] = []
     broken: list[str] = []
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            rows.append(_ROW.validate_json(line))
-        except ValidationError as error:
-            fault = f"{path}, line {number}, is no row of a training record: {why(error)}"
-            if not lenient:
-                raise BadInput(fault) from error
-            broken.append(fault)
-    return TrainingRecord(folder, tuple(rows), tuple(broken))
+    rows = tuple(
+        read_rows(folder / RECORD, _ROW.validate_json, "row of a training record", broken if lenient else None)
+    )
+    return TrainingRecord(folder, rows, tuple(broken))

@@ -30,7 +30,8 @@ from conductor_core.evaluation.orchestrators.workflows import Planned, mixture
 from conductor_core.evaluation.runner import Caps, Stopped, open_record, subsets
 from conductor_core.evaluation.tasks import Graded, Task
 from conductor_core.events import StepDelta
-from conductor_core.records.evaluation import BEGUN, OUTCOMES, PLAN, Begun, append, append_lines, read_record
+from conductor_core.records import append_lines
+from conductor_core.records.evaluation import BEGUN, OUTCOMES, PLAN, Begun, append, read_record
 from conductor_core.records.in_use import in_use
 from conductor_core.trace import RunTrace, fold
 from tests.support.evaluations import Counted, alone, evaluation, plan, row, spent, task
