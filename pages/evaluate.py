@@ -98,7 +98,7 @@ def _controls(record: EvaluationRecord, rows: Sequence[Standing]) -> list[Standi
         if order == "score":
             shown.sort(key=lambda row: -row.score)
         elif order == "tokens":
-            shown.sort(key=lambda row: row.tokens)
+            shown.sort(key=lambda row: row.tokens_per_task)
         csv = ("csv", "CSV", to_csv(shown, record.plan), "text/csv")
         markdown = ("md", "Markdown", to_markdown(shown, record.plan), "text/markdown")
         for kind, label, text, mime in (csv, markdown):

@@ -16,7 +16,7 @@ def pareto(rows: Sequence[Standing]) -> Figure:
     front = frontier(rows)
     on_front = {row.orchestrator for row in front}
     colours = ["@ink" if row.orchestrator in on_front else "@muted" for row in rows]
-    least, most = min(row.tokens for row in rows), max(row.tokens for row in rows)
+    least, most = min(row.tokens_per_task for row in rows), max(row.tokens_per_task for row in rows)
     low = math.floor(min(_ends(row)[0] for row in rows) * 10 - 0.3) / 10
     path = [[_tokens(row), 100 * row.score] for row in front]
     dotted = {"color": "@soft", "width": 1.4, "dash": "dot", "shape": "linear"}
@@ -82,19 +82,19 @@ def _ends(row: Standing) -> tuple[float, float]:
 
 def _tokens(row: Standing) -> float:
     """Returns the tokens, at least 1: a logarithmic axis has no 0."""
-    return max(row.tokens, 1.0)
+    return max(row.tokens_per_task, 1.0)
 
 
 def _hover(row: Standing) -> str:
     return (
         f"{plain(row.orchestrator)}<br>{100 * row.score:.1f} %{interval(row.score_low, row.score_high)}<br>"
-        f"{row.tokens:,.0f} worker tokens, {row.steps:.1f} steps<extra></extra>"
+        f"{row.tokens_per_task:,.0f} worker tokens, {row.steps_per_task:.1f} steps<extra></extra>"
     )
 
 
 def pareto_in_words(rows: Sequence[Standing]) -> str:
     front = ", ".join(
-        f"{row.orchestrator} ({100 * row.score:.1f} % at {row.tokens:,.0f} tokens)" for row in frontier(rows)
+        f"{row.orchestrator} ({100 * row.score:.1f} % at {row.tokens_per_task:,.0f} tokens)" for row in frontier(rows)
     )
     return f"Score against worker tokens per task. On the frontier: {front}."
 

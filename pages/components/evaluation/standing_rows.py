@@ -42,11 +42,11 @@ def row_html(row: Standing, *, chosen: bool, simulated: bool) -> str:
         interval_html(row),
         bar_html(row),
         difference_html(row),
-        f"{row.tokens:,.0f}",
-        f"{row.conductor_tokens:,.0f}",
+        f"{row.tokens_per_task:,.0f}",
+        f"{row.conductor_tokens_per_task:,.0f}",
         usd_html(row, simulated),
         latency_html(row, simulated),
-        f"{row.steps:.1f}",
+        f"{row.steps_per_task:.1f}",
         f"✕ {row.faults}" if row.faults else "0",
     )
     inner = "".join(
@@ -93,7 +93,7 @@ def usd_html(row: Standing, simulated: bool) -> str:
 
 
 def latency_html(row: Standing, simulated: bool) -> str:
-    shown = seconds(row.latency_ms)
+    shown = seconds(row.latency_ms_per_task)
     return f'<span class="muted" title="{LATENCY}">{shown}</span>' if simulated else shown
 
 

@@ -5,7 +5,7 @@ import io
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from statistics import fmean
 
 from conductor_core.records import by_group, in_order
@@ -20,19 +20,19 @@ SIMULATED = "simulated"
 class Standing:
     """One row, with the attributes of ``Result``. An interval is None while it is unknown, and where there is none.
 
-    ``tokens`` are the workers' and ``conductor_tokens`` the Conductor's own, both per task. A ``computed`` row is no
-    orchestrator of the plan: it is made of others' outcomes and has no runs to open.
+    ``tokens_per_task`` are the workers'. A ``computed`` row is no orchestrator of the plan: it is made of others'
+    outcomes and has no runs to open.
     """
 
     orchestrator: str
     n: int
     score: float
-    tokens: float
-    conductor_tokens: float
-    steps: float
-    usd: float | None
-    known_usd: float | None
-    latency_ms: float
+    tokens_per_task: float
+    conductor_tokens_per_task: float
+    steps_per_task: float
+    usd_per_task: float | None
+    known_usd_per_task: float | None
+    latency_ms_per_task: float
     by_difficulty: Mapping[str, float]
     by_family: Mapping[str, float]
     steps_by_difficulty: Mapping[str, float]
@@ -54,7 +54,7 @@ def standings(record: EvaluationRecord) -> list[Standing]:
     if (summary := record.summary) is not None:
         rows = [_from_result(result) for result in summary.results]
         if summary.present is not None:
-            rows.append(replace(_from_result(summary.present.best_present), computed=True))
+            rows.append(_from_result(summary.present.best_present, computed=True))
         return rows
     by_name: defaultdict[str, list[Outcome]] = defaultdict(list)
     for outcome in record.outcomes:
@@ -69,35 +69,13 @@ def compared_with(plan: EvaluationPlan) -> str:
     return next(iter(plan.orchestrators), "the first")
 
 
-def _from_result(result: Result) -> Standing:
-    score_low, score_high = _ends(result.score_low, result.score_high)
-    difference_low, difference_high = _ends(result.difference_low, result.difference_high)
-    return Standing(
-        orchestrator=result.orchestrator,
-        n=result.n,
-        score=result.score,
-        score_low=score_low,
-        score_high=score_high,
-        tokens=result.tokens_per_task,
-        conductor_tokens=result.conductor_tokens_per_task,
-        steps=result.steps_per_task,
-        usd=result.usd_per_task,
-        known_usd=result.known_usd_per_task,
-        latency_ms=result.latency_ms_per_task,
-        by_difficulty=result.by_difficulty,
-        by_family=result.by_family,
-        steps_by_difficulty=result.steps_by_difficulty,
-        faults=result.faults,
-        difference=result.difference,
-        difference_low=difference_low,
-        difference_high=difference_high,
-        absent_named=result.absent_named,
-    )
-
-
-def _ends(low: float | None, high: float | None) -> tuple[float | None, float | None]:
-    """Drops an interval of no width, which resampling identical outcomes gives (those of one task, for example)."""
-    return (None, None) if low == high else (low, high)
+def _from_result(result: Result, *, computed: bool = False) -> Standing:
+    """Takes a row over. An interval of no width, which resampling identical outcomes gives, becomes None."""
+    known = result.model_dump(include={field.name for field in fields(Standing)})
+    for figure in ("score", "difference"):
+        if known[f"{figure}_low"] == known[f"{figure}_high"]:
+            known[f"{figure}_low"] = known[f"{figure}_high"] = None
+    return Standing(**known, computed=computed)
 
 
 def _so_far(name: str, own: Sequence[Outcome], first: Sequence[Outcome] | None) -> Standing:
@@ -106,12 +84,12 @@ def _so_far(name: str, own: Sequence[Outcome], first: Sequence[Outcome] | None) 
         orchestrator=name,
         n=len(own),
         score=fmean(outcome.score for outcome in own),
-        tokens=fmean(outcome.tokens for outcome in own),
-        conductor_tokens=fmean(outcome.conductor_tokens for outcome in own),
-        steps=fmean(outcome.steps for outcome in own),
-        usd=fmean(costs) if len(costs) == len(own) else None,
-        known_usd=fmean(each.at_least_usd for each in own),
-        latency_ms=fmean(outcome.duration_ms for outcome in own),
+        tokens_per_task=fmean(outcome.tokens for outcome in own),
+        conductor_tokens_per_task=fmean(outcome.conductor_tokens for outcome in own),
+        steps_per_task=fmean(outcome.steps for outcome in own),
+        usd_per_task=fmean(costs) if len(costs) == len(own) else None,
+        known_usd_per_task=fmean(each.at_least_usd for each in own),
+        latency_ms_per_task=fmean(outcome.duration_ms for outcome in own),
         by_difficulty=by_group((outcome.difficulty, outcome.score) for outcome in own),
         by_family=by_group((outcome.family, outcome.score) for outcome in own),
         steps_by_difficulty=by_group((outcome.difficulty, outcome.steps) for outcome in own),
@@ -142,24 +120,16 @@ def families(rows: Sequence[Standing]) -> list[str]:
 def frontier(rows: Sequence[Standing]) -> list[Standing]:
     """Returns the rows that no other beats with as few tokens or fewer, by rising tokens."""
     front: list[Standing] = []
-    for row in sorted(rows, key=lambda each: (each.tokens, -each.score)):
+    for row in sorted(rows, key=lambda each: (each.tokens_per_task, -each.score)):
         if not front or row.score > front[-1].score:
             front.append(row)
     return front
 
 
-_HEADS = (
+_FIGURES = (
     "orchestrator", "n", "score", "score_low", "score_high", "difference", "difference_low", "difference_high",
-    "worker_tokens_per_task", "conductor_tokens_per_task", "usd_per_task", "latency_ms_per_task", "steps_per_task",
-    "faults",
+    "tokens_per_task", "conductor_tokens_per_task", "usd_per_task", "latency_ms_per_task", "steps_per_task", "faults",
 )  # fmt: skip
-
-
-def _cells(row: Standing) -> list[str | float | int | None]:
-    return [
-        row.orchestrator, row.n, row.score, row.score_low, row.score_high, row.difference, row.difference_low,
-        row.difference_high, row.tokens, row.conductor_tokens, row.usd, row.latency_ms, row.steps, row.faults,
-    ]  # fmt: skip
 
 
 def to_csv(rows: Sequence[Standing], plan: EvaluationPlan) -> str:
@@ -176,10 +146,12 @@ def to_csv(rows: Sequence[Standing], plan: EvaluationPlan) -> str:
         "simulated": " and ".join(simulated_parts(plan)),
     }
     groups = [*(f"difficulty:{name}" for name in hard), *(f"family:{name}" for name in kinds)]
-    writer.writerow(map(_cell, [*_HEADS, *groups, *about]))
+    heads = ("worker_tokens_per_task" if name == "tokens_per_task" else name for name in _FIGURES)
+    writer.writerow(map(_cell, [*heads, *groups, *about]))
     for row in rows:
         more = [*map(row.by_difficulty.get, hard), *map(row.by_family.get, kinds)]
-        writer.writerow(map(_cell, [*_cells(row), *more, *about.values()]))
+        figures = (getattr(row, name) for name in _FIGURES)
+        writer.writerow(map(_cell, [*figures, *more, *about.values()]))
     return file.getvalue()
 
 
@@ -208,11 +180,11 @@ def to_markdown(rows: Sequence[Standing], plan: EvaluationPlan) -> str:
             str(row.n),
             f"{100 * row.score:.1f}{interval(row.score_low, row.score_high)}",
             points(row.difference, row.difference_low, row.difference_high),
-            f"{row.tokens:,.0f}",
-            f"{row.conductor_tokens:,.0f}",
+            f"{row.tokens_per_task:,.0f}",
+            f"{row.conductor_tokens_per_task:,.0f}",
             usd_words(row, simulated=simulated),
-            f"{row.latency_ms / 1000:.1f}",
-            f"{row.steps:.1f}",
+            f"{row.latency_ms_per_task / 1000:.1f}",
+            f"{row.steps_per_task:.1f}",
         )
         lines.append(f"| {' | '.join(cells)} |")
     if simulated:
@@ -228,11 +200,11 @@ def _one_line(text: str) -> str:
 def usd_words(row: Standing, *, simulated: bool) -> str:
     """Returns ``SIMULATED`` where no worker could be paid. ``simulated`` says whether all workers are simulated."""
     # Older records call a mixed pool simulated as well; what was paid there is shown all the same.
-    if simulated and row.usd == 0:
+    if simulated and row.usd_per_task == 0:
         return SIMULATED
-    if row.usd is None:
-        return f"at least {row.known_usd:.4f}" if row.known_usd else "unknown"
-    return f"{row.usd:.4f}"
+    if row.usd_per_task is None:
+        return f"at least {row.known_usd_per_task:.4f}" if row.known_usd_per_task else "unknown"
+    return f"{row.usd_per_task:.4f}"
 
 
 def points(value: float | None, low: float | None, high: float | None) -> str:

@@ -16,6 +16,7 @@ from pages.components.training.stage_settings import grammar_in_words
 
 HEIGHT_PX = 250
 MOST_POINTS = 600
+_About = tuple[str, str, str]  # the key, title and note of a panel
 DASHES = ("dot", "dash", "solid")
 
 
@@ -117,7 +118,7 @@ def _reward(record: TrainingRecord, axis: _Axis) -> Panel | None:
     here = {span.stage for span in axis.spans}
     grammar = grammar_in_words(record, [row.stage for row in rows if row.stage in here and row.format_rate is not None])
     note = f"Mean over rollouts. Valid: parses and breaks no rule{'; ' if grammar else ''}{grammar}."
-    return _lines("reward", "Reward and valid plans", note, lines, axis, "%{y:.3f}")
+    return _lines(("reward", "Reward and valid plans", note), lines, axis, "%{y:.3f}")
 
 
 def _accuracy(record: TrainingRecord, axis: _Axis) -> Panel | None:
@@ -134,14 +135,14 @@ def _accuracy(record: TrainingRecord, axis: _Axis) -> Panel | None:
     ]
     said = f" ({escape(legend(names))})" if any(names) else ""
     note = f"Lines: rollouts. Marks{said}: held out, {escape(cv.splits(held))}." if held else "Mean over rollouts."
-    return _lines("accuracy", "Accuracy by difficulty", note, lines, axis, "%{y:.3f}")
+    return _lines(("accuracy", "Accuracy by difficulty", note), lines, axis, "%{y:.3f}")
 
 
 def _steps(record: TrainingRecord, axis: _Axis) -> Panel | None:
     rows = record.iterations()
     lines = _by_difficulty(rows, axis, "steps_by_difficulty")
     lines = lines or [Line(cv.curve("steps", rows, axis.spans, lambda row: row.steps))]
-    return _lines("steps", "Steps per workflow", "Mean over valid plans.", lines, axis, "%{y:.2f}", top=None)
+    return _lines(("steps", "Steps per workflow", "Mean over valid plans."), lines, axis, "%{y:.2f}", top=None)
 
 
 def _by_difficulty(rows: Sequence[Any], axis: _Axis, field: str) -> list[Line]:
@@ -153,7 +154,7 @@ def _by_difficulty(rows: Sequence[Any], axis: _Axis, field: str) -> list[Line]:
 def _entropy(record: TrainingRecord, axis: _Axis) -> Panel | None:
     found = cv.curve("entropy", record.iterations(), axis.spans, lambda row: row.entropy)
     note = "Nats per completion token: how open the next word still is."
-    return _lines("entropy", "Entropy", note, [Line(found)], axis, "%{y:.3f}", top=None)
+    return _lines(("entropy", "Entropy", note), [Line(found)], axis, "%{y:.3f}", top=None)
 
 
 def _loss(record: TrainingRecord, axis: _Axis) -> Panel | None:
@@ -163,7 +164,7 @@ def _loss(record: TrainingRecord, axis: _Axis) -> Panel | None:
         Line(cv.curve("wording", rows, axis.spans, lambda row: row.supervised_loss), "dot", "@muted"),
     ]
     note = "As optimised; each stage has a loss of its own. Wording: the term that guards it."
-    return _lines("loss", "Loss", note, lines, axis, "%{y:.4f}", top=None, bottom=None)
+    return _lines(("loss", "Loss", note), lines, axis, "%{y:.4f}", top=None, bottom=None)
 
 
 def _agents(record: TrainingRecord, axis: _Axis) -> Panel | None:
@@ -172,7 +173,7 @@ def _agents(record: TrainingRecord, axis: _Axis) -> Panel | None:
     colours = {name: f"@agent-{number % 8}" for number, name in enumerate(names)}
     lines = [Line(each, colour=colours.get(each.name, "@agent-none")) for each in found]
     note = "Share of steps given to each agent; colours as on the Run page."
-    return _areas("agents", "Agent choice", note, lines, axis, "%{y:.1%}", top=1.0)
+    return _areas(("agents", "Agent choice", note), lines, axis, "%{y:.1%}", agents=True)
 
 
 def _shapes(record: TrainingRecord, axis: _Axis) -> Panel | None:
@@ -180,7 +181,7 @@ def _shapes(record: TrainingRecord, axis: _Axis) -> Panel | None:
     biggest = sorted(found, key=lambda each: -each.last)[: len(DASHES)]
     lines = [Line(each, DASHES[-1 - at], ("@ink", "@muted", "@muted")[at]) for at, each in enumerate(biggest)]
     note = "Share of valid plans; the most frequent three at the end."
-    return _lines("shapes", "Shapes of workflows", note, lines, axis, "%{y:.1%}")
+    return _lines(("shapes", "Shapes of workflows", note), lines, axis, "%{y:.1%}")
 
 
 def _time(record: TrainingRecord, axis: _Axis) -> Panel | None:
@@ -191,13 +192,11 @@ def _time(record: TrainingRecord, axis: _Axis) -> Panel | None:
         cv.curve("rollout", rows, axis.spans, lambda row: row.rollout_s),
     ]
     lines = [Line(each, colour=f"@tone-{at}") for at, each in enumerate(parts) if each]
-    return _areas("time", "Where an iteration's time goes", "Seconds, one upon another.", lines, axis, "%{y:.2f} s")
+    return _areas(("time", "Where an iteration's time goes", "Seconds, one upon another."), lines, axis, "%{y:.2f} s")
 
 
 def _lines(
-    key: str,
-    title: str,
-    note: str,
+    about: _About,
     lines: Sequence[Line],
     axis: _Axis,
     number: str,
@@ -215,12 +214,11 @@ def _lines(
     ends = [(line.curve.name, axis.shown(line.curve).last) for line in drawn if not line.marks]
     ends = ends or [(line.curve.name, line.curve.last) for line in drawn]
     colours = {line.curve.name: line.colour for line in drawn}
-    return _panel(key, title, note, drawn, traces, ends, colours, _range(drawn, top, bottom), axis)
+    return _panel(about, drawn, traces, ends, colours, _range(drawn, top, bottom), axis)
 
 
-def _areas(
-    key: str, title: str, note: str, lines: Sequence[Line], axis: _Axis, number: str, *, top: float | None = None
-) -> Panel | None:
+def _areas(about: _About, lines: Sequence[Line], axis: _Axis, number: str, *, agents: bool = False) -> Panel | None:
+    """Stacks areas. Those of ``agents`` are shares, whose names have the agents' colours."""
     if not lines:
         return None
     shown = [axis.shown(line.curve) for line in lines]
@@ -234,15 +232,13 @@ def _areas(
         ends.append((curve.name, floor + curve.last / 2))
         floor += curve.last
     highest = [sum(values) for values in zip(*(line.curve.values for line in lines), strict=False)]
-    y_range = (0.0, top or max(highest) * 1.05 or 1.0)
-    colours = {line.curve.name: line.colour for line in lines} if key == "agents" else {}
-    return _panel(key, title, note, lines, traces, ends, colours, y_range, axis)
+    y_range = (0.0, 1.0 if agents else max(highest) * 1.05 or 1.0)
+    colours = {line.curve.name: line.colour for line in lines} if agents else {}
+    return _panel(about, lines, traces, ends, colours, y_range, axis)
 
 
 def _panel(
-    key: str,
-    title: str,
-    note: str,
+    about: _About,
     lines: Sequence[Line],
     traces: Sequence[Mapping[str, Any]],
     ends: Sequence[tuple[str, float]],
@@ -263,7 +259,7 @@ def _panel(
     curves = tuple(line.curve for line in lines)
     words = "; ".join(f"{curve.name} from {curve.values[0]:.3g} to {curve.last:.3g}" for curve in curves)
     drawn = {"data": list(traces), "layout": shape}
-    return Panel(key, title, note, f"{title} over iterations: {words}.", drawn, curves)
+    return Panel(*about, f"{about[1]} over iterations: {words}.", drawn, curves)
 
 
 def _trace(line: Line, curve: Curve, number: str, *, raw: bool = False) -> dict[str, Any]:

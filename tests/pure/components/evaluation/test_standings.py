@@ -36,7 +36,7 @@ def test_one_that_goes_on_shows_what_there_is_without_intervals() -> None:
     own = [each.score for each in GOING.outcomes if each.orchestrator == "conductor"]
     assert rows[0].score == pytest.approx(sum(own) / len(own))
     assert rows[0].difference is None
-    assert [row.conductor_tokens for row in rows] == [120.0, 0.0, 0.0, 0.0]
+    assert [row.conductor_tokens_per_task for row in rows] == [120.0, 0.0, 0.0, 0.0]
 
 
 def test_a_difference_so_far_is_over_the_tasks_that_both_have_done() -> None:
@@ -65,9 +65,11 @@ def test_the_best_present_worker_stands_last_and_has_no_runs_of_its_own() -> Non
 
 def test_nobody_on_the_frontier_is_beaten_with_as_few_tokens() -> None:
     front = frontier(ROWS)
-    assert all(a.tokens < b.tokens and a.score < b.score for a, b in pairwise(front))
+    assert all(a.tokens_per_task < b.tokens_per_task and a.score < b.score for a, b in pairwise(front))
     for each in ROWS:
-        assert each in front or any(one.tokens <= each.tokens and one.score >= each.score for one in front)
+        assert each in front or any(
+            one.tokens_per_task <= each.tokens_per_task and one.score >= each.score for one in front
+        )
 
 
 def test_the_tables_to_take_away_hold_every_row() -> None:
@@ -75,11 +77,11 @@ def test_the_tables_to_take_away_hold_every_row() -> None:
     assert [row["orchestrator"] for row in table] == list(PLAN.orchestrators)
     assert float(table[0]["score"]) == ROWS[0].score
     assert float(table[2]["difficulty:hard"]) == ROWS[2].by_difficulty["hard"]
-    assert float(table[0]["worker_tokens_per_task"]) == ROWS[0].tokens
+    assert float(table[0]["worker_tokens_per_task"]) == ROWS[0].tokens_per_task
     assert [float(row["conductor_tokens_per_task"]) for row in table] == [120.0, 0.0, 0.0, 0.0]
     written = to_markdown(ROWS, PLAN)
     assert written.count("\n| ") == len(ROWS) + 1
-    assert f"| {ROWS[0].tokens:,.0f} | 120 | simulated |" in written
+    assert f"| {ROWS[0].tokens_per_task:,.0f} | 120 | simulated |" in written
     assert f"| conductor | 60 | {100 * ROWS[0].score:.1f} [" in written
 
 
@@ -96,7 +98,7 @@ def test_the_tables_to_take_away_say_what_they_are_of() -> None:
         "conductor", "rehearsal", "test", "rehearsal", "workers",
     ]  # fmt: skip
     paid = PLAN.model_copy(update={"simulated": False})
-    assert "simulated" not in to_markdown([replace(ROWS[0], usd=0.0)], paid)
+    assert "simulated" not in to_markdown([replace(ROWS[0], usd_per_task=0.0)], paid)
 
 
 @pytest.mark.parametrize("name", ['=HYPERLINK("http://a.b")', "+1+1", "-2", "@SUM(1)", "\t=1"])
@@ -121,7 +123,7 @@ def test_names_cannot_break_a_table_or_a_page() -> None:
 
 def test_a_row_says_its_score_with_interval_and_that_nothing_was_paid() -> None:
     row = row_html(ROWS[0], chosen=False, simulated=True)
-    assert f'>{ROWS[0].tokens:,.0f}</span><span class="number">120</span>' in row
+    assert f'>{ROWS[0].tokens_per_task:,.0f}</span><span class="number">120</span>' in row
     assert "Worker<br>tokens" in head_html("moa")
     assert "Conductor<br>tokens" in head_html("moa")
     assert f"<b>{100 * ROWS[0].score:.1f} %</b>" in row
@@ -145,15 +147,15 @@ def test_the_head_names_what_the_differences_are_to() -> None:
 
 def test_what_was_paid_is_said_also_where_workers_are_called_simulated() -> None:
     """Records from before a mixed pool was told apart."""
-    assert ">0.0123</span>" in row_html(replace(ROWS[0], usd=0.0123), chosen=False, simulated=True)
-    assert ">unknown</span>" in row_html(replace(ROWS[0], usd=None), chosen=False, simulated=True)
-    part = replace(ROWS[0], usd=None, known_usd=0.0123)
+    assert ">0.0123</span>" in row_html(replace(ROWS[0], usd_per_task=0.0123), chosen=False, simulated=True)
+    assert ">unknown</span>" in row_html(replace(ROWS[0], usd_per_task=None), chosen=False, simulated=True)
+    part = replace(ROWS[0], usd_per_task=None, known_usd_per_task=0.0123)
     assert ">at least 0.0123</span>" in row_html(part, chosen=False, simulated=False)
     assert ">0.0000</span>" in row_html(ROWS[0], chosen=False, simulated=False)
 
 
 def test_the_latency_of_simulated_workers_is_not_taken_for_theirs() -> None:
-    row = replace(ROWS[0], latency_ms=5700)
+    row = replace(ROWS[0], latency_ms_per_task=5700)
     muted = '<span class="muted" title="Simulated workers answer at once: these seconds are this program\'s own.">5.7 s'
     assert muted in row_html(row, chosen=False, simulated=True)
     assert ">5.7 s<" in row_html(row, chosen=False, simulated=False)
