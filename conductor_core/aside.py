@@ -43,25 +43,24 @@ class Aside:
 
     def refuse(self, piece: Any) -> None:
         """Takes a piece of a refusal; what is no text is none."""
-        if isinstance(piece, str):
-            self.size += len(piece)
-            self._refusal.append(piece)
+        self._take(self._refusal, piece)
 
     def think(self, piece: Any) -> None:
         """Takes a piece of a thought, which may turn out to be all that there is."""
-        if isinstance(piece, str):
-            self.size += len(piece)
-            self._thoughts.append(piece)
+        self._take(self._thoughts, piece)
 
     def call(self, index: int, function: Any) -> None:
         """Takes a piece of the tool call ``index``: ``name`` and ``arguments``, each a part or all of it."""
         if not isinstance(function, dict) or (index not in self._tools and len(self._tools) >= _MOST_TOOLS):
             return
         name, arguments = self._tools.setdefault(index, ([], []))
-        for kept, piece in ((name, function.get("name")), (arguments, function.get("arguments"))):
-            if isinstance(piece, str):
-                self.size += len(piece)
-                kept.append(piece)
+        self._take(name, function.get("name"))
+        self._take(arguments, function.get("arguments"))
+
+    def _take(self, kept: list[str], piece: Any) -> None:
+        if isinstance(piece, str):
+            self.size += len(piece)
+            kept.append(piece)
 
 
 def calls_of(delta: Mapping[str, Any], aside: Aside) -> None:

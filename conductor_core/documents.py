@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from conductor_core.actor import Caller
-from conductor_core.chat import Usage
 from conductor_core.errors import RunUnreadable
+from conductor_core.run_trace import Mutable
 from conductor_core.spending import Cost, basis, cost_of_part, cost_so_far
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
-from conductor_core.workflow.model import Fault, Workflow
+from conductor_core.workflow.model import Frozen, Workflow
 from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
@@ -30,12 +29,12 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "run_id": trace.run_id,
         "parent_run_id": trace.parent_run_id,
         "resumed": trace.resumed,
-        "batch": None if trace.batch is None else trace.batch.model_dump(mode="json"),
+        "batch": None if trace.batch is None else _dump(trace.batch),
         "status": trace.status if fault is None else _unreadable(fault),
         "damage": None if fault is None else {"sequence": fault.sequence, "message": str(fault)},
         "simulated": trace.simulated,
         "created_at_utc": trace.created_at_utc.isoformat(),
-        **_caller(trace.caller),
+        **_dump(trace.caller),
         "purpose": trace.purpose,
         "seed": trace.seed,
         "task": trace.task,
@@ -52,15 +51,11 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "steps": [_step(trace, step, whole) for step in trace.steps],
         "answer": trace.answer,
         "error": _error(trace.error_code, trace.error),
-        "ended_by": None if trace.ended_by is None else _caller(trace.ended_by),
-        "usage": _usage(trace.usage),
+        "ended_by": None if trace.ended_by is None else _dump(trace.ended_by),
+        "usage": _dump(trace.usage),
         **_cost(cost_so_far(trace), trace),
         "duration_ms": trace.duration_ms,
     }
-
-
-def _caller(caller: Caller) -> Document:
-    return caller.model_dump(mode="json")
 
 
 def summary_document(run: "RunSummary") -> Document:
@@ -75,8 +70,8 @@ def plan_document(trace: RunTrace) -> Document:
     return {
         "task": trace.task,
         "steps": _workflow_steps(root.workflow),
-        "faults": _faults(rejected.faults if rejected else ()),
-        "warnings": _faults(root.warnings),
+        "faults": _dump_all(rejected.faults if rejected else ()),
+        "warnings": _dump_all(root.warnings),
         "repairs": list(rejected.repairs if rejected else root.repairs),
         "topology": root.topology,
         "raw": rejected.raw if rejected else root.raw,
@@ -90,8 +85,8 @@ def plan_document(trace: RunTrace) -> Document:
 def check_document(parsed: Parsed, checked: Checked, agents: Sequence[str]) -> Document:
     return {
         "steps": _steps_as_read(parsed, agents) if checked.workflow is None else _workflow_steps(checked.workflow),
-        "faults": _faults(checked.faults),
-        "warnings": _faults(checked.warnings),
+        "faults": _dump_all(checked.faults),
+        "warnings": _dump_all(checked.warnings),
         "repairs": list(parsed.repairs),
         "topology": None if checked.workflow is None else topology(checked.workflow),
     }
@@ -120,16 +115,16 @@ def _writing(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:
     document: Document = {
         "raw": round_.raw or (round_.rejected[-1].raw if round_.rejected else ""),
         "reasoning": round_.reasoning,
-        "usage": _usage(round_.usage),
+        "usage": _dump(round_.usage),
         **_cost(cost_of_part(trace, round_), round_),
         "duration_ms": round_.duration_ms or 0.0,
         "first_token_ms": round_.first_token_ms,
-        "retries": _dump(round_.retries),
+        "retries": _dump_all(round_.retries),
         "rejected": [
-            {"raw": plan.raw, "reasoning": plan.reasoning, "faults": _faults(plan.faults)} for plan in round_.rejected
+            {"raw": plan.raw, "reasoning": plan.reasoning, "faults": _dump_all(plan.faults)} for plan in round_.rejected
         ],
     }
-    return document | {"messages": _dump(round_.messages)} if whole else document
+    return document | {"messages": _dump_all(round_.messages)} if whole else document
 
 
 def _plan(round_: RoundTrace) -> Document:
@@ -137,8 +132,8 @@ def _plan(round_: RoundTrace) -> Document:
         "plan_source": round_.source,
         "topology": round_.topology,
         "repairs": list(round_.repairs),
-        "warnings": _faults(round_.warnings),
-        "edited_by": None if round_.edited_by is None else _caller(round_.edited_by),
+        "warnings": _dump_all(round_.warnings),
+        "edited_by": None if round_.edited_by is None else _dump(round_.edited_by),
     }
 
 
@@ -157,11 +152,11 @@ def _step(trace: RunTrace, step: StepTrace, whole: bool) -> Document:
         "incomplete": step.incomplete,
         "finish_reason": step.finish_reason,
         "refusal": step.refusal,
-        "tool_calls": _dump(step.tool_calls),
+        "tool_calls": _dump_all(step.tool_calls),
         "answered_by": step.answered_by,
         "passed_on": step.passed_on,
         "model": step.model,
-        "usage": _usage(step.usage),
+        "usage": _dump(step.usage),
         **_cost(cost_of_part(trace, step), step),
         "started_ms": step.started_ms,
         "first_token_ms": step.first_token_ms,
@@ -170,18 +165,13 @@ def _step(trace: RunTrace, step: StepTrace, whole: bool) -> Document:
         "reused_path": None if step.reused_from is None else list(step.reused_from.path),
         "error": _error(step.error_code, step.error),
         "skipped_because": [list(path) for path in step.because],
-        "retries": _dump(step.attempts),
+        "retries": _dump_all(step.attempts),
         "round": None if step.round is None else _round(trace, step.round, whole),
     }
-    if whole:
-        document |= {
-            "identity": step.identity,
-            "output_sha256": step.output_sha256,
-            "messages": _dump(step.messages),
-            "granted": _dump(step.granted),
-            "withheld": _dump(step.withheld),
-        }
-    return document
+    if not whole:
+        return document
+    of_call = {name: _dump_all(getattr(step, name)) for name in ("messages", "granted", "withheld")}
+    return document | {"identity": step.identity, "output_sha256": step.output_sha256} | of_call
 
 
 def _round(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:
@@ -191,7 +181,7 @@ def _round(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:
 
 def _workflow_steps(workflow: Workflow | None) -> list[Document]:
     """Returns the steps as a workflow file has them, so that printed steps can be given back."""
-    return [] if workflow is None else _dump(workflow.steps)
+    return [] if workflow is None else _dump_all(workflow.steps)
 
 
 def _steps_as_read(parsed: Parsed, agents: Sequence[str]) -> list[Document]:
@@ -205,14 +195,6 @@ def _steps_as_read(parsed: Parsed, agents: Sequence[str]) -> list[Document]:
         }
         for step in parsed.steps or ()
     ]
-
-
-def _faults(faults: Iterable[Fault]) -> list[Document]:
-    return _dump(faults)
-
-
-def _usage(usage: Usage) -> Document:
-    return usage.model_dump(mode="json")
 
 
 def cost_document(cost: Cost) -> Document:
@@ -229,5 +211,9 @@ def _error(code: str | None, message: str | None) -> Document | None:
     return None if code is None else {"code": code, "message": message}
 
 
-def _dump(models: Iterable[Any]) -> list[Document]:
-    return [model.model_dump(mode="json") for model in models]
+def _dump(model: Frozen | Mutable) -> Document:
+    return model.model_dump(mode="json")
+
+
+def _dump_all(models: Iterable[Frozen | Mutable]) -> list[Document]:
+    return [_dump(model) for model in models]

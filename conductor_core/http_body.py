@@ -4,52 +4,44 @@ import codecs
 import io
 from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 import httpx2
 
 
+@dataclass(frozen=True)
 class Body:
     """A body that must be UTF-8 and must end within bounds. Read it once, by ``texts`` or by ``data``.
 
-    httpx2 can read both too, through eight layers of generators for a piece of a stream, and takes invalid bytes.
+    httpx2 can read both too, but it passes each piece through eight generators, and it accepts invalid bytes.
 
-    Args:
+    Attributes:
         parts: the bytes, as they come.
-        most_bytes: of the whole body.
-        most_held: characters of one event.
+        most_bytes: the limit of the whole body in bytes. most_held: the limit of one event in characters.
         too_large, invalid: make the error that is raised.
     """
 
-    def __init__(
-        self,
-        parts: AsyncIterable[bytes],
-        *,
-        most_bytes: int,
-        most_held: int,
-        too_large: Callable[[], Exception],
-        invalid: Callable[[], Exception],
-    ) -> None:
-        self._parts = parts
-        self._most_bytes = most_bytes
-        self._most_held = most_held
-        self._too_large = too_large
-        self._invalid = invalid
+    parts: AsyncIterable[bytes]
+    most_bytes: int
+    most_held: int
+    too_large: Callable[[], Exception]
+    invalid: Callable[[], Exception]
 
     async def texts(self) -> AsyncGenerator[str]:
         """The text, its lines ended by ``\\n``. What comes before an invalid byte is given before the error."""
         utf8 = codecs.getincrementaldecoder("utf-8")()
         lines = io.IncrementalNewlineDecoder(utf8, translate=True)
-        allowed = self._most_bytes
-        async for part in self._parts:
+        allowed = self.most_bytes
+        async for part in self.parts:
             allowed -= len(part)
             if allowed < 0:
-                raise self._too_large()
+                raise self.too_large()
             held = len(utf8.getstate()[0])
             try:
                 yield lines.decode(part)
             except UnicodeDecodeError as error:
                 yield lines.decode(part[: max(0, error.start - held)])
-                raise self._invalid() from None
+                raise self.invalid() from None
         with suppress(UnicodeDecodeError):  # half a character: the stream is cut
             yield lines.decode(b"", final=True)
 
@@ -78,8 +70,8 @@ class Body:
                     data, held = [], 0
                 line = [other]
                 held += len(other)
-            if held > self._most_held:
-                raise self._too_large()
+            if held > self.most_held:
+                raise self.too_large()
 
 
 def async_stream(response: httpx2.Response) -> httpx2.AsyncByteStream:

@@ -54,11 +54,6 @@ class Document(NamedTuple):
     options: dict[str, Any]
 
 
-def load_tables(path: str | Path, form: Form, key_variables: Collection[str] = ()) -> list[dict[str, Any]]:
-    """The tables of a file, in its order; see ``load_document``."""
-    return load_document(path, form, key_variables).tables
-
-
 def load_document(path: str | Path, form: Form, key_variables: Collection[str] = ()) -> Document:
     """What a file holds.
 

@@ -1,6 +1,6 @@
-"""The store: an append-only event log in a database, and what is read from it."""
+"""The store keeps an append-only event log in a database, and reads runs and lists from it."""
 
-from storage.deleting import Deleted, Deletion
+from storage.deleting import Deleted
 from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent, unreadable_status
 from storage.store import Store, open_store
 from storage.totals import Totals
@@ -8,7 +8,6 @@ from storage.totals import Totals
 __all__ = [
     "BatchSummary",
     "Deleted",
-    "Deletion",
     "RawEvent",
     "RunSummary",
     "Store",

@@ -15,7 +15,7 @@ from storage.database import path_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 done, 2 what was asked for cannot be done, with one line on stderr."""
+    """Returns 0 if the backup was made, 2 with one line on stderr if it could not be made."""
     parser = argparse.ArgumentParser(prog="python -m storage", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     copying = commands.add_parser("backup", help="Copy the database to a new file, while it is in use, and check it.")

@@ -1,6 +1,6 @@
-"""A copy of a database as it stands, in one file, while programs go on writing to it.
+"""Copies a database into one file while programs go on writing to it.
 
-The main file alone is no copy: what was written last is in the log beside it (``-wal``).
+The main file alone is no copy, because the newest writes are in the log beside it (``-wal``).
 """
 
 import os
@@ -17,7 +17,7 @@ from storage import failures
 
 @dataclass(frozen=True)
 class Backup:
-    """A copy that was checked. ``size``: in bytes."""
+    """A checked copy. ``size`` is in bytes."""
 
     path: Path
     runs: int
@@ -26,9 +26,9 @@ class Backup:
 
 
 def backup(source: Path, target: Path) -> Backup:
-    """Copies the database at ``source`` into a new file, checks the copy, and only then gives it its name.
+    """Copies the database at ``source`` into a new file, checks the copy, and then names it ``target``.
 
-    Raises: BadInput if there is no such database, or something at ``target`` already; StoreError.
+    Raises: BadInput if there is no such database or if ``target`` exists already; StoreError.
     """
     if not source.is_file():
         raise BadInput(f"there is no database {source}")
@@ -44,7 +44,7 @@ def backup(source: Path, target: Path) -> Backup:
             with failures.translated(source):
                 _copy(source, copy)
             runs, events = _checked(source, copy)
-            # Fails if somebody else has made the file meanwhile, where a rename would replace it.
+            # A link fails if somebody else has made the file meanwhile. A rename would replace it.
             os.link(copy, target)
         finally:
             copy.unlink(missing_ok=True)
@@ -59,13 +59,13 @@ def _copy(source: Path, copy: Path) -> None:
         closing(sqlite3.connect(copy)) as there,
     ):
         here.execute("SELECT version_num FROM alembic_version")
-        here.backup(there)  # all pages in one step: one moment, and no writer waits
-        # One file is one file: without this the copy, too, would write a log beside it when it is read.
+        here.backup(there)  # all pages in one step: the copy shows one moment, and no writer waits
+        # Without this, reading the copy would create a log beside it.
         there.execute("PRAGMA journal_mode=DELETE")
 
 
 def _checked(source: Path, copy: Path) -> tuple[int, int]:
-    """Runs and events of the copy. Raises: StoreDamaged."""
+    """Returns how many runs and events the copy holds. Raises: StoreDamaged."""
     with closing(sqlite3.connect(f"file:{quote(str(copy))}?mode=ro", uri=True)) as connection:
         faults = [row[0] for row in connection.execute("PRAGMA integrity_check(3)") if row[0] != "ok"]
         if faults:

@@ -1,4 +1,4 @@
-"""Which process carries out a batch: one at a time, or two would pay for the same tasks."""
+"""Lets one process at a time carry out a batch: two would pay for the same tasks."""
 
 import hashlib
 import socket
@@ -11,18 +11,18 @@ from conductor_core.errors import BadInput
 from conductor_core.file_lock import FileLock
 
 _ASKED_S = 0.5
-"""How long the lock is waited for: whoever has just taken it then says who that is."""
+"""Time to wait for the lock: meanwhile a process that has just taken it writes its name into the file."""
 
 
 @contextmanager
 def held(folder: Path, key: str, what: str) -> Iterator[None]:
-    """Holds ``key`` until the block is left, or the process ends, however that happens.
+    """Holds the lock of ``key`` until the block or the process ends.
 
     Args:
-        folder: that of the owners' locks, beside the database.
-        what: what ``key`` stands for, for the message.
+        folder: the folder of the owners' locks, beside the database.
+        what: names the batch in the message.
 
-    Raises: BadInput, naming the other process, if one holds it; OSError.
+    Raises: BadInput, which names the process that holds the lock; OSError.
     """
     folder.mkdir(exist_ok=True)
     path = folder / f"batch-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
@@ -31,7 +31,7 @@ def held(folder: Path, key: str, what: str) -> Iterator[None]:
         while not (taken := lock.acquire(_ASKED_S)) or not lock.is_of(path):
             if not taken:
                 raise BadInput(f"{what} is carried out by {_holder(path)}: wait for its end, or stop it")
-            lock.close()  # of a file that was deleted meanwhile, by whoever held it
+            lock.close()  # whoever held it has deleted its file meanwhile
             lock = FileLock(path)
         path.write_text(f"{getpid()} {socket.gethostname()}\n", encoding="utf-8")
         try:

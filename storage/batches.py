@@ -1,4 +1,4 @@
-"""Batches at a glance, from the rows of their runs."""
+"""Reads the summaries of batches from the rows of their runs."""
 
 import sqlite3
 from collections import Counter, defaultdict
@@ -20,7 +20,7 @@ def read_batches(
     name: str | None = None,
     batch: str | None = None,
 ) -> list[BatchSummary]:
-    """Newest first; those of which all runs were deleted are left out."""
+    """Returns batches, newest first, without those whose runs were all deleted."""
     asked = {"sequence < :before": before, "batch_id = :batch": batch, "name = :name": name}
     narrowed = "".join(f" AND {condition}" for condition, value in asked.items() if value is not None)
     query = (
@@ -35,7 +35,7 @@ def read_batches(
 
 
 def _summary(row: dict[str, Any], counted: dict[str, Any]) -> BatchSummary:
-    """A row that is damaged is told as far as it can be read: its runs are whole, and are found by it."""
+    """Reads what it can of a damaged row, because the batch's runs may be whole and are found by this row."""
     return BatchSummary(
         batch_id=read_text(row["batch_id"]),
         sequence=row["sequence"],
@@ -52,7 +52,7 @@ def _counts(connection: sqlite3.Connection, ids: list[str]) -> dict[str, dict[st
         "SELECT batch_id, count(*), max(simulated), sum(input_tokens), sum(output_tokens), sum(cost_usd), "
         f"count(cost_usd), sum(known_usd), max(cost_estimated) {own} GROUP BY batch_id"
     )
-    # A task stands as its latest run: SQLite takes the other columns of a group from the row of its maximum.
+    # A task has the status of its latest run: SQLite takes a group's other columns from the row with the maximum.
     last = f"SELECT batch_id, status, max(sequence) {own} GROUP BY batch_id, batch_row"
     statuses: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for batch_id, status, _ in connection.execute(last, ids):

@@ -1,4 +1,4 @@
-"""The database file: where it is, its connections, its version.
+"""Opens the database file, and keeps its connections and its locks.
 
 One connection writes and checkpoints, and only while it holds the file lock ``<database>.lock``: SQLite before 3.51.3
 can corrupt a WAL database when two connections write or checkpoint at the same instant (sqlite.org/wal.html, "The
@@ -24,14 +24,14 @@ _READERS = 32
 
 
 class Database:
-    """A database file that is open and of the right version.
+    """An open database file of this program's version.
 
     Attributes:
-        refusal: why it cannot be written; then it is open for reading alone. None: it is open for both.
+        refusal: why the file is open for reading only; None: it can be written, too.
     """
 
     def __init__(self, url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
-        """Creates the file and its folder if missing, and upgrades an older one. Raises: StoreError."""
+        """Creates the file and its folder if they are missing, and upgrades an older file. Raises: StoreError."""
         self.path = path_of(url)
         self.busy_timeout_s = busy_timeout_s
         self.refusal: StoreError | None = None
@@ -64,22 +64,22 @@ class Database:
             raise
 
     def _refuse_other_files(self) -> None:
-        """Refuses a file of another kind before anything is written beside it."""
+        """Refuses a file that is no database before anything is written beside it. Raises: OSError, sqlite3.Error."""
         if not self.path.exists():
             return
         if not self.path.is_file():
             raise IsADirectoryError(errno.EISDIR, "no file", str(self.path))
-        # By SQLite itself: to open and close the file past it would drop the locks that this process holds on it.
+        # SQLite itself reads it: opening and closing the file without SQLite would drop this process's locks on it.
         try:
             with closing(connect(self.path, "mode=ro", self.busy_timeout_s)) as connection:
                 connection.execute("PRAGMA schema_version")
         except sqlite3.Error as error:
-            # All else is met again, and told, when the file is opened to write.
+            # Any other fault recurs, and is reported, when the file is opened for writing.
             if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
                 raise
 
     def _open_to_read(self, refusal: StoreError) -> None:
-        """Raises: ``refusal`` if there is nothing to read either; StoreError."""
+        """Opens the file for reading. Raises: ``refusal`` if there is nothing to read either; StoreError."""
         with failures.translated(self.path):
             if not self.path.is_file() or not self.path.stat().st_size:
                 raise refusal
@@ -89,21 +89,21 @@ class Database:
 
     @property
     def writer(self) -> sqlite3.Connection:
-        """The one connection that writes. Raises: ``refusal``."""
+        """The only connection that writes. Raises: ``refusal``."""
         if self._writer is None:
             raise self.refusal or failures.closed(self.path)
         return self._writer
 
     @property
     def owners_folder(self) -> Path:
-        """Where each process that owns runs keeps a lock file."""
+        """The folder in which each process that writes runs keeps a lock file."""
         return self._beside(".owners")
 
     def _beside(self, suffix: str) -> Path:
         return self.path.with_name(self.path.name + suffix)
 
     def check(self) -> None:
-        """Raises: StoreGone if the file, or its WAL, is no longer what was opened."""
+        """Raises StoreGone if the file or its WAL is no longer the one that was opened."""
         for path, opened in self._identities.items():
             with failures.translated(self.path):
                 try:
@@ -132,7 +132,7 @@ class Database:
                 raise failures.locked(self.path, self.busy_timeout_s)
             if self._lock.is_of(self._lock.path):
                 return self._lock
-            # Somebody has deleted the file: another process would lock a new one, and so must this one.
+            # Somebody has deleted the lock file. Other processes will lock a new one, so this one must, too.
             stale = self._lock
             stale.release()
             self._lock = FileLock(stale.path)
@@ -140,9 +140,9 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A read-only connection; each statement sees the newest committed state. Raises: StoreError.
+        """Lends a read-only connection. Each of its statements sees the newest committed state. Raises: StoreError.
 
-        A thread that has one asks for no other. Results are read to their end: else the connection stays at its moment.
+        A thread may hold only one. Read each result to its end: otherwise the connection keeps seeing an old state.
         """
         if self._closed:
             raise failures.closed(self.path)
@@ -152,7 +152,7 @@ class Database:
             try:
                 yield connection
             except BaseException:
-                connection.close()  # whatever it was in the middle of
+                connection.close()  # a statement may be unfinished
                 raise
             self._idle.append(connection)
             if self._closed or self._media is not None:
@@ -170,7 +170,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Cursor]:
-        """A transaction of the writer. Call it inside ``writing``. Raises: StoreError."""
+        """Runs a transaction of the writer. Call it inside ``writing``. Raises: StoreError."""
         with failures.translated(self.path):
             cursor = self.writer.execute("BEGIN IMMEDIATE")
             try:
@@ -181,21 +181,21 @@ class Database:
                 raise
 
     def checkpoint(self) -> bool:
-        """Moves what it can from the WAL into the database file: whether that was all. Call it inside ``writing``."""
+        """Moves what it can from the WAL into the file and returns whether that was all. Call it inside ``writing``."""
         with failures.translated(self.path):
             _, in_log, moved = self.writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             return bool(in_log == moved)
 
     @property
     def log_bytes(self) -> int:
-        """How long the WAL is; what of it has been moved already nobody can tell from that."""
+        """The length of the WAL in bytes, including what was already moved into the database file."""
         wal = self._beside("-wal")
         return wal.stat().st_size if wal.exists() else 0
 
     def close(self) -> None:
-        """Closes all connections; the last one of all processes also folds the WAL into the database file.
+        """Closes all connections. The last process to close also moves the WAL into the database file.
 
-        Raises: StoreGone if the file is not there any more and nobody has been told yet.
+        Raises: StoreGone if the file is gone and no earlier call has raised that.
         """
         if self._closed:
             return
@@ -217,9 +217,9 @@ class Database:
             self._lock.close()
 
     def _empty_wal(self) -> None:
-        """Moves all into the file that was opened, wherever it is now, and leaves an empty WAL.
+        """Moves the whole WAL into the file that was opened, wherever that is now, and leaves an empty WAL.
 
-        A file that is put in its place would else be read together with a WAL that is not its own.
+        Otherwise a new file in its place would be read together with a WAL that is not its own.
         """
         with suppress(StoreError), failures.translated(self.path):
             self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -250,7 +250,7 @@ class Database:
 
 
 def path_of(url: str) -> Path:
-    """The file that a database's URL names. Raises: StoreError."""
+    """Returns the file that a database's URL names. Raises: StoreError."""
     kind, separator, place = url.partition("://")
     if not kind or not separator:
         raise StoreError(f"{url!r} is not a database URL: write sqlite:///FOLDER/FILE.sqlite3")
@@ -262,7 +262,7 @@ def path_of(url: str) -> Path:
     try:
         path = Path(file).expanduser().resolve()
         str(path).encode()
-    except (OSError, RuntimeError) as error:  # links that lead to themselves, a user that is unknown
+    except (OSError, RuntimeError) as error:  # a link to itself, or an unknown user
         raise StoreError(f"{url!r} leads to no place for a database: name another place") from error
     except UnicodeEncodeError as error:
         raise StoreError(f"{url!r} is not valid UTF-8 text: name another place") from error

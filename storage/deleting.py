@@ -1,6 +1,6 @@
-"""Deleting runs, and the holds that forbid it. Both are on record for good: who, which run, when.
+"""Deletes runs, and places the holds that forbid it. The database keeps for good who did so to which run, and when.
 
-The database itself holds it (triggers): no event goes whose run is not in ``deletions``, or is held.
+Triggers in the database enforce this: they refuse to delete events of a run that is held or not in ``deletions``.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _EMPTY_BATCHES = "DELETE FROM batches WHERE batch_id NOT IN (SELECT batch_id FRO
 
 @dataclass
 class Deleted:
-    """What came of a deletion. ``refused``: by run, why it was left as it is."""
+    """The outcome of a deletion. ``refused`` gives, by run, why a run was not deleted."""
 
     run_ids: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Deleted:
 
 @dataclass(frozen=True)
 class Deletion:
-    """A run that was deleted. ``deleted_at_utc``: None: it cannot be read."""
+    """A run that was deleted. ``deleted_at_utc`` is None if it cannot be read."""
 
     run_id: str
     deleted_at_utc: datetime | None
@@ -44,7 +44,7 @@ class Deletion:
 def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> Deleted:
     """Deletes each run that has ended and is not held. Call it in a transaction of the writer."""
     done = Deleted()
-    # What goes is overwritten, not only unlinked.
+    # SQLite then overwrites what it deletes, instead of only unlinking it.
     cursor.execute("PRAGMA secure_delete=ON")
     try:
         for run_id in dict.fromkeys(run_ids):
@@ -74,13 +74,13 @@ def _delete_one(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], calle
 
 
 def hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, held: bool) -> None:
-    """Places a hold on each run, or takes it off. Call it in a transaction of the writer."""
+    """Places a hold on each run, or takes it off (``held`` False). Call it in a transaction of the writer."""
     now = datetime.now(UTC).isoformat()
     cursor.executemany(_HOLD, [(run_id, held, now, *caller_columns(caller)) for run_id in dict.fromkeys(run_ids)])
 
 
 def read_held(connection: sqlite3.Connection, run_ids: Sequence[str]) -> set[str]:
-    """Returns those of the runs that are held."""
+    """Returns the runs among ``run_ids`` that are held."""
     return {run_id for run_id in run_ids if _is_held(connection, run_id)}
 
 
@@ -90,14 +90,14 @@ def _is_held(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> bo
 
 
 def read_deletions(connection: sqlite3.Connection, limit: int) -> tuple[list[Deletion], int]:
-    """The newest deletions, and how many there are."""
+    """Returns the newest deletions, and how many there are in all."""
     rows = connection.execute(f"{_DELETIONS} ORDER BY id DESC LIMIT ?", (limit,)).fetchall()
     ((count,),) = connection.execute("SELECT count(*) FROM deletions")
     return [_deletion(row) for row in rows], count
 
 
 def read_deletion(connection: sqlite3.Connection, run_id: str) -> Deletion | None:
-    """When and by whom the run was deleted; None: it was not."""
+    """Returns when and by whom the run was deleted, or None if it was not."""
     row = connection.execute(f"{_DELETIONS} WHERE run_id = ?", (run_id,)).fetchone()
     return None if row is None else _deletion(row)
 

@@ -1,4 +1,4 @@
-"""Events and traces to and from the text that is stored."""
+"""Turns events and traces into the text that is stored, and back."""
 
 import hashlib
 import sqlite3
@@ -17,10 +17,10 @@ from conductor_core.workflow import model
 
 
 def encode(event: Event) -> tuple[Event, str]:
-    """``event`` as it is kept, and its JSON.
+    """Returns ``event`` as it is stored, and its JSON.
 
-    A lone UTF-16 surrogate is no character and has no UTF-8 form; a provider's JSON can still carry one. It is kept as
-    U+FFFD, and the returned event says so too, so that live readers and later ones see the same.
+    A provider's JSON can hold a lone UTF-16 surrogate, which has no UTF-8 form. It is stored as U+FFFD. The returned
+    event holds U+FFFD, too, so that live readers and later ones see the same.
     """
     try:
         return event, event.model_dump_json()
@@ -41,7 +41,7 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def event_line(sequence: int, kind: str, at_utc: str, payload: str) -> bytes:
-    """What of an event goes into the digest of its run's events: all its columns but the run's id."""
+    """Returns an event's part of the digest of its run's events: all its columns but the run's id."""
     return f"{sequence} {kind} {at_utc}\n{payload}\n".encode()
 
 
@@ -64,7 +64,7 @@ def stored_rows(
 
 
 def stored_line(sequence: int, kind: bytes, at_utc: bytes, payload: bytes) -> bytes:
-    """``event_line`` of what lies in the database, whether or not that is still text."""
+    """Returns ``event_line`` of a row in the database, even if its columns are no longer text."""
     return b"%d %b %b\n%b\n" % (sequence, kind, at_utc, payload)
 
 
@@ -79,12 +79,12 @@ class SnapshotRow(NamedTuple):
     sha256: str
 
     def holds(self) -> bool:
-        """Whether it is what was written."""
+        """Whether the snapshot is as it was written."""
         return self.sha256 == _sha256(*self[:-1])
 
 
 def snapshot_row(trace: trace.RunTrace, sequence: int, events_sha256: str) -> SnapshotRow:
-    """The snapshot of a run after the event ``sequence``; ``events_sha256``: of its events up to there."""
+    """Returns the snapshot of a run after the event ``sequence``. ``events_sha256``: digest of its events so far."""
     columns = (trace.run_id, sequence, fold_digest(), trace.model_dump_json(), events_sha256)
     return SnapshotRow(*columns, _sha256(*columns))
 
@@ -98,7 +98,7 @@ def _sha256(*values: object) -> str:
 
 @cache
 def fold_digest() -> str:
-    """Digest of the code that folds events into a trace: a snapshot made by other code may mean something else."""
+    """Returns a digest of the code that folds events, because a snapshot of other code may mean something else."""
     digest = hashlib.sha256()
     for module in (model, chat, run_facts, events, run_trace, trace):
         digest.update(Path(str(module.__file__)).read_bytes())
@@ -106,18 +106,18 @@ def fold_digest() -> str:
 
 
 def caller_columns(caller: Caller) -> tuple[str | None, str]:
-    """The columns ``actor`` and ``door``."""
+    """Returns the columns ``actor`` and ``door``."""
     return None if caller.actor is None else caller.actor.model_dump_json(), caller.door or ""
 
 
 def read_caller(actor: object, door: object) -> Caller:
-    """The inverse of ``caller_columns``. Raises: ValueError for columns that are damaged."""
+    """Reads the columns ``actor`` and ``door``. Raises: ValueError if they are damaged."""
     known = None if actor is None else Actor.model_validate_json(read_text(actor))
     return Caller.model_validate({"actor": known, "door": door or None})
 
 
 def read_time(stored: object) -> datetime | None:
-    """A moment as this program writes it; None for anything else that lies in its place."""
+    """Reads a moment as this program writes it. Returns None for any other value."""
     try:
         moment = datetime.fromisoformat(stored) if isinstance(stored, str) else None
     except ValueError:
@@ -126,10 +126,10 @@ def read_time(stored: object) -> datetime | None:
 
 
 def read_text(stored: object) -> str:
-    """A text, or what can be read of other bytes that lie in its place."""
+    """Reads a text. Of bytes it returns what can be decoded."""
     return stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
 
 
 def read_count(stored: object) -> int:
-    """A number of something; 0 for anything else that lies in its place."""
+    """Reads a count. Returns 0 for any other value."""
     return stored if isinstance(stored, int) and stored >= 0 else 0

@@ -1,7 +1,7 @@
-"""The event log: one thread and one connection write; whoever appends waits until the events are on disk.
+"""The event log: one thread writes over one connection, and callers can wait until their events are on disk.
 
-Appends that arrive while a commit is under way are written together by the next one (group commit), so durability
-costs one flush per group and not per event. The same transaction keeps ``runs`` and ``snapshots`` in step.
+The next commit writes all events that arrive during a commit (group commit), so durability costs one flush per group,
+not per event. The same transaction updates ``runs`` and ``snapshots``.
 """
 
 import asyncio
@@ -30,25 +30,25 @@ _NEWEST = (
     "SELECT max(coalesce((SELECT max(sequence) FROM events), 0), "
     "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0))"
 )
-"""Of all events that there ever were: those of a deleted run do not give their places to others."""
+"""The highest sequence ever given, because the sequences of deleted events are never given again."""
 _INSERT = "INSERT INTO events (sequence, run_id, kind, at_utc, payload) VALUES "
 _ROW = "(?, ?, ?, ?, ?)"
 _MOST_ROWS = 64
-"""Rows of one INSERT. SQLite's driver gives up the interpreter twice for each statement and has to get it back from a
-busy engine; with a statement a row that took longer than the writing."""
+"""Rows of one INSERT. SQLite's driver releases the interpreter's lock twice per statement and has to get it back from a
+busy engine. With one statement per row, that took longer than the writing."""
 _MOST_REQUESTS = 512
 _CHECKPOINT_BYTES = 4 << 20
 _PAGE_BYTES = 4096
 _FEED_EVENTS = 2000
 _IDLE_S = 2.0
-"""After so long without an append what is still in the WAL is moved, so that the main file is never far behind."""
+"""After so many seconds without an append the WAL is moved, so that the main file is never far behind."""
 
 
 @dataclass(slots=True)
 class _Request:
-    """Some events and the one who waits for them; ``loop`` is None for a waiting thread.
+    """Events to write and the future of the caller who waits. ``loop`` is None if that is a thread.
 
-    ``snapshot``: to be stored instead, and nobody waits. ``work``: to be done instead, in the writer's transaction.
+    Instead of events a request may hold a ``snapshot``, for which nobody waits, or ``work`` for the transaction.
     """
 
     events: Sequence[Event] = ()
@@ -61,10 +61,10 @@ class _Request:
 
 @dataclass(slots=True)
 class Feed:
-    """What one follower has not yet read of a run. Touched only in its own loop's thread.
+    """The events of a run that one follower has not yet read. Only the thread of ``loop`` touches it.
 
     Attributes:
-        missed: more came than is kept here; read from the database instead.
+        missed: more events came than a feed keeps; the follower reads them from the database.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -81,7 +81,7 @@ class Feed:
         self.news.set()
 
     def take(self) -> tuple[list[StoredEvent], bool]:
-        """The events since the last call, and whether some are missing."""
+        """Returns the events since the last call, and whether some are missing."""
         taken = self.events, self.missed
         self.events, self.missed = [], False
         self.news.clear()
@@ -89,7 +89,7 @@ class Feed:
 
 
 class EventLog:
-    """The ``EventSink`` of a database; safe to use from any thread and any event loop."""
+    """The ``EventSink`` of a database. Any thread and any event loop may use it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -105,10 +105,8 @@ class EventLog:
         self._thread.start()
 
     def append(self, *events: Event) -> "asyncio.Future[None]":
-        """Resolved when the events are durable. Raises: StoreError; then none of *these* events was kept.
-
-        Cancelling the wait does not take the events back: what happened stays on the record.
-        """
+        """Returns a future that is done when the events are durable. Raises, when awaited: StoreError; then none of
+        *these* events was kept. Cancelling the future does not take the events back."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         try:
@@ -118,24 +116,24 @@ class EventLog:
         return future
 
     def append_and_wait(self, *events: Event) -> None:
-        """``append`` for a thread without an event loop."""
+        """Appends from a thread without an event loop: returns when the events are durable. Raises: StoreError."""
         self._submit(_Request(events)).future.result()
 
     def change_and_wait(self, work: Callable[[sqlite3.Cursor], None]) -> None:
-        """Has ``work`` done by the one that writes, in its transaction. It may be begun anew. Raises: StoreError."""
+        """Runs ``work`` in a transaction of the writing thread, perhaps more than once. Raises: StoreError."""
         self._submit(_Request(work=work)).future.result()
 
     def keep_snapshot(self, snapshot: SnapshotRow) -> None:
-        """Stores the snapshot of an ended run some time soon, if that can be done; it only saves time."""
+        """Stores the snapshot of an ended run soon, without waiting. Ignores failures: a snapshot only saves time."""
         with suppress(StoreError):
             self._submit(_Request(snapshot=snapshot))
 
     def writes(self, run_id: str) -> bool:
-        """Whether this process is the one that writes the run, so that each of its events is announced here."""
+        """Whether this process writes the run, so that its feeds get each event of it."""
         return run_id in self._live
 
     def subscribe(self, run_id: str) -> Feed:
-        """A feed of the events of ``run_id`` committed from now on, for the running loop. End with ``unsubscribe``."""
+        """Returns a feed of the run's events from now on, for the running loop. End it with ``unsubscribe``."""
         feed = Feed(asyncio.get_running_loop())
         with self._door:
             self._feeds[run_id] = [*self._feeds.get(run_id, ()), feed]
@@ -150,7 +148,7 @@ class EventLog:
                 self._feeds.pop(run_id, None)
 
     def close(self) -> None:
-        """Writes what was appended before, then stops. Later appends raise StoreError."""
+        """Writes all appended events, then stops. Later appends raise StoreError."""
         with self._door:
             if self._closed:
                 return
@@ -195,15 +193,15 @@ class EventLog:
                 self._checkpoint()
 
     def _refuse_orphans(self, batch: Sequence[_Request]) -> None:
-        """Tells each run of this process, once, that others can take it for that of a dead process.
+        """Fails one append of each run of this process if the lock file that shows that the process lives is gone.
 
-        What such a run appends next, its end above all, is written, unless another process has ended it already.
+        Later appends of such a run, above all its end, are written unless another process has ended it already.
         """
         path = self._database.path
         try:
             with failures.translated(path):
                 if not self._owner.in_place():
-                    self._database.check()  # one that was deleted with all that is beside it is told as that
+                    self._database.check()  # if the database itself is gone, that is the fault to report
                     self._orphans |= self._live.forget_all()
                     self._owner.hold_again()
         except StoreError as error:
@@ -214,15 +212,15 @@ class EventLog:
                 request.error = failures.orphaned(path, self._database.owners_folder)
 
     def _commit(self, batch: Sequence[_Request]) -> None:
-        """Writes ``batch`` in one transaction; if that fails, each request alone, so that one cannot fail another.
+        """Writes ``batch`` in one transaction. If that fails, writes each request alone: none can fail another.
 
-        Not so if the fault is of the database as a whole: then all fail at once, and nobody waits for each other's.
+        If the whole database is at fault, all requests fail at once, without further attempts.
         """
         try:
             written = self._write(batch)
         except StoreError as error:
             failure = error
-        except Exception as error:  # noqa: BLE001  whatever it is, those who wait must hear of it and the log must go on
+        except Exception as error:  # noqa: BLE001  those who wait must learn of any error, and the log must go on
             failure = StoreError(f"the database {self._database.path} failed: {type(error).__name__}: {error}")
             failure.__cause__ = error
         else:
@@ -239,7 +237,7 @@ class EventLog:
         with self._database.writing(), self._live.changing() as live:
             with self._database.transaction() as cursor:
                 stored = self._insert(cursor, live, batch)
-            # Only now: a file that was deleted before this moment holds nothing of what was just committed.
+            # After the commit: if the file was deleted before it, what was just committed is lost.
             self._database.check()
         return stored
 
@@ -275,7 +273,7 @@ class EventLog:
                 _call(feed.loop, feed.push, events)
 
     def _checkpoint_if_due(self) -> None:
-        """Between groups, so that nobody waits for it; SQLite's own checkpoint steps in should there be no pause."""
+        """Checkpoints when no request waits. If there is never a pause, SQLite's own checkpoint steps in."""
         if self._unmoved_bytes >= _CHECKPOINT_BYTES and self._requests.empty():
             self._checkpoint()
 
@@ -284,10 +282,10 @@ class EventLog:
         try:
             with self._database.writing():
                 if not self._database.checkpoint():
-                    # A reader is in the way: at the next pause again, and not at each group until then.
+                    # A reader is in the way. Try again at the next pause, not after each group.
                     self._unmoved_bytes = min(unmoved_bytes, _CHECKPOINT_BYTES // 2)
         except StoreError:
-            # The events are safe in the WAL; the next group reports a lasting fault to those who wait for it.
+            # The events are safe in the WAL, and the next commit reports a lasting fault.
             return
 
 
@@ -298,13 +296,13 @@ def _insert(cursor: sqlite3.Cursor, rows: Sequence[tuple[object, ...]]) -> None:
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
-    """Runs ``function`` in the thread of ``loop``; a loop that has been closed has nobody left to tell."""
+    """Runs ``function`` in the thread of ``loop``. Does nothing if the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(function, *arguments)
 
 
 def _answer(batch: Sequence[_Request]) -> None:
-    """Wakes all who wait, each loop once."""
+    """Completes the futures of ``batch``, with one call per event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Request]] = {}
     for request in batch:
         if request.loop is None:

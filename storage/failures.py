@@ -1,4 +1,4 @@
-"""What went wrong with the database, as one line that says what to do; SQLite's error codes stay in here."""
+"""Turns errors of SQLite and of the file system into StoreErrors: one line each, which says what to do."""
 
 import errno
 import sqlite3
@@ -9,15 +9,16 @@ from pathlib import Path
 
 from conductor_core.errors import OwnerGone, StoreDamaged, StoreError, StoreFull, StoreGone, StoreLocked, StoreReadOnly
 
-_PRIMARY_CODE = 0xFF
+PRIMARY_CODE = 0xFF
+"""The bits of an error code of SQLite that name its kind."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _PROBE_BYTES = 64 << 10
-"""Of a database in use, the smallest files beside it need that much."""
+"""The size of the smallest files beside a database in use."""
 
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Turns whatever the database or the file system raises inside into a StoreError about the file at ``path``."""
+    """Turns errors of the database or the file system in the block into a StoreError about the file at ``path``."""
     try:
         yield
     except sqlite3.Error as error:
@@ -73,7 +74,7 @@ def closed(path: Path) -> StoreError:
 def _from_sqlite(error: sqlite3.Error, path: Path) -> StoreError:
     detail = " ".join(str(error).split())
     code = getattr(error, "sqlite_errorcode", None)
-    match None if code is None else code & _PRIMARY_CODE:
+    match None if code is None else code & PRIMARY_CODE:
         case sqlite3.SQLITE_FULL:
             return full(path)
         case sqlite3.SQLITE_IOERR | sqlite3.SQLITE_CANTOPEN if _no_room(path):
@@ -111,7 +112,7 @@ def _from_os(error: OSError, path: Path) -> StoreError:
 
 
 def _no_room(path: Path) -> bool:
-    """Whether a small file can no longer be written beside the database: SQLite says only that its disk failed."""
+    """Whether the disk is too full for a small file beside the database: SQLite reports only a disk failure."""
     try:
         with tempfile.TemporaryFile(dir=path.parent) as probe:
             probe.write(bytes(_PROBE_BYTES))

@@ -1,4 +1,4 @@
-"""Runs at a glance. The rows of ``runs`` are quick but only folded from events: each is checked against its run."""
+"""Lists runs from the rows of ``runs``. It checks each row against the run's events, from which it was folded."""
 
 import sqlite3
 from collections.abc import Mapping, Set
@@ -23,27 +23,25 @@ Row = Mapping[str, Any]
 
 
 class Listing:
-    """Lists the runs of one database.
-
-    A run that has ended and was found whole is not checked again by this process until it is opened.
+    """Lists the runs of one database. It checks a run that has ended and is whole only once, until ``doubt``.
 
     Attributes:
-        fault: what was wrong with the file itself when runs were last listed; what could be read was listed.
+        fault: what was wrong with the file when runs were last listed. All that could be read was listed.
     """
 
     def __init__(self, path: Path, stopped: Set[str]) -> None:
-        """``stopped``: runs to be shown as interrupted though no event says so."""
+        """``stopped``: runs to show as interrupted though no event says so."""
         self._path = path
         self._stopped = stopped
         self._whole: set[str] = set()
         self.fault: StoreDamaged | None = None
 
     def doubt(self, run_id: str) -> None:
-        """Has the run checked again when it is next listed."""
+        """Makes the next listing check the run again."""
         self._whole.discard(run_id)
 
     def read(self, connection: sqlite3.Connection, search: Search) -> list[RunSummary]:
-        """Runs, newest first. Raises: StoreError."""
+        """Returns the runs that ``search`` finds, newest first. Raises: StoreError."""
         self.fault = None
         try:
             with failures.translated(self._path):
@@ -69,7 +67,7 @@ class Listing:
     def _checked(self, connection: sqlite3.Connection, row: Row) -> RunSummary:
         run_id = row["run_id"]
         filed: RunSummary | None = None
-        with suppress(KeyError, ValueError, TypeError):  # a damaged row; the run itself may be whole
+        with suppress(KeyError, ValueError, TypeError):  # the row is damaged; the run itself may be whole
             filed = queries.summary(row)
         if filed is not None and run_id in self._whole:
             return filed
@@ -86,9 +84,9 @@ class Listing:
         return found
 
     def _salvaged(self, connection: sqlite3.Connection) -> list[RunSummary]:
-        """All runs of a file in which not all rows can be read, newest first."""
+        """Returns all runs of a file in which some rows cannot be read, newest first."""
         ids: dict[str, None] = {}
-        # Each is answered from an index alone; where one is broken the other may be whole.
+        # Each query reads only an index. If one index is broken, the other may be whole.
         for query in ("SELECT run_id FROM runs", "SELECT DISTINCT run_id FROM events"):
             with suppress(sqlite3.Error):
                 ids.update(dict.fromkeys(run_id for (run_id,) in connection.execute(query)))
@@ -97,13 +95,13 @@ class Listing:
 
 
 def interrupt(trace: RunTrace) -> None:
-    """Has a run of a dead process stand as it will once that can be written."""
+    """Ends the trace of a dead process's run as ``run.interrupted`` will once that can be written."""
     if not trace.ended:
         folding.apply(trace, interruption(trace))
 
 
 def _row(connection: sqlite3.Connection, run_id: str) -> Row:
-    """The run's row; of one that cannot be read, what its events' index tells."""
+    """Returns the run's row. If it cannot be read, takes the run's place from the index of events."""
     with suppress(sqlite3.Error):
         row = queries.read_row(connection, run_id)
         if row is not None:
@@ -119,7 +117,7 @@ def _summary_of(trace: RunTrace, row: Row) -> RunSummary:
 
 
 def _unreadable(row: Row, filed: RunSummary | None, error: RunUnreadable | StoreDamaged) -> RunSummary:
-    """What is known of a run that cannot be read to its end, marked as such."""
+    """Returns what is known of a run that cannot be read to its end, marked as such."""
     if filed is None and isinstance(error, RunUnreadable) and error.trace is not None:
         filed = _summary_of(error.trace, row)
     if filed is None:

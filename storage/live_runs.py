@@ -1,4 +1,4 @@
-"""The runs being written: each folded as its events come, for its row in ``runs`` and its snapshot."""
+"""Folds the runs that are being written, for their rows in ``runs`` and their snapshots."""
 
 import hashlib
 import json
@@ -37,10 +37,10 @@ _SNAPSHOT = (
 
 @dataclass(slots=True)
 class _LiveRun:
-    """A run and what is stored of it. ``sequence``: of the last event folded. Sizes are in characters of JSON.
+    """A run and what is stored of it. ``sequence`` is that of the last event folded. Sizes are in characters of JSON.
 
     Attributes:
-        row_due: whether an event has come that can change the row; streamed text, most of all events, cannot.
+        row_due: whether an event has come that can change the row. Streamed text, most of all events, cannot.
     """
 
     trace: RunTrace
@@ -55,12 +55,12 @@ class _LiveRun:
 
     @property
     def snapshot_due(self) -> bool:
-        """When a quarter has been added, so that all snapshots together cost a few times the last; and at the end."""
+        """True at the run's end, and when it has grown by a quarter: all snapshots then cost a few times the last."""
         return self.trace.ended or self.tail_size > max(_SNAPSHOT_TAIL_SIZE, self.snapshot_size // 4)
 
 
 class LiveRuns:
-    """Used by the writer's thread alone, inside its transactions; only ``in`` may be asked from elsewhere."""
+    """The runs of the writing thread, which uses them in its transactions. Other threads may only ask ``in``."""
 
     def __init__(self, database: Database, owner: Owner) -> None:
         self._database = database
@@ -72,14 +72,14 @@ class LiveRuns:
         return run_id in self._runs
 
     def forget_all(self) -> set[str]:
-        """Has each run read again when it is next needed: another process may have ended it. Returns their ids."""
+        """Forgets all runs, because another process may have ended them, and returns their ids."""
         forgotten = set(self._runs)
         self._runs.clear()
         return forgotten
 
     @contextmanager
     def changing(self) -> Iterator["LiveRuns"]:
-        """Around a transaction: if it fails, what was folded in it is forgotten and read again when next needed."""
+        """Surrounds a transaction. If that fails, forgets the runs folded in it: they are read again when needed."""
         self._touched = {}
         try:
             yield self
@@ -93,7 +93,7 @@ class LiveRuns:
                 self._runs.pop(run_id, None)
 
     def advance(self, cursor: sqlite3.Cursor, event: Event, sequence: int, line: bytes) -> None:
-        """Folds an event that is about to be stored; ``line``: its part of the digest of its run's events.
+        """Folds an event that is about to be stored. ``line`` is its part of the digest of its run's events.
 
         Raises: EventOutOfOrder; RunUnreadable for a run of another process whose events cannot be read.
         """
@@ -170,7 +170,7 @@ class LiveRuns:
 
 
 def store_snapshots(cursor: sqlite3.Cursor, snapshots: Sequence[SnapshotRow]) -> None:
-    """Each in place of the last one of its run."""
+    """Stores snapshots, each in place of the last one of its run."""
     cursor.executemany(_SNAPSHOT, snapshots)
 
 

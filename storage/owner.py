@@ -1,4 +1,4 @@
-"""Which process writes a run, and whether it still lives."""
+"""Shows by file locks which process writes a run, and whether it still lives."""
 
 import fcntl
 import os
@@ -16,7 +16,7 @@ _ID = re.compile(r"[0-9a-f]{32}")
 
 
 class Owner:
-    """This process as the writer of runs: it holds the lock of ``folder/<id>`` from its first run until it closes."""
+    """This process as a writer of runs. It holds the lock of ``folder/<id>`` from its first run until it closes."""
 
     def __init__(self, folder: Path) -> None:
         self.id = uuid.uuid4().hex
@@ -27,16 +27,16 @@ class Owner:
         self._lock: FileLock | None = None
 
     def hold(self) -> None:
-        """Takes the lock; call it before a run of this owner is committed. Raises: OSError."""
+        """Takes the lock. Call it before a run of this owner is committed. Raises: OSError."""
         if self._lock is None:
             self._lock = self._taken()
 
     def in_place(self) -> bool:
-        """Whether other processes see that this one lives: False if somebody has deleted the file. Raises: OSError."""
+        """Whether others see that this process lives: False if somebody deleted its file. Raises: OSError."""
         return self._lock is None or self._lock.is_of(self._path)
 
     def hold_again(self) -> None:
-        """Takes the lock on a new file in place of one that was deleted. Raises: OSError."""
+        """Takes the lock on a new file after the old one was deleted. Raises: OSError."""
         lock, self._lock = self._lock, self._taken()
         if lock is not None:
             lock.close()
@@ -56,7 +56,7 @@ class Owner:
 
 @contextmanager
 def gone(folder: Path, owner_id: str) -> Iterator[bool]:
-    """Whether the owner's process has ended; if so nobody else finds out before the block is left.
+    """Gives whether the owner's process has ended. If so, no other process learns it before the block ends.
 
     Raises: OSError.
     """
@@ -76,7 +76,7 @@ def gone(folder: Path, owner_id: str) -> Iterator[bool]:
 
 
 def left(folder: Path, owner_id: str) -> bool:
-    """Whether the owner's process has ended, as one can tell who cannot write in ``folder``."""
+    """Whether the owner's process has ended, for a process that cannot write in ``folder``."""
     path = folder / owner_id
     if not _ID.fullmatch(owner_id) or not path.exists():
         return True

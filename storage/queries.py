@@ -1,4 +1,4 @@
-"""Reads, each on one connection. Events are only ever added and in order, so no two statements need one transaction."""
+"""Reads rows of runs. Events are only added, and in order, so no two statements need one transaction."""
 
 import json
 import sqlite3
@@ -30,7 +30,7 @@ _BEGINS = "run_id BETWEEN :prefix AND :prefix || char(1114111)"
 
 
 def read_status(connection: sqlite3.Connection, run_id: str) -> str:
-    """Raises: UnknownRun."""
+    """Returns the run's status. Raises: UnknownRun."""
     row = connection.execute("SELECT status FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         raise unknown_run(run_id)
@@ -39,7 +39,7 @@ def read_status(connection: sqlite3.Connection, run_id: str) -> str:
 
 @dataclass(frozen=True)
 class Search:
-    """Which runs are wanted, as ``Store.runs`` takes them."""
+    """Which runs to find: the arguments of ``Store.runs``."""
 
     limit: int
     before: int | None = None
@@ -50,7 +50,7 @@ class Search:
     alone: bool = False
 
     def finds(self, run: RunSummary) -> bool:
-        """Whether ``run`` is one of them, whatever the limit."""
+        """Whether the search finds ``run``, apart from the limit."""
         return (
             (self.before is None or run.sequence < self.before)
             and (not self.text or self.text.lower() in run.task.lower())
@@ -62,38 +62,38 @@ class Search:
 
 
 def read_rows(connection: sqlite3.Connection, search: Search) -> list[dict[str, Any]]:
-    """Rows of runs, newest first."""
+    """Returns the rows of the runs that ``search`` finds, newest first."""
     query = f"{_RUNS}{condition(search, _FILTERS | _PAGE)} ORDER BY sequence DESC LIMIT :limit"
     return [dict(zip(_SUMMARY, row, strict=True)) for row in connection.execute(query, vars(search))]
 
 
 def read_row(connection: sqlite3.Connection, run_id: str) -> dict[str, Any] | None:
-    """The run's own row; None: it is not there."""
+    """Returns the run's row, or None if there is none."""
     row = connection.execute(f"{_RUNS}run_id = ?", (run_id,)).fetchone()
     return None if row is None else dict(zip(_SUMMARY, row, strict=True))
 
 
 def condition(search: Search, filters: Mapping[str, str] = _FILTERS) -> str:
-    """Returns the condition on runs, in SQL: all of ``search`` but its page and its status. Bind ``vars(search)``."""
+    """Returns the SQL condition of ``search`` without its page and status. Bind ``vars(search)``."""
     asked = [name for name, value in vars(search).items() if value is not None and value is not False]
     return " AND ".join(filters[name] for name in asked if name in filters) or "true"
 
 
 def read_newest(connection: sqlite3.Connection) -> int:
-    """The sequence of the newest event; 0: there is none."""
+    """Returns the sequence of the newest event, or 0 if there is none."""
     ((newest,),) = connection.execute("SELECT max(sequence) FROM events")
     return int(newest or 0)
 
 
 def read_cursor(connection: sqlite3.Connection, moment_utc: datetime) -> int:
-    """The cursor of the page that begins with the last run before ``moment_utc``; 0: there is none."""
+    """Returns the cursor of the page that begins with the last run before ``moment_utc``, or 0 if there is none."""
     query = "SELECT sequence FROM runs WHERE created_at_utc < ? ORDER BY created_at_utc DESC LIMIT 1"
     row = connection.execute(query, (moment_utc.isoformat(),)).fetchone()
     return 0 if row is None else int(row[0]) + 1
 
 
 def read_run_ids(connection: sqlite3.Connection, prefix: str, limit: int) -> list[str]:
-    """Ids that begin with ``prefix``, newest first."""
+    """Returns the ids that begin with ``prefix``, newest first."""
     of_runs = f"SELECT run_id FROM runs WHERE {_BEGINS} ORDER BY +sequence DESC LIMIT :most"  # noqa: S608  no value in it
     # A run whose own row is damaged still has its events.
     of_events = f"SELECT DISTINCT run_id FROM events WHERE {_BEGINS} LIMIT :most"  # noqa: S608  no value in it
@@ -104,9 +104,9 @@ def read_run_ids(connection: sqlite3.Connection, prefix: str, limit: int) -> lis
 
 
 def read_unfinished(connection: sqlite3.Connection) -> list[tuple[str, str]]:
-    """Id and owner of each run that has no final event, oldest first; also of one whose status is no word of ours."""
-    # In the gaps between the words of ended runs, so that the index of statuses is used, and ordered by an expression,
-    # so that the index of sequences is not: it would read all runs.
+    """Returns id and owner of each run that has not ended, oldest first. A run of an unknown status is one of them."""
+    # The query looks in the gaps between the statuses of ended runs, so that SQLite uses the index of statuses. It
+    # orders by an expression, so that SQLite does not use the index of sequences, with which it would read all runs.
     ended = sorted(ENDED_STATUSES)
     bounds = [ended[0], *chain.from_iterable(pairwise(ended)), ended[-1]]
     found: list[tuple[str, str]] = connection.execute(_UNFINISHED, bounds).fetchall()
@@ -114,7 +114,7 @@ def read_unfinished(connection: sqlite3.Connection) -> list[tuple[str, str]]:
 
 
 def summary(row: Mapping[str, Any]) -> RunSummary:
-    """Raises: ValueError (or TypeError) for a row that is damaged."""
+    """Turns a row into a summary. Raises: ValueError or TypeError for a damaged row."""
     values = {name: row[name] for name in _SUMMARY}
     values["usage"] = Usage(input_tokens=values.pop("input_tokens"), output_tokens=values.pop("output_tokens"))
     values["caller"] = read_caller(values.pop("actor"), values.pop("door"))

@@ -1,4 +1,4 @@
-"""A database that can be read but not written: on read-only media, without the right to write, on a full disk."""
+"""Reads a database that cannot be written: on read-only media, without permission, or on a full disk."""
 
 import shutil
 import sqlite3
@@ -8,9 +8,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from conductor_core.errors import StoreReadOnly
+from storage.failures import PRIMARY_CODE
 from storage.schema import HEAD, checked_version
 
-_PRIMARY_CODE = 0xFF
 _NO_SIDE_FILES = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY})
 _IS_A_DOOR = "\"by\" IN ('page', 'cli', 'api')"
 _CALLER = (
@@ -46,7 +46,7 @@ _AS_IF_UPGRADED = {
     "0004": (_runs(_ESTIMATED), *_NO_ACTORS),
     "0005": (_runs(), *_NO_ACTORS),
 }
-"""What makes an older schema read like the newest, where it cannot be upgraded."""
+"""Statements that make an older schema, which cannot be upgraded here, read like the newest one."""
 
 
 def connect(path: Path, mode: str, timeout_s: float) -> sqlite3.Connection:
@@ -64,9 +64,8 @@ def connect(path: Path, mode: str, timeout_s: float) -> sqlite3.Connection:
 class ReadOnlyMedia:
     """Opens connections to a database that this process cannot write.
 
-    SQLite reads a WAL database only with two files beside it, ``-wal`` and ``-shm``. If they are not there and cannot
-    be made, the file is opened as one that nobody changes; if there is a ``-wal``, which would then be passed over in
-    silence, both are copied to a place where they can be read.
+    SQLite needs two files beside a WAL database, ``-wal`` and ``-shm``. If it cannot make them, the file is opened as
+    immutable. If there is a ``-wal``, which SQLite would then silently ignore, both files are copied to a writable place.
     """
 
     def __init__(self, path: Path, busy_timeout_s: float) -> None:
@@ -75,7 +74,7 @@ class ReadOnlyMedia:
         self._copy: tempfile.TemporaryDirectory[str] | None = None
 
     def connect(self) -> sqlite3.Connection:
-        """Raises: sqlite3.Error, OSError, StoreError."""
+        """Returns a connection that only reads. Raises: sqlite3.Error, OSError, StoreError."""
         connection = self._connect()
         version = checked_version(connection.execute("SELECT version_num FROM alembic_version").fetchone(), self._path)
         if version != HEAD:
@@ -94,7 +93,7 @@ class ReadOnlyMedia:
             try:
                 return self._open(self._path, "mode=ro")
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & _PRIMARY_CODE not in _NO_SIDE_FILES:
+                if error.sqlite_errorcode & PRIMARY_CODE not in _NO_SIDE_FILES:
                     raise
             wal = self._path.with_name(f"{self._path.name}-wal")
             if not wal.exists() or not wal.stat().st_size:

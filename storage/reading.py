@@ -1,7 +1,7 @@
-"""One run read from its rows, and where that ends if they are damaged or of a newer version.
+"""Reads one run from its rows, as far as they are neither damaged nor of a newer version.
 
-A run's snapshot is believed if its own digest holds, if its events are still those that it was made from, and if this
-very code made it; then only the events after it are folded. Else all are.
+A run's snapshot is used if its own digest holds, if the events it was made from are unchanged, and if the same code
+made it. Then only later events are folded, else all are.
 """
 
 import hashlib
@@ -31,11 +31,9 @@ _LONGEST_FAULT = 300
 
 @dataclass(slots=True)
 class Reading:
-    """A run as it stands after the event ``sequence``.
+    """A run after the event ``sequence``. ``digest`` covers its events so far.
 
-    Attributes:
-        digest: of all its events up to there.
-        snapshot_due: there was no snapshot to believe.
+    ``snapshot_due`` is True if it had no usable snapshot.
     """
 
     trace: RunTrace
@@ -45,7 +43,7 @@ class Reading:
 
 
 class BadRecord(Exception):
-    """An event that cannot be read; ``newer``: because this program is too old for it."""
+    """An event that cannot be read. ``newer``: because a newer version of this program wrote it."""
 
     def __init__(self, raw: RawEvent, what: str, *, newer: bool = False) -> None:
         super().__init__(f"its event {raw.sequence} ({raw.kind[:40]!r}) {_short(what)}")
@@ -54,14 +52,14 @@ class BadRecord(Exception):
 
 
 def _short(what: str) -> str:
-    """What a damaged record made others say, on one line that a person can read."""
+    """Shortens the message of a library about a damaged record to one readable line."""
     what = " ".join(what.split())
     return what if len(what) <= _LONGEST_FAULT else f"{what[:_LONGEST_FAULT]}..."
 
 
 def read_run(connection: sqlite3.Connection, run_id: str) -> Reading:
-    """Raises: UnknownRun, RunDamaged, RunTooNew; the last two with what can be read."""
-    # The snapshot first: its events are then among those that are read.
+    """Reads a run. Raises: UnknownRun; RunDamaged or RunTooNew, with what can be read of it."""
+    # The snapshot is read first, so that its events are among those read afterwards.
     snapshot = _snapshot(connection, run_id)
     rows = stored_rows(connection, run_id)
     if not rows:
@@ -84,7 +82,7 @@ def read_run(connection: sqlite3.Connection, run_id: str) -> Reading:
 
 
 def _fold(run_id: str, rows: Iterable[StoredRow], reading: Reading | None, vocabulary: int) -> Reading:
-    """``reading`` with the events of ``rows`` folded in; None: they are the run from its beginning."""
+    """Folds the events of ``rows`` into ``reading``. None: the rows begin with the run's first event."""
     for row in rows:
         try:
             reading = _advance(run_id, _raw(row), reading, vocabulary)
@@ -99,7 +97,7 @@ def _fold(run_id: str, rows: Iterable[StoredRow], reading: Reading | None, vocab
 
 
 def _advance(run_id: str, raw: RawEvent, reading: Reading | None, vocabulary: int) -> Reading:
-    """Raises: BadRecord."""
+    """Folds one event into ``reading``, or begins it. Raises: BadRecord."""
     event = decode(raw, run_id, vocabulary)
     try:
         if reading is None:
@@ -114,7 +112,7 @@ def _advance(run_id: str, raw: RawEvent, reading: Reading | None, vocabulary: in
 def read_events(
     connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None
 ) -> tuple[list[StoredEvent], RunUnreadable | None]:
-    """The run's events after ``after``, at most ``limit``, and what ends them before their time."""
+    """Returns the run's events after ``after``, at most ``limit``, and the fault that cut them short, if any."""
     vocabulary = _vocabulary(connection, run_id)
     events: list[StoredEvent] = []
     for item in read_raw(connection, run_id, after, limit):
@@ -126,7 +124,7 @@ def read_events(
 
 
 def read_raw(connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None) -> list[RawEvent]:
-    """The run's events after ``after`` as they lie there, in order."""
+    """Returns the run's events after ``after`` as they are stored, in order."""
     return [_raw(row) for row in stored_rows(connection, run_id, after, limit)]
 
 
@@ -136,7 +134,7 @@ def _raw(row: StoredRow) -> RawEvent:
 
 
 def decode(raw: RawEvent, run_id: str, vocabulary: int) -> Event:
-    """``vocabulary``: of the program that began the run. Raises: BadRecord."""
+    """Parses a stored event. ``vocabulary``: of the program that began the run. Raises: BadRecord."""
     try:
         event = EVENT.validate_json(raw.payload)
     except ValidationError as error:
@@ -161,7 +159,7 @@ def _without_events(connection: sqlite3.Connection, run_id: str) -> UnknownRun |
 
 
 def _bad_payload(raw: RawEvent, run_id: str, vocabulary: int, error: ValidationError) -> BadRecord:
-    """Too new is only what is whole: an event of a kind, or with parts, that this program does not know."""
+    """Says what is wrong with an event. It is too new only if it is whole but its kind or a part of it is unknown."""
     try:
         told = json.loads(raw.payload)
     except (ValueError, RecursionError) as fault:
@@ -177,7 +175,7 @@ def _bad_payload(raw: RawEvent, run_id: str, vocabulary: int, error: ValidationE
 
 
 def _unreadable(run_id: str, bad: BadRecord, so_far: RunTrace | None, *, some: bool) -> RunUnreadable:
-    """``some``: whether anything stands before it."""
+    """Makes the error of a run with a bad event. ``some``: whether the run has readable events before it."""
     if not bad.newer:
         return RunDamaged(_advice(run_id, str(bad), some), run_id=run_id, sequence=bad.sequence, trace=so_far)
     message = (
@@ -196,10 +194,10 @@ def _advice(run_id: str, what: str, some: bool) -> str:
 
 
 def _snapshot(connection: sqlite3.Connection, run_id: str) -> SnapshotRow | None:
-    """The run's snapshot if it is as it was written."""
+    """Returns the run's snapshot if it is as it was written."""
     try:
         row = connection.execute(_SNAPSHOT, (run_id,)).fetchone()
-    except sqlite3.Error:  # the events may be whole all the same
+    except sqlite3.Error:  # the events may still be whole
         return None
     if row is None:
         return None
@@ -208,7 +206,7 @@ def _snapshot(connection: sqlite3.Connection, run_id: str) -> SnapshotRow | None
 
 
 def _vocabulary(connection: sqlite3.Connection, run_id: str) -> int:
-    """A run without a row of its own (damaged) is read as one of this program's."""
+    """Returns the run's vocabulary, or this program's if the run's row is damaged or missing."""
     try:
         row = connection.execute("SELECT vocabulary FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     except sqlite3.Error:

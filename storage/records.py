@@ -1,4 +1,4 @@
-"""What the store hands out besides traces."""
+"""The records that the store returns besides traces."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,13 +17,13 @@ UNREADABLE_STATUSES: tuple[UnreadableStatus, ...] = get_args(UnreadableStatus)
 
 
 def unreadable_status(error: StoreError) -> UnreadableStatus:
-    """What a run is called that cannot be read to its end because of ``error``."""
+    """Returns the status to show for a run that cannot be read to its end because of ``error``."""
     return "too_new" if isinstance(error, RunTooNew) else "damaged"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """An event and its place in the log: ``sequence`` grows with each commit, over all runs."""
+    """An event and its place in the log. ``sequence`` grows with each event, over all runs."""
 
     sequence: int
     event: Event
@@ -31,7 +31,7 @@ class StoredEvent:
 
 @dataclass(frozen=True, slots=True)
 class RawEvent:
-    """An event as it lies in the database, in whatever state; ``payload`` should be its JSON in UTF-8."""
+    """An event as it is stored, perhaps damaged. ``payload`` should be its JSON in UTF-8."""
 
     sequence: int
     kind: str
@@ -40,21 +40,20 @@ class RawEvent:
 
 
 class RunSummary(Frozen):
-    """A run at a glance.
+    """A run in a list. The defaults are for a run of which nothing else can be read.
 
     Attributes:
-        status: ``damaged`` and ``too_new`` take the place of what the run's last events say; ``damage`` says what is
-            wrong, where, and what to do. What else stands here of such a run is what can still be read.
-        created_at_utc: None: it cannot be read.
-        sequence: of its ``run.created``; hand the last one's to ``Store.runs(before=...)`` for the next page.
+        status: ``damaged`` or ``too_new`` if the run cannot be read to its end. ``damage`` then says what is wrong,
+            where, and what to do, and the other fields hold what can still be read.
+        created_at_utc: None if it cannot be read. purpose: as in ``RunCreated``.
+        sequence: of its ``run.created``. Give the last run's to ``Store.runs(before=...)`` for the next page.
         agents: of its steps, each once, in order of appearance.
-        steps: of all rounds; ``steps_*`` count those of them that ended so, ``steps_failed`` also those without a whole
-            answer.
-        cost_usd: None: some price is unknown, of a call that is on too. known_usd: of what has a price.
-        cost_estimated: the cost rests on estimated tokens; False also where it is unknown.
-        purpose: as in ``RunCreated``.
+        steps: of all rounds. ``steps_*`` count the steps that ended so, ``steps_failed`` also those that ended without
+            a whole answer.
+        cost_usd: None if some price is unknown, also of a running call. known_usd: of what has a price.
+        cost_estimated: whether the cost is computed from estimated tokens; False where it is unknown.
         duration_ms: None while it runs.
-        batch_id, batch_row: its place in a file of tasks; None: it came alone.
+        batch_id, batch_row: its place in a file of tasks; None for a run that came alone.
     """
 
     run_id: str
@@ -91,16 +90,16 @@ class RunSummary(Frozen):
 
 
 class BatchSummary(Frozen):
-    """A batch at a glance.
+    """A batch in a list.
 
     Attributes:
-        sequence: of its first run's ``run.created``; hand the last one's to ``Store.batches(before=...)``.
-        created_at_utc: None: it cannot be read.
+        sequence: of its first run's ``run.created``. Give the last batch's to ``Store.batches(before=...)``.
+        created_at_utc: None if it cannot be read.
         name: of the file of tasks. size: how many tasks it held.
-        statuses: how many of its tasks stand how, each as its latest run does; a task without a run is not in it.
-        runs: how many there are: more than tasks where some were taken up.
-        cost_usd: of all its runs; None: some price is unknown. known_usd: of what has a price.
-        cost_estimated: that of one of its runs is, or more; False where the whole is unknown.
+        statuses: how many of its tasks have each status, that of a task's latest run. Tasks without a run are left out.
+        runs: how many runs it has: more than tasks if some were taken up.
+        cost_usd: of all its runs; None if some price is unknown. known_usd: of what has a price.
+        cost_estimated: whether a part of the cost is estimated; False where ``cost_usd`` is None.
     """
 
     batch_id: str

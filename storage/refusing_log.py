@@ -11,7 +11,7 @@ from storage.event_log import Feed
 
 
 class RefusingLog:
-    """Says to whoever appends why nothing can be kept, so that nothing is run; followers only have the database."""
+    """Fails each append with the reason why nothing can be kept, so that nothing is run. Its feeds stay empty."""
 
     def __init__(self, refusal: StoreError) -> None:
         self._refusal = refusal
@@ -43,5 +43,5 @@ class RefusingLog:
         pass
 
     def _again(self) -> StoreError:
-        """A new one each time: an exception that is raised again collects the tracebacks of all who met it."""
+        """Returns a new exception each time: one that is raised again collects the tracebacks of all callers."""
         return type(self._refusal)(str(self._refusal))

@@ -1,4 +1,4 @@
-"""The versions of the schema, oldest first, and how a database gets from one to the next."""
+"""Knows the versions of the schema, and upgrades a database to the newest."""
 
 import re
 import sqlite3
@@ -8,13 +8,13 @@ from pathlib import Path
 from conductor_core.errors import StoreError, StoreTooNew
 from storage import failures
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")  # oldest first
 HEAD = REVISIONS[-1]
-"""The newest migration, which this program reads and writes. A test holds it equal to the migrations' own head."""
+"""The version that this program reads and writes. A test checks that it is the newest migration."""
 
 
 def read_version(cursor: sqlite3.Cursor, path: Path) -> str | None:
-    """The version; None of a blank database. Raises: StoreTooNew, StoreDamaged, StoreError for another program's."""
+    """Returns the version, None if blank. Raises: StoreTooNew, StoreDamaged; StoreError for another program's file."""
     tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if "alembic_version" in tables:
         return checked_version(cursor.execute("SELECT version_num FROM alembic_version").fetchone(), path)
@@ -24,7 +24,7 @@ def read_version(cursor: sqlite3.Cursor, path: Path) -> str | None:
 
 
 def checked_version(row: Sequence[str] | None, path: Path) -> str:
-    """The version that ``row`` of the migrations' own table names. Raises: StoreTooNew, StoreDamaged."""
+    """Returns the version in ``row`` of the migrations' table. Raises: StoreTooNew, StoreDamaged."""
     version = row[0] if row else None
     if version in REVISIONS:
         return version
@@ -38,7 +38,7 @@ def checked_version(row: Sequence[str] | None, path: Path) -> str:
 
 def migrate(connect: Callable[[], sqlite3.Connection], revision: str) -> None:
     """Runs the migrations up to ``revision`` in one transaction of a connection of their own. Raises: sqlite3.Error."""
-    # Imported here: only a blank or an old database needs them, and they take as long as all else of a short command.
+    # Only a blank or an old database needs these imports, and they take as long as all else of a short command.
     from alembic import command
     from alembic.config import Config
     from sqlalchemy import create_engine

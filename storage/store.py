@@ -40,7 +40,7 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # Of a database that cannot be written: runs of dead processes, which can only be shown as interrupted.
+        # Runs of dead processes in a database that cannot be written: they can only be shown as interrupted.
         self._stopped: set[str] = set()
         self._listing = Listing(database.path, self._stopped)
         self._snapshots_made: set[str] = set()
@@ -49,16 +49,16 @@ class Store:
 
     @property
     def refusal(self) -> StoreError | None:
-        """Why the database can only be read, so that nothing can be run; None: it can be written."""
+        """Why the database can only be read, so that nothing can be run; None if it can be written."""
         return self._database.refusal
 
     @property
     def fault(self) -> StoreDamaged | None:
-        """What was wrong with the database file when runs were last listed: all that could be read was listed."""
+        """What was wrong with the database file when runs were last listed. All that could be read was listed."""
         return self._listing.fault
 
     def trace(self, run_id: str) -> tuple[RunTrace, int]:
-        """The run as it stands, and the sequence to ``follow`` it from.
+        """Returns the run's trace, and the sequence from which to ``follow`` it.
 
         Raises: UnknownRun; RunDamaged or RunTooNew, with what can be read of the run.
         """
@@ -76,7 +76,7 @@ class Store:
         return reading.trace, reading.sequence
 
     def taken_up(self, trace: RunTrace) -> tuple[RunTrace, ...]:
-        """The runs that ``trace`` took up, latest first, as far as they are there: their answers stand in, too."""
+        """Returns the runs that ``trace`` took up, latest first, as far as they are readable. It reuses their answers."""
         found: list[RunTrace] = []
         while trace.resumed and trace.parent_run_id is not None:
             try:
@@ -87,7 +87,7 @@ class Store:
         return tuple(found)
 
     def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
-        """The run's events with a sequence above ``after``, in order; none for an unknown run.
+        """Returns the run's events with a sequence above ``after``, in order; none for an unknown run.
 
         Raises: RunDamaged or RunTooNew if one of them cannot be read.
         """
@@ -111,40 +111,36 @@ class Store:
         batch: str | None = None,
         alone: bool = False,
     ) -> list[RunSummary]:
-        """Runs, newest first.
+        """Returns runs, newest first.
 
         Args:
             before: the ``sequence`` of the last run of the page before this one.
-            search: text that the task contains, whatever its case (ASCII).
-            status: only runs of this status; ``damaged`` and ``too_new`` read every run of the database. Others list
-                a run that has such a fault where it stood, marked.
-            parent: only the re-runs of this run, and those that take it up.
-            batch: only the runs of this batch.
-            alone: only runs of no batch.
+            search: text that the task contains, ignoring case (ASCII).
+            status: only runs of this status. ``damaged`` and ``too_new`` read every run of the database. Any other
+                status also lists, marked, the faulty runs whose rows have it.
+            parent: only re-runs of this run, and runs that take it up.
+            batch: only runs of this batch. alone: only runs of no batch.
         """
         with self._database.reading() as connection:
             return self._listing.read(connection, Search(limit, before, search, status, parent, batch, alone))
 
     def newest(self) -> int:
-        """The ``sequence`` of the newest event: as long as that stays, no run has gone on."""
+        """Returns the ``sequence`` of the newest event: while it stays, no run has gone on."""
         with self._database.reading() as connection:
             return queries.read_newest(connection)
 
     def totals(self, search: str | None = None, batch: str | None = None, status: str | None = None) -> Totals:
-        """What ``runs`` finds on all its pages, by status."""
+        """Returns the totals of what ``runs`` finds on all its pages."""
         with self._database.reading() as connection:
             return totals.read_totals(connection, Search(0, text=search, status=status, batch=batch))
 
     def cursor_at(self, moment_utc: datetime) -> int:
-        """The ``before`` with which ``runs`` begins at the last run before ``moment_utc``."""
+        """Returns the ``before`` with which ``runs`` begins at the last run before ``moment_utc``."""
         with self._database.reading() as connection:
             return queries.read_cursor(connection, moment_utc)
 
     def delete(self, run_ids: Sequence[str], caller: Caller) -> Deleted:
-        """Deletes runs for good, but for those that are running or held; that they were is on record.
-
-        Args:
-            caller: who asks, for the record.
+        """Deletes runs for good, except running and held ones, and records that ``caller`` deleted them.
 
         Raises: StoreError; then none is deleted.
         """
@@ -160,36 +156,36 @@ class Store:
         return outcome
 
     def hold(self, run_ids: Sequence[str], caller: Caller, *, held: bool = True) -> None:
-        """Forbids that these runs are deleted, or allows it again (``held`` False); both are on record."""
+        """Forbids to delete these runs, or allows it again (``held`` False), and records who did so."""
         self.log.change_and_wait(lambda cursor: deleting.hold(cursor, run_ids, caller, held=held))
 
     def held(self, run_ids: Sequence[str]) -> set[str]:
-        """Returns those of the runs that are held."""
+        """Returns the runs among ``run_ids`` that are held."""
         with self._database.reading() as connection:
             return deleting.read_held(connection, run_ids)
 
     def deletions(self, limit: int = 50) -> tuple[list[Deletion], int]:
-        """The newest deletions, and how many there were."""
+        """Returns the newest deletions, and how many there are in all."""
         with self._database.reading() as connection:
             return deleting.read_deletions(connection, limit)
 
     def batches(
         self, limit: int = 50, before: int | None = None, name: str | None = None, batch: str | None = None
     ) -> list[BatchSummary]:
-        """Batches, newest first; ``name``: only those of files of this name; ``batch``: only this one."""
+        """Returns batches, newest first. ``name``: only those of files of this name. ``batch``: only this one."""
         with self._database.reading() as connection:
             return batches.read_batches(connection, limit, before, name, batch)
 
     @contextmanager
     def carrying_out(self, key: str, what: str) -> Iterator[None]:
-        """Keeps a batch, named by ``key``, from other processes. Raises: BadInput for ``what`` another one has."""
+        """Keeps other processes from the batch ``key``. Raises: BadInput, about ``what``, if one carries it out."""
         with ExitStack() as stack:
             with failures.translated(self._database.path):
                 stack.enter_context(batch_lock.held(self._database.owners_folder, key, what))
             yield
 
     def resolve(self, prefix: str) -> str:
-        """The id of the one run whose id begins with ``prefix``. Raises: UnknownRun, BadInput if there are several."""
+        """Returns the one run id that begins with ``prefix``. Raises: UnknownRun; BadInput if there are several."""
         with self._database.reading() as connection:
             found = queries.read_run_ids(connection, prefix, limit=4) if prefix else []
         if not found:
@@ -202,11 +198,11 @@ class Store:
         return found[0]
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[list[StoredEvent], None]:
-        """The run's events after ``after``, in groups as they are committed, each exactly once; ends with the run.
+        """Yields the run's events after ``after``, in groups as they are committed, each exactly once, until its end.
 
-        Events of this process come the moment they are durable, those of another within 0.2 s.
+        Events of this process come as soon as they are durable, those of another process within 0.2 s.
 
-        Raises: UnknownRun; RunDamaged or RunTooNew once all before the event that cannot be read have been given.
+        Raises: UnknownRun; RunDamaged or RunTooNew after all events before the one that cannot be read.
         """
         feed = self.log.subscribe(run_id)
         try:
@@ -244,8 +240,8 @@ class Store:
     def mark_interrupted(self) -> list[str]:
         """Ends each run whose process is gone with ``run.interrupted``, and returns their ids.
 
-        A run that cannot be read is left as it is: it is listed as damaged or too new. Where nothing can be written,
-        runs are only shown as if they had been ended so.
+        Leaves a run that cannot be read as it is. If the database cannot be written, such runs are only shown as
+        interrupted.
         """
         try:
             with self._database.reading() as connection:
@@ -264,7 +260,7 @@ class Store:
         return marked
 
     def close(self) -> None:
-        """Writes what was appended before, then closes the file. The store cannot be used afterwards."""
+        """Writes all appended events, then closes the file. The store cannot be used afterwards."""
         self.log.close()
         self._database.close()
 
@@ -295,10 +291,8 @@ class Store:
 def open_store(url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Store:
     """Opens the database at ``url`` (``sqlite:///FOLDER/FILE``), creating or upgrading it if need be.
 
-    Args:
-        busy_timeout_s: how long to wait while another program writes.
-
-    One that is there but cannot be written is opened for reading: ``Store.refusal`` says why.
+    A database that cannot be written is opened for reading, and ``Store.refusal`` says why. ``busy_timeout_s`` is how
+    long to wait while another program writes.
 
     Raises: StoreError: StoreTooNew, StoreReadOnly, StoreFull, StoreLocked, StoreDamaged or a plain one.
     """

@@ -1,7 +1,7 @@
-"""The tables. ``events`` is the truth; ``runs`` and ``snapshots`` are folded from it and could be built again.
+"""Declares the tables. ``events`` is the truth; ``runs`` and ``snapshots`` are folded from it and could be built again.
 
-Times are ISO 8601 text in UTC, and JSON is text: both read the same in every database. Only migrations import this: to
-import it takes as long as a short command.
+Times are ISO 8601 text in UTC, and JSON is text: both read the same in every database. Only migrations import this
+module, because its import takes as long as a short command.
 """
 
 from sqlalchemy import Boolean, Column, Float, Index, Integer, Text
@@ -9,11 +9,11 @@ from sqlmodel import Field, SQLModel
 
 
 class EventRow(SQLModel, table=True):
-    """One event, never changed or deleted (triggers hold it).
+    """One event. Triggers forbid to change it, and to delete it before its run is in ``deletions``.
 
     Attributes:
         sequence: counts over all runs, in the order of commits, and is never given twice.
-        payload: the event as JSON, in the very bytes (UTF-8) that a digest of it is taken over.
+        payload: the event as JSON, in the exact bytes (UTF-8) that a digest covers.
     """
 
     __tablename__ = "events"
@@ -27,19 +27,16 @@ class EventRow(SQLModel, table=True):
 
 
 class RunRow(SQLModel, table=True):
-    """A run at a glance, for lists; changed in the transaction of the event that changes it.
+    """A run for lists (``storage.records.RunSummary``), changed in the transaction of the event that changes it.
 
     Attributes:
         sequence: of its ``run.created``; the order of the list.
-        actor: who caused it, as JSON (``conductor_core.actor.Actor``); None: from before that was recorded.
-        agents: JSON list of the agents of its steps, each once, in order of appearance.
-        cost_usd: None: some price is unknown, of a call that is on too. known_usd: of what has a price.
-        cost_estimated: the cost rests on estimated tokens (``conductor_core.spending.basis``).
-        vocabulary: the version of the events' vocabulary (``conductor_core.events.VOCABULARY``) of the program that
-            began the run.
-        batch_id, batch_row: its place in a batch, None for a run that came alone.
-        owner_id: names the lock file of the process that writes it; the rest of ``owner_*`` tells people which
-            process that was and when it opened the database.
+        actor: who caused it, as JSON (``conductor_core.actor.Actor``); None in older records.
+        agents: as a JSON list.
+        cost_estimated: see ``conductor_core.spending.basis``.
+        vocabulary: the version of the events (``conductor_core.events.VOCABULARY``) of the program that began the run.
+        owner_id: names the lock file of the process that writes it. The other ``owner_*`` tell people which process
+            that was and when it opened the database.
     """
 
     __tablename__ = "runs"
@@ -90,9 +87,9 @@ class SnapshotRow(SQLModel, table=True):
     """The latest stored fold of a run: its trace after the event ``sequence``.
 
     Attributes:
-        fold_digest: of the code that folded it; a snapshot of other code is passed over, not believed.
-        events_sha256: of the run's events up to ``sequence`` as they were written: if they differ now, one was changed.
-        sha256: of all other columns: a snapshot that was changed itself is passed over.
+        fold_digest: of the code that folded it; a snapshot of other code is ignored.
+        events_sha256: of the run's events up to ``sequence`` as written: if it differs now, an event was changed.
+        sha256: of all other columns; a snapshot that was changed itself is ignored.
     """
 
     __tablename__ = "snapshots"
@@ -106,10 +103,10 @@ class SnapshotRow(SQLModel, table=True):
 
 
 class BatchTableRow(SQLModel, table=True):
-    """A batch, as its first run told of it.
+    """A batch, as its first run described it.
 
     Attributes:
-        sequence: of that run's ``run.created``: its place in the list.
+        sequence: of that run's ``run.created``; the order of the list.
         name: of the file of tasks. size: how many tasks it held.
     """
 
@@ -124,10 +121,10 @@ class BatchTableRow(SQLModel, table=True):
 
 
 class DeletionRow(SQLModel, table=True):
-    """A run that somebody deleted. Written before its events may go, never changed or deleted (triggers hold it).
+    """A run that somebody deleted. Triggers demand it before the run's events go, and forbid to change or delete it.
 
     Attributes:
-        created_at_utc, status: of the run. events: how many it had. events_sha256: of them all, as of a snapshot's.
+        created_at_utc, status: of the run. events: how many it had. events_sha256: of all, as in ``SnapshotRow``.
     """
 
     __tablename__ = "deletions"
@@ -145,11 +142,7 @@ class DeletionRow(SQLModel, table=True):
 
 
 class HoldRow(SQLModel, table=True):
-    """A hold placed on a run, or taken off; the last one of a run counts. Never changed or deleted (triggers hold it).
-
-    Attributes:
-        held: whether the run may not be deleted from then on.
-    """
+    """A hold placed on a run (``held``) or taken off; the last one counts. Triggers forbid to change or delete it."""
 
     __tablename__ = "holds"
     __table_args__ = (Index("ix_holds_run_id_id", "run_id", "id"), {"sqlite_autoincrement": True})

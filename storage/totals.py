@@ -1,4 +1,4 @@
-"""What a search finds in all: how many runs of each status, and what they took."""
+"""Counts what a search finds in all: how many runs of each status, their tokens and their cost."""
 
 import sqlite3
 
@@ -7,15 +7,15 @@ from conductor_core.workflow.model import Frozen
 from storage.queries import Search, condition
 
 MOST_COUNTED = 100_000
-"""Runs that are looked at for one figure, newest first: more would be waited for."""
+"""The most runs that one search reads, newest first. More would take too long."""
 
 
 class Totals(Frozen):
     """
     Attributes:
-        statuses: how many runs of each; the search's own status narrows all but this.
-        more: there are more than were counted.
-        cost_usd: None: some price is unknown, of ``unpriced`` runs. known_usd: of what has a price.
+        statuses: how many runs there are of each. The search's status narrows all fields but this.
+        more: whether there are more runs than were counted.
+        cost_usd: None if a price is unknown, which holds for ``unpriced`` runs. known_usd: of what has a price.
     """
 
     statuses: dict[str, int]

@@ -24,7 +24,7 @@ from conductor_core.model_fields import (
     check_seconds,
     check_variable,
 )
-from conductor_core.model_tables import Form, Table, load_tables
+from conductor_core.model_tables import Form, Table, load_document
 from conductor_core.quoted import one_line
 from conductor_core.workflow.model import Frozen
 
@@ -76,7 +76,7 @@ def load_conductors_file(path: str | Path, key_variables: Collection[str] = ()) 
     Raises: ConductorsInvalid with every fault; each names its line, where there is one, and its key.
     """
     beside = Path(path).parent
-    return tuple(_spec(table, beside) for table in load_tables(path, _form(beside), key_variables))
+    return tuple(_spec(table, beside) for table in load_document(path, _form(beside), key_variables).tables)
 
 
 def _spec(table: Table, beside: Path) -> ConductorSpec:
