@@ -65,7 +65,7 @@ class ReadOnlyMedia:
     """Opens connections to a database that this process cannot write.
 
     SQLite needs two files beside a WAL database, ``-wal`` and ``-shm``. If it cannot make them, the file is opened as
-    immutable. If there is a ``-wal``, which SQLite would then silently ignore, both files are copied to a writable place.
+    immutable. If there is a ``-wal``, which SQLite would then ignore, both files are copied to a writable place.
     """
 
     def __init__(self, path: Path, busy_timeout_s: float) -> None:

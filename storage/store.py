@@ -76,7 +76,7 @@ class Store:
         return reading.trace, reading.sequence
 
     def taken_up(self, trace: RunTrace) -> tuple[RunTrace, ...]:
-        """Returns the runs that ``trace`` took up, latest first, as far as they are readable. It reuses their answers."""
+        """Returns the runs that ``trace`` took up, latest first, as far as readable. It reuses their answers."""
         found: list[RunTrace] = []
         while trace.resumed and trace.parent_run_id is not None:
             try:
