@@ -28,9 +28,10 @@ from typing import Any
 
 from conductor_core.cli.main import main as command_line
 from conductor_core.engine.host import EngineHost
-from conductor_core.engine.request import RunRequest
+from conductor_core.engine.request import rerun_of
 from conductor_core.events import Limits
 from conductor_core.rehearsal import EXAMPLES
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import AccessList, Step, Workflow
 from storage import Store, open_store
@@ -78,7 +79,7 @@ def pristine(folder: Path) -> Pristine:
     path = folder / "pristine.sqlite3"
     settings = Settings(data_folder=folder, rehearsal_tokens_per_s=0, warm_up=False)
     store = open_store(f"sqlite:///{path}")
-    host = EngineHost(store.log, settings)
+    host = EngineHost(store.log, settings, store.read)
     one, chain, fan = (
         _workflow(("scientist", ())),
         _workflow(("planner", ()), ("reasoner", (0,)), ("verifier", (1,))),
@@ -86,15 +87,15 @@ def pristine(folder: Path) -> Pristine:
     )
     ids = []
     for example, workflow in zip(EXAMPLES[:4], (one, chain, fan, chain), strict=True):
-        ids.append(host.start(RunRequest(task=example.task, workflow=workflow), None, "rehearsal"))
+        ids.append(host.start(RunRequest(task=example.task, workflow=workflow)))
     traces = [host.wait(run_id) for run_id in ids]
     requests = [
         RunRequest(task="Só \u4e00 \U0001f600 \x00 planned", workflow=fan, plan_only=True),
         RunRequest(task="Too dear", workflow=chain, limits=Limits(max_tokens=1)),
-        RunRequest.rerun(traces[1], fan, door="cli"),
+        rerun_of(traces[1], fan, door="cli"),
     ]
     for request in requests:
-        host.wait(host.start(request, None, "rehearsal"))
+        host.wait(host.start(request))
     host.close()
     _break_off(store, traces[1].run_id)
     store.close()

@@ -77,12 +77,12 @@ class Ours:
 
     def begin(self, model: str) -> str:
         from conductor_core.chat import WorkerSpec
-        from conductor_core.engine.request import RunRequest
         from conductor_core.events import PoolInfo
+        from conductor_core.run_request import RunRequest
 
         spec = WorkerSpec(name="paced", provider="openai", model=model, base_url=self._url, max_concurrency=1000)
-        request = RunRequest(task="A diamond of five steps.", workflow=self._workflow)
-        return self._host.start(request, None, PoolInfo(name="benchmark", workers=(spec,)))
+        pool = PoolInfo(name="benchmark", workers=(spec,))
+        return self._host.start(RunRequest(task="A diamond of five steps.", workflow=self._workflow, pool=pool))
 
     def end(self, run_id: str) -> None:
         trace = self._host.wait(run_id, timeout_s=WAIT_S)

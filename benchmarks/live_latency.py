@@ -28,9 +28,9 @@ from playwright.sync_api import Page, sync_playwright
 from conductor_core import events as ev
 from conductor_core.chat import Chunk, Finished, Message, TextDelta, Usage, WorkerSpec
 from conductor_core.engine.pool import Pool
-from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
 from conductor_core.events import Event, EventSink
+from conductor_core.run_request import RunRequest
 from conductor_core.workflow.model import Step, Workflow
 from tests.browser.find_chromium import FLAGS, find_chromium
 

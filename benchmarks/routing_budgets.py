@@ -27,7 +27,6 @@ from conductor_core.chat import Finished, Message, TextDelta
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.pool import Pool, open_pool
 from conductor_core.engine.recorder import NoLog
-from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
 from conductor_core.evaluation.graders import grade
 from conductor_core.evaluation.orchestrators.workflows import SOLVE, single
@@ -41,6 +40,7 @@ from conductor_core.records import SHIPPED
 from conductor_core.records.training import read_record
 from conductor_core.rehearsal import DIFFICULTIES, RehearsalTask, recognise
 from conductor_core.rehearsal.exact import success_chance
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.token_estimates import estimate_tokens
 from conductor_core.workflow.model import QUESTION, Workflow

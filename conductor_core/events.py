@@ -21,6 +21,7 @@ from conductor_core.run_facts import Limits as Limits
 from conductor_core.run_facts import Path as Path
 from conductor_core.run_facts import PoolInfo as PoolInfo
 from conductor_core.run_facts import SharedOutput as SharedOutput
+from conductor_core.run_request import RunRequest as RunRequest
 from conductor_core.workflow.changes import Origins, require_fit
 from conductor_core.workflow.model import Fault, Frozen, Workflow
 
@@ -37,30 +38,36 @@ class _Event(Frozen):
     at_ms: NonNegativeFloat = 0.0
 
 
-class RunCreated(_Event, Caused):
-    """The request, whole. ``batch``: None: it came alone.
+_RESULTS = {"conductor", "pool", "on_incomplete", "give_question"}
+_OF_REQUEST = (set(RunRequest.model_fields) | {"by"}) - _RESULTS
+
+
+class RunCreated(_Event):
+    """The request, whole, and what it came to: the Conductor and the pool as they are now.
 
     Attributes:
-        purpose: what the run is for besides its task, for instance an evaluation; empty: somebody asked for it.
         on_incomplete: what happens to a step whose answer is no whole one.
         give_question: whether every step was told the task, also one whose instruction does not say ``{question}``.
     """
 
     kind: Literal["run.created"] = "run.created"
-    task: str
-    purpose: str = ""
+    request: RunRequest
     conductor: ConductorInfo | None
     pool: PoolInfo
-    limits: Limits
-    seed: int = 0
-    plan_only: bool = False
     simulated: bool
-    parent_run_id: str | None = None
-    resumed: bool = False
-    batch: BatchRow | None = None
     app_version: str
     on_incomplete: OnIncomplete = "allow"
     give_question: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_flat(cls, fields: object) -> object:
+        """Old records have the parts of the request beside the rest, and no actor."""
+        if not isinstance(fields, dict) or "request" in fields:
+            return fields
+        request = {name: value for name, value in fields.items() if name in _OF_REQUEST}
+        rest = {name: value for name, value in fields.items() if name not in request or name == "run_id"}
+        return rest | {"request": {"actor": None} | request}
 
 
 class PlanStarted(_Event):

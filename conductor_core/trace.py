@@ -53,7 +53,8 @@ def begin(event: Event) -> RunTrace:
     """The trace after its first event. Raises: ValueError if that is not ``run.created``."""
     if not isinstance(event, ev.RunCreated):
         raise ValueError(f"a trace begins with run.created, not {event.kind}")
-    return RunTrace(created_at_utc=event.at_utc, **_fields_of(event, RunTrace))
+    fields = _fields_of(event.request, RunTrace) | _fields_of(event, RunTrace)
+    return RunTrace(created_at_utc=event.at_utc, **fields)
 
 
 def apply(trace: RunTrace, event: Event) -> None:
@@ -228,7 +229,7 @@ def _take_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> No
     step.answered_by, step.passed_on = event.answered_by, event.passed_on
 
 
-def _fields_of(event: Event, kind: type[Mutable]) -> dict[str, Any]:
+def _fields_of(event: Event | ev.RunRequest, kind: type[Mutable]) -> dict[str, Any]:
     """Returns the fields of ``event`` that ``kind`` keeps under the same names."""
     return {name: getattr(event, name) for name in kind.model_fields if hasattr(event, name)}
 

@@ -4,9 +4,10 @@ import streamlit as st
 
 from conductor_core.endings import INCOMPLETE
 from conductor_core.engine.pool import pool_info
-from conductor_core.engine.request import RunRequest
+from conductor_core.engine.request import rerun_of, resume_of
 from conductor_core.engine.rerun import preview
 from conductor_core.errors import InspectorError, RunUnreadable
+from conductor_core.events import RunRequest
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.model import Workflow
@@ -68,7 +69,7 @@ def _workspace(trace: RunTrace | None, *, readable: bool) -> None:
     if editing is not None and looked_up is not None:
 
         def start(workflow: Workflow, origins: Origins) -> None:
-            _begin(trace, RunRequest.rerun(trace, workflow, door="page", origins=origins))
+            _begin(trace, rerun_of(trace, workflow, door="page", origins=origins))
 
         with editor_at:
             plan_editor(editing, looked_up, start, _close_editor)
@@ -124,9 +125,9 @@ def _take_intent(trace: RunTrace, intent: Intent | None) -> None:
         st.rerun()  # reads the run anew: it may have ended meanwhile
     elif intent.kind == "go-on" and _go_on_label(trace) is not None:
         if trace.status == "planned" or trace.status in INCOMPLETE:
-            _begin(trace, RunRequest.rerun(trace, door="page"))
+            _begin(trace, rerun_of(trace, door="page"))
         else:
-            _begin(trace, RunRequest.resume(trace, *current().store.taken_up(trace), door="page"))
+            _begin(trace, resume_of(trace, *current().store.taken_up(trace), door="page"))
 
 
 def _go_on_label(trace: RunTrace) -> str | None:
@@ -157,10 +158,9 @@ def _close_editor() -> None:
 
 
 def _begin(trace: RunTrace, request: RunRequest) -> None:
-    """Starts ``request``, which takes up ``trace``, with the pool and the Conductor that ``trace`` had."""
-    conductor = trace.conductor.name if trace.conductor is not None else None
+    """Starts ``request``, which takes up ``trace``."""
     try:
-        run_id = current().host.start(request, conductor, trace.pool)
+        run_id = current().host.start(request)
     except InspectorError as error:
         st.session_state[RERUN_ERROR] = str(error)
     else:

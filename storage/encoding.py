@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import PydanticSerializationError
 
-from conductor_core import chat, events, run_facts, run_trace, trace
+from conductor_core import actor, chat, events, run_facts, run_request, run_trace, trace
 from conductor_core.actor import Actor, Caller
 from conductor_core.characters import whole_characters
 from conductor_core.events import EVENT, Event
@@ -100,7 +100,7 @@ def _sha256(*values: object) -> str:
 def fold_digest() -> str:
     """Returns a digest of the code that folds events, because a snapshot of other code may mean something else."""
     digest = hashlib.sha256()
-    for module in (model, chat, run_facts, events, run_trace, trace):
+    for module in (model, chat, actor, run_facts, run_request, events, run_trace, trace):
         digest.update(Path(str(module.__file__)).read_bytes())
     return digest.hexdigest()[:16]
 

@@ -106,8 +106,8 @@ class LiveRuns:
             live.created = fixed_columns(live.trace, sequence) | self._columns_of_owner()
             self._runs[run_id] = live
             self._touched[run_id] = live
-            if event.batch is not None:
-                cursor.execute(_NEW_BATCH, live.created | {"name": event.batch.name, "size": event.batch.size})
+            if (batch := event.request.batch) is not None:
+                cursor.execute(_NEW_BATCH, live.created | {"name": batch.name, "size": batch.size})
         else:
             live = self._runs.get(run_id) or self._load(run_id)
             self._touched[run_id] = live

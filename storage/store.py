@@ -197,6 +197,10 @@ class Store:
             raise BadInput(f"several runs begin with {prefix!r}: {shown}; give more of the id")
         return found[0]
 
+    def read(self, run_id: str) -> RunTrace:
+        """The run as it stands. Raises: UnknownRun, RunUnreadable, StoreDamaged."""
+        return self.trace(run_id)[0]
+
     async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[list[StoredEvent], None]:
         """Yields the run's events after ``after``, in groups as they are committed, each exactly once, until its end.
 

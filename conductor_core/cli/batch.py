@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -22,16 +22,15 @@ from conductor_core.cli.wiring import opened_engine, opened_store
 from conductor_core.engine.batch import BatchSpent, BatchTask, Room, request_of, spent_at_most
 from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.host import EngineHost
-from conductor_core.engine.ids import new_run_id
 from conductor_core.engine.pool import pool_info
-from conductor_core.engine.request import RunRequest
+from conductor_core.engine.request import asks_conductor
 from conductor_core.errors import BadInput, StoreError
-from conductor_core.events import BatchRow
+from conductor_core.events import BatchRow, RunRequest
 from conductor_core.run_facts import PoolInfo
+from conductor_core.run_ids import new_run_id
 from conductor_core.settings import Settings
 from conductor_core.spending import Cost, cost_so_far
 from conductor_core.trace import RunTrace
-from conductor_core.workflow.model import CONDUCTOR_AGENT
 from storage import BatchSummary, RunSummary, Store
 
 _MOST_REASONS = 5
@@ -50,8 +49,6 @@ class BatchOptions:
     """What the arguments say. ``each``: what all runs have in common, but for ``max_usd``, which is of all together."""
 
     file: Path
-    conductor: str
-    pool: str | PoolInfo
     each: RunRequest
     db: str | None
     concurrency: int
@@ -65,7 +62,7 @@ class BatchOptions:
     @property
     def of_one(self) -> RunRequest:
         """What each run is asked: it is bounded by what is left of the budget."""
-        return replace(self.each, limits=self.each.limits.model_copy(update={"max_usd": None}))
+        return self.each.model_copy(update={"limits": self.each.limits.model_copy(update={"max_usd": None})})
 
 
 def batch_file(tasks: Path | None, *, alone: bool) -> Path:
@@ -95,7 +92,7 @@ class _Earlier:
 
 def run_batch(given: BatchOptions, settings: Settings) -> int:
     """The exit code: 0 all completed, 1 not all, 130 or 143 stopped by a signal. Raises: BadInput, StoreError."""
-    pool = pool_info(given.pool, settings, given.each.excluded)
+    pool = pool_info(given.each.pool or settings.pool, settings, given.each.excluded)
     file = read_task_file(given.file, [spec.name for spec in pool.workers], given.each.limits)
     if given.max_usd is not None:
         _check_budget(given, settings, file.tasks, pool)
@@ -111,15 +108,15 @@ def _check_budget(given: BatchOptions, settings: Settings, tasks: Sequence[Batch
     """Raises: BadInput where the budget could not be kept."""
     CostCap(BatchSpent(), max_usd=given.max_usd).check_workers(pool.workers)
     plans = [task.workflow for task in tasks]
-    if all(plan is not None and all(step.agent != CONDUCTOR_AGENT for step in plan.steps) for plan in plans):
+    if not any(map(asks_conductor, plans)):
         return
     # Imported when used: most batches have no budget, and a Conductor takes long to import.
     from conductor_core.conductors.catalogue import open_conductor
 
-    if open_conductor(given.conductor, settings).info.price is None:
+    name = given.each.conductor or settings.conductor
+    if open_conductor(name, settings).info.price is None:
         raise BadInput(
-            f"a budget of {given.max_usd:g} USD cannot be kept: no price is known of the Conductor "
-            f"{one_line(given.conductor, 80)}"
+            f"a budget of {given.max_usd:g} USD cannot be kept: no price is known of the Conductor {one_line(name, 80)}"
         )
 
 
@@ -185,7 +182,7 @@ def _must_fit(run: RunSummary, task: BatchTask | None, batch_id: str, given: Bat
         raise BadInput(_unfit(batch_id, row, "its task is another now"))
     if run.pool != pool:
         raise BadInput(f"batch {batch_id} ran with the pool {run.pool}: give that, or leave --pool out")
-    if run.conductor not in (None, given.conductor):
+    if run.conductor not in (None, given.each.conductor):
         raise BadInput(f"batch {batch_id} ran with the Conductor {run.conductor}: give that, or leave --conductor out")
 
 
@@ -305,10 +302,8 @@ class _Batch:
         )
         earlier = self._earlier.runs.get(task.id, [])
         request = request_of(task, place, given.of_one, earlier)
-        plan = request.workflow
-        needed = plan is None or any(step.agent == CONDUCTOR_AGENT for step in plan.steps)
         self._progress.begun()
-        run_id = self._host.start(request, given.conductor if needed else None, given.pool, self._cap)
+        run_id = self._host.start(request, self._cap)
         with self._door:
             self._running[run_id] = task.id
             over = self._stopped_by is not None or self._broken is not None

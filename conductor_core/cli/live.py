@@ -210,9 +210,9 @@ def _plan_spent(event: ev.PlanCompleted | ev.PlanRejected) -> str:
 def _created(event: ev.RunCreated) -> str:
     conductor = "" if event.conductor is None else f" · Conductor {one_line(event.conductor.name)}"
     simulated = " · simulated workers" if event.simulated else ""
-    parent = (
-        "" if event.parent_run_id is None else f" · {'resumes' if event.resumed else 're-run of'} {event.parent_run_id}"
-    )
+    asked, parent = event.request, ""
+    if asked.parent_run_id is not None:
+        parent = f" · {'resumes' if asked.resumed else 're-run of'} {asked.parent_run_id}"
     return f"run {event.run_id}{conductor} · pool {one_line(event.pool.name)}{simulated}{parent}"
 
 

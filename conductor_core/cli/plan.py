@@ -1,7 +1,6 @@
 """``plan``: the Conductor writes a workflow, and nothing is carried out."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,9 +14,9 @@ from conductor_core.cli.ready import ready
 from conductor_core.cli.task_file import read_tasks
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_store
-from conductor_core.engine.ids import new_run_id
-from conductor_core.engine.request import RunRequest
 from conductor_core.errors import BadInput
+from conductor_core.run_ids import new_run_id
+from conductor_core.run_request import RunRequest
 from conductor_core.trace import RunTrace
 
 
@@ -44,18 +43,19 @@ def plan(
     budget = options.limits(settings, max_steps=max_steps, max_depth=max_depth)
     traces: list[RunTrace] = []
     code = 0
-    conductor_ref, pool_ref = conductor or settings.conductor, pool or settings.pool
     longest = RunRequest(
         task=max(texts, key=len, default=""),
+        conductor=conductor or settings.conductor,
+        pool=pool or settings.pool,
         limits=budget,
         seed=settings.seed if seed is None else seed,
         plan_only=True,
         excluded=tuple(exclude or ()),
     )
-    ready(longest, conductor_ref, pool_ref, settings, quiet=quiet)
+    ready(longest, settings, quiet=quiet)
     with opened_store(db, settings) as store, opened_engine(store, settings) as host:
         for number, text in enumerate(texts, start=1):
-            run_id = host.start(replace(longest, task=text, run_id=new_run_id()), conductor_ref, pool_ref)
+            run_id = host.start(longest.model_copy(update={"task": text, "run_id": new_run_id()}))
             trace, this_code = watch(store, host, run_id, ProgressView(quiet=quiet or len(texts) > 1, answer=False))
             traces.append(trace)
             code = max(code, this_code)

@@ -2,21 +2,17 @@
 
 import sys
 from collections.abc import Collection
-from dataclasses import replace
 
 from conductor_core.cli.text import one_line
 from conductor_core.engine.pool import read_specs
-from conductor_core.engine.request import RunRequest
 from conductor_core.errors import BadInput
-from conductor_core.events import PoolInfo
+from conductor_core.events import PoolInfo, RunRequest
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 
 def ready(
     request: RunRequest,
-    conductor: str | None,
-    pool: str | PoolInfo,
     settings: Settings,
     *,
     only_answering: bool = False,
@@ -29,7 +25,6 @@ def ready(
     yet come up and a plan may do without a worker.
 
     Args:
-        conductor: None: settings and plan need none.
         agents: who will be called, by name; None: the agents of the request's workflow, or of one still to be written.
 
     Raises: BadInput for what certainly cannot work, as a Conductor whose key is not set.
@@ -38,11 +33,12 @@ def ready(
     if agents is None:
         agents = () if request.workflow is None else {step.agent for step in request.workflow.steps}
     anybody = not planned or CONDUCTOR_AGENT in agents
+    pool = settings.pool if request.pool is None else request.pool
     offered = pool.workers if isinstance(pool, PoolInfo) else read_specs(pool, settings)
     specs = [spec for spec in offered if spec.name not in request.excluded and (anybody or spec.name in agents)]
     if request.plan_only:
         specs = []
-    needed = conductor if anybody else None
+    needed = request.conductor if anybody else None
     if needed in (None, "tiny") and all(spec.simulated for spec in specs):
         return request
     # Imported when used: a run that asks nobody over a network loads no clients.
@@ -68,4 +64,4 @@ def ready(
         raise BadInput("--only-what-answers: no worker answers, see above; start a server or take another pool")
     if not quiet:
         print(f"left out: {one_line(', '.join(found.failing_workers), 400)}", file=sys.stderr, flush=True)
-    return replace(request, excluded=(*request.excluded, *found.failing_workers))
+    return request.model_copy(update={"excluded": (*request.excluded, *found.failing_workers)})

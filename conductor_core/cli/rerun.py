@@ -1,6 +1,5 @@
 """``rerun``: one step changed, or a whole workflow; what is unchanged is reused. Without a change: resume, or again."""
 
-import dataclasses
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +15,15 @@ from conductor_core.cli.ready import ready
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_store
 from conductor_core.engine.pool import pool_info
-from conductor_core.engine.request import RunRequest
+from conductor_core.engine.request import asks_conductor, rerun_of, resume_of
 from conductor_core.engine.rerun import RerunPreview, StepForecast, edit_step, preview
 from conductor_core.errors import BadInput
 from conductor_core.events import PoolInfo
 from conductor_core.run_facts import label
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
-from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
+from conductor_core.workflow.model import Workflow
 
 
 def rerun_command(
@@ -85,11 +85,11 @@ def rerun_command(
         if dry_run:
             return print_preview(rerun.forecast, as_json=as_json)
         called = None if rerun.forecast is None else {step.agent for step in rerun.forecast.will_run}
-        ready(rerun.request, rerun.conductor, rerun.pool, settings, quiet=quiet, agents=called)
+        ready(rerun.request, settings, quiet=quiet, agents=called)
         if rerun.forecast is not None and not quiet:
             print("\n".join(preview_lines(rerun.forecast)), file=sys.stderr, flush=True)
         with opened_engine(store, settings) as host:
-            new_id = host.start(rerun.request, rerun.conductor, rerun.pool)
+            new_id = host.start(rerun.request)
             view = ProgressView(quiet=quiet, answer=not as_json)
             trace, code = watch(store, host, new_id, view)
     print_outcome(trace, view, as_json=as_json)
@@ -112,8 +112,6 @@ class Rerun:
     """A re-run that is ready to start. ``forecast`` is None if the source stopped before it had a plan."""
 
     request: RunRequest
-    conductor: str | None
-    pool: str | PoolInfo
     forecast: RerunPreview | None
 
 
@@ -143,7 +141,7 @@ def prepare(
     workflow = changed or source.root.workflow
     if workflow is None and not resume:
         raise BadInput(f"run {source.run_id} has no workflow to run again: give one with --workflow, or use run")
-    needed = workflow is None or any(step.agent == CONDUCTOR_AGENT for step in workflow.steps)
+    needed = asks_conductor(workflow)
     forecast, origins = None, None
     if workflow is not None:
         workflow = inputs.valid_workflow(workflow, agents, source.limits, f"run {source.run_id} cannot be run again: ")
@@ -152,11 +150,11 @@ def prepare(
         origins = None if edit.step is None else tuple(range(len(workflow.steps)))
         forecast = preview(source, workflow, specs, conductor=info, origins=origins)
     if resume:
-        request = RunRequest.resume(source, *before, door="cli")
+        request = resume_of(source, *before, door="cli")
     else:
-        request = RunRequest.rerun(source, workflow, door="cli", origins=origins)
-    conductor_ref = (conductor or _conductor_of(source, settings)) if needed else None
-    return Rerun(dataclasses.replace(request, excluded=excluded), conductor_ref, pool_ref, forecast)
+        request = rerun_of(source, workflow, door="cli", origins=origins)
+    asked = (conductor or _conductor_of(source, settings)) if needed else None
+    return Rerun(request.model_copy(update={"conductor": asked, "pool": pool_ref, "excluded": excluded}), forecast)
 
 
 def changed_workflow(source: RunTrace, agents: list[str], edit: Edit) -> Workflow | None:

@@ -1,6 +1,5 @@
 """``run``: one task, or a file of them."""
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -9,13 +8,14 @@ from conductor_core.cli import inputs, options
 from conductor_core.cli.live import ProgressView, watch
 from conductor_core.cli.output import print_outcome
 from conductor_core.cli.ready import ready
-from conductor_core.cli.taking_up import ModelRefs, as_before, last_run_of_batch, limits_of_batch
+from conductor_core.cli.taking_up import as_before, last_run_of_batch, limits_of_batch
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_store
 from conductor_core.engine.pool import pool_info
-from conductor_core.engine.request import RunRequest
+from conductor_core.engine.request import asks_conductor
 from conductor_core.errors import BadInput
-from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
+from conductor_core.run_request import RunRequest
+from conductor_core.workflow.model import Workflow
 
 
 def run(
@@ -51,39 +51,41 @@ def run(
         max_seconds=max_seconds,
         max_depth=max_depth,
     )
-    pool_ref, excluded = pool or settings.pool, tuple(exclude or ())
+    excluded = tuple(exclude or ())
     request = RunRequest(
         task=task or "",
+        conductor=conductor or settings.conductor,
+        pool=pool or settings.pool,
         limits=budget,
         seed=settings.seed if seed is None else seed,
         excluded=excluded,
         on_incomplete=on_incomplete,
         give_question=give_question,
     )
-    conductor_ref = conductor or settings.conductor
     if tasks is not None or resume:
         from conductor_core.cli.batch import BatchOptions, Shown, batch_file, run_batch  # only a file of tasks needs it
 
         file, shown = batch_file(tasks, alone=task is None and workflow is None), Shown(as_json, quiet)
-        asked = ModelRefs(conductor_ref, pool_ref)
         if before is not None:
-            request, asked = as_before(before, request, settings, conductor=conductor, pool=pool, seed=seed)
-        request = ready(request, *asked, settings, only_answering=only_what_answers, quiet=quiet)
-        given_batch = BatchOptions(file, *asked, request, db, concurrency, shown, resume=resume)
+            request = as_before(before, request, settings, conductor=conductor, pool=pool, seed=seed)
+        request = ready(request, settings, only_answering=only_what_answers, quiet=quiet)
+        given_batch = BatchOptions(file, request, db, concurrency, shown, resume=resume)
         return run_batch(given_batch, settings)
     given: Workflow | None = None
     if workflow is not None:
         parsed = inputs.read_workflow(workflow)
         task = parsed.task if task is None else task
-        agents = [spec.name for spec in pool_info(pool_ref, settings, excluded).workers]
+        agents = [spec.name for spec in pool_info(pool or settings.pool, settings, excluded).workers]
         given = inputs.valid_workflow(parsed, agents, budget, f"workflow file {one_line(str(workflow))}: ")
     if task is None:
         raise BadInput("give a TASK" + (": the workflow file holds none" if workflow is not None else ""))
-    request = replace(request, task=inputs.given_text(task, "task"), workflow=given)
-    needed = given is None or any(step.agent == CONDUCTOR_AGENT for step in given.steps)
-    request = ready(request, conductor_ref, pool_ref, settings, only_answering=only_what_answers, quiet=quiet)
+    update: dict[str, object] = {"task": inputs.given_text(task, "task"), "workflow": given}
+    if not asks_conductor(given):
+        update["conductor"] = None
+    request = request.model_copy(update=update)
+    request = ready(request, settings, only_answering=only_what_answers, quiet=quiet)
     with opened_store(db, settings) as store, opened_engine(store, settings) as host:
-        run_id = host.start(request, conductor_ref if needed else None, pool_ref)
+        run_id = host.start(request)
         view = ProgressView(quiet=quiet, answer=not as_json)
         trace, code = watch(store, host, run_id, view)
     print_outcome(trace, view, as_json=as_json)

@@ -1,21 +1,12 @@
 """What ``run --tasks --resume`` goes on with where its arguments do not say: as the batch had it."""
 
-from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from conductor_core.cli.wiring import opened_store
-from conductor_core.engine.request import RunRequest
-from conductor_core.run_facts import Limits, PoolInfo
+from conductor_core.run_facts import Limits
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
-
-
-class ModelRefs(NamedTuple):
-    """Who plans and who answers; a pool of a record has its workers as they were then."""
-
-    conductor: str
-    pool: str | PoolInfo
 
 
 def last_run_of_batch(tasks: Path | None, db: str | None, settings: Settings) -> RunTrace | None:
@@ -48,17 +39,18 @@ def as_before(
     conductor: str | None,
     pool: str | None,
     seed: int | None,
-) -> tuple[RunRequest, ModelRefs]:
-    """``request`` and whom it asks, with what ``before`` had in place of all that was not given.
+) -> RunRequest:
+    """``request`` with what ``before`` had in place of all that was not given.
 
     Args:
         conductor, pool, seed: as given, None: not given.
     """
     name = settings.conductor if before.conductor is None else before.conductor.name
-    request = replace(
-        request,
-        seed=before.seed if seed is None else seed,
-        on_incomplete=request.on_incomplete or before.on_incomplete,
-        give_question=before.give_question if request.give_question is None else request.give_question,
-    )
-    return request, ModelRefs(conductor or name, pool or before.pool)
+    kept = {
+        "conductor": conductor or name,
+        "pool": pool or before.pool,
+        "seed": before.seed if seed is None else seed,
+        "on_incomplete": request.on_incomplete or before.on_incomplete,
+        "give_question": before.give_question if request.give_question is None else request.give_question,
+    }
+    return request.model_copy(update=kept)

@@ -1,14 +1,14 @@
 """Runs of a batch of tasks: the request of each task, the resume of a stopped batch, its cost and its budget."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Condition
 
 from conductor_core.chat import WorkerSpec
 from conductor_core.engine.cost_cap import longest_plan, longest_usd
-from conductor_core.engine.ids import new_run_id
-from conductor_core.engine.request import RunRequest
-from conductor_core.events import BatchRow
+from conductor_core.engine.request import asks_conductor, resume_of
+from conductor_core.events import BatchRow, RunRequest
+from conductor_core.run_ids import new_run_id
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.model import Workflow
 
@@ -46,14 +46,27 @@ def request_of(task: BatchTask, place: BatchRow, each: RunRequest, earlier: Sequ
         each: what all runs of the batch have in common.
         earlier: the runs of the task in this batch so far, oldest first; none of them completed.
     """
-    request = replace(each, task=task.task, workflow=task.workflow, batch=place, run_id=new_run_id())
-    if not earlier:
-        return request
-    last, *before = reversed(earlier)
-    taken_up = RunRequest.resume(last, *before, door=each.door)
-    return replace(
-        request, workflow=taken_up.workflow, reuse_from=last, before=tuple(before), resumed=last.status in _TAKEN_UP
+    request = each.model_copy(
+        update={"task": task.task, "workflow": task.workflow, "batch": place, "run_id": new_run_id()}
     )
+    if not earlier:
+        return request.model_copy(update=_only_asked(request))
+    last, *before = reversed(earlier)
+    taken_up = resume_of(last, *before, door="cli")
+    request = request.model_copy(
+        update={
+            "workflow": taken_up.workflow,
+            "parent_run_id": last.run_id,
+            "taken_up": taken_up.taken_up,
+            "resumed": last.status in _TAKEN_UP,
+        }
+    )
+    return request.model_copy(update=_only_asked(request))
+
+
+def _only_asked(request: RunRequest) -> dict[str, None]:
+    """Without the Conductor where the plan needs none."""
+    return {} if asks_conductor(request.workflow) else {"conductor": None}
 
 
 def spent_at_most(traces: Sequence[RunTrace], plan_max_tokens: int) -> BatchSpent:

@@ -16,10 +16,10 @@ from conductor_core.chat import Conductor, PlanRequest
 from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.pool import BUILT_IN_POOLS, Pool, open_pool, pool_file, reopen_pool
 from conductor_core.engine.recorder import closing
-from conductor_core.engine.request import RunRequest
+from conductor_core.engine.request import ReadTrace
 from conductor_core.engine.runner import CheckedRequest, Engine, check
 from conductor_core.errors import InspectorError, UnknownRun
-from conductor_core.events import EventSink, PoolInfo
+from conductor_core.events import EventSink, PoolInfo, RunRequest
 from conductor_core.given_path import given_path, is_file
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
@@ -50,14 +50,20 @@ class EngineHost:
     opened once and shared.
     """
 
-    def __init__(self, sink: EventSink, settings: Settings, *, awaited: bool = True) -> None:
-        """``awaited``: each run's result is kept until ``wait`` has given it. False where nobody waits, as in the app:
-        then only the last results are kept."""
+    def __init__(
+        self, sink: EventSink, settings: Settings, read_trace: ReadTrace | None = None, *, awaited: bool = True
+    ) -> None:
+        """
+        Args:
+            read_trace: reads the run that another builds on; None: no run of this host does.
+            awaited: each run's result is kept until ``wait`` has given it. False where nobody waits, as in the app:
+                then only the last results are kept.
+        """
         _collect_less()
         self._awaited = awaited
         self._settings = settings
         self._sink = sink
-        self._engine = Engine(sink, settings)
+        self._engine = Engine(sink, settings, read_trace)
         self._loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
         self._opening = threading.Lock()
@@ -74,27 +80,24 @@ class EngineHost:
         self._thread = threading.Thread(target=self._run_loop, name="engine", daemon=True)
         self._thread.start()
 
-    def start(
-        self, request: RunRequest, conductor_ref: str | None, pool_ref: str | PoolInfo, cap: CostCap | None = None
-    ) -> str:
+    def start(self, request: RunRequest, cap: CostCap | None = None) -> str:
         """Begins a run and returns its id as soon as ``run.created`` is durable.
 
         All up to there happens in the caller's thread: the loop, which may be busy with hundreds of runs, is not
         waited for.
 
         Args:
-            conductor_ref: None: no Conductor; the request then brings a workflow.
-            pool_ref: ``rehearsal``, ``paper``, a TOML file, or the pool of an earlier run as recorded.
             cap: what this run and others with the same cap may spend together.
 
-        Raises: BadInput (a bad workflow, pool file or Conductor) and StoreError; then there is no run.
+        Raises: BadInput (a bad workflow, pool file or Conductor), UnknownRun or RunUnreadable (its parent) and
+            StoreError; then there is no run.
         """
         with self._being_started():
-            pool = self._pool(pool_ref, request.seed)
+            pool = self._pool(self._settings.pool if request.pool is None else request.pool, request.seed)
             conductor = None
-            if conductor_ref is not None:
-                conductor = asyncio.run_coroutine_threadsafe(self._conductor(conductor_ref), self._loop).result()
-            checked = check(request, conductor, pool, cap)
+            if request.conductor is not None:
+                conductor = asyncio.run_coroutine_threadsafe(self._conductor(request.conductor), self._loop).result()
+            checked = check(request, conductor, pool, self._engine.earlier(request), cap)
             try:
                 self._sink.append_and_wait(checked.created)
             except Exception:

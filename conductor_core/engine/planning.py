@@ -101,7 +101,7 @@ async def use_given(
             run_id=recorder.run_id,
             at_ms=recorder.now_ms(),
             round=round_path,
-            source="file" if state.request.reuse_from is None else "parent",
+            source="file" if state.request.parent_run_id is None else "parent",
             workflow=written,
             topology=topology(written),
             warnings=warnings if before is None else (),

@@ -16,7 +16,7 @@ class EarlierAnswers:
     independent when they are moved.
     """
 
-    def __init__(self, trace: RunTrace | None, *before: RunTrace, resumed: bool = False) -> None:
+    def __init__(self, trace: RunTrace | None = None, *before: RunTrace, resumed: bool = False) -> None:
         """
         Args:
             before: runs that ``trace`` took up: it may have ended before it had taken over all of their answers.

@@ -19,13 +19,13 @@ from conductor_core.engine.limits import Budget
 from conductor_core.engine.planning import ask_conductor, check_given, use_given
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.recorder import Recorder
-from conductor_core.engine.request import RunRequest
+from conductor_core.engine.request import ReadTrace
 from conductor_core.engine.reuse import EarlierAnswers
 from conductor_core.engine.rounds import Failure, RoundRunner
 from conductor_core.engine.state import ConcurrencyLimits, RunState
 from conductor_core.engine.step_input import StepInputs
 from conductor_core.errors import BadInput, InspectorError, StoreError
-from conductor_core.events import EventSink
+from conductor_core.events import EventSink, RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.changes import require_fit
@@ -40,8 +40,10 @@ SETTLE_S = 0.7
 class Engine:
     """Carries out runs, any number at once, on one event loop."""
 
-    def __init__(self, sink: EventSink, settings: Settings) -> None:
+    def __init__(self, sink: EventSink, settings: Settings, read_trace: ReadTrace | None = None) -> None:
+        """``read_trace``: reads the run that another builds on; None: no run of this engine does."""
         self._sink = sink
+        self._read_trace = read_trace
         self._settings = settings
         self._concurrency = ConcurrencyLimits()
 
@@ -55,9 +57,21 @@ class Engine:
 
     async def create(self, request: RunRequest, conductor: Conductor | None, pool: Pool) -> "Execution":
         """Checks the request and writes ``run.created``. Raises: BadInput, WorkflowInvalid, StoreError."""
-        checked = check(request, conductor, pool)
+        earlier = await asyncio.to_thread(self.earlier, request) if request.parent_run_id is not None else ()
+        checked = check(request, conductor, pool, earlier)
         await self._sink.append(checked.created)
         return self.begin(checked)
+
+    def earlier(self, request: RunRequest) -> tuple[RunTrace, ...]:
+        """The runs whose answers stand in for identical steps of this one: the parent, then those that it took up.
+
+        Blocks while it reads. Raises: BadInput, UnknownRun, RunUnreadable, StoreError.
+        """
+        if request.parent_run_id is None:
+            return ()
+        if self._read_trace is None:
+            raise BadInput(f"run {request.parent_run_id} cannot be read here, so no run can build on it")
+        return tuple(map(self._read_trace, (request.parent_run_id, *request.taken_up)))
 
     def begin(self, checked: "CheckedRequest") -> "Execution":
         """A run whose ``created`` is written. Call it on the loop that is to carry it out."""
@@ -79,7 +93,7 @@ class Engine:
             ),
             recorder=recorder,
             budget=Budget(request.limits, recorder.trace),
-            source=EarlierAnswers(request.reuse_from, *request.before, resumed=request.resumed),
+            source=EarlierAnswers(*checked.earlier, resumed=request.resumed),
             concurrency=self._concurrency,
             on_incomplete=checked.created.on_incomplete,
             cap=checked.cap,
@@ -101,6 +115,7 @@ class CheckedRequest:
         pool: without the workers that the request excludes.
         created: the first event, to be written before anything else happens.
         epoch_s: when it was made, by ``time.monotonic``.
+        earlier: the runs whose answers stand in for identical steps.
         cap: what this run and others may spend together.
     """
 
@@ -110,37 +125,44 @@ class CheckedRequest:
     plan: _Plan
     created: ev.RunCreated
     epoch_s: float
+    earlier: tuple[RunTrace, ...] = ()
     cap: CostCap | None = None
 
 
-def check(request: RunRequest, conductor: Conductor | None, pool: Pool, cap: CostCap | None = None) -> CheckedRequest:
+def check(
+    request: RunRequest,
+    conductor: Conductor | None,
+    pool: Pool,
+    earlier: tuple[RunTrace, ...] = (),
+    cap: CostCap | None = None,
+) -> CheckedRequest:
     """Whether the request can be carried out, found out in any thread. Raises: BadInput, WorkflowInvalid."""
+    if conductor is not None and request.conductor is None:
+        request = request.model_copy(update={"conductor": conductor.info.name})
     pool = pool.without(request.excluded)
     give_question = pool.give_question if request.give_question is None else request.give_question
-    plan = _given_plan(request, conductor, pool, give_question=give_question)
+    plan = _given_plan(request, conductor, pool, earlier, give_question=give_question)
     created = ev.RunCreated(
         run_id=request.run_id,
-        task=request.task,
-        actor=request.actor,
-        door=request.door,
-        purpose=request.purpose,
+        request=request,
         conductor=None if conductor is None else conductor.info,
         pool=pool.info,
-        limits=request.limits,
-        seed=request.seed,
-        plan_only=request.plan_only,
         simulated=pool.simulated,
-        parent_run_id=None if request.reuse_from is None else request.reuse_from.run_id,
-        resumed=request.resumed,
-        batch=request.batch,
         app_version=__version__,
         on_incomplete=request.on_incomplete or pool.on_incomplete,
         give_question=give_question,
     )
-    return CheckedRequest(request, conductor, pool, plan, created, time.monotonic(), cap)
+    return CheckedRequest(request, conductor, pool, plan, created, time.monotonic(), earlier, cap)
 
 
-def _given_plan(request: RunRequest, conductor: Conductor | None, pool: Pool, *, give_question: bool) -> _Plan:
+def _given_plan(
+    request: RunRequest,
+    conductor: Conductor | None,
+    pool: Pool,
+    earlier: tuple[RunTrace, ...],
+    *,
+    give_question: bool,
+) -> _Plan:
     """The workflow that the request brings, its warnings, and what it was before an edit; None: to be written.
 
     Raises: BadInput, WorkflowInvalid.
@@ -163,7 +185,7 @@ def _given_plan(request: RunRequest, conductor: Conductor | None, pool: Pool, *,
         allow_recursion=conductor is not None and request.limits.max_depth > 0,
         task=None if give_question else request.task,
     )
-    before = None if request.reuse_from is None else request.reuse_from.root.workflow
+    before = earlier[0].root.workflow if earlier else None
     if before is not None and request.origins is not None:
         try:
             require_fit(before, workflow, request.origins)

@@ -9,9 +9,9 @@ from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.limits import Budget
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.recorder import Recorder
-from conductor_core.engine.request import RunRequest
 from conductor_core.engine.reuse import EarlierAnswers
 from conductor_core.engine.step_input import StepInputs
+from conductor_core.events import RunRequest
 from conductor_core.settings import Settings
 
 

@@ -1,15 +1,13 @@
 """Counts the cost of runs that began and gave no outcome, because they were stopped, killed, or failed at a worker."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
+from conductor_core.engine.request import ReadTrace as ReadTrace
 from conductor_core.errors import UnknownRun
 from conductor_core.records.evaluation import BEGUN, Begun, Outcome, read_lines
 from conductor_core.spending import with_calls_that_are_on
 from conductor_core.trace import RunTrace
-
-ReadTrace = Callable[[str], RunTrace]
-"""Returns a run by its id."""
 
 
 def unfinished_costs(

@@ -7,7 +7,6 @@ from pathlib import Path
 from conductor_core.chat import WorkerSpec
 from conductor_core.engine.pool import Pool, open_worker
 from conductor_core.engine.recorder import NoLog
-from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
 from conductor_core.evaluation.outages import FAILURES_IN_A_ROW, failed_at_a_worker
 from conductor_core.evaluation.routers.rows import TrainingRow
@@ -18,6 +17,7 @@ from conductor_core.records import append_lines
 from conductor_core.records.evaluation import drop_unfinished_line, read_lines
 from conductor_core.rehearsal import recognise
 from conductor_core.rehearsal.exact import success_chance
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.token_estimates import estimate_tokens
 from conductor_core.workflow.model import Frozen, Workflow

@@ -13,7 +13,6 @@ from typing import Any
 
 from conductor_core.chat import Conductor, ConductorInfo
 from conductor_core.engine.pool import Pool
-from conductor_core.engine.request import RunRequest
 from conductor_core.errors import BadInput, ConductorUnavailable, codes_of
 from conductor_core.evaluation.graders import grade
 from conductor_core.evaluation.orchestrators.protocol import EngineRun, GivenTask, Orchestrator, TaskAttempt
@@ -35,6 +34,7 @@ from conductor_core.records.evaluation import (
     read_record,
 )
 from conductor_core.records.in_use import hold
+from conductor_core.run_request import RunRequest
 from conductor_core.trace import RunTrace
 
 log = logging.getLogger(__name__)

@@ -221,7 +221,7 @@ async def run_evaluation(
 
     Raises: BadInput; finished outcomes are kept.
     """
-    engine = Engine(sink, prepared.settings)
+    engine = Engine(sink, prepared.settings, read_trace)
     opened = catalogue.open_orchestrators(prepared.plan.orchestrators, prepared.refs, prepared.pool, prepared.settings)
     stopped, cancelled = None, False
     try:

@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.engine.ids import new_run_id
-from conductor_core.engine.request import RunRequest
 from conductor_core.events import Event
+from conductor_core.run_ids import new_run_id
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.shell import runtime
 from pages.components.shell.runtime import Session
+from tests.support.run_events import created_otherwise
 
 FRAME = Path(__file__).resolve().parents[2] / "pages" / "components" / "shell" / "frame.py"
 
@@ -40,7 +41,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
 @pytest.fixture
 def finished_run(session: Session) -> RunTrace:
     """A run of three steps in a chain, as the page would have started it."""
-    run_id = session.host.start(RunRequest(task=TASK, workflow=CHAIN, door="page"), None, "rehearsal")
+    run_id = session.host.start(RunRequest(task=TASK, workflow=CHAIN, door="page"))
     return session.host.wait(run_id, 30)
 
 
@@ -52,7 +53,7 @@ def retell(session: Session, finished_run: RunTrace) -> Callable[..., RunTrace]:
         """The first ``events`` events of it and then ``ending``; ``created``: what its ``run.created`` says instead."""
         run_id = new_run_id()
         told: list[Event] = [stored.event for stored in session.store.events(finished_run.run_id)][:events]
-        told[0] = told[0].model_copy(update=created)
+        told[0] = created_otherwise(told[0], **created)
         for event in (*told, *ending):
             session.store.log.append_and_wait(event.model_copy(update={"run_id": run_id}))
         return session.store.trace(run_id)[0]

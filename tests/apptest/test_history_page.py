@@ -8,15 +8,15 @@ from streamlit.testing.v1 import AppTest
 from conductor_core.actor import local_caller
 from conductor_core.chat import Usage
 from conductor_core.documents import run_document
-from conductor_core.engine.request import RunRequest
 from conductor_core.errors import StoreLocked, StoreReadOnly
 from conductor_core.events import BatchRow, Limits, RunFailed
+from conductor_core.run_request import RunRequest
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.history import selection as history_selection
 from pages.components.shell.runtime import Session
 from tests.support.damaging import doctor
-from tests.support.run_events import created, planned, step_completed, step_started, whole_run
+from tests.support.run_events import created, created_otherwise, planned, step_completed, step_started, whole_run
 
 Visit = Callable[..., AppTest]
 ONE_SHOT = Workflow(steps=(Step(instruction="{question}", agent="writer"),))
@@ -80,7 +80,7 @@ def test_a_search_without_a_match_says_what_to_change(visit: Visit, finished_run
 
 def test_only_runs_of_the_chosen_status_are_listed(visit: Visit, session: Session, finished_run: RunTrace) -> None:
     plan = RunRequest(task="only planned", workflow=ONE_SHOT, door="page", plan_only=True)
-    session.host.wait(session.host.start(plan, None, "rehearsal"), 30)
+    session.host.wait(session.host.start(plan), 30)
     app = visit("history")
     assert len(links(app)) == 2
     app.selectbox("history-status").set_value("planned").run()
@@ -92,7 +92,7 @@ def test_older_runs_are_on_further_pages_and_the_way_back_is_there(
 ) -> None:
     for number in range(32):
         request = RunRequest(task=f"task {number}", workflow=ONE_SHOT, door="page", plan_only=True)
-        session.host.wait(session.host.start(request, None, "rehearsal"), 30)
+        session.host.wait(session.host.start(request), 30)
     app = visit("history")
     assert links(app) == [f"task {number}" for number in range(31, 1, -1)]
     app.button("older").click().run()
@@ -105,7 +105,7 @@ def test_older_runs_are_on_further_pages_and_the_way_back_is_there(
 def test_hostile_text_is_shown_and_does_nothing(visit: Visit, session: Session) -> None:
     hostile = "<script>alert(1)</script> ![x](http://example.com/x.png) **bold**"
     request = RunRequest(task=hostile, workflow=ONE_SHOT, purpose="<b>me</b>", plan_only=True)
-    session.host.wait(session.host.start(request, None, "rehearsal"), 30)
+    session.host.wait(session.host.start(request), 30)
     app = visit("history")
     (label,) = links(app)
     assert label.replace("\\", "").replace("\u2060", "") == hostile
@@ -131,7 +131,7 @@ def test_a_database_that_cannot_be_read_is_one_line(
 def test_a_damaged_run_is_listed_as_such_with_what_to_do(
     visit: Visit, session: Session, finished_run: RunTrace
 ) -> None:
-    sound = session.host.start(RunRequest(task="only planned", workflow=ONE_SHOT, door="page"), None, "rehearsal")
+    sound = session.host.start(RunRequest(task="only planned", workflow=ONE_SHOT, door="page"))
     session.host.wait(sound, 30)
     doctor(
         session.store._database.path,
@@ -166,7 +166,7 @@ def batch_of(session: Session, rows: int, *, failing: int = 0) -> None:
             limits=Limits(max_tokens=1) if number < failing else Limits(),
             batch=BatchRow(id="some-batch", row=str(number), name="tasks.jsonl", size=rows + 1),
         )
-        session.host.wait(session.host.start(request, None, "rehearsal"), 30)
+        session.host.wait(session.host.start(request), 30)
 
 
 def test_a_batch_is_one_row_that_opens_to_its_runs(visit: Visit, session: Session, finished_run: RunTrace) -> None:
@@ -229,7 +229,7 @@ def test_a_day_can_be_jumped_to(visit: Visit, session: Session) -> None:
     for day in (1, 2, 3):
         moment = datetime(2026, 1, day, 12, tzinfo=UTC)
         first, *rest = whole_run(f"run-{day}")
-        told = first.model_copy(update={"at_utc": moment, "task": f"of January {day}"})
+        told = created_otherwise(first, at_utc=moment, task=f"of January {day}")
         session.store.log.append_and_wait(told, *rest)
     app = visit("history")
     assert links(app)[0] == "of January 3"

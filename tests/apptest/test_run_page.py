@@ -8,9 +8,10 @@ from streamlit.testing.v1 import AppTest
 
 from conductor_core import events as ev
 from conductor_core.chat import Usage
-from conductor_core.engine.request import RunRequest
+from conductor_core.engine.request import rerun_of
 from conductor_core.engine.rerun import edit_step
 from conductor_core.errors import StoreFull, StoreLocked
+from conductor_core.run_request import RunRequest
 from conductor_core.trace import RunTrace
 from pages.components.run import preflight, run_settings
 from pages.components.shell import runtime
@@ -130,10 +131,10 @@ def test_what_is_chosen_is_still_chosen_after_a_look_at_another_page(visit: Visi
 def test_limits_and_workers_left_out_are_those_of_the_run(
     visit: Visit, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[tuple[RunRequest, str, str]] = []
+    started: list[RunRequest] = []
 
-    def start(request: RunRequest, conductor: str, pool: str) -> str:
-        started.append((request, conductor, pool))
+    def start(request: RunRequest) -> str:
+        started.append(request)
         raise StoreFull("no space left for the database")
 
     monkeypatch.setattr(session.host, "start", start)
@@ -143,10 +144,10 @@ def test_limits_and_workers_left_out_are_those_of_the_run(
     app.number_input(run_settings.MAX_TOKENS).set_value(5000)
     app.multiselect("excluded:rehearsal").set_value(["coder"])
     app.button("run").click().run()
-    ((request, conductor, pool),) = started
+    (request,) = started
     assert (request.limits.max_steps, request.limits.max_tokens) == (3, 5000)
     assert request.excluded == ("coder",)
-    assert (conductor, pool, request.task) == ("tiny", "rehearsal", "a task")
+    assert (request.conductor, request.pool, request.task) == ("tiny", "rehearsal", "a task")
 
 
 def chip(app: AppTest) -> str:
@@ -319,7 +320,7 @@ def rerun_with(session: Session, source: RunTrace, *edits: tuple[int, str]) -> R
     assert workflow is not None
     for index, told in edits:
         workflow = edit_step(workflow, index, instruction=told)
-    run_id = session.host.start(RunRequest.rerun(source, workflow, door="page"), None, source.pool)
+    run_id = session.host.start(rerun_of(source, workflow, door="page"))
     return session.host.wait(run_id, 30)
 
 

@@ -37,11 +37,12 @@ def test_an_old_record_knows_the_door_and_no_actor(door: str) -> None:
 
 
 def test_an_old_record_of_an_evaluation_says_what_the_run_was_for() -> None:
-    old = created("r").model_dump(mode="json") | {"by": "evaluate: moa"}
-    for name in ("actor", "door", "purpose"):
-        del old[name]
-    event = ev.RunCreated.model_validate(old)
-    assert (event.caller, event.purpose) == (Caller(door="cli"), "evaluate: moa")
+    new = created("r").model_dump(mode="json")
+    request = new.pop("request")
+    old = new | {name: request[name] for name in ("task", "limits", "seed")} | {"by": "evaluate: moa"}
+    asked = ev.RunCreated.model_validate(old).request
+    assert (asked.run_id, asked.task) == ("r", request["task"])
+    assert (asked.caller, asked.purpose) == (Caller(door="cli"), "evaluate: moa")
 
 
 def test_an_old_record_of_the_programs_end_and_of_any_other_name() -> None:

@@ -104,7 +104,7 @@ def test_what_is_no_event_is_refused(text: str) -> None:
 
 def test_an_event_cannot_be_changed() -> None:
     with pytest.raises(ValidationError):
-        created("r").task = "another"  # type: ignore[misc]
+        created("r").request = created("r").request  # type: ignore[misc]
 
 
 def test_the_final_kinds_are_the_ends_of_a_run() -> None:

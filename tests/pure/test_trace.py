@@ -34,7 +34,7 @@ def test_a_trace_begins_with_the_request() -> None:
     trace = begin(event)
     assert (trace.run_id, trace.task, trace.seed, trace.parent_run_id) == ("r", "Why?", 7, "q")
     assert (trace.resumed, trace.plan_only, trace.simulated, trace.status) == (True, True, True, "running")
-    assert (trace.created_at_utc, trace.pool, trace.limits) == (event.at_utc, event.pool, event.limits)
+    assert (trace.created_at_utc, trace.pool, trace.limits) == (event.at_utc, event.pool, event.request.limits)
 
 
 def test_what_does_not_begin_with_the_request_is_no_trace() -> None:

@@ -30,9 +30,9 @@ from conductor_core.chat import (
     WorkerSpec,
 )
 from conductor_core.engine.pool import Pool
-from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
 from conductor_core.events import Event
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace, fold
 from conductor_core.workflow.model import AccessList, Step, Workflow
@@ -227,6 +227,9 @@ class MemorySink:
         kept.set_result(None)
         return kept
 
+    def read(self, run_id: str) -> RunTrace:
+        return fold(event for event in self.events if event.run_id == run_id)
+
     def append_and_wait(self, *events: Event) -> None:
         error = self._keep(events)
         if error is not None:
@@ -276,11 +279,17 @@ async def run(
     conductor: ScriptedConductor | None = None,
     sink: MemorySink | None = None,
     settings: Settings | None = None,
+    reuse_from: RunTrace | None = None,
+    before: Sequence[RunTrace] = (),
     **request: Any,
 ) -> tuple[RunTrace, MemorySink]:
     """One run in memory; its trace must be the fold of its events."""
     sink = MemorySink() if sink is None else sink
+    earlier = {each.run_id: each for each in (*([reuse_from] if reuse_from else []), *before)}
+    if reuse_from is not None:
+        request |= {"parent_run_id": reuse_from.run_id, "taken_up": tuple(each.run_id for each in before)}
     asked = RunRequest(**({"task": "the task", "workflow": workflow} | request))
-    trace = await Engine(sink, settings or quick_settings()).run(asked, conductor, pool_of(*workers))
+    engine = Engine(sink, settings or quick_settings(), earlier.__getitem__)
+    trace = await engine.run(asked, conductor, pool_of(*workers))
     assert fold(event for event in sink.events if event.run_id == asked.run_id) == trace
     return trace, sink

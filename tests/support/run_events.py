@@ -43,6 +43,14 @@ def created(run_id: str, task: str = "What is 6 times 7?", **fields: object) -> 
     return ev.RunCreated.model_validate(values | fields)
 
 
+def created_otherwise(event: Event, **changed: object) -> ev.RunCreated:
+    """A run's first event with other fields, or with another request in it."""
+    assert isinstance(event, ev.RunCreated)
+    own = {name: value for name, value in changed.items() if name in ev.RunCreated.model_fields}
+    asked = {name: value for name, value in changed.items() if name not in own}
+    return event.model_copy(update={**own, "request": event.request.model_copy(update=asked)})
+
+
 def planned(run_id: str, workflow: Workflow = TWO_STEPS, at_ms: float = 20.0) -> list[Event]:
     """The plan as a Conductor writes it, in two deltas."""
     return [

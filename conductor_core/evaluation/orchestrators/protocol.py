@@ -6,9 +6,8 @@ from typing import Protocol
 
 from conductor_core.chat import Conductor, WorkerSpec
 from conductor_core.engine.pool import Pool
-from conductor_core.engine.request import RunRequest
 from conductor_core.evaluation.tasks import Task
-from conductor_core.events import Limits
+from conductor_core.events import Limits, RunRequest
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Workflow
 
@@ -59,7 +58,7 @@ class GivenTask:
             seed=self.seed,
             purpose=purpose,
             plan_only=plan_only,
-            reuse_from=reuse_from,
+            parent_run_id=None if reuse_from is None else reuse_from.run_id,
             excluded=self.excluded,
         )
 

@@ -24,13 +24,13 @@ from conductor_core.endings import INCOMPLETE
 from conductor_core.engine.cost_cap import CostCap, CostCapReached
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.recorder import NoLog
-from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import InspectorError, StoreError, WorkerRefused, codes_of
 from conductor_core.evaluation.graders import grade
 from conductor_core.evaluation.outages import Outages
 from conductor_core.evaluation.tasks import Graded, Task
 from conductor_core.events import EventSink, Limits
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace, StepTrace
 from conductor_core.training.scale.answer_cache import AnswerCache, RolloutOutcome

@@ -184,7 +184,7 @@ def _say_absent(plan: EvaluationPlan, absent: int, shown: int) -> None:
 def _task(run_id: str) -> str | None:
     """Returns the task of a run; None if this database does not have the run."""
     first = current().store.events(run_id, limit=1)
-    return first[0].event.task if first and isinstance(first[0].event, RunCreated) else None
+    return first[0].event.request.task if first and isinstance(first[0].event, RunCreated) else None
 
 
 def _row(pair: Pair, tasks: Mapping[str, str | None], *, say_absent: bool) -> None:

@@ -102,6 +102,6 @@ def address_of_the_run_alone() -> str | None:
     return None if ref in st.session_state.get(_MAY_BE_ASKED, ()) else ref
 
 
-def may_be_asked(ref: str) -> None:
+def may_be_asked(ref: str | None) -> None:
     """Lets this session's pages ask the Conductor at that address, as if somebody had chosen it here."""
     st.session_state[_MAY_BE_ASKED] = (*st.session_state.get(_MAY_BE_ASKED, ()), ref)

@@ -16,9 +16,9 @@ from conductor_core.chat import WorkerSpec
 from conductor_core.engine.catalogue import ConductorOption, conductor_faults, list_conductors
 from conductor_core.engine.missing_keys import missing_keys
 from conductor_core.engine.pool import pool_file, read_pool, read_specs
-from conductor_core.engine.request import RunRequest, limits_from
+from conductor_core.engine.request import limits_from
 from conductor_core.errors import InspectorError
-from conductor_core.events import Limits, PoolInfo
+from conductor_core.events import Limits, PoolInfo, RunRequest
 from conductor_core.given_path import given_path, is_file, is_folder
 from pages.components.look.words import inert, is_text, listed, plural
 from pages.components.run import kept, policies
@@ -49,6 +49,8 @@ def request(task: str, *, plan_only: bool) -> RunRequest:
     chosen = chosen_policies()
     return RunRequest(
         task=task,
+        conductor=conductor(),
+        pool=pool(),
         limits=limits(),
         seed=current().settings.seed,
         door="page",

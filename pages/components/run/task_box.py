@@ -80,9 +80,9 @@ def _start(plan_only: bool) -> None:
 def begin(task: str, *, plan_only: bool = False) -> None:
     """Starts a run of ``task`` with what is chosen, and opens it. The card shows a refusal."""
     try:
-        conductor, pool = run_settings.conductor(), run_settings.pool()
-        run_id = current().host.start(run_settings.request(task, plan_only=plan_only), conductor, pool)
-        may_be_asked(conductor)
+        request = run_settings.request(task, plan_only=plan_only)
+        run_id = current().host.start(request)
+        may_be_asked(request.conductor)
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
         return

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from conductor_core.engine.host import EngineHost
-from conductor_core.engine.request import RunRequest
+from conductor_core.run_request import RunRequest
 from conductor_core.workflow.model import AccessList, Step, Workflow
 from tests.browser.conftest import App
 
@@ -36,6 +36,6 @@ def start_run(app: App) -> Callable[..., str]:
         # Playwright's event loop has this thread; the engine is asked from another.
         with ThreadPoolExecutor(1) as aside:
             request = RunRequest(task=task, workflow=workflow, door="page")
-            return aside.submit(host.start, request, None, "rehearsal").result()
+            return aside.submit(host.start, request).result()
 
     return start

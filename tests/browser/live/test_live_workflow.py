@@ -11,8 +11,8 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 
 from conductor_core.actor import local_caller
 from conductor_core.engine.host import EngineHost
-from conductor_core.engine.request import RunRequest
 from conductor_core.errors import StoreFull
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import fold
 from conductor_core.workflow.model import Step, Workflow
@@ -147,7 +147,7 @@ def test_the_run_can_be_cancelled_from_another_process_no_more(
 ) -> None:
     """This run belongs to the test's process: the page says that it could not cancel it, and shows it go on."""
     # Slow workers: it goes on long enough to be pressed, however busy the machine is.
-    slow = EngineHost(app.store.log, Settings(rehearsal_tokens_per_s=4))
+    slow = EngineHost(app.store.log, Settings(rehearsal_tokens_per_s=4), app.store.read)
     run_id = start_run(host=slow)
     page = open_page(app.run_url(run_id))
     page.get_by_role("button", name="Cancel", exact=True).click()
@@ -301,8 +301,8 @@ def test_a_pane_follows_its_text_and_then_shows_its_beginning_unless_one_reads_e
         pool = tmp_path / "pool.toml"
         pool.write_text(f'[[worker]]\nname = "writer"\nprovider = "openai"\nmodel = "m"\nbase_url = "{provider.url}"\n')
         plan = Workflow(steps=(Step(agent="writer", instruction="{question}"),))
-        request = RunRequest(task="A long one", workflow=plan, door="page")
-        run_id = aside.submit(app.engine.start, request, None, str(pool)).result()
+        request = RunRequest(task="A long one", workflow=plan, pool=str(pool), door="page")
+        run_id = aside.submit(app.engine.start, request).result()
         page.goto(app.run_url(run_id))
         body = page.locator('.pane[data-status="running"] .pane-body')
         body.evaluate(

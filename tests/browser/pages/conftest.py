@@ -12,9 +12,9 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from conductor_core.chat import Message, WorkerSpec
 from conductor_core.engine.host import EngineHost
-from conductor_core.engine.ids import new_run_id
-from conductor_core.engine.request import RunRequest
 from conductor_core.events import PoolInfo
+from conductor_core.run_ids import new_run_id
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import AccessList, Step, Workflow
@@ -56,7 +56,7 @@ def make_run(app: App) -> Iterator[Make]:
 @contextmanager
 def runs_in(store: Store) -> Iterator[Make]:
     """Makes runs in ``store``."""
-    host = EngineHost(store.log, Settings(rehearsal_tokens_per_s=0))
+    host = EngineHost(store.log, Settings(rehearsal_tokens_per_s=0), store.read)
 
     def make(*steps: tuple[str, str, AccessList], task: str = TASK, plan_only: bool = False) -> RunTrace:
         workflow = Workflow(
@@ -67,7 +67,7 @@ def runs_in(store: Store) -> Iterator[Make]:
         request = RunRequest(task=task, workflow=workflow, door="page", plan_only=plan_only)
         # Playwright's event loop has this thread; the engine is asked from another.
         with ThreadPoolExecutor(1) as aside:
-            return aside.submit(lambda: host.wait(host.start(request, None, "rehearsal"), 60)).result()
+            return aside.submit(lambda: host.wait(host.start(request), 60)).result()
 
     yield make
     host.close()

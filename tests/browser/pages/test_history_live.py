@@ -8,7 +8,7 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from conductor_core.actor import local_caller
-from conductor_core.engine.request import RunRequest
+from conductor_core.run_request import RunRequest
 from conductor_core.workflow.model import Step, Workflow
 from tests.browser.conftest import App
 from tests.browser.pages.conftest import choose, runs_in
@@ -29,9 +29,7 @@ def test_history_follows_what_runs_elsewhere_and_keeps_its_filter(
         expect(page.locator(ROWS)).to_have_count(1)
         expect(page.get_by_text(re.compile(r"^1 run · [\d,]+ tokens"))).to_be_visible()
 
-        going_on = app.engine.start(
-            RunRequest(task="One that goes on", workflow=ONE_STEP, door="cli"), None, "rehearsal"
-        )
+        going_on = app.engine.start(RunRequest(task="One that goes on", workflow=ONE_STEP, door="cli"))
         make(task="The second of them")
         expect(page.get_by_role("link", name="The second of them")).to_be_visible()
         expect(page.locator(ROWS)).to_have_count(2)

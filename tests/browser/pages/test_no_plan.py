@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from conductor_core.engine.request import RunRequest
+from conductor_core.run_request import RunRequest
 from tests.browser.conftest import App
 
 
 def test_a_run_without_a_plan_was_given_none(app: App, open_page: Callable[..., Page]) -> None:
-    run_id = app.engine.start(RunRequest(task="Anything.", door="page"), "http://127.0.0.1:9/v1#planner", "rehearsal")
+    run_id = app.engine.start(RunRequest(task="Anything.", door="page", conductor="http://127.0.0.1:9/v1#planner"))
     assert app.engine.wait(run_id, 120).status == "failed"
     page = open_page(app.run_url(run_id))
     expect(page.locator(".live-workflow")).to_contain_text("no plan")

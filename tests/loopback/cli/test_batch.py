@@ -20,6 +20,7 @@ from storage import open_store
 from tests.loopback.cli.test_processes import ROOT
 from tests.support.command_line import AGENTS, PLAN, CommandLine, conductor_and_workers
 from tests.support.provider import Answer, Call, Pause, Reply, ScriptedProvider, deterministic_answer, error
+from tests.support.run_events import created_otherwise
 
 STEPS = [
     {"agent": "alpha", "instruction": "First: {question}", "access_list": []},
@@ -295,7 +296,7 @@ def test_a_run_that_was_killed_twice_still_has_its_first_answers(
     after_step = next(n for n, event in enumerate(told) if isinstance(event, StepCompleted)) + 1
 
     def again(run_id: str, events: list[Event], **created: object) -> None:
-        events = [events[0].model_copy(update=created), *events[1:], RunInterrupted(run_id=run_id)]
+        events = [created_otherwise(events[0], **created), *events[1:], RunInterrupted(run_id=run_id)]
         store.log.append_and_wait(*(event.model_copy(update={"run_id": run_id}) for event in events))
 
     again("killed-once", told[:after_step])

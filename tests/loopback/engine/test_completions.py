@@ -7,8 +7,8 @@ import pytest
 
 from conductor_core.chat import Worker
 from conductor_core.engine.pool import Pool
-from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace, fold
 from conductor_core.workers.pool import open_worker

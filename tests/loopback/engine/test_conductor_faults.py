@@ -7,9 +7,9 @@ import pytest
 
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.pool import Pool
-from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
 from conductor_core.events import Limits, PlanStarted
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace, fold
 from conductor_core.workers.pool import open_worker

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from conductor_core.chat import Message, WorkerSpec
 from conductor_core.engine.pool import Pool
-from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
 from conductor_core.events import Limits
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace, fold
 from conductor_core.workers.pool import open_worker
@@ -43,12 +43,19 @@ def pool_of(provider: ScriptedProvider, **fields: Any) -> Pool:
 
 
 async def run_workflow(
-    provider: ScriptedProvider, workflow: Workflow, *, options: Settings | None = None, **request: Any
+    provider: ScriptedProvider,
+    workflow: Workflow,
+    *,
+    options: Settings | None = None,
+    reuse_from: RunTrace | None = None,
 ) -> tuple[RunTrace, MemorySink]:
     pool, sink = pool_of(provider), MemorySink()
     try:
-        asked = RunRequest(task=TASK, workflow=workflow, limits=Limits(max_steps=12), **request)
-        trace = await Engine(sink, options or quick_settings()).run(asked, None, pool)
+        earlier = {} if reuse_from is None else {reuse_from.run_id: reuse_from}
+        parent = next(iter(earlier), None)
+        asked = RunRequest(task=TASK, workflow=workflow, limits=Limits(max_steps=12), parent_run_id=parent)
+        engine = Engine(sink, options or quick_settings(), earlier.__getitem__)
+        trace = await engine.run(asked, None, pool)
     finally:
         await pool.aclose()
     return trace, sink

@@ -7,8 +7,9 @@ import pytest
 
 from conductor_core.actor import local_caller
 from conductor_core.engine.host import EngineHost
-from conductor_core.engine.request import RunRequest
+from conductor_core.engine.request import rerun_of, resume_of
 from conductor_core.engine.rerun import edit_step
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from storage import Store
 from tests.support.fakes import lists_of, workflow_of
@@ -29,7 +30,7 @@ def provider() -> Iterator[ScriptedProvider]:
 
 @pytest.fixture
 def host(store: Store) -> Iterator[EngineHost]:
-    host = EngineHost(store.log, Settings(retry_initial_s=0))
+    host = EngineHost(store.log, Settings(retry_initial_s=0), store.read)
     yield host
     host.close()
 
@@ -49,7 +50,7 @@ def called(provider: ScriptedProvider) -> list[str]:
 def test_a_task_becomes_an_answer_and_is_found_again(
     host: EngineHost, store: Store, provider: ScriptedProvider, pool_file: str
 ) -> None:
-    run_id = host.start(RunRequest(task="the task", door="page"), f"{provider.url}#planner", pool_file)
+    run_id = host.start(RunRequest(task="the task", door="page", conductor=f"{provider.url}#planner", pool=pool_file))
     trace = host.wait(run_id, 20)
     assert (trace.status, trace.simulated, trace.root.workflow) == ("completed", False, PLAN)
     assert store.trace(run_id)[0] == trace
@@ -57,7 +58,7 @@ def test_a_task_becomes_an_answer_and_is_found_again(
 
     provider.calls.clear()
     edited = edit_step(PLAN, 1, instruction="solve briefly")
-    rerun_id = host.start(RunRequest.rerun(store.trace(run_id)[0], edited, door="page"), None, trace.pool)
+    rerun_id = host.start(rerun_of(store.trace(run_id)[0], edited, door="page"))
     again = host.wait(rerun_id, 20)
     assert [step.status for step in again.steps] == ["reused", "completed", "reused", "completed"]
     assert called(provider) == ["a", "b"]
@@ -69,7 +70,7 @@ def test_a_cancelled_run_is_taken_up_without_paying_twice(
     host: EngineHost, store: Store, provider: ScriptedProvider, pool_file: str
 ) -> None:
     provider.always(lambda call: hang_after("half") if call.model == "b" else reply(call))
-    run_id = host.start(RunRequest(task="the task"), f"{provider.url}#planner", pool_file)
+    run_id = host.start(RunRequest(task="the task", conductor=f"{provider.url}#planner", pool=pool_file))
     assert provider.wait_until(lambda it: called(it).count("b") == 2)
     assert host.cancel(run_id, local_caller("page"))
     assert host.wait(run_id, 20).status == "cancelled"
@@ -77,7 +78,7 @@ def test_a_cancelled_run_is_taken_up_without_paying_twice(
 
     provider.reset()
     source = store.trace(run_id)[0]
-    resumed = host.wait(host.start(RunRequest.resume(source, door="page"), None, source.pool), 20)
+    resumed = host.wait(host.start(resume_of(source, door="page")), 20)
     assert (resumed.status, resumed.resumed, resumed.parent_run_id) == ("completed", True, run_id)
     assert called(provider) == ["a", "b", "b"]
 
@@ -86,6 +87,6 @@ def test_a_conductor_whose_server_refuses_fails_the_run_in_one_line(
     host: EngineHost, provider: ScriptedProvider, pool_file: str
 ) -> None:
     provider.always(error(401))
-    trace = host.wait(host.start(RunRequest(task="the task"), f"{provider.url}#planner", pool_file), 20)
+    trace = host.wait(host.start(RunRequest(task="the task", conductor=f"{provider.url}#planner", pool=pool_file)), 20)
     assert (trace.status, trace.error_code) == ("failed", "ConductorKeyRefused")
     assert "\n" not in (trace.error or "\n")

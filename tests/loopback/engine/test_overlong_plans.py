@@ -11,9 +11,9 @@ import pytest
 from conductor_core.chat import WorkerSpec
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.pool import reopen_pool
-from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
 from conductor_core.events import PoolInfo
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 from storage import Store

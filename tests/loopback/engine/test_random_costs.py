@@ -11,8 +11,8 @@ from conductor_core.chat import Price, WorkerSpec
 from conductor_core.documents import run_document
 from conductor_core.engine.batch import BatchTask, request_of, spent_at_most
 from conductor_core.engine.host import EngineHost
-from conductor_core.engine.request import RunRequest
 from conductor_core.events import BatchRow, Limits, PoolInfo
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.spending import cost_so_far, interruption
 from conductor_core.token_estimates import tokens_of
@@ -22,6 +22,7 @@ from storage import Store
 from storage.store import open_store
 from tests.support.fakes import quick_settings
 from tests.support.provider import Answer, Call, Reply, ScriptedProvider, error
+from tests.support.run_events import created_otherwise
 
 RUNS = 300
 NAMES = ("w0", "w1", "w2")
@@ -131,8 +132,11 @@ def start(host: EngineHost, provider: ScriptedProvider, book: Accountant, **limi
         WorkerSpec(name=name, provider="openai", model=name, base_url=provider.url, usd_per_mtok=book.prices[name])
         for name in NAMES
     )
-    request = RunRequest(task="Something priced", limits=Limits(max_depth=0, **limits))
-    return host.wait(host.start(request, "planner", PoolInfo(name="random", workers=workers)), 60)
+    pool = PoolInfo(name="random", workers=workers)
+    limited = Limits(max_depth=0, **limits)
+    return host.wait(
+        host.start(RunRequest(task="Something priced", conductor="planner", pool=pool, limits=limited)), 60
+    )
 
 
 def killed(store: Store, whole: RunTrace, chance: random.Random) -> RunTrace:
@@ -142,7 +146,7 @@ def killed(store: Store, whole: RunTrace, chance: random.Random) -> RunTrace:
     run_id = f"killed-{whole.run_id}"
     kept = told[: chance.randrange(1, len(told))]
     begun = [event.model_copy(update={"run_id": run_id}) for event in kept]
-    begun[0] = begun[0].model_copy(update={"batch": place})
+    begun[0] = created_otherwise(begun[0], batch=place)
     store.log.append_and_wait(*begun, interruption(fold(begun)))
     return store.trace(run_id)[0]
 
@@ -162,7 +166,7 @@ def paid_for(trace: RunTrace, book: Accountant) -> tuple[float, float]:
 def test_a_killed_run_and_the_one_that_takes_it_up_cost_together_what_was_paid(
     provider: ScriptedProvider, store: Store
 ) -> None:
-    host, chance = EngineHost(store.log, quick_settings()), random.Random(14)
+    host, chance = EngineHost(store.log, quick_settings(), store.read), random.Random(14)
     broke_off = taken_over = 0
     try:
         for seed in range(RUNS):
@@ -176,8 +180,8 @@ def test_a_killed_run_and_the_one_that_takes_it_up_cost_together_what_was_paid(
             again = Accountant(seed, interruptible=True)
             provider.reset()
             provider.always(again.reply)
-            request = request_of(task, first.batch, RunRequest(task="", limits=first.limits), [first])
-            second = host.wait(host.start(request, "planner", first.pool), 60)
+            each = RunRequest(task="", conductor="planner", pool=first.pool, limits=first.limits)
+            second = host.wait(host.start(request_of(task, first.batch, each, [first])), 60)
             assert second.status == "completed", (seed, second.error)
             assert second.known_usd == pytest.approx(again.known_usd, abs=1e-12), seed
             reused = {step.index for step in first.steps if step.answered}
@@ -207,7 +211,7 @@ def on_the_page(store: Store, run_id: str) -> dict[str, Any]:
 
 
 def test_all_that_tells_a_cost_agrees_with_the_provider(provider: ScriptedProvider, store: Store) -> None:
-    host = EngineHost(store.log, quick_settings(step_attempts=5))
+    host = EngineHost(store.log, quick_settings(step_attempts=5), store.read)
     kinds = set()
     try:
         for seed in range(RUNS):
@@ -232,7 +236,7 @@ def test_all_that_tells_a_cost_agrees_with_the_provider(provider: ScriptedProvid
 
 
 def test_the_budget_counts_as_the_provider_does(provider: ScriptedProvider, store: Store) -> None:
-    host = EngineHost(store.log, quick_settings(step_attempts=5))
+    host = EngineHost(store.log, quick_settings(step_attempts=5), store.read)
     stopped = 0
     try:
         for seed in range(RUNS // 5):

@@ -6,8 +6,8 @@ import pytest
 
 from conductor_core.chat import Chunk, Finished, Message, TextDelta, WorkerSpec
 from conductor_core.engine.host import EngineHost
-from conductor_core.engine.request import RunRequest
 from conductor_core.errors import WorkerError, WorkerFailed, WorkerRateLimited, WorkerRefused
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.workers.discovery import discover_local_servers
 from conductor_core.workers.health import check_health
@@ -107,9 +107,9 @@ def test_a_whole_run_over_both_servers_is_kept(servers: Servers, tmp_path: Path)
     )
     settings = Settings()
     store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
-    host = EngineHost(store.log, settings)
+    host = EngineHost(store.log, settings, store.read)
     try:
-        run_id = host.start(RunRequest(task="6 times 7", workflow=workflow), None, str(pool))
+        run_id = host.start(RunRequest(task="6 times 7", workflow=workflow, pool=str(pool)))
         trace = host.wait(run_id, timeout_s=90)
     finally:
         host.close()

@@ -1,5 +1,4 @@
 import asyncio
-import functools
 import json
 import time
 from collections.abc import AsyncIterator
@@ -13,8 +12,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from conductor_core import events as ev
-from conductor_core.engine.request import RunRequest
 from conductor_core.errors import StoreFull
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.shell import routes
@@ -183,9 +182,7 @@ async def test_a_reader_that_leaves_takes_its_follower_along(served: Served) -> 
 
 async def test_cancelling_stops_a_run_that_streams(served: Served) -> None:
     workflow = Workflow(steps=(Step(instruction="{question}", agent="writer"),))
-    run_id = await asyncio.to_thread(
-        served.engine.start, RunRequest(task="Anything", workflow=workflow), None, "rehearsal"
-    )
+    run_id = await asyncio.to_thread(served.engine.start, RunRequest(task="Anything", workflow=workflow))
     async with connect(served.live(run_id)) as socket, httpx.AsyncClient(base_url=served.origin) as client:
         while (message := await _message(socket))["type"] != "delta":
             pass
@@ -242,8 +239,8 @@ async def test_a_page_follows_an_overlong_plan_to_its_end_at_little_cost(served:
 
     with ScriptedProvider() as provider:
         provider.always(Answer(text, pieces=2000, pause_s=0.002))
-        start = functools.partial(served.engine.start, RunRequest(task="the task", door="page"))
-        run_id = await asyncio.to_thread(start, f"{provider.url}#commas", "rehearsal")
+        request = RunRequest(task="the task", conductor=f"{provider.url}#commas", door="page")
+        run_id = await asyncio.to_thread(served.engine.start, request)
         beating = asyncio.create_task(beat())
         async with connect(served.live(run_id), max_size=None) as socket:
             messages = [str(message) async for message in socket]

@@ -9,8 +9,8 @@ from conductor_core import events as ev
 from conductor_core.chat import ConductorInfo, Message, Price, Usage, WorkerSpec
 from conductor_core.engine.batch import BatchTask, Room, request_of, spent_at_most
 from conductor_core.engine.cost_cap import longest_plan, longest_usd
-from conductor_core.engine.request import RunRequest
 from conductor_core.events import Event
+from conductor_core.run_request import RunRequest
 from conductor_core.trace import RunTrace, fold
 from tests.support.run_events import TWO_STEPS, created, planned, step_completed, step_started
 
@@ -103,7 +103,7 @@ def test_the_first_run_of_a_task_is_the_task_and_has_its_place() -> None:
     each = RunRequest(task="", door="cli", seed=7)
     request = request_of(BatchTask("1", "What?", TWO_STEPS), PLACE, each, [])
     assert (request.task, request.workflow, request.batch, request.seed) == ("What?", TWO_STEPS, PLACE, 7)
-    assert (request.reuse_from, request.before, request.resumed) == (None, (), False)
+    assert (request.parent_run_id, request.taken_up, request.resumed) == (None, (), False)
     assert request.run_id
     assert request.run_id != request_of(BatchTask("1", "What?"), PLACE, each, []).run_id
 
@@ -112,8 +112,8 @@ def test_a_task_that_was_stopped_is_taken_up_from_its_latest_run() -> None:
     first, last = trace(*planned("r")), trace()
     first.status, last.status = "failed", "interrupted"
     request = request_of(BatchTask("1", "What?"), PLACE, RunRequest(task="", door="cli"), [first, last])
-    assert request.reuse_from is last
-    assert request.before == (first,)
+    assert request.parent_run_id == last.run_id
+    assert request.taken_up == (first.run_id,)
     assert request.workflow == TWO_STEPS, "the plan of the earlier run: the later one has none"
     assert (request.task, request.batch, request.resumed) == ("What?", PLACE, True)
 

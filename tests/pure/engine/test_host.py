@@ -16,7 +16,7 @@ from conductor_core.chat import ConductorInfo
 from conductor_core.conductors import catalogue
 from conductor_core.engine import host as host_module
 from conductor_core.engine.host import EngineHost
-from conductor_core.engine.request import RunRequest
+from conductor_core.engine.request import rerun_of
 from conductor_core.errors import (
     BadInput,
     PoolInvalid,
@@ -28,6 +28,7 @@ from conductor_core.errors import (
 )
 from conductor_core.events import Event
 from conductor_core.rehearsal import rehearsal_specs
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from tests.support.fakes import MemorySink, Reply, ScriptedConductor, ScriptedWorker, lists_of, pool_of, workflow_of
 
@@ -41,7 +42,7 @@ def sink() -> MemorySink:
 
 @pytest.fixture
 def host(sink: MemorySink) -> Iterator[EngineHost]:
-    host = EngineHost(sink, Settings())
+    host = EngineHost(sink, Settings(), sink.read)
     yield host
     host.close()
 
@@ -58,7 +59,7 @@ def use_pool(monkeypatch: pytest.MonkeyPatch, *workers: ScriptedWorker) -> None:
 
 
 def test_a_run_begins_when_start_returns_and_wait_gives_its_trace(host: EngineHost, sink: MemorySink) -> None:
-    run_id = host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+    run_id = host.start(RunRequest(task=TASK, workflow=PLAN))
     assert sink.events[0].kind == "run.created"
     assert sink.events[0].run_id == run_id
     trace = host.wait(run_id, 10)
@@ -68,7 +69,7 @@ def test_a_run_begins_when_start_returns_and_wait_gives_its_trace(host: EngineHo
 
 
 def test_any_number_of_runs_go_on_at_once(host: EngineHost) -> None:
-    ids = [host.start(RunRequest(task=f"{TASK} ({n})", workflow=PLAN), None, "rehearsal") for n in range(30)]
+    ids = [host.start(RunRequest(task=f"{TASK} ({n})", workflow=PLAN)) for n in range(30)]
     assert {host.wait(run_id, 10).status for run_id in ids} == {"completed"}
     assert len(set(ids)) == 30
 
@@ -77,7 +78,7 @@ def test_a_run_can_be_started_from_many_threads(host: EngineHost) -> None:
     statuses: list[str] = []
 
     def one() -> None:
-        run_id = host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+        run_id = host.start(RunRequest(task=TASK, workflow=PLAN))
         statuses.append(host.wait(run_id, 10).status)
 
     threads = [threading.Thread(target=one) for _ in range(8)]
@@ -91,7 +92,7 @@ def test_a_run_can_be_started_from_many_threads(host: EngineHost) -> None:
 def test_cancelling_from_another_thread(host: EngineHost, sink: MemorySink, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = ScriptedWorker("a", lambda _: Reply(text="half", hang=True))
     use_pool(monkeypatch, worker)
-    run_id = host.start(RunRequest(task=TASK, workflow=workflow_of(("a", "x", ()))), None, "rehearsal")
+    run_id = host.start(RunRequest(task=TASK, workflow=workflow_of(("a", "x", ()))))
     assert host.active() == {run_id}
     assert host.cancel(run_id, local_caller("page"))
     trace = host.wait(run_id, 10)
@@ -103,7 +104,7 @@ def test_cancelling_from_another_thread(host: EngineHost, sink: MemorySink, monk
 
 def test_waiting_has_a_time_limit(host: EngineHost, monkeypatch: pytest.MonkeyPatch) -> None:
     use_pool(monkeypatch, ScriptedWorker("a", lambda _: Reply(hang=True)))
-    run_id = host.start(RunRequest(task=TASK, workflow=workflow_of(("a", "x", ()))), None, "rehearsal")
+    run_id = host.start(RunRequest(task=TASK, workflow=workflow_of(("a", "x", ()))))
     with pytest.raises(TimeoutError):
         host.wait(run_id, 0.01)
     assert host.error(run_id) is None
@@ -114,13 +115,13 @@ def test_closing_cancels_what_runs_and_releases_the_workers(sink: MemorySink, mo
     use_pool(monkeypatch, worker)
     before = set(threading.enumerate())
     host = EngineHost(sink, Settings())
-    host.start(RunRequest(task=TASK, workflow=workflow_of(("a", "x", ()))), None, "rehearsal")
+    host.start(RunRequest(task=TASK, workflow=workflow_of(("a", "x", ()))))
     host.close()
     assert sink.kinds()[-1] == "run.cancelled"
     assert worker.released
     host.close()
     with pytest.raises(RuntimeError, match="closed"):
-        host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+        host.start(RunRequest(task=TASK, workflow=PLAN))
     assert set(threading.enumerate()) <= before
 
 
@@ -129,7 +130,7 @@ def test_a_run_that_is_being_started_while_the_host_closes_gets_its_end(monkeypa
     use_pool(monkeypatch, ScriptedWorker("a", lambda _: Reply(hang=True)))
     host = EngineHost(sink, Settings())
     request = RunRequest(task=TASK, workflow=workflow_of(("a", "x", ())))
-    starting = threading.Thread(target=host.start, args=(request, None, "rehearsal"))
+    starting = threading.Thread(target=host.start, args=(request,))
     starting.start()
     while not sink.events:
         time.sleep(0.001)
@@ -158,7 +159,7 @@ class BusyLoop:
 
 def test_a_busy_loop_is_not_waited_for_to_begin_a_run(host: EngineHost, sink: MemorySink) -> None:
     with BusyLoop(host):
-        ids = [host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal") for _ in range(3)]
+        ids = [host.start(RunRequest(task=TASK, workflow=PLAN)) for _ in range(3)]
         assert [event.run_id for event in sink.events] == ids
         assert sink.kinds() == ["run.created"] * 3
         assert host.active() == set(ids)
@@ -167,7 +168,7 @@ def test_a_busy_loop_is_not_waited_for_to_begin_a_run(host: EngineHost, sink: Me
 
 def test_a_run_that_is_cancelled_before_its_first_turn_gets_its_end(host: EngineHost, sink: MemorySink) -> None:
     with BusyLoop(host):
-        run_id = host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+        run_id = host.start(RunRequest(task=TASK, workflow=PLAN))
         assert host.cancel(run_id, local_caller("page"))
     assert (host.wait(run_id, 10).status, host.wait(run_id, 10).ended_by) == ("cancelled", local_caller("page"))
     assert (sink.kinds()[0], sink.kinds()[-1]) == ("run.created", "run.cancelled")
@@ -176,7 +177,7 @@ def test_a_run_that_is_cancelled_before_its_first_turn_gets_its_end(host: Engine
 def test_a_host_that_is_closed_before_a_run_has_its_first_turn_writes_its_end(sink: MemorySink) -> None:
     host = EngineHost(sink, Settings())
     with BusyLoop(host):
-        host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+        host.start(RunRequest(task=TASK, workflow=PLAN))
         closing = threading.Thread(target=host.close)
         closing.start()
     closing.join(10)
@@ -192,7 +193,7 @@ def test_a_caller_who_is_interrupted_while_its_run_is_written_leaves_no_run_with
     sink = Interrupted()
     host = EngineHost(sink, Settings())
     with pytest.raises(KeyboardInterrupt):
-        host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+        host.start(RunRequest(task=TASK, workflow=PLAN))
     host.close()
     assert sink.kinds()[-1] in ("run.cancelled", "run.completed")
 
@@ -200,21 +201,21 @@ def test_a_caller_who_is_interrupted_while_its_run_is_written_leaves_no_run_with
 def test_a_run_whose_first_event_cannot_be_written_is_none(host: EngineHost, sink: MemorySink) -> None:
     sink.error = StoreFull("the disk is full")
     with pytest.raises(StoreFull):
-        host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+        host.start(RunRequest(task=TASK, workflow=PLAN))
     assert (sink.events, host.active()) == ([], set())
 
 
 def test_bad_input_makes_no_run(host: EngineHost, sink: MemorySink) -> None:
     with pytest.raises(WorkflowInvalid):
-        host.start(RunRequest(task=TASK, workflow=workflow_of(("nobody", "x", ()))), None, "rehearsal")
+        host.start(RunRequest(task=TASK, workflow=workflow_of(("nobody", "x", ()))))
     with pytest.raises(PoolInvalid):
-        host.start(RunRequest(task=TASK, workflow=PLAN), None, "no-such-file.toml")
+        host.start(RunRequest(task=TASK, workflow=PLAN, pool="no-such-file.toml"))
     with pytest.raises(BadInput):
-        host.start(RunRequest(task=TASK), None, "rehearsal")
+        host.start(RunRequest(task=TASK))
     with pytest.raises(BadInput):
-        host.start(RunRequest(task=TASK, workflow=PLAN, excluded=("nobody",)), None, "rehearsal")
+        host.start(RunRequest(task=TASK, workflow=PLAN, excluded=("nobody",)))
     with pytest.raises(UnknownConductor):
-        host.start(RunRequest(task=TASK), "./no/such/folder", "rehearsal")
+        host.start(RunRequest(task=TASK, conductor="./no/such/folder"))
     assert (sink.events, host.active()) == ([], set())
 
 
@@ -229,13 +230,13 @@ def test_a_log_that_fails_is_told_to_whoever_waits(
     host: EngineHost, sink: MemorySink, caplog: pytest.LogCaptureFixture
 ) -> None:
     sink.error, sink.failing = StoreFull("the disk is full"), frozenset({"step.completed"})
-    run_id = host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+    run_id = host.start(RunRequest(task=TASK, workflow=PLAN))
     with pytest.raises(StoreError, match="the disk is full"):
         host.wait(run_id, 10)
     assert str(host.error(run_id)) == "the disk is full"
     assert "the disk is full" in caplog.text
     sink.error = None
-    assert host.wait(host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal"), 10).status == "completed"
+    assert host.wait(host.start(RunRequest(task=TASK, workflow=PLAN)), 10).status == "completed"
 
 
 def test_conductors_and_pools_are_opened_once(host: EngineHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +248,7 @@ def test_conductors_and_pools_are_opened_once(host: EngineHost, monkeypatch: pyt
         return conductor
 
     monkeypatch.setattr(catalogue, "open_conductor", open_conductor)
-    ids = [host.start(RunRequest(task=TASK), "mine", "rehearsal") for _ in range(3)]
+    ids = [host.start(RunRequest(task=TASK, conductor="mine")) for _ in range(3)]
     assert {host.wait(run_id, 10).status for run_id in ids} == {"completed"}
     assert opened == ["mine"]
     host.close()
@@ -265,8 +266,8 @@ def test_a_conductor_that_could_not_be_opened_is_tried_again(host: EngineHost, m
 
     monkeypatch.setattr(catalogue, "open_conductor", open_conductor)
     with pytest.raises(UnknownConductor):
-        host.start(RunRequest(task=TASK), "mine", "rehearsal")
-    assert host.wait(host.start(RunRequest(task=TASK), "mine", "rehearsal"), 10).status == "completed"
+        host.start(RunRequest(task=TASK, conductor="mine"))
+    assert host.wait(host.start(RunRequest(task=TASK, conductor="mine")), 10).status == "completed"
 
 
 def test_a_conductor_that_broke_while_it_was_opened_does_not_keep_the_host_from_closing(
@@ -278,7 +279,7 @@ def test_a_conductor_that_broke_while_it_was_opened_does_not_keep_the_host_from_
     monkeypatch.setattr(catalogue, "open_conductor", open_conductor)
     host = EngineHost(sink, Settings())
     with pytest.raises(ZeroDivisionError):
-        host.start(RunRequest(task=TASK), "broken", "rehearsal")
+        host.start(RunRequest(task=TASK, conductor="broken"))
     host.close()
     assert sink.events == []
 
@@ -290,14 +291,14 @@ def test_a_changed_pool_file_is_read_again(host: EngineHost, sink: MemorySink, t
     for number, name in enumerate(("one", "two")):
         file.write_text(written.format(name))
         os.utime(file, ns=(number, number))
-        request = RunRequest(task=TASK, workflow=workflow_of((name, "x", ())), plan_only=True)
-        seen += [spec.name for spec in host.wait(host.start(request, None, str(file)), 10).pool.workers]
+        request = RunRequest(task=TASK, workflow=workflow_of((name, "x", ())), plan_only=True, pool=str(file))
+        seen += [spec.name for spec in host.wait(host.start(request), 10).pool.workers]
     assert seen == ["one", "two"]
 
 
 def test_a_rerun_takes_the_pool_as_recorded(host: EngineHost) -> None:
-    first = host.wait(host.start(RunRequest(task=TASK, workflow=PLAN, seed=5), None, "rehearsal"), 10)
-    again = host.wait(host.start(RunRequest.rerun(first, door="page"), None, first.pool), 10)
+    first = host.wait(host.start(RunRequest(task=TASK, workflow=PLAN, seed=5)), 10)
+    again = host.wait(host.start(rerun_of(first, door="page")), 10)
     assert (again.status, again.seed, again.pool) == ("completed", 5, first.pool)
     assert {step.status for step in again.steps} == {"reused"}
     assert again.answer == first.answer
@@ -305,16 +306,16 @@ def test_a_rerun_takes_the_pool_as_recorded(host: EngineHost) -> None:
 
 def test_a_result_is_kept_until_it_has_been_waited_for(host: EngineHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_module, "REMEMBERED_RUNS", 2)
-    ids = [host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal") for _ in range(6)]
+    ids = [host.start(RunRequest(task=TASK, workflow=PLAN)) for _ in range(6)]
     eventually(lambda: not host.active())
-    ids.append(host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal"))
+    ids.append(host.start(RunRequest(task=TASK, workflow=PLAN)))
     assert [host.wait(run_id, 10).run_id for run_id in ids] == ids
 
 
 def test_where_nobody_waits_only_the_last_results_are_kept(sink: MemorySink, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_module, "REMEMBERED_RUNS", 2)
     host = EngineHost(sink, Settings(), awaited=False)
-    ids = [host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal") for _ in range(4)]
+    ids = [host.start(RunRequest(task=TASK, workflow=PLAN)) for _ in range(4)]
     eventually(lambda: not host.active())
     remembered = [run_id for run_id in ids if run_id in host._results]
     assert len(remembered) == 2
@@ -326,7 +327,7 @@ def test_only_so_many_ended_runs_are_remembered(host: EngineHost, monkeypatch: p
     monkeypatch.setattr(host_module, "REMEMBERED_RUNS", 2)
     ids = []
     for _ in range(4):
-        ids.append(host.start(RunRequest(task=TASK, workflow=PLAN), None, "rehearsal"))
+        ids.append(host.start(RunRequest(task=TASK, workflow=PLAN)))
         host.wait(ids[-1], 10)
     with pytest.raises(UnknownRun):
         host.wait(ids[0])
@@ -336,7 +337,7 @@ def test_only_so_many_ended_runs_are_remembered(host: EngineHost, monkeypatch: p
 async def test_a_log_that_is_slow_holds_up_no_other_thread() -> None:
     sink = MemorySink(delay_s=0.02)
     host = EngineHost(sink, Settings())
-    run_id = await asyncio.to_thread(host.start, RunRequest(task=TASK, workflow=PLAN), None, "rehearsal")
+    run_id = await asyncio.to_thread(host.start, RunRequest(task=TASK, workflow=PLAN))
     assert (await asyncio.to_thread(host.wait, run_id, 10)).status == "completed"
     await asyncio.to_thread(host.close)
 
@@ -381,7 +382,7 @@ def test_warming_up_never_asks_a_remote_conductor(host: EngineHost, monkeypatch:
     conductor = ScriptedConductor(lists_of(PLAN, [spec.name for spec in rehearsal_specs()]))
     monkeypatch.setattr(catalogue, "open_conductor", lambda ref, settings: conductor)
     host.warm_up("some", "rehearsal")
-    host.wait(host.start(RunRequest(task=TASK), "some", "rehearsal"), 10)
+    host.wait(host.start(RunRequest(task=TASK, conductor="some")), 10)
     assert len(conductor.requests) == 1
 
 

@@ -6,8 +6,8 @@ from conductor_core import events as ev
 from conductor_core.chat import WorkerSpec
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.pool import Pool
-from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import apply, fold
 from conductor_core.workers.pool import open_worker

@@ -165,7 +165,7 @@ async def test_a_rerun_is_an_edit_of_its_parents_plan() -> None:
     assert second.root.before_edit == PLAN
     created = sink.events[0]
     assert isinstance(created, RunCreated)
-    assert created.parent_run_id == first.run_id
+    assert created.request.parent_run_id == first.run_id
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,16 @@ import pytest
 
 from conductor_core.engine.recorder import DeltaBuffer, Piece, Recorder, closing
 from conductor_core.errors import StoreError
-from conductor_core.events import Event, Limits, PlanDelta, PoolInfo, RunCancelled, RunCreated
+from conductor_core.events import Event, PlanDelta, PoolInfo, RunCancelled, RunCreated, RunRequest
 from tests.support.fakes import MemorySink
 
 
 async def recorder_of(sink: MemorySink) -> Recorder:
     created = RunCreated(
         run_id="r",
-        task="t",
+        request=RunRequest(run_id="r", task="t"),
         conductor=None,
         pool=PoolInfo(name="p", workers=()),
-        limits=Limits(),
         simulated=False,
         app_version="0",
     )

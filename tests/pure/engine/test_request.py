@@ -1,5 +1,6 @@
-from conductor_core.engine.request import RunRequest, limits_from
+from conductor_core.engine.request import limits_from, rerun_of, resume_of
 from conductor_core.events import Limits
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from tests.support.fakes import ScriptedWorker, run, workflow_of
 
@@ -18,20 +19,21 @@ def test_each_request_is_a_run_of_its_own() -> None:
 async def test_a_rerun_keeps_what_it_does_not_change() -> None:
     source, _ = await run(ScriptedWorker("a"), workflow=PLAN, seed=4, limits=Limits(max_tokens=99))
     edited = workflow_of(("a", "y", ()))
-    request = RunRequest.rerun(source, edited, door="page")
+    request = rerun_of(source, edited, door="page")
     assert (request.task, request.seed, request.limits) == (source.task, 4, source.limits)
-    assert (request.workflow, request.reuse_from, request.resumed) == (edited, source, False)
+    assert (request.workflow, request.parent_run_id, request.resumed) == (edited, source.run_id, False)
     assert (request.door, request.run_id != source.run_id) == ("page", True)
-    assert RunRequest.rerun(source, door="page").workflow == PLAN
+    assert rerun_of(source, door="page").workflow == PLAN
 
 
 async def test_a_resume_is_a_rerun_of_the_unchanged_plan() -> None:
     source, _ = await run(ScriptedWorker("a"), workflow=PLAN, plan_only=True)
-    request = RunRequest.resume(source, door="cli")
-    assert (request.workflow, request.reuse_from, request.resumed, request.plan_only) == (PLAN, source, True, True)
+    request = resume_of(source, door="cli")
+    assert (request.workflow, request.parent_run_id, request.resumed) == (PLAN, source.run_id, True)
+    assert request.plan_only
 
 
 async def test_a_resume_goes_on_with_the_runs_own_settings() -> None:
     source, _ = await run(ScriptedWorker("a"), workflow=PLAN, give_question=True, on_incomplete="stop")
-    request = RunRequest.resume(source, door="cli")
+    request = resume_of(source, door="cli")
     assert (request.give_question, request.on_incomplete) == (True, "stop")

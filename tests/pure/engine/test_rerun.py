@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_core.chat import Message, Price
-from conductor_core.engine.request import RunRequest
+from conductor_core.engine.request import resume_of
 from conductor_core.engine.rerun import edit_step, preview
 from conductor_core.errors import WorkerRefused
 from conductor_core.events import Limits, StepReused
@@ -132,7 +132,7 @@ def test_a_run_taken_up_again_pays_for_no_finished_step_twice(data: st.DataObjec
         limits = Limits(max_steps=12)
         early, late = workers_of(failing), workers_of(unlike)
         first, _ = await run(*early, workflow=workflow, task=TASK, limits=limits)
-        request = RunRequest.resume(first, door="page")
+        request = resume_of(first, door="page")
         second, _ = await run(
             *late, workflow=request.workflow, task=TASK, limits=limits, reuse_from=first, resumed=request.resumed
         )
@@ -156,7 +156,7 @@ DIAMOND = workflow_of(
 )
 
 
-async def rerun_of(
+async def run_again(
     after: Workflow, before: Workflow = DIAMOND, **changed: Any
 ) -> tuple[RunTrace, RunTrace, list[ScriptedWorker]]:
     first, _ = await run(*workers_of(unlike), workflow=before)
@@ -166,7 +166,7 @@ async def rerun_of(
 
 
 async def test_two_of_five_steps_run_again() -> None:
-    first, second, _ = await rerun_of(edit_step(DIAMOND, 1, instruction="one, but briefly"))
+    first, second, _ = await run_again(edit_step(DIAMOND, 1, instruction="one, but briefly"))
     assert [step.status for step in second.steps] == ["reused", "completed", "reused", "reused", "completed"]
     assert first.answer != second.answer
     reused = second.steps[0]
@@ -186,7 +186,7 @@ async def test_the_source_run_is_never_touched() -> None:
 
 
 async def test_a_reused_step_names_where_it_ran_not_where_it_was_reused() -> None:
-    first, second, _ = await rerun_of(DIAMOND)
+    first, second, _ = await run_again(DIAMOND)
     third, _ = await run(*workers_of(unlike), workflow=DIAMOND, reuse_from=second)
     assert {step.reused_from.run_id for step in third.steps if step.reused_from} == {first.run_id}
     assert third.answer == first.answer

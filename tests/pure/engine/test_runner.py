@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from conductor_core.chat import Usage
-from conductor_core.engine.request import RunRequest
 from conductor_core.engine.rounds import RoundRunner
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import StoreError, StoreFull
 from conductor_core.events import Limits, RunCancelled, RunFailed
+from conductor_core.run_request import RunRequest
 from conductor_core.trace import RunTrace, fold
 from tests.support.fakes import (
     MemorySink,

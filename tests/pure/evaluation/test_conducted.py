@@ -40,7 +40,8 @@ def asked(excluded: tuple[str, ...] = ()) -> GivenTask:
 
 
 def engine() -> Engine:
-    return Engine(MemorySink(), quick_settings())
+    sink = MemorySink()
+    return Engine(sink, quick_settings(), sink.read)
 
 
 async def test_without_recursion_the_conductor_is_not_offered_itself() -> None:

@@ -15,7 +15,6 @@ from conductor_core.engine.pool import Pool, open_pool, open_worker
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import BadInput, UnknownRun, WorkerRefused
 from conductor_core.evaluation import fitting, rewards
-from conductor_core.evaluation.begun import ReadTrace
 from conductor_core.evaluation.orchestrators.protocol import GivenTask
 from conductor_core.evaluation.orchestrators.routed import Routed
 from conductor_core.evaluation.orchestrators.workflows import single
@@ -32,7 +31,7 @@ from conductor_core.events import Limits
 from conductor_core.records.evaluation import OUTCOMES, PLAN, LearnedFrom
 from conductor_core.rehearsal import recognise
 from conductor_core.rehearsal.exact import success_chance
-from conductor_core.trace import RunTrace, fold
+from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Workflow
 from tests.support.evaluations import task
 from tests.support.fakes import MemorySink, ScriptedWorker, pool_of, quick_settings, workflow_of
@@ -40,11 +39,8 @@ from tests.support.fakes import MemorySink, ScriptedWorker, pool_of, quick_setti
 SETTINGS = quick_settings(rehearsal_tokens_per_s=0.0)
 
 
-def reader(sink: MemorySink) -> ReadTrace:
-    def read(run_id: str) -> RunTrace:
-        return fold(event for event in sink.events if event.run_id == run_id)
-
-    return read
+def engine_of(sink: MemorySink) -> Engine:
+    return Engine(sink, SETTINGS, sink.read)
 
 
 def fit(folder: Path, *names: str) -> fitting.Fit:
@@ -72,16 +68,16 @@ def the_fit(folder: Path) -> Path:
 
 async def test_routers_are_fitted_on_runs_that_are_made_once(tmp_path: Path) -> None:
     sink = MemorySink()
-    engine = Engine(sink, SETTINGS)
+    engine = engine_of(sink)
     told: list[tuple[int, int]] = []
     (smoothie,) = await fitting.fitted(
-        fit(tmp_path, "smoothie"), engine, reader(sink), lambda done, total: told.append((done, total))
+        fit(tmp_path, "smoothie"), engine, sink.read, lambda done, total: told.append((done, total))
     )
     assert smoothie.name == "smoothie"
     assert told[-1] == (84, 84)
     runs = sink.kinds().count("run.created")
     assert runs == 84
-    await fitting.fitted(fit(tmp_path, "smoothie-dependent"), engine, reader(sink), lambda done, total: None)
+    await fitting.fitted(fit(tmp_path, "smoothie-dependent"), engine, sink.read, lambda done, total: None)
     assert sink.kinds().count("run.created") == runs, "the runs of the single workers were there"
 
     pool = open_pool("rehearsal", SETTINGS)
@@ -96,10 +92,10 @@ async def test_routers_are_fitted_on_runs_that_are_made_once(tmp_path: Path) -> 
 
 async def test_a_fitted_router_is_kept_and_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = MemorySink()
-    engine = Engine(sink, SETTINGS)
+    engine = engine_of(sink)
 
     async def routed() -> list[Workflow]:
-        (router,) = await fitting.fitted(fit(tmp_path, "router-dc"), engine, reader(sink), lambda done, total: None)
+        (router,) = await fitting.fitted(fit(tmp_path, "router-dc"), engine, sink.read, lambda done, total: None)
         pool, tasks = open_pool("rehearsal", SETTINGS), load_suite("rehearsal", "test", limit=6, seed=0).tasks
         attempts = [await router.attempt(GivenTask(each, pool, Limits(), 0, ()), engine.run) for each in tasks]
         return [attempt.trace.root.workflow for attempt in attempts if attempt.trace.root.workflow is not None]
@@ -116,8 +112,8 @@ async def test_a_fitted_router_is_kept_and_used_again(tmp_path: Path, monkeypatc
 
 async def test_routers_that_are_kept_need_no_runs(tmp_path: Path) -> None:
     sink = MemorySink()
-    engine = Engine(sink, SETTINGS)
-    await fitting.fitted(fit(tmp_path, "router-dc"), engine, reader(sink), lambda done, total: None)
+    engine = engine_of(sink)
+    await fitting.fitted(fit(tmp_path, "router-dc"), engine, sink.read, lambda done, total: None)
     folder = the_fit(tmp_path)
 
     def gone(run_id: str) -> RunTrace:
@@ -151,7 +147,10 @@ async def test_one_cap_holds_for_a_fit_and_all_that_goes_on_with_it(
         spending = Spending(caps, tokens=before)
         with pytest.raises(Stopped, match="--max-tokens"):
             await fitting.fitted(
-                replace(asked, spending=spending), Engine(sink, SETTINGS), reader(sink), lambda done, total: None
+                replace(asked, spending=spending),
+                engine_of(sink),
+                sink.read,
+                lambda done, total: None,
             )
         return spending
 
@@ -166,9 +165,7 @@ async def test_one_cap_holds_for_a_fit_and_all_that_goes_on_with_it(
     assert ((await again(Caps(max_tokens=60))).tokens, len(worker.calls)) == (tokens, calls), "not a call more"
 
     spending = Spending(Caps(max_tokens=10**6))
-    await fitting.fitted(
-        replace(asked, spending=spending), Engine(sink, SETTINGS), reader(sink), lambda done, total: None
-    )
+    await fitting.fitted(replace(asked, spending=spending), engine_of(sink), sink.read, lambda done, total: None)
     assert spending.tokens == 15 * len(worker.calls)
     folder = the_fit(tmp_path)
     lines = (folder / TRIES).read_text().splitlines()
@@ -188,12 +185,12 @@ async def test_no_router_learns_from_a_task_at_which_a_worker_failed(
     worker, sink = ScriptedWorker("alpha").then(WorkerRefused("not that"), "1", WorkerRefused("not that")), MemorySink()
     suite = Suite("said", "train", tuple(task(number) for number in range(3)), simulated=False)
     asked = replace(fit(tmp_path, "router-dc"), suite=suite, pool=pool_of(worker), concurrency=1)
-    engine = Engine(sink, SETTINGS)
+    engine = engine_of(sink)
     with pytest.raises(Stopped, match=r"2 answers are missing\. Fix the worker"):
-        await fitting.fitted(asked, engine, reader(sink), lambda done, total: None)
+        await fitting.fitted(asked, engine, sink.read, lambda done, total: None)
     assert not learned, "a fit waits for its workers"
     worker.then(WorkerRefused("not that"), "2")
-    await fitting.fitted(replace(asked, count_failures=True), engine, reader(sink), lambda done, total: None)
+    await fitting.fitted(replace(asked, count_failures=True), engine, sink.read, lambda done, total: None)
     assert [[row.question for row in rows] for rows in learned] == [["Say 1.", "Say 2."]]
 
 
@@ -203,7 +200,7 @@ async def test_a_fit_is_of_one_way_of_marking(tmp_path: Path) -> None:
     loosely = tuple(replace(each, extra={**each.extra, "tolerance": 1}) for each in asked.suite.tasks)
     other = replace(asked, suite=replace(asked.suite, tasks=loosely))
     for each in (asked, other, asked):
-        await fitting.fitted(each, Engine(sink, SETTINGS), reader(sink), lambda done, total: None)
+        await fitting.fitted(each, engine_of(sink), sink.read, lambda done, total: None)
     assert len(fits(tmp_path)) == 2
     assert sink.kinds().count("run.created") == 2 * 84
 
@@ -213,7 +210,7 @@ async def earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A fit as an earlier version left it: neither its name nor its plan goes by how answers are marked."""
     sink = MemorySink()
     monkeypatch.setattr(fitting, "_name", lambda fit, made_with: f"fit-{'grading_sha256' in made_with}")
-    await fitting.fitted(fit(tmp_path, "smoothie"), Engine(sink, SETTINGS), reader(sink), lambda done, total: None)
+    await fitting.fitted(fit(tmp_path, "smoothie"), engine_of(sink), sink.read, lambda done, total: None)
     folder = the_fit(tmp_path).rename(tmp_path / "fit-False")
     plan = json.loads((folder / PLAN).read_text())
     del plan["settings"]["grading_sha256"]
@@ -223,12 +220,12 @@ async def earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def test_a_fit_of_an_earlier_version_is_used_and_then_says_its_marking(tmp_path: Path, earlier: Path) -> None:
     sink, asked = MemorySink(), fit(tmp_path, "smoothie")
-    await fitting.fitted(asked, Engine(sink, SETTINGS), reader(sink), lambda done, total: None)
+    await fitting.fitted(asked, engine_of(sink), sink.read, lambda done, total: None)
     assert the_fit(tmp_path) == earlier
     assert not sink.events
     loosely = tuple(replace(each, extra={**each.extra, "tolerance": 1}) for each in asked.suite.tasks)
     other = replace(asked, suite=replace(asked.suite, tasks=loosely))
-    await fitting.fitted(other, Engine(sink, SETTINGS), reader(sink), lambda done, total: None)
+    await fitting.fitted(other, engine_of(sink), sink.read, lambda done, total: None)
     assert {each.name for each in fits(tmp_path)} == {"fit-False", "fit-True"}
 
 
@@ -239,7 +236,7 @@ async def test_a_fit_of_an_earlier_version_that_learned_from_an_outage_is_made_a
     first, *rest = file.read_text().splitlines()
     file.write_text("\n".join([json.dumps(json.loads(first) | {"fault": "WorkerUnreachable: away"}), *rest, ""]))
     sink = MemorySink()
-    await fitting.fitted(fit(tmp_path, "smoothie"), Engine(sink, SETTINGS), reader(sink), lambda done, total: None)
+    await fitting.fitted(fit(tmp_path, "smoothie"), engine_of(sink), sink.read, lambda done, total: None)
     assert sink.kinds().count("run.created") == 84
 
 
@@ -270,7 +267,7 @@ async def test_a_fit_that_is_cancelled_is_not_waited_for(tmp_path: Path, monkeyp
     monkeypatch.setattr(fitting, "_fit_one", long_fit)
     sink = MemorySink()
     fitted = asyncio.create_task(
-        fitting.fitted(fit(tmp_path, "smoothie"), Engine(sink, SETTINGS), reader(sink), lambda done, total: None)
+        fitting.fitted(fit(tmp_path, "smoothie"), engine_of(sink), sink.read, lambda done, total: None)
     )
     await asyncio.to_thread(begun.wait, 30)
     fitted.cancel()
@@ -350,9 +347,9 @@ def test_a_simulated_worker_with_the_name_of_another_profile_is_tried(tmp_path: 
 
 async def test_a_kept_router_says_what_it_learned_from(tmp_path: Path) -> None:
     sink, asked = MemorySink(), fit(tmp_path, "router-dc", "kind-table")
-    engine = Engine(sink, SETTINGS)
+    engine = engine_of(sink)
     for _ in range(2):  # made, then kept: it says the same
-        _, table = await fitting.fitted(asked, engine, reader(sink), lambda done, total: None)
+        _, table = await fitting.fitted(asked, engine, sink.read, lambda done, total: None)
         told = fitting.learned_from(asked)
         assert told["router-dc"] == LearnedFrom(tasks=12, answers=84)
         assert (told["kind-table"].tasks, told["kind-table"].exact) == (12, True)

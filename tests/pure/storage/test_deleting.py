@@ -106,15 +106,13 @@ def test_a_batch_is_counted_by_its_tasks_latest_runs(url: str) -> None:
     store = open_store(url)
 
     def of_batch(run_id: str, row: str) -> None:
-        first, *rest = whole_run(run_id)
+        _, *rest = whole_run(run_id)
         place = BatchRow(id="b", row=row, name="tasks.jsonl", size=3)
-        store.log.append_and_wait(first.model_copy(update={"batch": place}), *rest)
+        store.log.append_and_wait(created(run_id, batch=place), *rest)
 
     store.log.append_and_wait(*whole_run("alone"))
     of_batch("one", "1")
-    store.log.append_and_wait(
-        created("two").model_copy(update={"batch": BatchRow(id="b", row="2", name="tasks.jsonl", size=3)})
-    )
+    store.log.append_and_wait(created("two", batch=BatchRow(id="b", row="2", name="tasks.jsonl", size=3)))
     (batch,) = store.batches()
     assert (batch.name, batch.size, batch.statuses) == ("tasks.jsonl", 3, {"completed": 1, "running": 1})
     assert (batch.not_begun, batch.simulated) == (1, True)
@@ -144,9 +142,9 @@ DAMAGES = [
 def test_a_damaged_row_of_a_batch_hides_neither_it_nor_others(path: Path, url: str, damage: str) -> None:
     store = open_store(url)
     for name in ("one", "other"):
-        first, *rest = whole_run(name)
+        _, *rest = whole_run(name)
         place = BatchRow(id=f"batch of {name}", row="1", name=f"{name}.jsonl", size=1)
-        store.log.append_and_wait(first.model_copy(update={"batch": place}), *rest)
+        store.log.append_and_wait(created(name, batch=place), *rest)
     store.close()
     with sqlite3.connect(path) as database:
         table = "batches" if "batches" in damage else "runs"

@@ -8,7 +8,7 @@ import pytest
 
 from conductor_core.actor import Caller
 from conductor_core.engine.host import EngineHost
-from conductor_core.engine.request import RunRequest
+from conductor_core.engine.request import rerun_of
 from conductor_core.engine.rerun import edit_step, preview
 from conductor_core.settings import Settings
 from storage import Store, open_store
@@ -63,8 +63,8 @@ def test_an_old_run_is_compared_and_run_again_without_a_call(old: Store, tmp_pat
     edited = edit_step(workflow, 2, instruction="Check it once more.")
     forecast = preview(source, edited, source.pool.workers)
     assert [step.index for step in forecast.will_reuse] == [0, 1]
-    host = EngineHost(old.log, Settings(data_folder=tmp_path, rehearsal_tokens_per_s=0, warm_up=False))
-    again = host.wait(host.start(RunRequest.rerun(source, workflow, door="page"), None, source.pool), 30)
+    host = EngineHost(old.log, Settings(data_folder=tmp_path, rehearsal_tokens_per_s=0, warm_up=False), old.read)
+    again = host.wait(host.start(rerun_of(source, workflow, door="page")), 30)
     host.close()
     assert [step.status for step in again.steps] == ["reused"] * 3
     assert again.answer == source.answer

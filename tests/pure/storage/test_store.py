@@ -162,7 +162,7 @@ async def test_an_unknown_price_makes_the_cost_unknown(store: Store) -> None:
 async def test_of_a_cost_with_an_unknown_part_what_is_known_is_kept_by_row_batch_and_totals(store: Store) -> None:
     place = BatchRow(id="b", row="1", name="tasks.jsonl", size=2)
     for run_id, last_usd in (("part", None), ("all", 0.25)):
-        first = created(run_id).model_copy(update={"batch": place})
+        first = created(run_id, batch=place)
         steps = (step_started(run_id, 0, 30), step_completed(run_id, 0, "x", 40, 0.5))
         last = (step_started(run_id, 1, 50), step_completed(run_id, 1, "x", 60, last_usd))
         await store.log.append(first, *planned(run_id), *steps, *last)
@@ -177,7 +177,7 @@ async def test_a_cost_of_estimated_tokens_is_marked_in_row_and_batch(store: Stor
     place = BatchRow(id="b", row="1", name="tasks.jsonl", size=3)
     guessed, exact = Usage(output_tokens=3, estimated=True), Usage(output_tokens=3)
     for run_id, usage, at_list_price in (("listed", exact, True), ("said", guessed, False), ("guess", guessed, True)):
-        first = created(run_id).model_copy(update={"batch": place})
+        first = created(run_id, batch=place)
         call = {"usage": usage, "cost_estimated": at_list_price}
         ended = step_completed(run_id, 0, "x", 40, 0.5).model_copy(update=call)
         await store.log.append(first, *planned(run_id), step_started(run_id, 0, 30), ended)
@@ -189,7 +189,7 @@ async def test_an_estimated_cost_with_an_unknown_part_is_unknown(store: Store) -
     place = BatchRow(id="b", row="1", name="tasks.jsonl", size=2)
     call = {"usage": Usage(output_tokens=3, estimated=True), "cost_estimated": True}
     for run_id, last_usd in (("guess", 0.25), ("part", None)):
-        first = created(run_id).model_copy(update={"batch": place})
+        first = created(run_id, batch=place)
         ended = step_completed(run_id, 0, "x", 40, 0.5).model_copy(update=call)
         last = (step_started(run_id, 1, 50), step_completed(run_id, 1, "x", 60, last_usd))
         await store.log.append(first, *planned(run_id), step_started(run_id, 0, 30), ended, *last)

@@ -1,9 +1,9 @@
 """Plans carried out in a loop: the same texts and tokens as by the engine, step by step."""
 
 from conductor_core.engine.pool import open_pool
-from conductor_core.engine.request import RunRequest
 from conductor_core.engine.runner import Engine
 from conductor_core.rehearsal import generate
+from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.training.tiny.simulated import simulate
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow

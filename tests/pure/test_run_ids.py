@@ -1,7 +1,7 @@
 import re
 from urllib.parse import quote
 
-from conductor_core.engine.ids import new_run_id
+from conductor_core.run_ids import new_run_id
 
 
 def test_ids_sort_in_the_order_they_were_made_and_never_repeat() -> None:

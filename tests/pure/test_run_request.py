@@ -1,0 +1,67 @@
+"""A request travels: through JSON and back it is equal, and what it asks for comes out equal."""
+
+import asyncio
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conductor_core.actor import Actor
+from conductor_core.events import BatchRow, Limits, PoolInfo, RunCreated, RunRequest
+from conductor_core.workflow.model import Workflow
+from tests.support.fakes import ScriptedWorker, run, workflow_of
+from tests.support.run_events import POOL, TWO_STEPS
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
+NUMBERS = st.none() | st.integers(0, 10**9)
+ACTORS = st.builds(Actor, kind=st.sampled_from(["local", "person", "service", "program"]), id=TEXT, name=TEXT)
+REQUESTS = st.builds(
+    RunRequest,
+    task=TEXT,
+    conductor=st.none() | TEXT,
+    pool=st.sampled_from([None, "rehearsal", "./pool.toml", POOL, PoolInfo(name="p", workers=(), excluded=("x",))]),
+    workflow=st.sampled_from([None, TWO_STEPS, Workflow(steps=())]),
+    limits=st.builds(Limits, max_steps=st.integers(1, 20), max_tokens=NUMBERS, max_usd=st.none() | st.floats(0, 1e6)),
+    seed=st.integers(),
+    plan_only=st.booleans(),
+    parent_run_id=st.none() | TEXT,
+    taken_up=st.lists(TEXT, max_size=3).map(tuple),
+    resumed=st.booleans(),
+    origins=st.sampled_from([None, (0, None, 1)]),
+    excluded=st.lists(TEXT, max_size=3).map(tuple),
+    batch=st.none() | st.builds(BatchRow, id=TEXT, row=TEXT, name=TEXT, size=st.integers(0, 9)),
+    on_incomplete=st.sampled_from([None, "allow", "stop", "fallback"]),
+    give_question=st.sampled_from([None, True, False]),
+    actor=st.none() | ACTORS,
+    door=st.sampled_from([None, "page", "cli", "api"]),
+    purpose=TEXT,
+)
+
+
+@given(request=REQUESTS)
+def test_a_request_through_json_and_back_is_equal(request: RunRequest) -> None:
+    assert RunRequest.model_validate_json(request.model_dump_json()) == request
+
+
+@given(request=REQUESTS)
+def test_it_stands_whole_in_the_first_event_of_its_run(request: RunRequest) -> None:
+    event = RunCreated(
+        run_id=request.run_id, request=request, conductor=None, pool=POOL, simulated=True, app_version="0"
+    )
+    assert RunCreated.model_validate_json(event.model_dump_json()).request == request
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 9), give_question=st.booleans(), max_steps=st.integers(2, 5))
+def test_it_runs_equal(**asked: Any) -> None:
+    max_steps = asked.pop("max_steps")
+    plan = workflow_of(("a", "first {question}", ()), ("a", "second", (0,)))
+    request = RunRequest(task="the task", workflow=plan, limits=Limits(max_steps=max_steps), **asked)
+    travelled = RunRequest.model_validate_json(request.model_dump_json())
+
+    async def twice() -> list[list[tuple[str, str | None, str]]]:
+        traces = [(await run(ScriptedWorker("a"), **dict(each)))[0] for each in (request, travelled)]
+        return [[(step.status, step.identity, step.output) for step in trace.steps] for trace in traces]
+
+    first, second = asyncio.run(twice())
+    assert first == second
