@@ -22,6 +22,7 @@ from conductor_core.run_facts import Path as Path
 from conductor_core.run_facts import PoolInfo as PoolInfo
 from conductor_core.run_facts import SharedOutput as SharedOutput
 from conductor_core.run_request import RunRequest as RunRequest
+from conductor_core.run_request import read_flat
 from conductor_core.workflow.changes import Origins, require_fit
 from conductor_core.workflow.model import Fault, Frozen, Workflow
 
@@ -36,10 +37,6 @@ class _Event(Frozen):
     run_id: str
     at_utc: datetime = Field(default_factory=now_utc)
     at_ms: NonNegativeFloat = 0.0
-
-
-_RESULTS = {"conductor", "pool", "on_incomplete", "give_question"}
-_OF_REQUEST = (set(RunRequest.model_fields) | {"by"}) - _RESULTS
 
 
 class RunCreated(_Event):
@@ -59,15 +56,7 @@ class RunCreated(_Event):
     on_incomplete: OnIncomplete = "allow"
     give_question: bool = False
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read_flat(cls, fields: object) -> object:
-        """Old records have the parts of the request beside the rest, and no actor."""
-        if not isinstance(fields, dict) or "request" in fields:
-            return fields
-        request = {name: value for name, value in fields.items() if name in _OF_REQUEST}
-        rest = {name: value for name, value in fields.items() if name not in request or name == "run_id"}
-        return rest | {"request": {"actor": None} | request}
+    _flat = model_validator(mode="before")(read_flat)
 
 
 class PlanStarted(_Event):

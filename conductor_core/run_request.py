@@ -50,3 +50,16 @@ class RunRequest(Caused):
     actor: Actor | None = Field(default_factory=local_actor)
     door: Door | None = "cli"
     purpose: str = ""
+
+
+_ALSO_RESULTS = {"conductor", "pool", "on_incomplete", "give_question"}
+_FLAT = {*RunRequest.model_fields, "by"} - _ALSO_RESULTS
+
+
+def read_flat(fields: object) -> object:
+    """Reads the fields of a ``run.created`` of an old record: the parts of its request stand beside the rest."""
+    if not isinstance(fields, dict) or "request" in fields:
+        return fields
+    request = {name: value for name, value in fields.items() if name in _FLAT}
+    rest = {name: value for name, value in fields.items() if name not in request or name == "run_id"}
+    return rest | {"request": {"actor": None} | request}

@@ -51,14 +51,13 @@ def run(
         max_seconds=max_seconds,
         max_depth=max_depth,
     )
-    excluded = tuple(exclude or ())
     request = RunRequest(
         task=task or "",
         conductor=conductor or settings.conductor,
         pool=pool or settings.pool,
         limits=budget,
         seed=settings.seed if seed is None else seed,
-        excluded=excluded,
+        excluded=tuple(exclude or ()),
         on_incomplete=on_incomplete,
         give_question=give_question,
     )
@@ -75,13 +74,12 @@ def run(
     if workflow is not None:
         parsed = inputs.read_workflow(workflow)
         task = parsed.task if task is None else task
-        agents = [spec.name for spec in pool_info(pool or settings.pool, settings, excluded).workers]
+        agents = [spec.name for spec in pool_info(pool or settings.pool, settings, request.excluded).workers]
         given = inputs.valid_workflow(parsed, agents, budget, f"workflow file {one_line(str(workflow))}: ")
     if task is None:
         raise BadInput("give a TASK" + (": the workflow file holds none" if workflow is not None else ""))
-    update: dict[str, object] = {"task": inputs.given_text(task, "task"), "workflow": given}
-    if not asks_conductor(given):
-        update["conductor"] = None
+    asked = request.conductor if asks_conductor(given) else None
+    update = {"task": inputs.given_text(task, "task"), "workflow": given, "conductor": asked}
     request = request.model_copy(update=update)
     request = ready(request, settings, only_answering=only_what_answers, quiet=quiet)
     with opened_store(db, settings) as store, opened_engine(store, settings) as host:
