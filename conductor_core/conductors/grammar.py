@@ -203,12 +203,7 @@ def plan_schema(shape: PlanShape) -> dict[str, Any]:
         "additionalProperties": False,
     }
     steps = {"type": "array", "items": step, "minItems": 0 if shape.may_stop else 1, "maxItems": shape.max_steps}
-    return {
-        "type": "object",
-        "properties": {"steps": steps},
-        "required": ["steps"],
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": {"steps": steps}, "required": ["steps"], "additionalProperties": False}
 
 
 class PlanBudget:

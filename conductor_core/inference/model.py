@@ -147,11 +147,7 @@ class LoadedModel:
 
     @torch.inference_mode()
     def generate(
-        self,
-        generation: Generation,
-        emit: Callable[[str], None],
-        cancelled: Callable[[], bool],
-        tell: Tell = _nobody,
+        self, generation: Generation, emit: Callable[[str], None], cancelled: Callable[[], bool], tell: Tell = _nobody
     ) -> tuple[FinishReason, int, int] | None:
         """Writes a completion, piece by piece, to ``emit``; ``tell`` learns how far it is.
 
@@ -214,11 +210,7 @@ class LoadedModel:
         return copy.deepcopy(self._prefixes[static])
 
     def _read(
-        self,
-        ids: Sequence[int],
-        cache: DynamicCache,
-        cancelled: Callable[[], bool],
-        reading: "_Reading | None" = None,
+        self, ids: Sequence[int], cache: DynamicCache, cancelled: Callable[[], bool], reading: "_Reading | None" = None
     ) -> torch.Tensor | None:
         """Reads ``ids`` into ``cache``; float32 logits (vocabulary) after the last one, None if cancelled."""
         options = {"logits_to_keep": 1} if self._last_logits_only else {}

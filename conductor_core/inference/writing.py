@@ -17,11 +17,7 @@ class Writer:
     """The completion so far: its tokens, its text, its place in the grammar."""
 
     def __init__(
-        self,
-        model: "LoadedModel",
-        matcher: Any,
-        forcing: Forcing | None,
-        emit: Callable[[str], None],
+        self, model: "LoadedModel", matcher: Any, forcing: Forcing | None, emit: Callable[[str], None]
     ) -> None:
         self.ids: list[int] = []
         self.text = ""

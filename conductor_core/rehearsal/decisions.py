@@ -144,11 +144,7 @@ def _verify(profile: Profile, family: str, difficulty: Difficulty, slips: int, s
     # Another answer that is right makes a mistake easier to see.
     doubtful = subject.answer != RIGHT and any(each.answer == RIGHT for each in sight.given)
     recomputed = profiles.recompute_chance(
-        profile,
-        family,
-        difficulty,
-        own_work=subject.own,
-        help_logits=profiles.ANCHOR_RIGHT_LOGITS if doubtful else 0.0,
+        profile, family, difficulty, own_work=subject.own, help_logits=profiles.ANCHOR_RIGHT_LOGITS if doubtful else 0.0
     )
     if subject.answer == RIGHT:
         false_alarm = (1 - recomputed) * profiles.FALSE_ALARM
@@ -157,10 +153,7 @@ def _verify(profile: Profile, family: str, difficulty: Difficulty, slips: int, s
             Branch(1 - recomputed - false_alarm, "read through", RIGHT),
             *_wrong(false_alarm, "corrected", slips, checked=True),
         )
-    return (
-        Branch(recomputed, "corrected", RIGHT, True),
-        Branch(1 - recomputed, "read through", subject.answer),
-    )
+    return (Branch(recomputed, "corrected", RIGHT, True), Branch(1 - recomputed, "read through", subject.answer))
 
 
 def _aggregate(profile: Profile, difficulty: Difficulty, sight: Sight) -> tuple[Branch, ...]:

@@ -82,14 +82,7 @@ def _shown(answer: str, kind: AnswerKind | None) -> str:
 
 
 def solution_text(
-    task: RehearsalTask,
-    answer: str,
-    working: Sequence[str],
-    view: View,
-    style: Style,
-    *,
-    doubted: bool,
-    rng: Random,
+    task: RehearsalTask, answer: str, working: Sequence[str], view: View, style: Style, *, doubted: bool, rng: Random
 ) -> str:
     """A worked solution; ``working`` belongs to ``answer``, right or wrong; ``doubted``: it says so."""
     kind = task.solution.kind

@@ -78,12 +78,7 @@ def _draw_tickets(rng: Random) -> dict[str, int]:
     adults, children = rng.randrange(20, 120), rng.randrange(15, 90)
     child = rng.randrange(4, 9)
     adult = child + rng.randrange(3, 9)
-    return {
-        "sold": adults + children,
-        "taken": adults * adult + children * child,
-        "adult": adult,
-        "child": child,
-    }
+    return {"sold": adults + children, "taken": adults * adult + children * child, "adult": adult, "child": child}
 
 
 def _rectangle(slots: Slots) -> Solution | None:
@@ -134,25 +129,7 @@ def _draw_rectangle(rng: Random) -> dict[str, int]:
 
 
 FORMS = (
-    Form(
-        "algebra",
-        "easy",
-        "linear",
-        _draw_linear,
-        _linear,
-    ),
-    Form(
-        "algebra",
-        "medium",
-        "tickets",
-        _draw_tickets,
-        _tickets,
-    ),
-    Form(
-        "algebra",
-        "hard",
-        "rectangle",
-        _draw_rectangle,
-        _rectangle,
-    ),
+    Form("algebra", "easy", "linear", _draw_linear, _linear),
+    Form("algebra", "medium", "tickets", _draw_tickets, _tickets),
+    Form("algebra", "hard", "rectangle", _draw_rectangle, _rectangle),
 )

@@ -165,11 +165,5 @@ FORMS = (
         },
         _arithmetic_medium,
     ),
-    Form(
-        "arithmetic",
-        "hard",
-        "stock",
-        _draw_warehouse,
-        _arithmetic_hard,
-    ),
+    Form("arithmetic", "hard", "stock", _draw_warehouse, _arithmetic_hard),
 )

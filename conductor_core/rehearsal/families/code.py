@@ -137,25 +137,7 @@ def _draw_merge(rng: Random) -> dict[str, str | int]:
 
 
 FORMS = (
-    Form(
-        "code",
-        "easy",
-        "multiples",
-        _draw_multiples,
-        _multiples,
-    ),
-    Form(
-        "code",
-        "medium",
-        "repeated",
-        _draw_repeated,
-        _repeated,
-    ),
-    Form(
-        "code",
-        "hard",
-        "merge",
-        _draw_merge,
-        _merge,
-    ),
+    Form("code", "easy", "multiples", _draw_multiples, _multiples),
+    Form("code", "medium", "repeated", _draw_repeated, _repeated),
+    Form("code", "hard", "merge", _draw_merge, _merge),
 )

@@ -148,20 +148,8 @@ def _draw_elements(rng: Random) -> dict[str, str]:
 
 
 FORMS = (
-    Form(
-        "facts",
-        "easy",
-        "symbol",
-        lambda rng: {"element": rng.choice(list(ELEMENTS))},
-        _symbol,
-    ),
-    Form(
-        "facts",
-        "easy",
-        "capital",
-        lambda rng: {"country": rng.choice(list(CAPITALS))},
-        _capital,
-    ),
+    Form("facts", "easy", "symbol", lambda rng: {"element": rng.choice(list(ELEMENTS))}, _symbol),
+    Form("facts", "easy", "capital", lambda rng: {"country": rng.choice(list(CAPITALS))}, _capital),
     Form(
         "facts",
         "medium",
@@ -169,11 +157,5 @@ FORMS = (
         lambda rng: {"atomic_number": rng.choice([atomic_number for _, atomic_number in ELEMENTS.values()])},
         _by_number,
     ),
-    Form(
-        "facts",
-        "hard",
-        "most_protons",
-        _draw_elements,
-        _heaviest,
-    ),
+    Form("facts", "hard", "most_protons", _draw_elements, _heaviest),
 )

@@ -125,13 +125,7 @@ def _record(slots: Slots) -> Solution | None:
 
 
 FORMS = (
-    Form(
-        "format",
-        "easy",
-        "sorted_words",
-        lambda rng: {"words": ", ".join(rng.sample(WORDS, 4))},
-        _sorted_words,
-    ),
+    Form("format", "easy", "sorted_words", lambda rng: {"words": ", ".join(rng.sample(WORDS, 4))}, _sorted_words),
     Form(
         "format",
         "medium",

@@ -157,18 +157,6 @@ FORMS = (
         lambda rng: {"speed": (speed := rng.choice((12, 15, 20, 24))), "distance": speed * rng.randrange(3, 9) // 4},
         _ride,
     ),
-    Form(
-        "journey",
-        "medium",
-        "one_leg",
-        _draw_bus,
-        _bus,
-    ),
-    Form(
-        "journey",
-        "hard",
-        "two_legs",
-        _draw_train,
-        _train,
-    ),
+    Form("journey", "medium", "one_leg", _draw_bus, _bus),
+    Form("journey", "hard", "two_legs", _draw_train, _train),
 )

@@ -134,25 +134,7 @@ def _draw_approval(rng: Random) -> dict[str, str]:
 
 
 FORMS = (
-    Form(
-        "multi_hop",
-        "easy",
-        "manager_floor",
-        _draw_manager,
-        _manager,
-    ),
-    Form(
-        "multi_hop",
-        "medium",
-        "on_call",
-        _draw_page,
-        _page_whom,
-    ),
-    Form(
-        "multi_hop",
-        "hard",
-        "approval",
-        _draw_approval,
-        _approval,
-    ),
+    Form("multi_hop", "easy", "manager_floor", _draw_manager, _manager),
+    Form("multi_hop", "medium", "on_call", _draw_page, _page_whom),
+    Form("multi_hop", "hard", "approval", _draw_approval, _approval),
 )

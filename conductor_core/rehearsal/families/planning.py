@@ -127,25 +127,7 @@ def _tasks(places: str, rng: Random) -> dict[str, str | int]:
 
 
 FORMS = (
-    Form(
-        "planning",
-        "easy",
-        "sequence",
-        lambda rng: _tasks("abc", rng),
-        _sequence,
-    ),
-    Form(
-        "planning",
-        "medium",
-        "release",
-        lambda rng: _tasks("abcd", rng),
-        _release,
-    ),
-    Form(
-        "planning",
-        "hard",
-        "event",
-        lambda rng: _tasks("abcdef", rng),
-        _event,
-    ),
+    Form("planning", "easy", "sequence", lambda rng: _tasks("abc", rng), _sequence),
+    Form("planning", "medium", "release", lambda rng: _tasks("abcd", rng), _release),
+    Form("planning", "hard", "event", lambda rng: _tasks("abcdef", rng), _event),
 )

@@ -150,25 +150,7 @@ def _share(slots: Slots) -> Solution | None:
 
 
 FORMS = (
-    Form(
-        "table",
-        "easy",
-        "cell",
-        _draw_table,
-        _cell,
-    ),
-    Form(
-        "table",
-        "medium",
-        "growth",
-        _draw_table,
-        _growth,
-    ),
-    Form(
-        "table",
-        "hard",
-        "share",
-        _draw_table,
-        _share,
-    ),
+    Form("table", "easy", "cell", _draw_table, _cell),
+    Form("table", "medium", "growth", _draw_table, _growth),
+    Form("table", "hard", "share", _draw_table, _share),
 )
