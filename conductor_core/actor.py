@@ -1,4 +1,4 @@
-"""Who caused something, and through which door."""
+"""Names who caused something, and through which door."""
 
 import getpass
 from typing import Literal, get_args
@@ -8,16 +8,16 @@ from pydantic import model_validator
 from conductor_core.workflow.model import Frozen
 
 Door = Literal["page", "cli", "api"]
-"""Through what a person or a program reached the inspector."""
+"""The way in which a person or a program reached the inspector."""
 
 
 class Actor(Frozen):
     """Who caused something.
 
     Attributes:
-        kind: ``local``: a user of this machine, whom nobody verified; ``person``, ``service``: signed in; ``program``:
-            the inspector itself.
-        id: stable, for comparing. name: for people.
+        kind: ``local`` is an unverified user of this machine, ``person`` and ``service`` have signed in, and
+            ``program`` is the inspector itself.
+        id: stable, for comparison. name: for people.
     """
 
     kind: Literal["local", "person", "service", "program"]
@@ -30,27 +30,27 @@ class Actor(Frozen):
 
 
 THE_PROGRAM = Actor(kind="program", id="conductor-inspector", name="the inspector")
-"""Causes what nobody asked for, for instance the end of a run because the program ends."""
+"""The actor of what nobody asked for, for instance of a run's end because the program ends."""
 
 
 def local_actor() -> Actor:
     """Returns the user of this process, as the system names them. Nobody has signed in."""
     try:
         name = getpass.getuser()
-    except (OSError, KeyError):  # no such variable, and no entry in the system's list of users
+    except (OSError, KeyError):  # no variable names the user, and the system's list of users lacks an entry
         name = "unknown user"
     return Actor(kind="local", id=name, name=name)
 
 
 class Caller(Frozen):
-    """An actor and their door. None: the record is from before it was kept."""
+    """An actor and their door. Each is None in older records."""
 
     actor: Actor | None = None
     door: Door | None = None
 
     @property
     def in_words(self) -> str:
-        """For people, for instance ``ada (local, not verified), page``; ``somebody`` if neither is known."""
+        """Words for people, such as ``ada (local, not verified), page``, or ``somebody`` if neither is known."""
         return ", ".join(part for part in (self.actor and self.actor.in_words, self.door) if part) or "somebody"
 
 
@@ -60,7 +60,7 @@ def local_caller(door: Door) -> Caller:
 
 
 class Caused(Frozen):
-    """What somebody caused. Attributes: actor, door: None: from before they were recorded."""
+    """Something that somebody caused. ``actor`` and ``door`` are None in older records."""
 
     actor: Actor | None = None
     door: Door | None = None
@@ -72,7 +72,7 @@ class Caused(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _read_by(cls, fields: object) -> object:
-        """Records of vocabulary 3 and before have one text ``by``: a door, a purpose, or who it was."""
+        """Reads records up to vocabulary 3, which have one text ``by``: a door, a purpose, or a person."""
         if not isinstance(fields, dict) or "by" not in fields:
             return fields
         rest = {name: value for name, value in fields.items() if name != "by"}

@@ -1,6 +1,6 @@
-"""What a person can do about what went wrong, by the code under which it is recorded, on the page and in the terminal.
+"""Says, on the page and in the terminal, what a person can do about a fault, by the code that the run records.
 
-The codes are the names of the errors (``errors``), and ``AnswerCut`` and the like for answers that are no whole ones.
+The codes are the names of the errors (``errors``), and ``AnswerCut`` and the like for incomplete answers.
 """
 
 from collections.abc import Mapping
@@ -80,14 +80,12 @@ _IN_TERMINAL: Mapping[str, str] = MappingProxyType(
         f"or --max-depth ({_REUSED}).",
     }
 )
-"""Where the page names a part of itself, the terminal names the command."""
+"""Advice that names a command where ``ADVICE`` names a part of the page."""
 
 
 def advice(code: str | None, run_id: str) -> str:
-    """For the terminal: what can be done about the failure of ``code`` of a run.
-
-    For a code of another time or of a bug, what always can be.
-    """
+    """Says, for the terminal, what can be done about the failure ``code`` of a run. An unknown code gets what always
+    can be done."""
     otherwise = f"Run it again: conductor rerun RUN_ID ({_REUSED})."
     said = _IN_TERMINAL.get(code or "") or ADVICE.get(code or "", otherwise)
     return said.replace("RUN_ID", run_id)

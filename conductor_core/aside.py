@@ -1,4 +1,4 @@
-"""What a provider's answer holds beside its text: a refusal's words, and tools that the model called."""
+"""Gathers what an answer holds beside its text: refusals, thoughts, and calls of tools."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -10,15 +10,11 @@ from conductor_core.masking import Mask
 F = TypeVar("F", Finished, PlanFinished)
 
 _MOST_TOOLS = 64
-"""Calls that are kept of one answer; no real one has so many."""
+"""The most calls to keep of one answer; no real answer has so many."""
 
 
 class Aside:
-    """Gathers them, piece by piece, from whichever dialect.
-
-    Attributes:
-        size: characters gathered so far; they count like bytes of the text.
-    """
+    """Gathers the pieces of any dialect. ``size``: characters gathered so far, which count like bytes of the text."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -42,15 +38,15 @@ class Aside:
         )
 
     def refuse(self, piece: Any) -> None:
-        """Takes a piece of a refusal; what is no text is none."""
+        """Takes a piece of a refusal. Ignores what is no text."""
         self._take(self._refusal, piece)
 
     def think(self, piece: Any) -> None:
-        """Takes a piece of a thought, which may turn out to be all that there is."""
+        """Takes a piece of a thought. The answer may hold nothing else."""
         self._take(self._thoughts, piece)
 
     def call(self, index: int, function: Any) -> None:
-        """Takes a piece of the tool call ``index``: ``name`` and ``arguments``, each a part or all of it."""
+        """Takes a piece of the tool call ``index``: its ``name`` and ``arguments``, whole or in part."""
         if not isinstance(function, dict) or (index not in self._tools and len(self._tools) >= _MOST_TOOLS):
             return
         name, arguments = self._tools.setdefault(index, ([], []))

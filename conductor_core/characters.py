@@ -1,12 +1,12 @@
-"""Text that arrives in pieces."""
+"""Joins characters of text that arrives in pieces."""
 
 _HIGH = range(0xD800, 0xDC00)
 
 
 class Pieces:
-    """Joins the two halves of a character that a server split between two events, as JSON's escapes allow.
+    """Joins the halves of a character that a server split between two events, as JSON's escapes allow.
 
-    A half alone is no character and cannot be stored: it becomes U+FFFD.
+    A lone half cannot be stored and becomes U+FFFD.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Pieces:
 
 
 def whole_characters(text: str) -> str:
-    """``text`` with surrogate pairs joined and lone surrogates replaced, so that it can be encoded."""
+    """Joins surrogate pairs in ``text`` and replaces lone surrogates, so that it can be encoded."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

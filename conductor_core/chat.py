@@ -1,4 +1,4 @@
-"""What passes between the engine and a model: messages in, chunks out. A leaf vocabulary, shared by all providers."""
+"""The words that the engine and all providers share: messages to a model, and chunks from it."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
@@ -20,11 +20,7 @@ class Message(Frozen):
 
 
 class Usage(Frozen):
-    """Tokens of one call or a sum of calls.
-
-    Attributes:
-        estimated: True if any part was estimated by us because the provider reported none.
-    """
+    """Tokens of one call, or a sum of calls. ``estimated``: whether we estimated a part that no provider reported."""
 
     input_tokens: NonNegativeInt = 0
     output_tokens: NonNegativeInt = 0
@@ -53,19 +49,19 @@ class Price(Frozen):
 
 
 FREE = Price(input=0, output=0)
-"""Of what runs in this process, whose tokens nobody bills."""
+"""The price of a model in this process, whose tokens nobody bills."""
 
 
 class WorkerSpec(Frozen):
     """One worker of a pool, as written in the pool file. Never holds a key, only the name of the variable that does.
 
     Attributes:
-        description: what it is good at; the Conductor reads it, beside the ordinal.
-        usd_per_mtok: None: none was given; see ``price``.
-        max_output_bytes: a stream longer than this is refused.
+        description: what it is good at. The Conductor reads it beside the ordinal.
+        usd_per_mtok: None if none was given; see ``price``.
+        max_output_bytes: the program refuses a longer stream.
         pass_reasoning: its reasoning stays in its answer, between ``<think>`` and ``</think>``, for later steps to see.
-        fallback: name of the worker of the pool that is asked in its place when it fails for good, and, where a run is
-            set so, when its answer is no whole one.
+        fallback: the pool's worker that is asked instead when this one fails for good, and, if the run is set so, when
+            its answer is incomplete.
     """
 
     name: str = Field(min_length=1, max_length=80)
@@ -111,20 +107,18 @@ class ReasoningDelta(Frozen):
 
 
 class ToolCall(Frozen):
-    """A tool that a model called. Nobody offered it one: what it wrote is kept as it came, and nothing is called."""
+    """A tool that a model called although it was offered none. The call is recorded as it came, and is not run."""
 
     name: str
     arguments: str = ""
 
 
 class Finished(Frozen):
-    """The provider said that the answer is complete. A stream without it was cut.
+    """The provider said that the answer is complete. A stream without this was cut.
 
     Attributes:
-        usage: the provider's own figures; None if it gave none.
-        cost_usd: what the provider itself says the call cost, if it does.
-        model: the model that the provider says answered.
-        refusal: what the model, or a filter, said in the place of an answer.
+        usage, cost_usd, model: as the provider reports them; None if it does not.
+        refusal: what the model, or a filter, said instead of an answer.
         tool_calls: the tools that it called instead of answering, or besides.
     """
 
@@ -136,7 +130,7 @@ class Finished(Frozen):
     tool_calls: tuple[ToolCall, ...] = ()
 
     def ending(self, text: str) -> Ending:
-        """What an answer came to that ended so after ``text``."""
+        """Returns how an answer ended whose whole text is ``text``."""
         if self.finish_reason == "content_filter":
             return "filtered"
         if self.refusal or self.finish_reason == "refusal":
@@ -174,10 +168,10 @@ class ConductorInfo(Frozen):
 
     Attributes:
         name: as the user named it (``tiny``, a folder, a hub id, ``URL#MODEL``).
-        device, dtype: where and how it ran, None for a remote one.
+        device, dtype: where and how it ran; None for a remote one.
         seated: whether its ordinals are seats (``conductors.seating``) instead of the pool's order.
-        usd_per_mtok: None: none was given, or the record is from before prices of Conductors; see ``price``.
-        prompt_sha256: of the text of a conductors file in place of our prompt; None: it was ours.
+        usd_per_mtok: None if none was given, or in older records; see ``price``.
+        prompt_sha256: of the prompt that a conductors file gave; None if it was our prompt.
     """
 
     name: str
@@ -203,18 +197,15 @@ class PlanText(Frozen):
 
 
 class PlanThought(Frozen):
-    """A piece of the reasoning that a Conductor's server sends apart: shown and logged, no part of the completion."""
+    """A piece of reasoning that a Conductor's server sends apart: shown and logged, but no part of the completion."""
 
     text: str
 
 
 class PlanFinished(Frozen):
-    """The Conductor's completion is whole. ``finish_reason`` ``length`` means it was cut off by its token limit.
+    """The Conductor's completion has ended; with the ``finish_reason`` ``length`` its token limit cut it off.
 
-    Attributes:
-        cost_usd: what the provider itself says it cost, if it does.
-        refusal, tool_calls: as in ``Finished``.
-        reasoning: what came as thinking, apart from the text.
+    ``cost_usd``, ``refusal`` and ``tool_calls`` are as in ``Finished``. ``reasoning`` came apart from the text.
     """
 
     finish_reason: FinishReason
@@ -236,9 +227,9 @@ class PlanRequest(Frozen):
     """Everything a Conductor is told.
 
     Attributes:
-        agents: the pool in its own order. By which ordinals ``model_id`` names them: ``seating.agents_by_ordinal``.
+        agents: the pool in its own order. ``seating.agents_by_ordinal`` gives the ordinals of ``model_id``.
         allow_recursion: whether the Conductor itself is offered, as one more ordinal after the workers.
-        rejected: faults of the previous attempt, one sentence each, so that the next can do better.
+        rejected: faults of the previous attempt, one sentence each, so that the next can avoid them.
     """
 
     task: str
@@ -257,7 +248,7 @@ class Conductor(Protocol):
     def info(self) -> ConductorInfo: ...
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
-        """The exact prompt for ``request``, for the record."""
+        """Returns the exact prompt for ``request``, for the record."""
         ...
 
     def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:

@@ -19,11 +19,9 @@ Document = dict[str, Any]
 
 
 def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable | None = None) -> Document:
-    """A run.
+    """Returns a run. ``whole``: also the exact messages of each call, and the outputs that they held or lacked.
 
-    Args:
-        whole: also the exact messages of each call, and which outputs they held or did not.
-        fault: why this is not all of it.
+    ``fault``: why a part of the run cannot be read.
     """
     return {
         "run_id": trace.run_id,
@@ -59,12 +57,12 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
 
 
 def summary_document(run: "RunSummary") -> Document:
-    """A run in a list."""
+    """Returns a run for a list."""
     return run.model_dump(mode="json", exclude={"sequence"}) | cost_document(run.cost)
 
 
 def plan_document(trace: RunTrace) -> Document:
-    """A run that was only to plan; without a usable plan, the last attempt's text and faults."""
+    """Returns the plan of a run that only plans. Without a usable plan, it holds the last attempt's text and faults."""
     root = trace.root
     rejected = root.rejected[-1] if root.workflow is None and root.rejected else None
     return {
@@ -93,25 +91,25 @@ def check_document(parsed: Parsed, checked: Checked, agents: Sequence[str]) -> D
 
 
 def raw_event_document(event: "RawEvent") -> Document:
-    """An event as it lies in the database. ``payload``: bytes that are no UTF-8 are written out."""
+    """Returns an event as it is stored. ``payload`` shows bytes that are not UTF-8 as escapes."""
     payload = event.payload.decode("utf-8", "backslashreplace")
     return {"sequence": event.sequence, "kind": event.kind, "at_utc": event.at_utc, "payload": payload}
 
 
 def error_document(code: str, message: str) -> Document:
-    """What takes the place of any other document when the input cannot be used."""
+    """Returns the document that replaces any other when the input cannot be used."""
     return {"error": _error(code, message)}
 
 
 def _unreadable(fault: RunUnreadable) -> str:
-    # Imported when used: most commands that print a document need no store for it.
+    # The import is here because most commands that print a document need no store.
     from storage import unreadable_status
 
     return unreadable_status(fault)
 
 
 def _writing(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:
-    """What the Conductor wrote in a round, and what that took."""
+    """Returns what the Conductor wrote in a round, with its tokens, cost and time."""
     document: Document = {
         "raw": round_.raw or (round_.rejected[-1].raw if round_.rejected else ""),
         "reasoning": round_.reasoning,
@@ -198,7 +196,7 @@ def _steps_as_read(parsed: Parsed, agents: Sequence[str]) -> list[Document]:
 
 
 def cost_document(cost: Cost) -> Document:
-    """``cost_at_least``: a part has no price; ``cost_usd`` is then null, and ``known_usd`` a bound."""
+    """Returns a cost. If a part has no price, ``cost_usd`` is null and ``known_usd`` the least cost."""
     return {"cost_usd": cost.usd, "known_usd": cost.known_usd, "cost_at_least": cost.at_least}
 
 

@@ -1,16 +1,16 @@
-"""What an answer can come to, and what may be done about one that is no whole answer. Words, used at every layer."""
+"""The ways in which an answer can end, and what may be done about an incomplete one."""
 
 from typing import Literal
 
 Ending = Literal["completed", "refused", "filtered", "cut", "empty"]
-"""What an answer came to, by what its provider says of its end; all but the first are no whole answer."""
+"""How an answer ended, as its provider says. All but the first are incomplete."""
 
 OnIncomplete = Literal["allow", "stop", "more_tokens", "fallback"]
-"""What happens to a step whose answer is no whole one: its output goes on to the steps that read it; it does not; a cut
-one is asked for again with more tokens; or its worker's ``fallback`` is asked. Only ``allow`` passes it on."""
+"""What happens to a step with an incomplete answer: only ``allow`` passes its output to the steps that read it.
+``more_tokens`` asks again for a cut answer, with more tokens; ``fallback`` asks the worker's fallback."""
 
 INCOMPLETE: frozenset[str] = frozenset({"refused", "filtered", "cut", "empty"})
-"""The endings that are no whole answer: each is also the status of its step, and of a run whose answer ended so."""
+"""The endings of incomplete answers. Each is also the status of the step, and of a run whose answer ended so."""
 
 IN_WORDS: dict[Ending, str] = {
     "completed": "completed",
@@ -27,4 +27,4 @@ WHY_EMPTY: dict[Ending, str] = {
     "cut": "it was cut off before it wrote any",
     "empty": "its answer was empty",
 }
-"""Told to the steps that read an output in which nothing stands."""
+"""Words for the steps that read an empty output."""

@@ -67,7 +67,7 @@ class InspectorError(Exception):
 
 
 def codes_of(*kinds: type[InspectorError]) -> frozenset[str]:
-    """The codes of ``kinds`` and of all errors that are of these kinds."""
+    """Returns the codes of ``kinds`` and of all their subclasses."""
     below = frozenset[str]().union(*(codes_of(*kind.__subclasses__()) for kind in kinds))
     return below | {kind.__name__ for kind in kinds}
 
@@ -104,7 +104,7 @@ class CallError(InspectorError):
 
     Attributes:
         retryable: whether the same call may succeed if made again.
-        loading: whether the server is up and loads its model: it will answer, and waiting is no attempt.
+        loading: whether the server is loading its model. It will answer, and waiting for it is no attempt.
         retry_after_s: how long the provider asked us to wait, if it did.
     """
 
@@ -196,8 +196,8 @@ class WorkerRefused(WorkerError):
     """A refusal that asking again will not change.
 
     Attributes:
-        of_request: whether another request may be accepted; else key, account, model or address are refused, and with
-            them whatever is asked.
+        of_request: whether another request may be accepted. If not, every request with this key, account, model or
+            address is refused.
     """
 
     retryable = False
@@ -222,7 +222,7 @@ class WorkerContextOverflow(WorkerRefused):
 
 
 class WorkerFiltered(WorkerRefused):
-    """A filter refused what was asked. No fault of key or model: the step ends as ``filtered``."""
+    """A filter refused what was asked. Key and model are not at fault, and the step ends as ``filtered``."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, of_request=True)
@@ -266,8 +266,8 @@ class RunUnreadable(StoreError):
     """A run that cannot be read to its end.
 
     Attributes:
-        sequence: of the first event that cannot be read; None: some event is wrong, and which one cannot be told.
-        trace: the run as far as it can be read; None: not even its first event can.
+        sequence: of the first event that cannot be read; None if it is unknown which event is wrong.
+        trace: the run as far as it can be read; None if not even its first event can.
     """
 
     def __init__(self, message: str, *, run_id: str, sequence: int | None, trace: "RunTrace | None") -> None:

@@ -1,9 +1,9 @@
-"""Everything that can happen in a run, as a frozen tagged union: the only truth about a run.
+"""The events of a run, as a frozen tagged union. They are the only truth about a run.
 
-The engine emits events to one ``EventSink``; every reader (page, command line, export) folds them with
-``conductor_core.trace``. A step is addressed by its *path*: ``(2,)`` is step 2 of the first round, ``(2, 0)`` step 0 of
-the workflow that an inner Conductor wrote as step 2's answer. A *round* is addressed by the path of the step that
-opened it, the first round by ``()``.
+The engine sends events to one ``EventSink``. Every reader (page, command line, export) folds them with
+``conductor_core.trace``. A *path* names a step: ``(2,)`` is step 2 of the first round, ``(2, 0)`` step 0 of the
+workflow that an inner Conductor wrote as step 2's answer. The path of a *round* is that of the step that opened it,
+``()`` for the first round.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ def now_utc() -> datetime:
 
 
 class _Event(Frozen):
-    """Attributes: at_utc: wall clock; at_ms: monotonic milliseconds since the run was created."""
+    """Attributes: at_utc: wall clock; at_ms: milliseconds since the run was created, by a monotonic clock."""
 
     run_id: str
     at_utc: datetime = Field(default_factory=now_utc)
@@ -40,11 +40,11 @@ class _Event(Frozen):
 
 
 class RunCreated(_Event):
-    """The request, whole, and what it came to: the Conductor and the pool as they are now.
+    """The whole request, with the Conductor and the pool as they are now.
 
     Attributes:
-        on_incomplete: what happens to a step whose answer is no whole one.
-        give_question: whether every step was told the task, also one whose instruction does not say ``{question}``.
+        on_incomplete: what happens to a step whose answer is incomplete.
+        give_question: whether every step is told the task, even if its instruction lacks ``{question}``.
     """
 
     kind: Literal["run.created"] = "run.created"
@@ -60,8 +60,8 @@ class RunCreated(_Event):
 
 
 class PlanStarted(_Event):
-    """``agents``: the names that the ordinals of ``model_id`` stand for, None for one that nobody has; empty in records
-    from before this was recorded: the pool's own order."""
+    """``agents``: the workers' names by ordinal (``model_id``), None for an ordinal without a worker. Empty in older
+    records: the pool's own order holds."""
 
     kind: Literal["plan.started"] = "plan.started"
     round: Path = ()
@@ -71,7 +71,7 @@ class PlanStarted(_Event):
 
 
 class PlanDelta(_Event):
-    """Coalesced streamed text. ``reasoning``: the Conductor's, which is no part of its completion."""
+    """Streamed text, collected. ``reasoning``: whether it is reasoning, which is no part of the completion."""
 
     kind: Literal["plan.delta"] = "plan.delta"
     round: Path = ()
@@ -80,15 +80,14 @@ class PlanDelta(_Event):
 
 
 class PlanCompleted(_Event):
-    """A usable plan. ``repairs`` says what the parser had to mend, in sentences; empty: nothing.
-
-    ``source``: who wrote it. A given plan (``file``, ``parent``) has ``raw`` empty and no usage.
+    """A usable plan.
 
     Attributes:
-        cost_usd: what it adds to the run's cost, None: the Conductor's price is unknown. Records from before this was
-            recorded add nothing, as the totals at their end say.
-        at_list_price: it is the Conductor's price of the tokens, not the provider's own figure. None: from before this
-            was recorded.
+        source: who wrote it. A given plan (``file``, ``parent``) has an empty ``raw`` and no usage.
+        repairs: what the parser repaired, in sentences.
+        cost_usd: what it adds to the run's cost; None if the Conductor's price is unknown. Older records add nothing.
+        at_list_price: whether the cost is computed from the Conductor's price, and is not the provider's own figure.
+            None in older records.
     """
 
     kind: Literal["plan.completed"] = "plan.completed"
@@ -107,13 +106,12 @@ class PlanCompleted(_Event):
 
 
 class PlanRetried(_Event):
-    """A call of the Conductor failed and another follows, which writes the plan from its beginning.
+    """A call of the Conductor failed, and the next one writes the plan from its beginning.
 
     Attributes:
-        partial: what had been written: kept here, cleared from the plan.
-        usage: by estimate, if anything had been written; ``cost_usd`` and ``at_list_price`` as in
-            ``plan.completed``.
-        loading: the server was loading its model: what follows is waited for, and is no new call.
+        partial: what had been written. It is kept here and removed from the plan.
+        usage: estimated, if anything had been written. ``cost_usd``, ``at_list_price``: as in ``PlanCompleted``.
+        loading: the server was loading its model. Waiting for it is no new call.
     """
 
     kind: Literal["plan.retried"] = "plan.retried"
@@ -131,7 +129,7 @@ class PlanRetried(_Event):
 
 
 class PlanRejected(_Event):
-    """A completion that is no usable plan; ``cost_usd`` and ``at_list_price`` as in ``plan.completed``."""
+    """A completion that is no usable plan. ``cost_usd``, ``at_list_price``: as in ``PlanCompleted``."""
 
     kind: Literal["plan.rejected"] = "plan.rejected"
     round: Path = ()
@@ -149,8 +147,7 @@ class PlanRejected(_Event):
 class PlanEdited(_Event, Caused):
     """A person (or a script) changed the plan before this run executed it. Topology and warnings are of ``after``.
 
-    ``origins``: which step of ``before`` each step of ``after`` is; None: not known, as in records from before this
-    was recorded.
+    ``origins`` says which step of ``before`` each step of ``after`` is; None if that is unknown, as in older records.
     """
 
     kind: Literal["plan.edited"] = "plan.edited"
@@ -169,7 +166,7 @@ class PlanEdited(_Event, Caused):
 
 
 class StepStarted(_Event):
-    """Durable before a byte leaves for the provider.
+    """A step is about to call its worker. The event is durable before a byte leaves for the provider.
 
     Attributes:
         identity: digest of what determines the answer (agent, parameters, exact messages).
@@ -187,7 +184,7 @@ class StepStarted(_Event):
 
 
 class StepDelta(_Event):
-    """Coalesced streamed text. ``output_tokens``: tokens received so far in this attempt, estimated while it runs."""
+    """Streamed text, collected. ``output_tokens``: received so far in this attempt, estimated while it runs."""
 
     kind: Literal["step.delta"] = "step.delta"
     path: Path
@@ -197,7 +194,7 @@ class StepDelta(_Event):
 
 
 class PlanProgress(_Event):
-    """How far a Conductor in this process is. Told a few times a second at most; a record does without it."""
+    """How far a Conductor in this process is, sent a few times a second at most. A record may lack it."""
 
     kind: Literal["plan.progress"] = "plan.progress"
     round: Path = ()
@@ -213,18 +210,18 @@ class StepProgress(_Event):
 
 
 class StepRetried(_Event):
-    """An attempt failed, or brought no whole answer, and another follows.
+    """An attempt failed or brought an incomplete answer, and another follows.
 
     Attributes:
-        error_code, error: why; of an answer that is no whole one its ``ending``, and that in words.
-        partial: what had arrived: kept here, cleared from the output.
-        agent: the worker that was asked; None: the step's own.
-        then: what follows: the same worker ``again``, the same with ``more_tokens``, another one, a ``fallback``; or
-            nothing: what an earlier call brought is ``kept`` as it is.
-        then_agent: the worker that is asked next; None: the step's own.
-        then_max_tokens: with which limit, where it is another than the pool's.
+        error_code, error: why; for an incomplete answer its ``ending``, and the same in words.
+        partial: what had arrived. It is kept here and removed from the output.
+        agent: the worker that was asked; None for the step's own.
+        then: what follows: the same worker ``again``, the same with ``more_tokens``, or another one (``fallback``).
+            ``kept``: no call follows, and the answer of an earlier one stands.
+        then_agent: the worker that is asked next; None for the step's own.
+        then_max_tokens: its token limit, if that is not the pool's.
         refusal, tool_calls: as in ``StepCompleted``.
-        loading: the server was loading its model: what follows is waited for, and is no new attempt.
+        loading: the server was loading its model. Waiting for it is no new attempt.
     """
 
     kind: Literal["step.retried"] = "step.retried"
@@ -246,17 +243,17 @@ class StepRetried(_Event):
 
 
 class StepCompleted(_Event):
-    """Durable before any descendant starts.
+    """A step has its answer. The event is durable before any step that reads it starts.
 
     Attributes:
         incomplete: the provider ended the answer for another reason than being done (``length``, ...).
-        cost_usd: None: the price is unknown.
-        cost_estimated: it is the pool's price of the tokens, not the provider's own figure.
+        cost_usd: None if the price is unknown.
+        cost_estimated: whether the cost is computed from the pool's price, and is not the provider's own figure.
         first_token_ms, duration_ms: since this step started.
-        ending: what the answer came to; in records from before this was recorded ``completed``, whatever it was.
-        refusal: what was said in the place of an answer. tool_calls: what was called; nothing calls them here.
-        answered_by: the worker that answered in the place of the step's own; None: its own.
-        passed_on: whether steps that read this one get its output, if it is no whole answer.
+        ending: how the answer ended; always ``completed`` in older records.
+        refusal: what was said instead of an answer. tool_calls: tools that the model called; none of them is run.
+        answered_by: the worker that answered instead of the step's own; None for its own.
+        passed_on: whether steps that read this one get its output, if that is incomplete.
     """
 
     kind: Literal["step.completed"] = "step.completed"
@@ -292,7 +289,7 @@ class StepFailed(_Event):
 
 
 class StepSkipped(_Event):
-    """The step did not run: ``because`` names the failed steps above it, or is empty when the run itself stopped."""
+    """The step did not run. ``because`` names the failed steps above it; it is empty if the run itself stopped."""
 
     kind: Literal["step.skipped"] = "step.skipped"
     path: Path
@@ -300,14 +297,14 @@ class StepSkipped(_Event):
 
 
 class StepReused(_Event):
-    """The recorded answer of an identical step stands in; nothing was sent and nothing is paid.
+    """The recorded answer of an identical step is used. Nothing was sent, and nothing is paid.
 
     Attributes:
-        usage, cost_usd: what it cost where it ran; not added to this run's totals.
+        usage, cost_usd: what it cost where it ran, which this run's totals do not include.
         source_run_id, source_path: where it *ran* (not merely where it was reused last).
-        ending, refusal, tool_calls, answered_by, passed_on: as in ``StepCompleted``; another ending than ``completed``
-            only where an interrupted run is taken up.
-        reasoning: what the model thought where it ran; empty in records from before this was recorded.
+        ending, refusal, tool_calls, answered_by, passed_on: as in ``StepCompleted``. The ending is always
+            ``completed``, unless an interrupted run is taken up.
+        reasoning: what the model thought where it ran; empty in older records.
     """
 
     kind: Literal["step.reused"] = "step.reused"
@@ -343,7 +340,7 @@ class RecursionEntered(_Event):
 
 
 class RecursionLeft(_Event):
-    """``answered``: the inner workflow's answer; ``stopped``: three empty lists, the previous response stands."""
+    """``answered``: the inner workflow gave it; ``stopped``: with three empty lists the previous response stands."""
 
     kind: Literal["recursion.left"] = "recursion.left"
     path: Path
@@ -353,8 +350,8 @@ class RecursionLeft(_Event):
 class RunCompleted(_Event):
     """``answer`` is the last step's output; None after *Plan only*. Totals hold what this run itself spent.
 
-    ``known_usd``, at every end: of what has a price; None in records from before this was recorded.
-    ``ending``: what the last step's answer came to; in records from before this was recorded ``completed``.
+    ``known_usd``, as at every end, is the cost of what has a price; None in older records. ``ending`` is that of the
+    last step's answer; ``completed`` in older records.
     """
 
     kind: Literal["run.completed"] = "run.completed"
@@ -385,13 +382,13 @@ class RunCancelled(_Spent, Caused):
 
 
 class RunInterrupted(_Spent):
-    """Written by whoever finds a run whose process is gone. Calls that were on count by estimate, in old ones not."""
+    """Ends a run whose process is gone. Running calls count by estimate, except in older records."""
 
     kind: Literal["run.interrupted"] = "run.interrupted"
 
 
 PlanEvent = PlanStarted | PlanDelta | PlanProgress | PlanCompleted | PlanRetried | PlanRejected | PlanEdited
-"""Of the planning of one round, ``round``."""
+"""Events of the planning of one round, ``round``."""
 
 StepEvent = (
     StepStarted
@@ -405,10 +402,10 @@ StepEvent = (
     | RecursionEntered
     | RecursionLeft
 )
-"""Of one step, ``path``."""
+"""Events of one step, ``path``."""
 
 FinalEvent = RunCompleted | RunFailed | RunCancelled | RunInterrupted
-"""The last of a run."""
+"""The last event of a run."""
 
 Event = RunCreated | PlanEvent | StepEvent | FinalEvent
 
@@ -416,10 +413,10 @@ EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="ki
 """Parses an event from JSON; ``event.model_dump_json()`` is its inverse."""
 
 VOCABULARY = 4
-"""The version of all of the above; 1 is that of databases of schema 0001.
+"""The version of these events; databases of schema 0001 have version 1.
 
-It grows with each release that adds a kind of event or a field. It is kept with each run, so that an older program can
-tell a run that it is too old for from one that is damaged.
+It grows with each release that adds a kind of event or a field. Each run records it, so that an older program can tell
+a run of a newer version from a damaged one.
 """
 
 
@@ -432,10 +429,10 @@ FINAL_KINDS = _kinds(FinalEvent)
 
 
 class EventSink(Protocol):
-    """Where events go. Events of one run are kept in the order of the calls, whichever of the two it is."""
+    """Takes events. It keeps the events of one run in the order of the calls of both methods."""
 
     def append(self, *events: Event) -> "asyncio.Future[None]":
-        """Takes the events at once; resolved when they are durable.
+        """Takes the events at once, and returns a future that is done when they are durable.
 
         Raises, when awaited: StoreError; then none of *these* events was kept.
         """

@@ -1,7 +1,7 @@
-"""Locks between processes: who may write now, and which processes that write a run, or a folder of records, are alive.
+"""Locks between processes. They say who may write, and which writers of runs and of folders of records are alive.
 
-All are ``flock`` locks on small files. The kernel drops them when a process dies, however it dies, so they are right
-across containers, reused process ids and moved clocks, where a recorded process id is not.
+All are ``flock`` locks on small files. The kernel drops them when a process dies. So they are right across containers,
+reused process ids and moved clocks, where a recorded process id is not.
 """
 
 import errno
@@ -15,7 +15,7 @@ _LONGEST_WAIT_S = 0.02
 
 
 class FileLock:
-    """An exclusive lock on a file, held by one open file at a time in all processes of this machine."""
+    """An exclusive lock on a file. One open file at a time holds it among all processes of this machine."""
 
     def __init__(self, path: Path) -> None:
         """Opens ``path``, creating it if need be. Raises: OSError."""
@@ -23,14 +23,14 @@ class FileLock:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
     def is_of(self, path: Path) -> bool:
-        """Whether the file that is locked is the one now at ``path``."""
+        """Whether the locked file is the one now at ``path``."""
         try:
             return os.path.samestat(os.fstat(self._file), path.stat())
         except FileNotFoundError:
             return False
 
     def try_acquire(self, *, shared: bool = False) -> bool:
-        """Takes the lock if nobody holds it; ``shared``: if nobody holds it alone."""
+        """Takes the lock if nobody holds it. A ``shared`` one only fails if somebody holds it exclusively."""
         try:
             fcntl.flock(self._file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
@@ -40,7 +40,7 @@ class FileLock:
         return True
 
     def acquire(self, timeout_s: float) -> bool:
-        """Waits for the lock at most ``timeout_s``; False: somebody else held it all that time."""
+        """Waits for the lock at most ``timeout_s``. Returns False if somebody else held it all the time."""
         deadline = time.monotonic() + timeout_s
         wait_s = _FIRST_WAIT_S
         while not self.try_acquire():

@@ -1,6 +1,6 @@
-"""Paths that somebody typed, or that a record or a kept choice holds: any text at all. Asking about it never raises.
+"""Asks about paths from people, records and kept choices, which may be any text. These functions never raise.
 
-``Path`` raises for a name that is too long, for a folder that may not be entered, and for ``~NAME`` of nobody.
+``Path`` raises if a name is too long, a folder may not be entered, or ``~NAME`` is no user.
 """
 
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def given_path(text: str) -> Path:
-    """``text`` as a path: ``~`` and ``~NAME`` are the home folders, as far as there are such."""
+    """Returns ``text`` as a path. ``~`` and ``~NAME`` become home folders if there are such."""
     return Path(os.path.expanduser(text))
 
 

@@ -1,4 +1,4 @@
-"""The body of an answer, held to UTF-8 and to bounds while it is read: as text, or as server-sent events."""
+"""Reads the body of an answer as text or as server-sent events, within bounds and only as UTF-8."""
 
 import codecs
 import io
@@ -28,7 +28,7 @@ class Body:
     invalid: Callable[[], Exception]
 
     async def texts(self) -> AsyncGenerator[str]:
-        """The text, its lines ended by ``\\n``. What comes before an invalid byte is given before the error."""
+        """Yields the text, its lines ended by ``\\n``, and what comes before an invalid byte before the error."""
         utf8 = codecs.getincrementaldecoder("utf-8")()
         lines = io.IncrementalNewlineDecoder(utf8, translate=True)
         allowed = self.most_bytes
@@ -46,7 +46,7 @@ class Body:
             yield lines.decode(b"", final=True)
 
     async def data(self) -> AsyncGenerator[str]:
-        """The data of each server-sent event that has any; names, ids and comments are passed over.
+        """Yields the data of each server-sent event that has data. Skips names, ids and comments.
 
         Format: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
         """
@@ -75,7 +75,7 @@ class Body:
 
 
 def async_stream(response: httpx2.Response) -> httpx2.AsyncByteStream:
-    """The bytes of a response to an asynchronous client."""
+    """Returns the bytes of a response to an asynchronous client."""
     if not isinstance(response.stream, httpx2.AsyncByteStream):
         raise TypeError("an asynchronous client gave a synchronous body")
     return response.stream

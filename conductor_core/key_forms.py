@@ -1,7 +1,7 @@
-"""What a key is found by: the pieces of it, as it stands and in the encodings in which keys are met.
+"""Makes the pieces by which a key is found, plain and in the encodings in which keys occur.
 
-A text is compared as its ASCII letters and digits alone, in lower case (``folded``): so other case, separators, line
-breaks and zero-width characters hide nothing. Which pieces are looked for, and why not all: decision 0045.
+Texts are compared by their ASCII letters and digits in lower case (``folded``), so that other case, separators, line
+breaks and zero-width characters hide nothing. Decision 0045 says which pieces are used, and why not all.
 """
 
 import base64
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 _PIECE = 12
-"""Letters and digits from which on a cut key is found; of a short key half of them, but at least ``_SHORTEST``."""
+"""Letters and digits by which a cut key is found. For a short key it is half of them, at least ``_SHORTEST``."""
 _SHORTEST = 8
 _ENCODED_PIECE = 16
 _SHORTEST_PHRASE = 12
@@ -22,27 +22,27 @@ _LOWER = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"abcdefghijklmnopqrstuv
 _WORD = re.compile(
     r"(?<![A-Za-z0-9])(?:[A-Z]?[a-z]{1,19}(?:[A-Z][a-z]{2,14}){0,3}|[A-Z]{2,19}|[A-Za-z]{1,3})\d{0,4}(?![A-Za-z0-9])"
 )
-"""What stands between separators and may be a word, or some joined by their capitals, perhaps with a number: gpt4."""
+"""A text between separators that may be a word, or words joined by capitals, perhaps with a number: gpt4."""
 
 
 def folded(text: str) -> bytes:
-    """The letters and digits of ``text`` in lower case; a look-alike (full width, accented) counts as its letter."""
+    """Returns the letters and digits of ``text`` in lower case; a look-alike (full width, accented) as its letter."""
     if not text.isascii():
         text = unicodedata.normalize("NFKD", text)
     return text.encode("ascii", "ignore").translate(_LOWER, _DROPPED)
 
 
 def bare(text: str) -> str:
-    """``text`` in lower case and without what takes no place; spaces stay."""
+    """Returns ``text`` in lower case without characters of no width. Spaces stay."""
     seen = (char for char in unicodedata.normalize("NFKD", text) if unicodedata.category(char)[0] not in "CM")
     return "".join(seen).casefold()
 
 
 def pieces(key: str) -> Iterator[tuple[bytes, str]]:
-    """What is looked for to find ``key``, ``folded``.
+    """Yields the ``folded`` pieces that show that a text holds ``key``.
 
-    With each the ``bare`` text that must be there to the letter; empty: the piece alone is proof enough. Nothing for a
-    key that cannot be told from ordinary text: one that is short, or a word.
+    Each comes with the ``bare`` text that the place must contain exactly; empty if the piece alone is proof. A key that
+    looks like ordinary text, because it is short or a word, has no pieces.
     """
     strange = _strange(key)
     if len(strange) < _SHORTEST or (sum(strange) < _SHORTEST and len(key) < _SHORTEST_PHRASE):
@@ -78,7 +78,7 @@ def _tells(piece: str) -> bool:
 
 
 def _strange(key: str) -> list[bool]:
-    """For each letter and digit of ``key``: whether it belongs to no word. Pieces of words are ordinary text."""
+    """Returns for each letter and digit of ``key`` whether it is outside all words, which are ordinary text."""
     in_words = {index for word in _WORD.finditer(key) for index in range(*word.span())}
     return [index not in in_words for index, char in enumerate(key) if char.isascii() and char.isalnum()]
 
@@ -89,7 +89,7 @@ def _encoded(key: str) -> Iterator[bytes]:
     yield "".join(f"x{byte:02x}" for byte in raw).encode()  # \x73, 0x73, &#x73;
     yield "".join(f"u{byte:04x}" for byte in raw).encode()  # \u0073
     yield "".join(map(str, raw)).encode()  # &#115;
-    # In base64 a byte's characters depend on how many bytes stand before it; those shared with a neighbour are cut.
+    # In base64 a byte's characters depend on the number of bytes before it. Those shared with a neighbour are cut.
     for before, shared in ((0, 0), (1, 2), (2, 3)):
         inside = base64.b64encode(b"\0" * before + raw).rstrip(b"=")
         end = len(inside) - ((before + len(raw)) % 3 != 0)

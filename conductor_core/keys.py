@@ -1,4 +1,4 @@
-"""What looks like a key: the variables of the environment that hold one, and texts in the known forms of keys."""
+"""Recognises keys: environment variables that hold one, and texts in the known forms of keys."""
 
 import os
 import re
@@ -12,7 +12,7 @@ _KNOWN_FORM = re.compile(
     r"|(?i:\bbasic\s+)(?=\S*[0-9=])[A-Za-z0-9+/]{12,}"
 )
 _SHORTEST = 8
-"""A shorter value of a variable may stand in an address by chance."""
+"""A shorter value of a variable may occur in an address by chance."""
 
 
 def names_a_key(variable: str) -> bool:
@@ -26,11 +26,11 @@ def is_set(variable: str) -> bool:
 
 
 def environment_keys() -> tuple[str, ...]:
-    """The values of all variables that look like keys."""
+    """Returns the values of all variables that look like keys."""
     values = (value.strip() for name, value in os.environ.items() if names_a_key(name))
     return tuple(value for value in values if len(value) >= _SHORTEST)
 
 
 def holds_a_key(text: str, known: Collection[str]) -> bool:
-    """Whether one of the ``known`` keys, or what has a key's form, stands in ``text``."""
+    """Whether ``text`` holds one of the ``known`` keys or a text in a key's form."""
     return any(key in text for key in known) or bool(_KNOWN_FORM.search(text))

@@ -15,20 +15,20 @@ from conductor_core.key_forms import bare, folded, pieces
 
 MARK = "***"
 SHOWN = 2
-"""So many characters of a found key stay: they tell nothing, and to hold them back would delay each piece's end."""
+"""So many characters of a found key stay visible. They reveal nothing, and hiding them would delay each piece's end."""
 MOST_BETWEEN = 32
-"""More characters than these between two of a key's are taken for the end of it; bounds what is held back."""
+"""More characters than this between two of a key's end the key. This bounds what is held back."""
 _BLOCK = 2048
-"""A long text is looked through in parts, so that one key in it does not make all of it be read slowly."""
+"""A long text is searched in parts of this size, so that one key does not slow down the whole search."""
 _BREAK = 0x20
 _SAMPLE = 6
 
 
 class Mask:
-    """Finds ``keys`` in texts. Made once, used often; false if there is none that could be found.
+    """Finds ``keys`` in texts. It is false if it has no key that can be found.
 
     Attributes:
-        longest: letters and digits of the longest piece that is looked for.
+        longest: the number of letters and digits of the longest piece.
     """
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
@@ -38,7 +38,7 @@ class Mask:
         for key in sorted(set(keys)):
             for piece, verbatim in pieces(key):
                 self._by_size.setdefault(len(piece), {})[piece] = verbatim
-                # Pieces come in the order of the key: each has one more character of it than the one before.
+                # Pieces come in the order of the key: each adds one character of it to the one before.
                 goes_on = every and every[-1][1:] == piece[:-1]
                 self._all += piece[-1:] if goes_on else b" " + piece
                 every.append(piece)
@@ -55,18 +55,18 @@ class Mask:
         return bool(self._by_size)
 
     def text(self, text: str) -> str:
-        """``text`` with each key in it hidden, but for its first two characters."""
+        """Returns ``text`` with each key hidden, except its first two characters."""
         if not self._by_size:
             return text
         masked = MaskedText(self)
         return masked.feed(text) + masked.end()
 
     def may_begin_at_end(self, letters: bytes) -> bool:
-        """Whether the end of ``letters`` may be the beginning of what is looked for; of one or two characters: no."""
+        """Whether the end of ``letters`` may begin a piece. One or two characters never count."""
         return letters[-3:] in self._threes
 
     def may_be_in(self, letters: bytes) -> bool:
-        """False only if nothing that is looked for is in ``letters``."""
+        """Whether ``letters`` may hold a piece; False is certain."""
         # A piece has at least ``stride + sample - 1`` characters, so one of the samples lies within it.
         size, samples = self._sample, self._samples
         for at in range(0, len(letters) - size + 1, self._stride):  # noqa: SIM110 - half the time of any(...)
@@ -75,11 +75,11 @@ class Mask:
         return False
 
     def holds(self, letters: bytes) -> bool:
-        """Whether ``letters`` are part of what is looked for."""
+        """Whether ``letters`` are part of a piece."""
         return letters in self._all
 
     def covered(self, letters: bytes, text: str, at: list[int]) -> bytearray:
-        """Which of ``letters`` belong to what is looked for: 1, else 0. ``at``: their places in ``text``."""
+        """Returns 1 for each of ``letters`` that belongs to a key, else 0. ``at``: their places in ``text``."""
         found = bytearray(len(letters))
         if not self.may_be_in(letters):
             return found
@@ -95,21 +95,21 @@ class Mask:
 
 
 class MaskedText:
-    """One text that arrives in pieces. What comes out, joined, does not depend on how the text was cut.
+    """Masks a text that arrives in pieces. The joined result does not depend on how the text was cut.
 
-    At most ``longest - 1`` letters and digits, with what stands between them, are held back; of ordinary text next to
-    nothing, because it takes three letters or digits in a row that are also in a key.
+    It holds back at most ``longest - 1`` letters and digits, with the characters between them. Ordinary text passes at
+    once, because only three letters or digits in a row that are also in a key are held back.
     """
 
     def __init__(self, mask: Mask) -> None:
         self._mask = mask
-        self._recent = ""  # Given out already; a key that goes on may have begun in it.
-        self._tail = b""  # The last two letters or digits of it.
+        self._recent = ""  # Already returned; a key may have begun in it.
+        self._tail = b""  # The last two letters or digits of ``_recent``.
         self._held = ""
-        self._near = False  # Whether there is a key in ``_recent``.
+        self._near = False  # Whether ``_recent`` holds a key.
 
     def feed(self, text: str) -> str:
-        """What can be shown of the text so far and was not given out before; perhaps nothing."""
+        """Takes a piece, and returns what can now be shown, perhaps nothing."""
         mask = self._mask
         if not mask:
             return text
@@ -125,11 +125,11 @@ class MaskedText:
         return text
 
     def end(self) -> str:
-        """The rest: nothing follows any more."""
+        """Ends the text, and returns its rest."""
         return self._settle("", final=True) if self._held else ""
 
     def _settle(self, new: str, *, final: bool = False) -> str:
-        """Decides, character by character, on all that can be decided on."""
+        """Masks all characters of which the rest of the text can change nothing, and returns the new ones."""
         text, given = self._recent + self._held + new, len(self._recent)
         letters, at = _placed(text)
         covered = self._mask.covered(letters, text, at)
@@ -152,7 +152,7 @@ class MaskedText:
         return "".join(shown)
 
     def _undecided(self, text: str, letters: bytes, at: list[int], covered: bytearray) -> int:
-        """The place in ``text`` from which on what follows may show that it belongs to a key."""
+        """Returns the place in ``text`` from which on the characters to come may complete a key."""
         until, length = len(text), len(letters)
         for size in range(1, min(self._mask.longest, length + 1)):
             start = length - size
@@ -161,7 +161,7 @@ class MaskedText:
             begin = start
             while begin and covered[begin - 1]:
                 begin -= 1
-            # If a key begins here, all is hidden from its third character on, also what stands between two of them.
+            # If a key begins here, all from its third character on is hidden, also what is between two of its own.
             hides_from = begin + SHOWN
             visible = next((i for i in range(max(hides_from, start), length) if not _is_hidden(covered, i)), length)
             if visible > hides_from:
@@ -176,7 +176,7 @@ def _is_hidden(covered: bytearray, index: int) -> bool:
 
 
 def _placed(text: str) -> tuple[bytes, list[int]]:
-    """``folded`` text with the place of each character, and a break where more than may be is between two."""
+    """Returns the ``folded`` text and the place of each letter, with a break after ``MOST_BETWEEN`` others."""
     letters, at = bytearray(), [0]
     for place, char in enumerate(text):
         for letter in folded(char):
@@ -192,7 +192,7 @@ def _placed(text: str) -> tuple[bytes, list[int]]:
 
 
 class _Known:
-    """The keys of this process; their mask is made when it is first asked for after a new one."""
+    """The keys of this process. Their mask is made when it is first needed after a new key."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -218,17 +218,17 @@ _known = _Known()
 
 
 def remember(*keys: str) -> None:
-    """From now on ``known`` hides these keys, too; an empty one is none."""
+    """Makes ``known`` hide these keys, too. Ignores empty ones."""
     _known.add(keys)
 
 
 def known() -> Mask:
-    """Hides every key that this process sends, or was asked to send, to a provider."""
+    """Returns the mask of every key that this process sends, or was asked to send, to a provider."""
     return _known.mask()
 
 
 def mask_logs() -> None:
-    """From now on no record of any logger holds a known key, neither in its message nor in its traceback."""
+    """Keeps known keys out of the messages and tracebacks of all loggers from now on."""
     if logging.getLogRecordFactory() is logging.LogRecord:
         logging.setLogRecordFactory(_masked_record)
 

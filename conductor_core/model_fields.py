@@ -1,4 +1,4 @@
-"""The fields of a model in a file that a user wrote: what each may hold. A check gives one clear fault, or None."""
+"""Checks the fields of a model in a file that a user wrote. Each check returns one clear fault, or None."""
 
 import math
 import re
@@ -15,7 +15,7 @@ Check = Callable[[Any], str | None]
 
 _MOST_DEPTH = 16
 _WHOLE_NUMBERS = range(-(2**63), 2**63)
-"""What TOML promises to keep; no provider and no database takes more."""
+"""The range that TOML guarantees. No provider and no database takes more."""
 _WEEK_S = 604_800
 _MOST_USD = 1_000_000
 SET_BY_US = frozenset({"model", "messages", "stream", "stream_options", "system", "n"})
@@ -129,13 +129,13 @@ def is_number(value: Any) -> bool:
 
 
 def _depth(value: Any) -> int:
-    """Lists and tables in each other. What was read is never nested so deep that this recursion fails."""
+    """Returns how deep lists and tables are nested. The reader bounds the depth, so this recursion cannot fail."""
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return 0 if items is None else 1 + max(map(_depth, items), default=0)
 
 
 def _is_json(value: Any) -> bool:
-    """TOML also has dates, and numbers that JSON has not."""
+    """Whether JSON has such a value. TOML also has dates, and numbers that JSON lacks."""
     if isinstance(value, dict):
         return all(_is_json(item) for item in value.values())
     if isinstance(value, list):

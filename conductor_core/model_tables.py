@@ -1,4 +1,4 @@
-"""Reads a file of models: TOML with one table per model. All faults are reported, each with its place.
+"""Reads a file of models: TOML with one table per model. It reports all faults, each with its place.
 
 A key pasted where a variable's name belongs is refused without being repeated: a message may end up in a log.
 """
@@ -27,12 +27,12 @@ class Form:
     """How files of one kind are written.
 
     Attributes:
-        file: what such a file is called. table: what its tables are called. needs: what one without tables lacks.
-        checks: of each field's value, by its key. required: fields that each table needs.
-        more: faults of one table beyond those of single fields, each with its key, given the fields that have one.
-        invalid: the error, made of its message and all faults.
-        options: keys that may stand before the tables. option_faults: faults of their values, each with its key.
-        across: faults of tables beside each other, each with its table's index and key.
+        file, table: the names of such a file and of its tables. needs: what a file without tables lacks.
+        checks: the check of each field, by its key. required: fields that each table needs.
+        more: finds faults of a table as a whole, each with its key, given the keys that have a fault already.
+        invalid: makes the error from its message and all faults.
+        options: keys that may come before the tables. option_faults: finds faults of their values, each with its key.
+        across: finds faults between tables, each with its table's index and key.
     """
 
     file: str
@@ -48,23 +48,23 @@ class Form:
 
 
 class Document(NamedTuple):
-    """What a file holds: its tables, in its order, and the options before them."""
+    """The tables of a file, in its order, and the options before them."""
 
     tables: list[dict[str, Any]]
     options: dict[str, Any]
 
 
 def load_document(path: str | Path, form: Form, key_variables: Collection[str] = ()) -> Document:
-    """What a file holds.
+    """Reads a file.
 
     Args:
         key_variables: names that ``api_key_env`` may give though they do not look like a key's.
 
-    Raises: ``form.invalid`` with every fault; each names its line, where there is one, and its key.
+    Raises: ``form.invalid`` with every fault. Each names its line, if there is one, and its key.
     """
     what = f"{form.file} {one_line(str(path), limit=120)}"
     try:
-        # A pipe would be waited for, and has nothing left when it is read again.
+        # Reading a pipe would wait, and a second reading would find nothing.
         if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
             raise form.invalid(f"{what}: it is no file", ["it is no file"])
         with Path(path).open("rb") as file:
@@ -92,7 +92,7 @@ def load_document(path: str | Path, form: Form, key_variables: Collection[str] =
 
 
 def parse_document(text: str, form: Form, key_variables: Collection[str] = ()) -> tuple[Document, list[str]]:
-    """What is written in ``text``, and every fault with its place. With a fault it is empty."""
+    """Returns what ``text`` holds, and every fault with its place. With a fault the document is empty."""
     nothing = Document([], {})
     try:
         document = read_toml(text)
@@ -125,7 +125,7 @@ def parse_document(text: str, form: Form, key_variables: Collection[str] = ()) -
 
 
 def _table_faults(table: Table, form: Form, key_variables: Collection[str]) -> list[tuple[str, str]]:
-    """Faults of one table, each with the key it is about."""
+    """Returns the faults of one table, each with its key."""
     faults = [(key, f"missing; every {form.table} needs it") for key in form.required if key not in table]
     for key, value in table.items():
         check = form.checks.get(key)
@@ -159,9 +159,9 @@ def _name_faults(tables: list[dict[str, Any]], what: str) -> list[tuple[int, str
 
 
 class _Places:
-    """Where tables and keys stand, found by their shape: tomllib does not say. A key not found has its table's line.
+    """Finds the lines of tables and keys by their shape: tomllib gives none. A key not found has its table's line.
 
-    Text inside multi-line strings is skipped. A table written in another form than ``[[worker]]`` has no line.
+    It skips text in multi-line strings. A table in another form than ``[[worker]]`` has no line.
     """
 
     _HEADER = re.compile(r"\s*\[")

@@ -1,6 +1,6 @@
-"""Keys where none belongs: in the fields of a model, which every run records, and variables that hold no key.
+"""Finds keys in the fields of a model, which every run records, and refuses variables that do not look like a key's.
 
-A file of models may come from anybody, and what it names as ``api_key_env`` is sent to whom it names as ``base_url``.
+A file of models may come from anybody. The value of its ``api_key_env`` is sent to its ``base_url``.
 """
 
 import re
@@ -19,11 +19,11 @@ _SECRET_NAMES = re.compile(
 )
 
 _SEARCHED_FOR_FORMS = ("base_url", "description")
-"""The name of a variable or a model may have a key's form: ``hf_llama3_instruct``."""
+"""In other fields a name may have a key's form: ``hf_llama3_instruct``."""
 
 
 def variable_fault(name: str, allowed: Collection[str]) -> str | None:
-    """Why the variable ``name`` is not read for a worker; None if it may be. ``allowed``: the setting's names."""
+    """Says why no worker may read the variable ``name``; None if one may. ``allowed``: the setting's names."""
     if names_a_key(name) or name in allowed:
         return None
     return (
@@ -35,10 +35,10 @@ def variable_fault(name: str, allowed: Collection[str]) -> str | None:
 def pasted_keys(
     fields: Mapping[str, Any], known: Collection[str], file: str = "pool file"
 ) -> Iterator[tuple[str, str]]:
-    """The keys in the fields of a model: the field, and a fault that names the place in it but never the key.
+    """Yields, for each key in the fields of a model, the field and a fault that names the place but never the key.
 
     Args:
-        known: keys that may be nowhere, whatever they are called there. file: what holds them is called.
+        known: keys that must not be anywhere. file: the name of a file of such models.
     """
     for field, value in fields.items():
         if field == "params" and isinstance(value, Mapping):
@@ -51,7 +51,7 @@ def pasted_keys(
 
 
 def check_spec(spec: WorkerSpec, allowed: Collection[str]) -> None:
-    """Raises: BadInput for a worker that may not be opened, also one that an earlier version recorded."""
+    """Raises BadInput for a worker that may not be opened, even if an earlier version recorded it."""
     if spec.api_key_env is not None and (fault := variable_fault(spec.api_key_env, allowed)):
         raise BadInput(f"worker {spec.name}: api_key_env: {fault}")
     for field, fault in pasted_keys(spec.model_dump(), environment_keys()):
@@ -59,13 +59,13 @@ def check_spec(spec: WorkerSpec, allowed: Collection[str]) -> None:
 
 
 def is_secret_name(name: str) -> bool:
-    """``apiKey``, ``X-Api-Key`` and ``api_key`` are one name."""
+    """Whether a field of this name holds a secret. ``apiKey``, ``X-Api-Key`` and ``api_key`` are one name."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     return bool(_SECRET_NAMES.search(re.sub(r"[^a-z0-9]+", "_", snake)))
 
 
 def _in_params(value: Any, place: str, known: Collection[str]) -> Iterator[str]:
-    """Where in ``value`` keys are, as ``extra_body.api_key`` or ``stop[0]``."""
+    """Yields the places of keys in ``value``, such as ``extra_body.api_key`` or ``stop[0]``."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             if holds_a_key(name, known):
@@ -84,5 +84,5 @@ def _in_params(value: Any, place: str, known: Collection[str]) -> Iterator[str]:
 
 
 def _could_be_one(value: Any) -> bool:
-    """A table of that name may describe one, as JSON schemas do; what is in it is searched like the rest."""
+    """Whether ``value`` can be a secret. A table may describe one, as JSON schemas do, and is searched, too."""
     return not isinstance(value, bool | Mapping) and value is not None

@@ -1,7 +1,6 @@
-"""How far a model in this process is, for whoever waits for it.
+"""Reports the progress of a model in this process to the caller that waits for it.
 
-Whoever asks the model says with ``watching`` that it wants to know; whoever runs it asks ``watcher`` where to tell.
-What passes between the two otherwise stays what it is: text, and at last its end.
+The caller asks for progress with ``watching``. The code that runs the model reports to ``watcher()``.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,12 +14,12 @@ from conductor_core.workflow.model import Frozen
 
 
 class Progress(Frozen):
-    """What a model does.
+    """The progress of a model.
 
     Attributes:
-        phase: ``loading`` its weights into memory, ``reading`` the prompt, ``writing`` the answer.
-        done, total: bytes of weights, tokens of the prompt, or tokens written and the most that may be.
-        per_s: tokens a second, of ``writing`` alone.
+        phase: ``loading`` its weights into memory, ``reading`` the prompt, or ``writing`` the answer.
+        done, total: bytes of weights, tokens of the prompt, or tokens written and the most allowed.
+        per_s: tokens a second; only in the phase ``writing``.
     """
 
     phase: Literal["loading", "reading", "writing"]
@@ -36,7 +35,7 @@ _watcher: ContextVar[Tell | None] = ContextVar("watcher", default=None)
 
 @contextmanager
 def watching(tell: Tell) -> Iterator[None]:
-    """Models that are asked in here tell ``tell``, in the event loop that asks them."""
+    """Makes models that are asked in the block report to ``tell``, in the event loop that asks them."""
     token = _watcher.set(tell)
     try:
         yield

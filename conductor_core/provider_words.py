@@ -1,4 +1,4 @@
-"""What servers say in their error replies, and what they mean by it: read alike for workers and Conductors."""
+"""Reads the error replies of servers, for workers and Conductors alike."""
 
 import email.utils
 import json
@@ -15,34 +15,34 @@ _NO_QUOTA = frozenset(
     {"insufficient_quota", "insufficient_credits", "billing_hard_limit_reached", "billing_not_active"}
 )
 _NO_CREDIT = re.compile(r"\bcredit balance\b|\binsufficient (?:credits?|balance|funds|quota)", re.IGNORECASE)
-"""Anthropic says so of an account without credit under 400, others under 403 or 429."""
+"""Words for an account without credit: Anthropic uses them with status 400, others with 403 or 429."""
 _FLAGGED = frozenset({"content_policy_violation", "content_filter", "refusal", "data_inspection_failed"})
-"""A filter refused what was asked: under 403 as OpenRouter says it (https://openrouter.ai/docs/errors), under 400 as
-Azure, OpenAI and Alibaba do."""
+"""Codes of a filter that refused what was asked: OpenRouter's with status 403 (https://openrouter.ai/docs/errors), and
+those of Azure, OpenAI and Alibaba with 400."""
 _LOADING = re.compile(
     r"\bloading\b.{0,40}\bmodel|\bmodel\b.{0,120}\b(?:loading|being loaded|not (?:yet )?(?:loaded|ready))\b"
     r"|\bwarming up\b|\bstarting up\b",
     re.IGNORECASE | re.DOTALL,
 )
-"""As llama.cpp ("Loading model"), Ollama ("llm server loading model"), TGI and the hub ("Model X is currently loading")
-and vLLM's front ends say it under 503."""
+"""Words of llama.cpp ("Loading model"), Ollama ("llm server loading model"), TGI and the hub ("Model X is currently
+loading") and vLLM's front ends, with status 503."""
 _TOO_LONG = re.compile(
     r"context[ _-]?(?:length|window|size)|maximum (?:number of tokens|input|context)|too many (?:input )?tokens"
     r"|prompt is too long|input is too long|exceeds? the (?:model's )?(?:maximum|available) (?:context|length|tokens)",
     re.IGNORECASE,
 )
-"""As vLLM, SGLang, llama.cpp, Ollama, OpenAI and Anthropic put it."""
+"""Words of vLLM, SGLang, llama.cpp, Ollama, OpenAI and Anthropic."""
 
 
 class ErrorReply(NamedTuple):
-    """What an error reply says: its message, fit to be quoted, and the provider's own code for it; empty if unknown."""
+    """An error reply: its message, fit to be quoted, and the provider's code for it; each empty if unknown."""
 
     text: str = ""
     code: str = ""
 
 
 def read_error_reply(body: bytes, content_type: str = "") -> ErrorReply:
-    """Reads an error body: an error object, or plain text. Of a page of HTML or broken JSON nothing is quoted."""
+    """Reads an error body: an error object or plain text. Quotes nothing of a page of HTML or of broken JSON."""
     text = body.decode("utf-8", "replace").strip()
     if "html" in content_type.lower():
         return ErrorReply()
@@ -71,7 +71,7 @@ def _code_of(document: Any) -> str:
 
 
 def _message_of(document: Any, levels: int = 8) -> str | None:
-    """The human part of the error objects in use: OpenAI, Anthropic, FastAPI, Ollama, llama.cpp."""
+    """Returns the message for people in error objects of OpenAI, Anthropic, FastAPI, Ollama and llama.cpp."""
     if isinstance(document, str):
         return document
     inside: list[Any] = []
@@ -88,12 +88,12 @@ def filtered(status: int, code: str) -> bool:
 
 
 def unpaid(status: int, code: str, text: str) -> bool:
-    """Whether the account has no credit or quota left, whatever the status it is put under."""
+    """Whether the account has no credit or quota left. Providers use several statuses for that."""
     return status == 402 or code in _NO_QUOTA or (status in (400, 403, 429) and bool(_NO_CREDIT.search(text)))
 
 
 def loading(status: int, text: str) -> bool:
-    """Whether the server is up and loads its model: it will answer."""
+    """Whether the server is loading its model and will answer then."""
     return status == 503 and bool(_LOADING.search(text))
 
 
@@ -103,7 +103,7 @@ def too_long(status: int, code: str, text: str) -> bool:
 
 
 def retry_after_s(headers: Mapping[str, str], now_s: float | None = None) -> float | None:
-    """Seconds the provider asks us to wait: ``Retry-After`` as a number or an HTTP date (RFC 9110, 10.2.3)."""
+    """Returns the seconds that the provider asks us to wait: a number or an HTTP date (RFC 9110, 10.2.3)."""
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000

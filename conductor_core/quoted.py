@@ -1,4 +1,4 @@
-"""What others wrote, made fit to be quoted in a message of ours."""
+"""Makes texts of others fit to be quoted in our messages."""
 
 import re
 import unicodedata
@@ -12,12 +12,12 @@ _KEY_LIKE = re.compile(
 
 
 def one_line(text: str, *, limit: int = _QUOTED_CHARACTERS) -> str:
-    """``text`` fit to be quoted: one line, no key, no control or formatting character, cut at ``limit``."""
+    """Returns ``text`` on one line, without keys, control and formatting characters, cut at ``limit``."""
     text = masking.known().text(text[: limit * 64])
     text = plain(_KEY_LIKE.sub("***", text)[: limit * 8])
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
 def plain(text: str) -> str:
-    """``text`` on one line, each run of spaces, control and formatting characters a single space."""
+    """Returns ``text`` on one line, with one space for each run of spaces, control and formatting characters."""
     return " ".join("".join(" " if unicodedata.category(char)[0] in "CZ" else char for char in text).split())

@@ -1,4 +1,4 @@
-"""Value objects that events hold: limits, the pool, a place in a batch, an output that was shared."""
+"""Value objects of events: limits, the pool, a place in a batch, a shared output."""
 
 from collections.abc import Collection
 
@@ -9,11 +9,11 @@ from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
 
 Path = tuple[int, ...]
-"""The path of a step, or of a round, see ``events``."""
+"""The path of a step or of a round; see ``events``."""
 
 
 def label(path: Path) -> str:
-    """A step's name: ``2``, or ``2.0`` for step 0 of the round that step 2 opened."""
+    """Returns a step's name: ``2``, or ``2.0`` for step 0 of the round that step 2 opened."""
     return ".".join(map(str, path))
 
 
@@ -28,12 +28,7 @@ class Limits(Frozen):
 
 
 class PoolInfo(Frozen):
-    """The pool as it was when the run began.
-
-    Attributes:
-        excluded: names of workers that the pool has besides and that the run had to do without; empty in records from
-            before this was recorded.
-    """
+    """The pool as it was when the run began. ``excluded``: the pool's workers that this run may not use."""
 
     name: str
     workers: tuple[WorkerSpec, ...]
@@ -56,7 +51,7 @@ class BatchRow(Frozen):
     Attributes:
         id: of the batch. row: the task's own id in the file.
         name: of the file. size: how many tasks it held.
-        max_usd: budget of all its runs together; None: there is none.
+        max_usd: budget of all its runs together; None for no budget.
     """
 
     id: str
@@ -67,7 +62,7 @@ class BatchRow(Frozen):
 
 
 class SharedOutput(Frozen):
-    """An earlier output that a step was granted or denied, named so that it can be proven later.
+    """An earlier output that a step was given or denied, with its digest as proof.
 
     Attributes:
         sha256: of the output in UTF-8; empty for a withheld step that had no output yet.
@@ -82,5 +77,5 @@ class SharedOutput(Frozen):
 
     @property
     def there(self) -> bool:
-        """Whether there was an output: what was not there yet could not be withheld."""
+        """Whether there was an output. One that did not exist yet could not be withheld."""
         return self.sha256 != ""

@@ -1,4 +1,4 @@
-"""What is kept of a run as it stands. ``trace`` folds it from the run's events."""
+"""The state of a run, its rounds and its steps. ``trace`` folds it from the run's events."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -28,12 +28,12 @@ ENDED_STATUSES: frozenset[str] = frozenset(get_args(RunStatus)) - {"running"}
 class Mutable(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    # A fold is nothing but assignments, by code that mypy checks: plain ones cost a fifth of pydantic's.
+    # A fold only assigns, in code that mypy checks. A plain assignment takes a fifth of the time of pydantic's.
     __setattr__ = object.__setattr__
 
 
 class PlanAttempt(Mutable):
-    """One failed call of a Conductor that was followed by another. Its spending counts."""
+    """A failed call of a Conductor that was followed by another. Its cost counts."""
 
     attempt: int
     error_code: str
@@ -46,7 +46,7 @@ class PlanAttempt(Mutable):
 
 
 class Attempt(PlanAttempt):
-    """A failed call of a step, and what followed (``StepRetried``): again, with more tokens, or to another worker."""
+    """A failed call of a step, and what followed; see ``StepRetried``."""
 
     agent: str | None = None
     then: Literal["again", "more_tokens", "fallback", "kept"] = "again"
@@ -62,14 +62,14 @@ class ReusedFrom(Mutable):
 
 
 class StepTrace(Mutable):
-    """One step as it stands. ``round`` is set if the step is a recursion: the inner plan and its steps.
+    """The state of a step. ``round`` is set if the step is a recursion: the inner plan and its steps.
 
     Attributes:
-        output: the whole answer, or what has streamed so far, or the partial text of a failed step.
+        output: the whole answer, what has streamed so far, or the partial text of a failed step.
         ending, refusal, tool_calls, answered_by, passed_on: see ``StepCompleted``.
-        cost_usd: None: the price of one of its calls is unknown. known_usd: of those with a price.
-        at_list_price: some of the cost is the pool's price of the tokens, not the provider's own figure.
-        started_ms: since the run began; ``first_token_ms`` and ``duration_ms``: since the step started.
+        cost_usd: None if the price of a call is unknown. known_usd: of the calls with a price.
+        at_list_price: whether some of the cost is computed from the pool's price.
+        started_ms: since the run began. first_token_ms, duration_ms: since the step started.
     """
 
     path: Path
@@ -115,13 +115,13 @@ class StepTrace(Mutable):
 
     @property
     def asked(self) -> str:
-        """The worker that was asked last: the step's own, or its fallback."""
+        """The worker that was asked last: the step's own or a fallback."""
         others = (attempt.then_agent for attempt in reversed(self.attempts) if attempt.then == "fallback")
         return next((name for name in others if name is not None), self.agent)
 
     @property
     def answered(self) -> bool:
-        """Whether there is an answer, and a whole one as far as its record says."""
+        """Whether the step has a complete answer, as far as its record says."""
         return self.status in ("completed", "reused")
 
 
@@ -137,8 +137,8 @@ class RoundTrace(Mutable):
     """One plan and the steps that carry it out.
 
     Attributes:
-        reasoning: of the Conductor, while it wrote ``raw``, of which it is no part.
-        usage, cost_usd, known_usd, at_list_price: of the Conductor's writing in this round, rejected attempts included.
+        reasoning: of the Conductor; it is no part of ``raw``.
+        usage, cost_usd, known_usd, at_list_price: of the Conductor in this round, including rejected attempts.
     """
 
     path: Path = ()
@@ -169,7 +169,7 @@ class RoundTrace(Mutable):
 
     @property
     def edits(self) -> tuple[str, ...]:
-        """What was changed in the plan before this run, a sentence a step; empty: nothing."""
+        """Says, in a sentence per step, how the plan was changed before this run; empty if it was not."""
         if self.before_edit is None or self.workflow is None:
             return ()
         changes = compare(self.before_edit, self.workflow, self.edit_origins)
@@ -183,18 +183,18 @@ class RoundTrace(Mutable):
                 yield from step.round.walk()
 
     def rounds(self) -> Iterator["RoundTrace"]:
-        """This round, then those that its steps opened."""
+        """Yields this round, then the rounds that its steps opened."""
         yield self
         yield from (step.round for step in self.walk() if step.round is not None)
 
 
 class RunTrace(Mutable):
-    """A run as it stands after ``last_at_ms``.
+    """The state of a run after ``last_at_ms``.
 
     Attributes:
-        cost_usd: of all calls that came to an end; None: the price of one is unknown. known_usd: of those with a price.
-        at_list_price: some of it is by price, not a provider's own figure.
-        broken_off, broken_off_usd: of both, what the calls took by estimate that the run's end broke off.
+        cost_usd: of all calls that ended; None if the price of one is unknown. known_usd: of the calls with a price.
+        at_list_price: whether some of the cost is computed from a price.
+        broken_off, broken_off_usd: the estimated share of ``usage`` and ``known_usd`` of calls that the run's end cut.
     """
 
     run_id: str
@@ -244,7 +244,7 @@ class RunTrace(Mutable):
         return self.root.steps
 
     def round_at(self, path: Path) -> RoundTrace:
-        """The round opened by the step at ``path``, ``()`` for the first. Raises: KeyError."""
+        """Returns the round that the step at ``path`` opened; ``()``: the first round. Raises: KeyError."""
         round_ = self.root
         for depth in range(len(path)):
             inner = step_of(round_, path[: depth + 1]).round
@@ -254,7 +254,7 @@ class RunTrace(Mutable):
         return round_
 
     def step_at(self, path: Path) -> StepTrace:
-        """The step at ``path``. Raises: KeyError."""
+        """Returns the step at ``path``. Raises: KeyError."""
         return step_of(self.round_at(path[:-1]), path)
 
     def walk(self) -> Iterator[StepTrace]:

@@ -1,7 +1,7 @@
-"""Every setting in one place, with its unit and the reason for its default.
+"""Defines every setting, with its unit and the reason for its default.
 
-Each field can be set by an environment variable: ``CONDUCTOR_`` and the field's name in capitals
-(``CONDUCTOR_MAX_STEPS=8``); the database also by ``DATABASE_URL``. A test keeps ``docs/settings.md`` in step.
+An environment variable sets each field: ``CONDUCTOR_`` and the field's name in capitals (``CONDUCTOR_MAX_STEPS=8``).
+``DATABASE_URL`` sets the database, too. A test keeps ``docs/settings.md`` in step.
 """
 
 import re
@@ -19,7 +19,7 @@ _HOST_NAME = re.compile(r"(?!-)[0-9a-z_-]+(?:\.[0-9a-z_-]+)*")
 
 
 class Settings(BaseSettings):
-    """Process-wide settings, read once where a process is wired together."""
+    """Process-wide settings. A process reads them once, where it is wired together."""
 
     model_config = SettingsConfigDict(env_prefix="CONDUCTOR_", frozen=True, extra="ignore", populate_by_name=True)
 
@@ -129,7 +129,7 @@ class Settings(BaseSettings):
     @field_validator("allowed_hosts", mode="before")
     @classmethod
     def _read_hosts(cls, given: object) -> object:
-        """Raises: ValueError, which names what is no host name."""
+        """Reads names separated by commas. Raises: ValueError, which names what is no host name."""
         if not isinstance(given, str):
             return given
         names = [name.strip().lower().removesuffix(".") for name in given.split(",") if name.strip()]
@@ -147,28 +147,28 @@ class Settings(BaseSettings):
 
     @property
     def pools_folder(self) -> Path:
-        """Where pool files are known by their names."""
+        """The folder of the pool files that are known by name."""
         return self.data_folder / "pools"
 
     @property
     def conductors_folder(self) -> Path:
-        """Where the Conductors of all conductors files are known by their names."""
+        """The folder of the conductors files whose Conductors are known by name."""
         return self.data_folder / "conductors"
 
     @property
     def resolved_database_url(self) -> str:
-        """The database's URL, the default file included."""
+        """The database's URL: the given one or that of the default file."""
         return self.database_url or sqlite_url(self.data_folder / "conductor-inspector.sqlite3")
 
 
 def sqlite_url(path: Path) -> str:
-    """The URL of the database file at ``path``."""
+    """Returns the URL of the database file at ``path``."""
     written = str(path).replace("%", "%25").replace("?", "%3F")
     return f"sqlite:///{written}"
 
 
 def setting_fault(error: ValidationError) -> str:
-    """What ``Settings()`` refused, as one line that names the environment variable."""
+    """Says in one line what ``Settings()`` refused, with the environment variable."""
     first = error.errors()[0]
     name = str(first["loc"][0]) if first["loc"] else "a setting"
     variable = name if name.isupper() else f"CONDUCTOR_{name.upper()}"

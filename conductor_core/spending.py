@@ -1,4 +1,4 @@
-"""What a run costs, for whoever shows it: what is known so far, what its figures rest on, and how it is written."""
+"""Works out what a run costs so far and what the figure is based on, and writes it in words."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,11 +10,8 @@ from conductor_core.token_estimates import estimate_input_tokens, estimate_token
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 
 Basis = Literal["unknown", "free", "provider", "list_price", "estimated"]
-"""What a cost rests on: no price, nothing to pay, the provider's own figure, exact tokens at list price, or estimated
-tokens.
-
-Of a sum it is the weakest of its parts.
-"""
+"""What a cost is based on: no price, nothing to pay, the provider's own figure, exact tokens at list price, or
+estimated tokens. A sum has the weakest basis of its parts."""
 
 IN_WORDS: dict[Basis, str] = {
     "unknown": "",
@@ -27,11 +24,11 @@ IN_WORDS: dict[Basis, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What something cost, or many things together.
+    """A cost, or a sum of costs.
 
     Attributes:
-        usd: None: the price of a part is unknown.
-        known_usd: of the parts whose price is known: all of it, or what it cost at the least.
+        usd: None if the price of a part is unknown.
+        known_usd: the cost of the parts with a known price: the whole or the least cost.
     """
 
     usd: float | None = 0.0
@@ -46,7 +43,7 @@ class Cost:
         return self.usd is None
 
     def __str__(self) -> str:
-        """``$0.0123``; of what has a part without a price ``at least $0.0123``, or ``unknown`` if nothing is known."""
+        """Returns ``$0.0123``; with an unknown part ``at least $0.0123``, or ``unknown`` if no part is known."""
         if self.usd is not None:
             return _amount(self.usd)
         return f"at least {_amount(self.known_usd)}" if self.known_usd > 0 else "unknown"
@@ -78,22 +75,22 @@ def basis(spent: RunTrace | RoundTrace | StepTrace) -> Basis:
 
 
 def cost_so_far(trace: RunTrace) -> Cost:
-    """Sums all calls that ended; unknown if the price of one of them, or of one that is on, is unknown."""
+    """Returns the cost of all calls that ended; unknown if one of them, or a running call, has no price."""
     return Cost(None if not trace.ended and _unknown_is_on(trace) else trace.cost_usd, trace.known_usd)
 
 
 def cost_of_part(trace: RunTrace, part: RoundTrace | StepTrace) -> Cost:
-    """The cost of a step or of writing a plan; also unknown if a call of unknown price is on or broke off."""
+    """Returns the cost of a step or a plan; unknown also if a call without a price is running or broke off."""
     return Cost(None if _broken_off(trace, part) else part.cost_usd, part.known_usd)
 
 
 def cost_of_call(event: PlanCompleted | PlanRejected | StepCompleted) -> Cost:
-    """The cost of the one call that the event reports."""
+    """Returns the cost of the one call that the event reports."""
     return Cost(event.cost_usd, event.cost_usd or 0.0)
 
 
 def interruption(trace: RunTrace) -> RunInterrupted:
-    """The end of a run whose process is gone. ``trace``: as that left it."""
+    """Returns the event that ends a run whose process is gone. ``trace`` is as the process left it."""
     usage, cost = with_calls_that_are_on(trace)
     return RunInterrupted(
         run_id=trace.run_id, at_ms=trace.last_at_ms, usage=usage, cost_usd=cost.usd, known_usd=cost.known_usd
@@ -106,7 +103,7 @@ def with_calls_that_are_on(trace: RunTrace) -> tuple[Usage, Cost]:
     prices = {spec.name: spec.price for spec in trace.pool.workers}
     for part in (trace.root, *_parts(trace)):
         if isinstance(part, RoundTrace):
-            # As where a run is cancelled: a plan of which nothing was heard is not taken to have cost anything.
+            # As for a cancelled run, a plan of which nothing has arrived counts as free.
             on = part.status == "planning" and bool(part.raw or part.reasoning)
             price, received = None if trace.conductor is None else trace.conductor.price, part.raw + part.reasoning
         else:
@@ -135,7 +132,7 @@ def _parts(trace: RunTrace) -> Iterator[RoundTrace | StepTrace]:
 
 
 def _broken_off(trace: RunTrace, part: RoundTrace | StepTrace) -> bool:
-    """Whether a call of unknown price has begun of which no event says yet, or ever, what it cost."""
+    """Whether a call of unknown price has begun whose cost no event reports yet, or ever."""
     if isinstance(part, RoundTrace):
         unpriced = trace.conductor is not None and trace.conductor.price is None
         return unpriced and part.status == "planning" and bool(part.raw if trace.ended else part.messages)

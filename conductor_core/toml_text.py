@@ -1,7 +1,7 @@
-"""TOML that a user gave, held to bounds before it is read.
+"""Checks the bounds of TOML from users before it reads it.
 
-The standard library's reader takes time quadratic in the parts of a key, recurses with the nesting, and names no place
-where a number is too long; a file with either of them is refused here, at its place.
+The standard library's reader takes time quadratic in the parts of a key, recurses with the nesting, and gives no place
+for a number that is too long. This module refuses such a file and gives the place.
 """
 
 import re
@@ -25,7 +25,7 @@ _TOKEN = re.compile(
 
 
 class NotToml(Exception):
-    """The text cannot be read. ``place``: "line 3, column 9: ", "at its end: " or empty; ``what``: a clause."""
+    """The text cannot be read. ``place`` is "line 3, column 9: ", "at its end: " or empty; ``what`` is a clause."""
 
     def __init__(self, place: str, what: str) -> None:
         super().__init__(f"{place}not TOML: {what}")
@@ -34,13 +34,13 @@ class NotToml(Exception):
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """The document that ``text`` is. Raises: NotToml."""
+    """Reads ``text``. Raises: NotToml."""
     _check_bounds(text)
     try:
-        # The added line end lets an error at the very end have a line.
+        # The added line end gives an error at the very end a line.
         return tomllib.loads(text + "\n")
     except tomllib.TOMLDecodeError as error:
-        # The place is at the end of the message: "(at line 3, column 9)"; ours come first.
+        # tomllib puts the place at the end, "(at line 3, column 9)", and we put it first.
         message = str(error)
         found = re.search(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$", message)
         what = message[: found.start()] if found else message

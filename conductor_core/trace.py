@@ -1,4 +1,4 @@
-"""A run as it stands: the fold of its events. Live page, reload, command line and re-run all read this alone."""
+"""Folds a run's events into its trace, which the live page, a reload, the command line and a re-run all read."""
 
 from collections.abc import Iterable
 from typing import Any, assert_never
@@ -37,7 +37,7 @@ __all__ = [
 
 
 def fold(events: Iterable[Event]) -> RunTrace:
-    """The trace after ``events``, of which the first must be ``run.created``. Raises: ValueError."""
+    """Returns the trace after ``events``, the first of which must be ``run.created``. Raises: ValueError."""
     trace: RunTrace | None = None
     for event in events:
         if trace is None:
@@ -50,7 +50,7 @@ def fold(events: Iterable[Event]) -> RunTrace:
 
 
 def begin(event: Event) -> RunTrace:
-    """The trace after its first event. Raises: ValueError if that is not ``run.created``."""
+    """Returns the trace after its first event. Raises: ValueError if that is not ``run.created``."""
     if not isinstance(event, ev.RunCreated):
         raise ValueError(f"a trace begins with run.created, not {event.kind}")
     fields = _fields_of(event.request, RunTrace) | _fields_of(event, RunTrace)
@@ -60,8 +60,8 @@ def begin(event: Event) -> RunTrace:
 def apply(trace: RunTrace, event: Event) -> None:
     """Changes ``trace`` by one event, in place.
 
-    Raises: KeyError for a step or round that no earlier event opened, ValueError for a second ``run.created``; then
-        ``trace`` is as it was.
+    Raises, and leaves ``trace`` as it was: KeyError for a step or round that no earlier event opened; ValueError for a
+        second ``run.created``.
     """
     if isinstance(event, ev.StepEvent):  # first: most events are
         _apply_step(trace, event)
@@ -127,7 +127,7 @@ def _spend_on_plan(
 ) -> None:
     cost_usd = event.cost_usd
     if event.at_list_price is None and event.usage.total_tokens and trace.conductor and trace.conductor.price is None:
-        cost_usd = None  # Of the record's time: not known, and not in the run's total.
+        cost_usd = None  # An older record: the cost is unknown, and it is not in the run's total.
     round_.duration_ms = (round_.duration_ms or 0.0) + event.duration_ms
     _spend(round_, event.usage, cost_usd, at_list_price=bool(event.at_list_price))
     _spend(trace, event.usage, event.cost_usd, at_list_price=bool(event.at_list_price))
@@ -165,7 +165,7 @@ def _spend(by: RunTrace | RoundTrace | StepTrace, usage: Usage, cost_usd: float 
 
 
 def _still(known: Progress | None, event: Event) -> Progress | None:
-    """What is known of a model's progress after ``event``: it has stopped reading once it writes."""
+    """Returns the progress that is still known after ``event``: text keeps that of ``writing``, all else clears it."""
     kept = isinstance(event, ev.StepDelta | ev.PlanDelta) and known is not None and known.phase == "writing"
     return known if kept else None
 
@@ -236,7 +236,7 @@ def _fields_of(event: Event | ev.RunRequest, kind: type[Mutable]) -> dict[str, A
 
 def _apply_end(trace: RunTrace, event: ev.FinalEvent) -> None:
     if event.usage.total_tokens > trace.usage.total_tokens:
-        # The calls that were broken off have no event of their own: their cost, by estimate, is in the totals alone.
+        # Calls that were broken off have no event. Their estimated cost is only in the totals.
         read = event.usage.input_tokens - trace.usage.input_tokens
         written = event.usage.output_tokens - trace.usage.output_tokens
         trace.broken_off = Usage(input_tokens=read, output_tokens=written, estimated=True)

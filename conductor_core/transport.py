@@ -1,6 +1,6 @@
-"""httpx2 over aiohttp's connections: the same client and events, a third of the CPU time a stream.
+"""Runs httpx2 over aiohttp's connections: the same client and events for a third of the CPU time per stream.
 
-Measured in ``benchmarks/provider_streams.py``; why it is not the published ``httpx-aiohttp``: decision 0040.
+``benchmarks/provider_streams.py`` measures it. Decision 0040 says why it is not the published ``httpx-aiohttp``.
 """
 
 import asyncio
@@ -19,45 +19,45 @@ from aiohttp import http_exceptions
 
 _CLOSED = (errno.ECONNRESET, errno.EPIPE)
 KEEPALIVE_S = 4.0
-"""How long an idle connection is kept: common servers close theirs after 5 s."""
+"""Time to keep an idle connection. Common servers close theirs after 5 s."""
 _FAILURES = (aiohttp.ClientError, http_exceptions.HttpProcessingError, TimeoutError, OSError)
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """``error``, and what it came of, one after another."""
+    """Yields ``error`` and its causes, one after another."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def no_certificate(error: BaseException) -> bool:
-    """Whether a connection failed because the server has no certificate that is trusted."""
+    """Whether a connection failed because the server has no trusted certificate."""
     return any(isinstance(cause, ssl.SSLError) for cause in causes(error))
 
 
 @functools.cache
 def tls() -> ssl.SSLContext:
-    """One for the process: reading the machine's certificates takes tens of milliseconds."""
+    """Returns one context for the process, because reading the machine's certificates takes tens of milliseconds."""
     return httpx2.create_ssl_context()
 
 
 class AiohttpTransport(httpx2.AsyncBaseTransport):
-    """Connections are made on the first request, in its event loop, as many as there are requests at once.
+    """Opens a connection for each simultaneous request. The first request binds it to its event loop.
 
-    Follows no redirect, decodes no body, keeps no cookie, reads no .netrc; goes through the proxy that the environment
-    names for the host, as httpx2 does. A request on a kept connection that the server closes before a byte of the
-    answer has come is sent once more, on a fresh one: the server had closed it for being idle.
+    It follows no redirect, decodes no body, keeps no cookie and reads no .netrc. Like httpx2 it uses the proxy that the
+    environment names for the host. If the server closes a kept connection before a byte of the answer, because it was
+    idle, the request is sent once more on a fresh connection.
     """
 
     def __init__(self, *, tls: ssl.SSLContext) -> None:
         self._tls = tls
         self._kept: aiohttp.ClientSession | None = None
         self._fresh: aiohttp.ClientSession | None = None
-        # Read once, as httpx2 does: looking through the environment costs as much as building the request.
+        # Read once, as httpx2 does: reading the environment takes as long as building a request.
         self._proxies = urllib.request.getproxies()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Raises: httpx2.TransportError, from the error that aiohttp raised."""
+        """Sends a request. Raises: httpx2.TransportError, from the error that aiohttp raised."""
         connection = SimpleNamespace(reused=False)
         if self._kept is None:
             self._kept = self._session(fresh=False)
@@ -86,7 +86,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
     async def _sent(
         self, session: aiohttp.ClientSession, request: httpx2.Request, connection: SimpleNamespace
     ) -> aiohttp.ClientResponse:
-        """``connection.reused`` says afterwards whether the request went over a kept connection."""
+        """Sends a request, and sets ``connection.reused`` if it went over a kept connection."""
         timeouts = request.extensions.get("timeout", {})
         return await session.request(
             request.method,
@@ -102,8 +102,8 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         )
 
     def _session(self, *, fresh: bool) -> aiohttp.ClientSession:
-        """``fresh``: each request has a connection of its own."""
-        # limit 0: none; the default of 100 connections would hold back the calls above it.
+        """Opens a session. ``fresh``: each request gets a new connection."""
+        # limit 0 means no limit: the default of 100 connections would hold back further calls.
         if fresh:
             connector = aiohttp.TCPConnector(ssl=self._tls, limit=0, force_close=True)
         else:
@@ -119,7 +119,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         )
 
     def _proxy_of(self, url: httpx2.URL) -> str | None:
-        """Raises: httpx2.ProxyError for a proxy of another kind than HTTP."""
+        """Returns the proxy for ``url``, if any. Raises: httpx2.ProxyError if it is no HTTP proxy."""
         if not self._proxies or urllib.request.proxy_bypass(url.host):
             return None
         proxy = self._proxies.get(url.scheme) or self._proxies.get("all")
@@ -135,24 +135,24 @@ async def _note_reuse(
 
 
 def _before_any_byte(error: aiohttp.ClientError) -> bool:
-    """Whether the server closed the connection without having said anything."""
+    """Whether the server closed the connection before it sent anything."""
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        # Else the message is the beginning of an answer.
+        # If it is no text, the message is the beginning of an answer.
         return isinstance(error.message, str)
     return isinstance(error, ConnectionResetError | BrokenPipeError) or getattr(error, "errno", None) in _CLOSED
 
 
 class _Body(httpx2.AsyncByteStream):
-    """The parts of a body as they come.
+    """Yields the parts of a body as they come.
 
-    aiohttp sets its timer of ``silence_s`` anew for each part, a tenth of what a stream costs. Here one timer a body
-    looks, when it is due, how long the next part has been waited for.
+    aiohttp resets its timer of ``silence_s`` for each part, which takes a tenth of a stream's time. Here one timer per
+    body checks, when it is due, how long the wait for the next part has lasted.
     """
 
     def __init__(self, response: aiohttp.ClientResponse, silence_s: float | None) -> None:
         self._response = response
         self._silence_s = math.inf if silence_s is None else silence_s
-        self._since_s = math.inf  # since when a part has been waited for; infinite: nobody waits
+        self._since_s = math.inf  # since when we wait for a part; infinite: nobody waits
         self._watch: asyncio.TimerHandle | None = None
         connection = response.connection
         if connection is not None and connection.protocol is not None:
@@ -184,7 +184,7 @@ class _Body(httpx2.AsyncByteStream):
             self._response.content.set_exception(aiohttp.SocketTimeoutError("nothing came for too long"))
 
     async def aclose(self) -> None:
-        """A body read to its end leaves its connection for the next request; any other is closed at once."""
+        """Leaves the connection for the next request if the body was read to its end; else closes it at once."""
         if self._response.content.at_eof():
             self._response.release()
         else:
@@ -192,7 +192,7 @@ class _Body(httpx2.AsyncByteStream):
 
 
 def _mapped(error: BaseException) -> httpx2.TransportError:
-    """The most specific of httpx2's errors; the text is aiohttp's."""
+    """Returns the most specific of httpx2's errors, with aiohttp's text."""
     text = str(error) or type(error).__name__
     match error:
         case aiohttp.ConnectionTimeoutError():

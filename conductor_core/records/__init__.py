@@ -1,6 +1,6 @@
-"""What a training run and an evaluation leave on disk: rows that only grow, read by the pages and by people.
+"""The records that trainings and evaluations write to disk: files to which rows are only added.
 
-A leaf vocabulary, free of torch. ``shipped/`` holds the records of the Conductor in this repository.
+It does not import torch. ``shipped/`` holds the records of the Conductor in this repository.
 """
 
 from collections import defaultdict
@@ -22,15 +22,12 @@ SHIPPED = Path(__file__).with_name("shipped")
 
 
 def now() -> str:
-    """The time as a record keeps it."""
+    """Returns the present time as records write it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a file anew: whoever reads it, even after a kill, finds all of the old text or of the new.
-
-    Raises: OSError.
-    """
+    """Replaces a file. A reader finds the whole old or the whole new text, even after a kill. Raises: OSError."""
     new = path.with_name(f"{path.name}.new")
     new.write_text(text, encoding="utf-8")
     new.replace(path)
@@ -67,18 +64,18 @@ def read_rows(path: Path, parse: Callable[[str], R], what: str, broken: list[str
 
 
 class Finite(Frozen):
-    """Base of what holds figures: an infinite one, or none at all (NaN), can neither be drawn nor put into words."""
+    """Base of records of figures. It refuses infinity and NaN, which can be neither drawn nor put into words."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Each name once, difficulties from easy to hard, then others; what has no name is left out."""
+    """Returns each name once: difficulties from easy to hard, then others, without empty names."""
     return sorted({*names} - {""}, key=lambda name: (DIFFICULTIES.index(name) if name in DIFFICULTIES else 3, name))
 
 
 def by_group(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """The mean of the figures of each name, ``in_order``."""
+    """Returns the mean figure of each name, ``in_order``."""
     groups: defaultdict[str, list[float]] = defaultdict(list)
     for name, figure in pairs:
         groups[name].append(figure)
@@ -86,7 +83,7 @@ def by_group(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def why(error: ValidationError) -> str:
-    """What is wrong with a row, and with which part of it."""
+    """Says which part of a row is wrong, and why."""
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"]))
     return f"{where}: {first['msg']}" if where else first["msg"]

@@ -1,7 +1,7 @@
 """The record of an evaluation: a folder with ``plan.json``, ``outcomes.jsonl`` and, once it is done, ``summary.json``.
 
-Each outcome names the run that gave it, so that any figure can be followed down to the trace it comes from.
-``begun.jsonl`` names every run before it begins: one that brought no outcome was paid for too.
+Each outcome names its run, so that any figure can be followed down to a trace. ``begun.jsonl`` names every run before
+it begins, because a run without an outcome costs money, too.
 """
 
 import json
@@ -19,13 +19,13 @@ from conductor_core.workflow.model import Frozen
 PLAN, OUTCOMES, SUMMARY, BEGUN = "plan.json", "outcomes.jsonl", "summary.json", "begun.jsonl"
 
 FIT_PREFIX = "fit-"
-"""How folders are named that hold what learned routers are fitted on: records in form, but no evaluations to show."""
+"""Prefix of the folders that hold what learned routers are fitted on: no evaluation to show."""
 
 M = TypeVar("M", bound=Frozen)
 
 
 class EvaluationPlan(Frozen):
-    """What is evaluated: enough to do it again, and to refuse to continue it with something else.
+    """What is evaluated: enough to repeat it, and to refuse to continue it with other settings.
 
     Attributes:
         tasks: how many. database: URL of the runs, without a password.
@@ -46,18 +46,17 @@ class EvaluationPlan(Frozen):
 
 
 class Outcome(Finite):
-    """One task through one orchestrator.
+    """The outcome of one task with one orchestrator.
 
     Attributes:
-        score: between 0 and 1. tokens: input and output of all workers, the Conductor's own left out
-            (``conductor_tokens``). cost_usd: None if a price is unknown. known_usd: of what
-            has a price; None in older records. duration_ms: wall time of the run.
-        steps: worker calls, those of inner rounds included. rounds: workflows that were carried out, 1 without
-            recursion. stops: recursions that the Conductor ended with three empty lists.
-        present: the workers there were, where tasks were asked with a part of the pool; else empty.
-        rejected_plans: completions that were no usable workflow; ``absent_named`` of them named a worker that is not
-            there.
-        fault: why there is no answer, or no mark: an error's code, a colon, its message; the score is then 0.
+        score: between 0 and 1. duration_ms: wall time of the run.
+        tokens: input and output of all workers, without the Conductor's own (``conductor_tokens``).
+        cost_usd: None if a price is unknown. known_usd: of what has a price; None in older records.
+        steps: worker calls, also of inner rounds. rounds: workflows that were carried out, 1 without recursion.
+        stops: recursions that the Conductor ended with three empty lists.
+        present: the workers that were there, if the task was asked with a part of the pool; else empty.
+        rejected_plans: completions that were no usable workflow. absent_named: those that named an absent worker.
+        fault: why there is no answer or no score: an error's code, a colon, its message. The score is then 0.
         also: further runs that it took.
     """
 
@@ -84,7 +83,7 @@ class Outcome(Finite):
 
     @property
     def at_least_usd(self) -> float:
-        """What it cost at the least: older records know only what it cost, or nothing of it."""
+        """The least that it cost. Older records have only the whole cost, or none."""
         return (self.cost_usd or 0.0) if self.known_usd is None else self.known_usd
 
 
@@ -95,14 +94,14 @@ class Begun(Frozen):
 
 
 class Result(Finite):
-    """An orchestrator's figures over all tasks: the contract's row of ``evaluate --json`` and what the page draws.
+    """An orchestrator's figures over all tasks: a row of ``evaluate --json``, which the page draws, too.
 
     Attributes:
         score_low, score_high: 95 % interval by bootstrap over tasks.
-        difference, difference_low, difference_high: paired over the same tasks with the
-            first orchestrator of the plan; ``difference_by_difficulty``: the same three of each difficulty.
-        stops_by_difficulty: recursions a task that the Conductor ended with three empty lists.
-        fault_kinds: how many answers have which fault, by the error's code.
+        difference, difference_low, difference_high: from the plan's first orchestrator, paired over the same tasks.
+            ``difference_by_difficulty`` has the same three for each difficulty.
+        stops_by_difficulty: recursions per task that the Conductor ended with three empty lists.
+        fault_kinds: how many answers have each fault, by the error's code.
     """
 
     orchestrator: str
@@ -135,8 +134,8 @@ class PresentSubset(Finite):
     """Tasks that were asked with the same part of the pool.
 
     Attributes:
-        best_worker: of those present, the one that answers most of all tasks of the evaluation alone.
-        best_score: its score alone on the tasks of this subset. scores: of the other orchestrators, by name.
+        best_worker: the present worker that, alone, answers most tasks of the whole evaluation.
+        best_score: its score, alone, on the tasks of this subset. scores: of the other orchestrators, by name.
     """
 
     present: tuple[str, ...]
@@ -147,7 +146,7 @@ class PresentSubset(Finite):
 
 
 class Present(Frozen):
-    """What became of tasks for which only ``k`` workers were present, beside the best of them alone."""
+    """The results of tasks for which only ``k`` workers were present, and of the best of these workers alone."""
 
     k: int
     best_present: Result
@@ -155,7 +154,7 @@ class Present(Frozen):
 
 
 class Spread(Finite):
-    """Several Conductors asked in the same way (``conductor:REF``, say of three training seeds), taken together.
+    """The joint figures of Conductors asked in the same way (``conductor:REF``), say of three training seeds.
 
     Attributes:
         score_sd: standard deviation between them, with n - 1. score_min, score_max: the worst and the best.
@@ -176,8 +175,8 @@ class LearnedFrom(Frozen):
 
     Attributes:
         tasks: training tasks. answers: of single workers to them, one draw each.
-        tried: workflows whose worth was asked for, each of one task. exact: whether that worth was the exact chance of
-            a right answer; else it is the outcome of one run.
+        tried: workflows that were scored, each for one task. exact: whether the score was the exact chance of a right
+            answer; else it was the outcome of one run.
     """
 
     tasks: int
@@ -196,8 +195,8 @@ class Summary(Frozen):
     """The results in the plan's order.
 
     Attributes:
-        spreads: where one kind of orchestrator stands for several Conductors.
-        learned_from: of the learned routers, by name; one fitted by an earlier version does not say.
+        spreads: of each kind of orchestrator that has several Conductors.
+        learned_from: of the learned routers, by name, without routers that an earlier version fitted.
     """
 
     suite: str
@@ -214,8 +213,8 @@ class EvaluationRecord:
     """A record as read.
 
     Attributes:
-        summary: None while it is going on.
-        broken_lines, broken_summary: what is wrong with outcomes, and with a summary, that were left out.
+        summary: None while the evaluation goes on.
+        broken_lines, broken_summary: what is wrong with the outcomes, and with the summary, that were left out.
     """
 
     folder: Path
@@ -227,12 +226,12 @@ class EvaluationRecord:
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """All that is wrong with what was left out."""
+        """All faults of what was left out."""
         return self.broken_lines if self.broken_summary is None else (self.broken_summary, *self.broken_lines)
 
 
 def first_of_each(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    """The first outcome of each task through each orchestrator: two processes at once may have added it twice."""
+    """Returns the first outcome of each task and orchestrator: two processes at once may have added it twice."""
     found: dict[tuple[str, str], Outcome] = {}
     for each in outcomes:
         found.setdefault((each.orchestrator, each.task_id), each)
@@ -240,12 +239,12 @@ def first_of_each(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
 
 
 def append(folder: Path, *outcomes: Outcome) -> None:
-    """Adds outcomes, whole lines at once. Raises: OSError."""
+    """Adds outcomes to the record. Raises: OSError."""
     append_lines(folder / OUTCOMES, *outcomes)
 
 
 def drop_unfinished_line(path: Path) -> None:
-    """What a killed process left of a line would else become the beginning of the next. Raises: OSError."""
+    """Drops an unfinished last line of a killed process, which the next line would continue. Raises: OSError."""
     if not path.is_file():
         return
     with path.open("rb+") as file:
@@ -253,13 +252,13 @@ def drop_unfinished_line(path: Path) -> None:
 
 
 def read_record(folder: Path, *, lenient: bool = False) -> EvaluationRecord:
-    """The record in ``folder``, each outcome once; a last line that is still being written is left out.
+    """Reads the record in ``folder``, each outcome once, without a last line that is still being written.
 
     Args:
-        lenient: whether lines that are no outcomes are left out and told. A summary that is none always is: whoever
-            goes on with the evaluation makes it anew from the outcomes.
+        lenient: whether to leave out and report broken outcomes. A broken summary is always left out and reported,
+            because an evaluation that goes on makes it anew.
 
-    Raises: BadInput naming the file and what is wrong with it.
+    Raises: BadInput, which names the file and what is wrong with it.
     """
     plan = _read(folder / PLAN, EvaluationPlan)
     summary, broken_summary = None, None
@@ -282,12 +281,6 @@ def _read(path: Path, model: type[M]) -> M:
 
 
 def read_lines(path: Path, model: type[M], what: str, broken: list[str] | None = None) -> Iterator[M]:
-    """The rows of a file, none if it is not there; a last line that is still being written is left out.
-
-    Args:
-        what: a row is called in messages. broken: where lines that are none are told; None: they raise.
-
-    Raises: BadInput naming the file and the line.
-    """
+    """Reads the rows of a file as ``read_rows`` does; none if there is no such file. Raises: BadInput."""
     if path.is_file():
         yield from read_rows(path, model.model_validate_json, what, broken)

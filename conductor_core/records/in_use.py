@@ -1,6 +1,6 @@
-"""Which process writes the folder of a training or an evaluation, and whether it still lives.
+"""Tells which process writes the folder of a training or an evaluation, and whether it still lives.
 
-It holds a lock on a file in the folder, which the kernel drops when the process ends. The file stays.
+The process holds a lock on a file in the folder. The kernel drops the lock when the process ends; the file stays.
 """
 
 import socket
@@ -11,23 +11,23 @@ from conductor_core.errors import BadInput
 from conductor_core.file_lock import FileLock
 
 LOCK = ".in-use.lock"
-"""The file: host and process id of who holds it, or held it last. Hidden: it is no part of the model beside it."""
+"""The file with host and process id of its last holder. It is hidden: the model beside it does not include it."""
 
 _ASKED_S = 0.5
-"""How long a lock is waited for: a page that asks has it as long as it takes to ask."""
+"""Time to wait for a lock, because a page that asks ``in_use`` holds it for a moment."""
 _HELD: dict[Path, FileLock] = {}
-"""The locks that this process holds, by their path."""
+"""The locks that this process holds, by path."""
 
 
 def hold(folder: Path) -> None:
-    """Takes ``folder``, which is there, for this process until it ends or releases it; again is no fault.
+    """Takes the existing ``folder`` for this process until it ends or releases it. A second call does no harm.
 
     Raises: BadInput if another process has it; OSError if the lock cannot be written.
     """
     path = folder.resolve() / LOCK
     if path in _HELD and _HELD[path].is_of(path):
         return
-    release(folder)  # of a folder that is gone and was made anew
+    release(folder)  # an old lock, if the folder was deleted and made anew
     lock = FileLock(path)
     try:
         if not lock.acquire(_ASKED_S):
@@ -42,21 +42,21 @@ def hold(folder: Path) -> None:
 
 
 def release(folder: Path) -> None:
-    """Lets others write ``folder``; nothing if this process does not hold it."""
+    """Lets others write ``folder``. Does nothing if this process does not hold it."""
     lock = _HELD.pop(folder.resolve() / LOCK, None)
     if lock is not None:
         lock.close()
 
 
 def in_use(folder: Path) -> bool | None:
-    """Whether a process writes ``folder``. None if that cannot be told: no lock was ever taken, or on another host."""
+    """Whether a process writes ``folder``. None if unknown: no lock was ever taken, or another host took it."""
     path = folder / LOCK
     try:
         if not path.is_file():
             return None
         lock = FileLock(path)
         try:
-            # Shared, so that those who ask do not take each other for the one who writes.
+            # A shared lock, so that two processes that ask do not take each other for a writer.
             if not lock.try_acquire(shared=True):
                 return True
         finally:
@@ -67,5 +67,5 @@ def in_use(folder: Path) -> bool | None:
 
 
 def _owner(path: Path) -> str:
-    """Host and process id; empty if they are not written yet."""
+    """Returns host and process id, or an empty text if they are not written yet."""
     return path.read_text(encoding="utf-8", errors="replace").strip()

@@ -1,6 +1,6 @@
-"""The record of a training run: a folder with ``record.jsonl``, one row a line, appended as training goes.
+"""The record of a training run: a folder with ``record.jsonl``, to which training appends one row a line.
 
-A resumed run first drops the rows after the checkpoint that it continues from, so that no iteration stands twice.
+A resumed run first drops the rows after its checkpoint, so that no iteration is there twice.
 """
 
 import math
@@ -24,7 +24,7 @@ def _finite_or_none(value: object) -> object:
 
 
 Figure = Annotated[float | None, BeforeValidator(_finite_or_none)]
-"""What a row may do without. A loss that is no number is left out: it must not end the training that it belongs to."""
+"""An optional figure. Infinity and NaN become None: a loss that is no number must not end its training."""
 
 
 class Started(Frozen):
@@ -35,10 +35,8 @@ class Started(Frozen):
         simulated: whether the workers that gave the reward are simulated.
         machine: processor or card, threads, version of torch: a curve belongs to the machine it was measured on.
         agents: names by ordinal, as the Conductor's completions number them.
-        planned: how many iterations each stage is to have, in order; a reader can then tell what is left.
-            Written anew when the training is gone on with.
-        started_from: model folder or hub id that it began with; empty: none, it has a cold start; None: the record
-            is older than this.
+        planned: how many iterations each stage is to have, in order. It is written anew when the training continues.
+        started_from: model folder or hub id that it began with; empty for a cold start; None in older records.
     """
 
     kind: Literal["started"] = "started"
@@ -54,18 +52,18 @@ class Started(Frozen):
 
 
 class Iteration(Finite):
-    """Figures of one optimiser step (cold start) or one GRPO iteration. What a stage does not have is None.
+    """Figures of one optimiser step (cold start) or one GRPO iteration. Those that a stage lacks are None.
 
     Attributes:
         iteration: counted from 1 within its stage.
-        seconds: since the stage began, pauses between resumed parts left out.
+        seconds: since the stage began, without pauses between resumed parts.
         loss: as optimised. supervised_loss: of the term that guards the wording.
         reward: mean over rollouts, as the trainer saw it. format_rate: share that parses and validates.
         accuracy: mean chance (exact) or share (sampled) of a right answer over valid rollouts.
         steps: mean length of valid workflows; by difficulty in ``steps_by_difficulty``.
         entropy: mean over completion tokens, in nats.
         agent_share: share of steps given to each agent, by name.
-        rollout_s, reward_s, update_s: where an iteration's time went.
+        rollout_s, reward_s, update_s: the seconds that these parts of an iteration took.
     """
 
     kind: Literal["iteration"] = "iteration"
@@ -94,7 +92,7 @@ class Iteration(Finite):
 
 
 class HeldOut(Finite):
-    """Greedy, grammar-held plans for held-out tasks, measured between iterations."""
+    """Figures of greedy plans, held to the grammar, for held-out tasks, measured between iterations."""
 
     kind: Literal["held_out"] = "held_out"
     stage: Stage
@@ -109,10 +107,10 @@ class HeldOut(Finite):
 
 
 class Sample(Finite):
-    """A workflow written during training, so that early ones can be read beside late ones.
+    """A workflow written during training, so that early and late ones can be compared.
 
     Attributes:
-        agents: names by ordinal for this completion, None for a seat that was empty; none at all: the run's.
+        agents: names by ordinal for this completion, None for an empty seat. If empty, the run's agents hold.
     """
 
     kind: Literal["sample"] = "sample"
@@ -128,11 +126,11 @@ class Sample(Finite):
 
 
 class Taught(Finite):
-    """How far the lessons are that a recursion stage begins with.
+    """Progress of the lessons with which a recursion stage begins.
 
     Attributes:
-        rounds, planned: shown so far, and in all. seconds: as of an iteration. loss: mean since the row before; None
-            where that is no number.
+        rounds, planned: shown so far, and in all. seconds: as in ``Iteration``.
+        loss: mean since the row before; None where that is no number.
     """
 
     kind: Literal["taught"] = "taught"
@@ -147,7 +145,7 @@ class Ended(Finite):
     """The last row of a run that came to its end.
 
     Attributes:
-        seconds: of all its stages, pauses between resumed parts left out.
+        seconds: of all its stages, without pauses between resumed parts.
         model: folder of the trained weights. sha256: of its ``model.safetensors``.
     """
 
@@ -164,7 +162,7 @@ _ROW: TypeAdapter[Row] = TypeAdapter(Row)
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """A record as read. ``broken``: what is wrong with the lines that were left out."""
+    """A record as read. ``broken`` says what is wrong with the lines that were left out."""
 
     folder: Path
     rows: tuple[Row, ...]
@@ -185,7 +183,7 @@ class TrainingRecord:
         return tuple(row for row in self.rows if isinstance(row, Taught))
 
     def seconds(self, stages: Iterable[Stage]) -> float:
-        """What ``stages`` took together, each until its last iteration; pauses between resumed parts left out."""
+        """Returns the seconds of ``stages`` together, each until its last iteration, without pauses."""
         return round(sum(done[-1].seconds for stage in stages if (done := self.iterations(stage))), 1)
 
     def held_out(self) -> tuple[HeldOut, ...]:
@@ -196,17 +194,16 @@ class TrainingRecord:
 
 
 def append(folder: Path, *rows: Row) -> None:
-    """Adds rows, whole lines at once. Raises: OSError."""
+    """Adds rows to the record. Raises: OSError."""
     append_lines(folder / RECORD, *rows)
 
 
 def read_record(folder: Path, *, lenient: bool = False) -> TrainingRecord:
-    """The record in ``folder``. A last line that is still being written is left out.
+    """Reads the record in ``folder``, without a last line that is still being written.
 
-    Args:
-        lenient: whether lines that are no rows are left out and told in ``broken``.
+    ``lenient``: whether to leave out lines that are no rows, and to report them in ``broken``.
 
-    Raises: BadInput naming the file, and the line that is no row.
+    Raises: BadInput, which names the file, and the line that is no row.
     """
     broken: list[str] = []
     rows = tuple(
