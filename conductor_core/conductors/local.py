@@ -24,16 +24,8 @@ from conductor_core.workflow.model import Frozen
 
 PHRASES = "phrases.gbnf"
 _NEEDED_RULES = (
-    "task_head1",
-    "usual1",
-    "usual_opening1",
-    "anew1",
-    "anew_opening1",
-    "again",
-    "done",
-    "again_done",
-    "stop_thought",
-)
+    "task_head1", "usual1", "usual_opening1", "anew1", "anew_opening1", "again", "done", "again_done", "stop_thought",
+)  # fmt: skip
 RETRY_TEMPERATURE = 0.7
 """A second attempt of a greedy Conductor would repeat the first word by word."""
 

@@ -18,24 +18,10 @@ PlanInView = Literal["good", "poor"] | None
 RIGHT = 0
 
 Manner = Literal[
-    "receipt",
-    "nothing",
-    "complete plan",
-    "poor plan",
-    "solution",
-    "doubted solution",
-    "confirmed",
-    "corrected",
-    "read through",
-    "unchecked",
-    "only one",
-    "all agree",
-    "majority",
-    "checked one",
-    "convincing one",
-    "first of equals",
-    "passed on",
-]
+    "receipt", "nothing", "complete plan", "poor plan", "solution", "doubted solution", "confirmed", "corrected",
+    "read through", "unchecked", "only one", "all agree", "majority", "checked one", "convincing one",
+    "first of equals", "passed on",
+]  # fmt: skip
 """What kind of text is written. Every one is worded differently, so that a reader can tell it from the others."""
 
 

@@ -22,11 +22,9 @@ def _linear(slots: Slots) -> Solution | None:
         risk="moving the constant without changing its sign",
         slips=differing(
             answer,
-            [
-                Slip(added, (f"{a}x = {c} + {b} = {c + b}", f"x = {c + b} / {a} = {added}")),
-                Slip(number(c - b - a), (f"{a}x = {c - b}", f"x = {c - b} − {a} = {c - b - a}")),
-                Slip(number(Fraction(c - b, a) + 1), (f"{a}x = {c - b + a}", f"x = {number(Fraction(c - b, a) + 1)}")),
-            ],
+            Slip(added, (f"{a}x = {c} + {b} = {c + b}", f"x = {c + b} / {a} = {added}")),
+            Slip(number(c - b - a), (f"{a}x = {c - b}", f"x = {c - b} − {a} = {c - b - a}")),
+            Slip(number(Fraction(c - b, a) + 1), (f"{a}x = {c - b + a}", f"x = {number(Fraction(c - b, a) + 1)}")),
         ),
     )
 
@@ -62,14 +60,11 @@ def _tickets(slots: Slots) -> Solution | None:
         risk="answering with the children's tickets",
         slips=differing(
             answer,
-            [
-                Slip(
-                    children,
-                    (f"{adult}a + {child}({sold} − a) = {taken}", f"The two groups are {answer} and {children}"),
-                ),
-                Slip(number(Fraction(taken, adult + child)), (f"({adult} + {child})a = {taken}",)),
-                Slip(number(adults + 2), (f"{adult - child}a = {number((adults + 2) * (adult - child))}",)),
-            ],
+            Slip(
+                children, (f"{adult}a + {child}({sold} − a) = {taken}", f"The two groups are {answer} and {children}")
+            ),
+            Slip(number(Fraction(taken, adult + child)), (f"({adult} + {child})a = {taken}",)),
+            Slip(number(adults + 2), (f"{adult - child}a = {number((adults + 2) * (adult - child))}",)),
         ),
     )
 
@@ -106,18 +101,16 @@ def _rectangle(slots: Slots) -> Solution | None:
         risk="using the whole perimeter as the sum of two sides",
         slips=differing(
             answer,
-            [
-                Slip(number(short), (f"s² − {half}s + {area} = 0", f"s = {number(short)}")),
-                Slip(
-                    number(long * 2),
-                    (
-                        f"The sides add up to {perimeter}",
-                        f"√({perimeter}² − 4 × {area}) = √{whole}",
-                        f"s ≈ {number(long * 2)}",
-                    ),
+            Slip(number(short), (f"s² − {half}s + {area} = 0", f"s = {number(short)}")),
+            Slip(
+                number(long * 2),
+                (
+                    f"The sides add up to {perimeter}",
+                    f"√({perimeter}² − 4 × {area}) = √{whole}",
+                    f"s ≈ {number(long * 2)}",
                 ),
-                Slip(number(long + 1), (f"s² − {half}s + {area} = 0", f"s = {number(long + 1)}")),
-            ],
+            ),
+            Slip(number(long + 1), (f"s² − {half}s + {area} = 0", f"s = {number(long + 1)}")),
         ),
     )
 

@@ -19,12 +19,8 @@ def _arithmetic_easy(slots: Slots) -> Solution:
         risk="adding before multiplying",
         slips=differing(
             answer,
-            [
-                Slip(str(a * (b + c)), (f"{b} + {c} = {b + c}", f"{a} × {b + c} = {a * (b + c)}")),
-                Slip(
-                    str(product + c + 10), (f"{a} × {b} = {product + 10}", f"{product + 10} + {c} = {product + c + 10}")
-                ),
-            ],
+            Slip(str(a * (b + c)), (f"{b} + {c} = {b + c}", f"{a} × {b + c} = {a * (b + c)}")),
+            Slip(str(product + c + 10), (f"{a} × {b} = {product + 10}", f"{product + 10} + {c} = {product + c + 10}")),
         ),
     )
 
@@ -53,24 +49,22 @@ def _arithmetic_medium(slots: Slots) -> Solution:
         risk="pricing a tray as if it were a roll",
         slips=differing(
             answer,
-            [
-                Slip(
-                    without,
-                    (
-                        f"From rolls: {trays} × {cents} cents = {money(Fraction(trays * cents, 100))} euros",
-                        f"From loaves: {loaves} × {price} cents = {money(from_loaves)} euros",
-                        f"Together: {without} euros",
-                    ),
+            Slip(
+                without,
+                (
+                    f"From rolls: {trays} × {cents} cents = {money(Fraction(trays * cents, 100))} euros",
+                    f"From loaves: {loaves} × {price} cents = {money(from_loaves)} euros",
+                    f"Together: {without} euros",
                 ),
-                Slip(
-                    money(from_rolls),
-                    (
-                        f"{trays} × {rolls} = {trays * rolls} rolls",
-                        f"{trays * rolls} × {cents} cents = {money(from_rolls)} euros",
-                    ),
+            ),
+            Slip(
+                money(from_rolls),
+                (
+                    f"{trays} × {rolls} = {trays * rolls} rolls",
+                    f"{trays * rolls} × {cents} cents = {money(from_rolls)} euros",
                 ),
-                Slip(money(from_rolls + from_loaves + 1), (f"{money(from_rolls)} + {money(from_loaves + 1)}",)),
-            ],
+            ),
+            Slip(money(from_rolls + from_loaves + 1), (f"{money(from_rolls)} + {money(from_loaves + 1)}",)),
         ),
     )
 
@@ -105,28 +99,25 @@ def _arithmetic_hard(slots: Slots) -> Solution | None:
         risk="giving the part that leaves instead of the part that stays",
         slips=differing(
             answer,
-            [
-                Slip(
-                    moved_only,
-                    (
-                        f"{start} − {percent}% = {number(after_monday)}",
-                        f"{number(after_monday)} + {arriving} = {number(after_tuesday)}",
-                        f"{number(after_tuesday)} / {part} = {moved_only}",
-                    ),
+            Slip(
+                moved_only,
+                (
+                    f"{start} − {percent}% = {number(after_monday)}",
+                    f"{number(after_monday)} + {arriving} = {number(after_tuesday)}",
+                    f"{number(after_tuesday)} / {part} = {moved_only}",
                 ),
-                Slip(
-                    late,
-                    (
-                        f"{start} − {percent}% = {number(after_monday)}",
-                        f"One part in {part} leaves: {number(after_monday * Fraction(part - 1, part))} stay",
-                        f"Then {arriving} arrive: {late}",
-                    ),
+            ),
+            Slip(
+                late,
+                (
+                    f"{start} − {percent}% = {number(after_monday)}",
+                    f"One part in {part} leaves: {number(after_monday * Fraction(part - 1, part))} stay",
+                    f"Then {arriving} arrive: {late}",
                 ),
-                Slip(
-                    number(rest + 10),
-                    (f"{start} − {percent}% = {number(after_monday + 10)}", f"Left: {number(rest + 10)}"),
-                ),
-            ],
+            ),
+            Slip(
+                number(rest + 10), (f"{start} − {percent}% = {number(after_monday + 10)}", f"Left: {number(rest + 10)}")
+            ),
         ),
     )
 

@@ -69,14 +69,12 @@ def _saving(slots: Slots) -> Solution | None:
         risk="giving the difference of one month",
         slips=differing(
             answer,
-            [
-                Slip(once, (f"Metered: {money(metered)} euros", f"Difference: {once} euros")),
-                Slip(gross, (f"{money(metered)} × {months} = {gross}",)),
-                Slip(
-                    money(difference + months),
-                    (f"{money(abs(metered - flat) + 1)} × {months} = {money(difference + months)}",),
-                ),
-            ],
+            Slip(once, (f"Metered: {money(metered)} euros", f"Difference: {once} euros")),
+            Slip(gross, (f"{money(metered)} × {months} = {gross}",)),
+            Slip(
+                money(difference + months),
+                (f"{money(abs(metered - flat) + 1)} × {months} = {money(difference + months)}",),
+            ),
         ),
     )
 
@@ -121,11 +119,9 @@ def _offers(slots: Slots) -> Solution | None:
         risk="forgetting a fee that is paid once",
         slips=differing(
             answer,
-            [
-                _cheapest(no_fee, (f"Offer A: {months} × {month_a} = {month_a * months} euros", *working[1:])),
-                _cheapest(no_gift, (*working[:2], f"Offer C: {months} × {month_c} = {month_c * months} euros")),
-                _cheapest({ranked[1]: total[ranked[1]]}, working),
-            ],
+            _cheapest(no_fee, (f"Offer A: {months} × {month_a} = {month_a * months} euros", *working[1:])),
+            _cheapest(no_gift, (*working[:2], f"Offer C: {months} × {month_c} = {month_c * months} euros")),
+            _cheapest({ranked[1]: total[ranked[1]]}, working),
         ),
     )
 
@@ -166,23 +162,19 @@ def _break_even(slots: Slots) -> Solution | None:
         risk="rounding down to a day on which it is not yet ahead",
         slips=differing(
             answer,
-            [
-                Slip(
-                    str(whole - 1),
-                    (f"{dear - cheap} / {a_day} = {number(days)} days", f"That is {whole - 1} whole days"),
+            Slip(
+                str(whole - 1), (f"{dear - cheap} / {a_day} = {number(days)} days", f"That is {whole - 1} whole days")
+            ),
+            Slip(
+                number(round(Fraction(dear * 100, use_b * cents)) if use_b else whole + 7),
+                (
+                    f"Running cost of B: {use_b} × {cents} cents = {running} euros a day",
+                    f"{dear} euros divided by that",
                 ),
-                Slip(
-                    number(round(Fraction(dear * 100, use_b * cents)) if use_b else whole + 7),
-                    (
-                        f"Running cost of B: {use_b} × {cents} cents = {running} euros a day",
-                        f"{dear} euros divided by that",
-                    ),
-                ),
-                Slip(
-                    str(whole + 10),
-                    (f"Extra price: {dear - cheap + 10 * int(saved)} euros", f"Divided by {a_day} a day"),
-                ),
-            ],
+            ),
+            Slip(
+                str(whole + 10), (f"Extra price: {dear - cheap + 10 * int(saved)} euros", f"Divided by {a_day} a day")
+            ),
         ),
     )
 

@@ -51,13 +51,11 @@ def _symbol(slots: Slots) -> Solution | None:
         risk="taking the first letters of the English name",
         slips=differing(
             answer,
-            [
-                Slip(first_letters, (f"The symbol of {element} comes from its name: {first_letters}.",)),
-                Slip(
-                    ELEMENTS[neighbour][0],
-                    (f"{element.capitalize()} is listed beside {neighbour}, under {ELEMENTS[neighbour][0]}.",),
-                ),
-            ],
+            Slip(first_letters, (f"The symbol of {element} comes from its name: {first_letters}.",)),
+            Slip(
+                ELEMENTS[neighbour][0],
+                (f"{element.capitalize()} is listed beside {neighbour}, under {ELEMENTS[neighbour][0]}.",),
+            ),
         ),
     )
 
@@ -85,7 +83,7 @@ def _capital(slots: Slots) -> Solution | None:
         working=(f"The seat of government of {country} is {answer}.",),
         check=f"{answer} is where the government of {country} sits.",
         risk="naming the best known city instead of the capital",
-        slips=differing(answer, [Slip(wrong, (f"The city that stands for {country} is {wrong}.",))]),
+        slips=differing(answer, Slip(wrong, (f"The city that stands for {country} is {wrong}.",))),
     )
 
 
@@ -110,7 +108,7 @@ def _by_number(slots: Slots) -> Solution | None:
         risk="being off by one place",
         slips=differing(
             answer,
-            [Slip(name, (f"Place {asked} holds {ELEMENTS[name][0]}, which is {name}.",)) for _, name in near[:2]],
+            *(Slip(name, (f"Place {asked} holds {ELEMENTS[name][0]}, which is {name}.",)) for _, name in near[:2]),
         ),
     )
 
@@ -138,7 +136,10 @@ def _heaviest(slots: Slots) -> Solution | None:
         risk="ranking by how heavy the names sound",
         slips=differing(
             answer,
-            [Slip(ELEMENTS[name][0], (f"Of the three, {name} has the highest atomic number.",)) for name in ranked[1:]],
+            *(
+                Slip(ELEMENTS[name][0], (f"Of the three, {name} has the highest atomic number.",))
+                for name in ranked[1:]
+            ),
         ),
     )
 

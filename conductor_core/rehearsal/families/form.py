@@ -248,8 +248,8 @@ def hours_and_minutes(minutes: int) -> str:
     return f"{hours} h {rest} min" if hours and rest else f"{hours} h" if hours else f"{rest} min"
 
 
-def differing(answer: str, slips: list[Slip]) -> tuple[Slip, ...]:
-    """The slips that are really wrong, each answer once."""
+def differing(answer: str, *slips: Slip) -> tuple[Slip, ...]:
+    """Returns the slips that are really wrong, each wrong answer once."""
     kept: dict[str, Slip] = {}
     for slip in slips:
         if slip.answer != answer:

@@ -47,11 +47,9 @@ def _sorted_words(slots: Slots) -> Solution | None:
         risk="adding spaces after the semicolons",
         slips=differing(
             answer,
-            [
-                Slip(answer.replace(";", "; "), (f"Sorted: {', '.join(sorted(words))}", "Joined for easy reading.")),
-                Slip(answer.lower(), (f"Sorted and joined: {answer.lower()}",)),
-                Slip(unsorted, ("In capitals, joined by semicolons.",)),
-            ],
+            Slip(answer.replace(";", "; "), (f"Sorted: {', '.join(sorted(words))}", "Joined for easy reading.")),
+            Slip(answer.lower(), (f"Sorted and joined: {answer.lower()}",)),
+            Slip(unsorted, ("In capitals, joined by semicolons.",)),
         ),
     )
 
@@ -79,10 +77,8 @@ def _top_three(slots: Slots) -> Solution | None:
         risk="writing a bare array or adding spaces",
         slips=differing(
             answer,
-            [
-                Slip(json.dumps(top), (f"The three largest: {', '.join(map(str, top))}",)),
-                Slip(upwards, (f"The three largest, in order: {', '.join(map(str, sorted(top)))}",)),
-            ],
+            Slip(json.dumps(top), (f"The three largest: {', '.join(map(str, top))}",)),
+            Slip(upwards, (f"The three largest, in order: {', '.join(map(str, sorted(top)))}",)),
         ),
     )
 
@@ -112,14 +108,12 @@ def _record(slots: Slots) -> Solution | None:
         risk="swapping day and month",
         slips=differing(
             answer,
-            [
-                Slip(f"{family}|{given}|{iso}|{city}", (f"Date: {iso}", "Joined with | in the order asked.")),
-                Slip(
-                    f"{family.upper()}|{given}|{year:04d}-{day:02d}-{month:02d}|{city}",
-                    (f"Date: {year:04d}-{day:02d}-{month:02d}",),
-                ),
-                Slip(answer.replace("|", " | "), (f"Date: {iso}", "Joined with bars.")),
-            ],
+            Slip(f"{family}|{given}|{iso}|{city}", (f"Date: {iso}", "Joined with | in the order asked.")),
+            Slip(
+                f"{family.upper()}|{given}|{year:04d}-{day:02d}-{month:02d}|{city}",
+                (f"Date: {year:04d}-{day:02d}-{month:02d}",),
+            ),
+            Slip(answer.replace("|", " | "), (f"Date: {iso}", "Joined with bars.")),
         ),
     )
 

@@ -32,16 +32,14 @@ def _ride(slots: Slots) -> Solution | None:
         risk="reading decimal hours as hours and minutes",
         slips=differing(
             answer,
-            [
-                Slip(
-                    number(Fraction(distance, speed) * 100),
-                    (
-                        f"{distance} / {speed} = {decimal} h",
-                        f"{decimal} h is {number(Fraction(distance, speed) * 100)} minutes",
-                    ),
+            Slip(
+                number(Fraction(distance, speed) * 100),
+                (
+                    f"{distance} / {speed} = {decimal} h",
+                    f"{decimal} h is {number(Fraction(distance, speed) * 100)} minutes",
                 ),
-                Slip(number(minutes + 10), (f"{distance} × 60 / {speed} = {number(minutes + 10)} minutes",)),
-            ],
+            ),
+            Slip(number(minutes + 10), (f"{distance} × 60 / {speed} = {number(minutes + 10)} minutes",)),
         ),
     )
 
@@ -107,7 +105,7 @@ def _arrival(start: str, legs: list[tuple[int, int]], wait: int) -> Solution | N
         check=f"Step by step on the clock: {start} → {clock(departure + first)} → {clock(departure + first + wait)}"
         + (f" → {answer}." if both else f", and nothing else is added: {answer}."),
         risk="mixing decimal hours with minutes",
-        slips=differing(answer, slips),
+        slips=differing(answer, *slips),
     )
 
 

@@ -37,13 +37,8 @@ def _manager(slots: Slots) -> Solution | None:
         risk=f"giving {asked}'s own floor",
         slips=differing(
             floor,
-            [
-                Slip(own, (f"{asked} sits on floor {own}.",)),
-                Slip(
-                    str(int(floor) + 1),
-                    (f"{asked} reports to {manager}.", f"{manager} sits on floor {int(floor) + 1}."),
-                ),
-            ],
+            Slip(own, (f"{asked} sits on floor {own}.",)),
+            Slip(str(int(floor) + 1), (f"{asked} reports to {manager}.", f"{manager} sits on floor {int(floor) + 1}.")),
         ),
     )
 
@@ -70,7 +65,7 @@ def _page_whom(slots: Slots) -> Solution | None:
         check=f"{other} is on call for {other_team}, which owns {service} itself, so it cannot be {other}.",
         risk=f"paging the owner of {service} itself",
         slips=differing(
-            answer, [Slip(other, (f"{service} is owned by team {other_team}.", f"On call for {other_team}: {other}."))]
+            answer, Slip(other, (f"{service} is owned by team {other_team}.", f"On call for {other_team}: {other}."))
         ),
     )
 
@@ -112,13 +107,8 @@ def _approval(slots: Slots) -> Solution | None:
         risk="stopping one hop too early",
         slips=differing(
             assistant,
-            [
-                Slip(
-                    deputy,
-                    (f"{asked} reports to {boss}, and {boss} to {head}.", f"{head} is away; {deputy} stands in."),
-                ),
-                Slip(boss, (f"{asked} reports to {boss}.", f"So the form goes to {boss}.")),
-            ],
+            Slip(deputy, (f"{asked} reports to {boss}, and {boss} to {head}.", f"{head} is away; {deputy} stands in.")),
+            Slip(boss, (f"{asked} reports to {boss}.", f"So the form goes to {boss}.")),
         ),
     )
 

@@ -18,12 +18,8 @@ def _sequence(slots: Slots) -> Solution:
         risk="letting two tasks overlap",
         slips=differing(
             answer,
-            [
-                Slip(
-                    str(max(hours) + hours[0]), (f"{names[1]} and {names[2]} overlap: {max(hours) + hours[0]} hours",)
-                ),
-                Slip(str(sum(hours) + 1), (f"{' + '.join(map(str, hours))} = {sum(hours) + 1} hours",)),
-            ],
+            Slip(str(max(hours) + hours[0]), (f"{names[1]} and {names[2]} overlap: {max(hours) + hours[0]} hours",)),
+            Slip(str(sum(hours) + 1), (f"{' + '.join(map(str, hours))} = {sum(hours) + 1} hours",)),
         ),
     )
 
@@ -60,11 +56,9 @@ def _critical_path(hours: dict[str, int], after: dict[str, tuple[str, ...]]) -> 
         risk="adding tasks that run side by side",
         slips=differing(
             answer,
-            [
-                Slip(str(total), (f"{' + '.join(map(str, hours.values()))} = {total} hours",)),
-                Slip(str(shortcut[last]), (f"{last} can start after {after[last][0]}: {shortcut[last]} hours",)),
-                Slip(str(ends[last] + 1), (*lines[:-1], f"{last} ends at hour {ends[last] + 1}")),
-            ],
+            Slip(str(total), (f"{' + '.join(map(str, hours.values()))} = {total} hours",)),
+            Slip(str(shortcut[last]), (f"{last} can start after {after[last][0]}: {shortcut[last]} hours",)),
+            Slip(str(ends[last] + 1), (*lines[:-1], f"{last} ends at hour {ends[last] + 1}")),
         ),
     )
 
@@ -92,31 +86,10 @@ def _event(slots: Slots) -> Solution | None:
 
 
 _CHORES = (
-    "survey",
-    "design",
-    "build",
-    "wiring",
-    "painting",
-    "testing",
-    "training",
-    "packing",
-    "labels",
-    "delivery",
-    "review",
-    "launch",
-    "drafting",
-    "printing",
-    "catering",
-    "lighting",
-    "plumbing",
-    "cleaning",
-    "sanding",
-    "booking",
-    "tuning",
-    "labelling",
-    "filming",
-    "editing",
-)
+    "survey", "design", "build", "wiring", "painting", "testing", "training", "packing", "labels", "delivery", "review",
+    "launch", "drafting", "printing", "catering", "lighting", "plumbing", "cleaning", "sanding", "booking", "tuning",
+    "labelling", "filming", "editing",
+)  # fmt: skip
 
 
 def _tasks(places: str, rng: Random) -> dict[str, str | int]:

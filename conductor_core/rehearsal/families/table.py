@@ -56,11 +56,9 @@ def _cell(slots: Slots) -> Solution | None:
         risk="slipping into the next column",
         slips=differing(
             answer,
-            [
-                Slip(str(neighbours[0] if neighbours else int(answer) + 1), (f"Row {row}, next to {column}.",)),
-                Slip(str(above[0]), (f"Column {column}: {above[0]}.",)),
-                Slip(str(int(answer) + 10), (f"{column} is {int(answer) + 10}.",)),
-            ],
+            Slip(str(neighbours[0] if neighbours else int(answer) + 1), (f"Row {row}, next to {column}.",)),
+            Slip(str(above[0]), (f"Column {column}: {above[0]}.",)),
+            Slip(str(int(answer) + 10), (f"{column} is {int(answer) + 10}.",)),
         ),
     )
 
@@ -90,13 +88,9 @@ def _growth(slots: Slots) -> Solution | None:
         risk="naming the largest row instead of the one that grew most",
         slips=differing(
             answer,
-            [
-                Slip(by_size, (f"{last} is highest in {by_size}: {table[by_size][last]}.",)),
-                Slip(
-                    by_ratio, (f"{by_ratio}: {table[by_ratio][last]} / {table[by_ratio][first]} is the largest ratio.",)
-                ),
-                Slip(ranked[1], (f"{ranked[1]}: {growth[ranked[1]]} is the largest difference.",)),
-            ],
+            Slip(by_size, (f"{last} is highest in {by_size}: {table[by_size][last]}.",)),
+            Slip(by_ratio, (f"{by_ratio}: {table[by_ratio][last]} / {table[by_ratio][first]} is the largest ratio.",)),
+            Slip(ranked[1], (f"{ranked[1]}: {growth[ranked[1]]} is the largest difference.",)),
         ),
     )
 
@@ -134,17 +128,15 @@ def _share(slots: Slots) -> Solution | None:
         risk="using one column, or leaving the row out of the whole",
         slips=differing(
             answer,
-            [
-                Slip(
-                    of_last,
-                    (
-                        f"{last}: {table[row][last]} of {sum(values[last] for values in table.values())}",
-                        f"That is {of_last}%",
-                    ),
+            Slip(
+                of_last,
+                (
+                    f"{last}: {table[row][last]} of {sum(values[last] for values in table.values())}",
+                    f"That is {of_last}%",
                 ),
-                Slip(of_rest, (f"{row}: {totals[row]}, the others: {whole - totals[row]}", f"That is {of_rest}%")),
-                Slip(percent(Fraction(totals[row] + whole // 50, whole)), (f"{totals[row] + whole // 50} / {whole}",)),
-            ],
+            ),
+            Slip(of_rest, (f"{row}: {totals[row]}, the others: {whole - totals[row]}", f"That is {of_rest}%")),
+            Slip(percent(Fraction(totals[row] + whole // 50, whole)), (f"{totals[row] + whole // 50} / {whole}",)),
         ),
     )
 
