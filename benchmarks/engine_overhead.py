@@ -133,13 +133,7 @@ def ours(url: str, runs: int, seconds: float, chunks: int, database: str) -> dic
     system.close()
     if (whole := _count(database, "SELECT count(*) FROM runs WHERE status = 'completed'")) != 2 * runs + 1:
         raise RuntimeError(f"{whole} of {2 * runs + 1} runs are whole")
-    return {
-        "wall_s": wall_s,
-        "run_s": statistics.median(walls_s),
-        "cpu_s": cpu_s,
-        "begin_s": begin_s,
-        "events": events,
-    }
+    return {"wall_s": wall_s, "run_s": statistics.median(walls_s), "cpu_s": cpu_s, "begin_s": begin_s, "events": events}
 
 
 def _count(database: str, question: str) -> int:

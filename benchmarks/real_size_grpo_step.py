@@ -92,10 +92,7 @@ class MeasuredTrainer(ScaleTrainer):
 
     def step_ended(self) -> None:
         self._peaks.synchronise()
-        self.measured[-1] |= {
-            "update_s": time.perf_counter() - self._sampled_at,
-            "update_peak_gib": self._peaks.take(),
-        }
+        self.measured[-1] |= {"update_s": time.perf_counter() - self._sampled_at, "update_peak_gib": self._peaks.take()}
 
 
 class StepEnd(TrainerCallback):

@@ -194,6 +194,5 @@ class _Places:
         return f"line {self._top[key]}, " if key in self._top else ""
 
     def of(self, index: int, key: str) -> str:
-        if index >= len(self._tables):
-            return ""
-        return f"line {self._tables[index].get(key, self._headers[index])}, "
+        known = index < len(self._tables)
+        return f"line {self._tables[index].get(key, self._headers[index])}, " if known else ""

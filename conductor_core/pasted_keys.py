@@ -69,7 +69,7 @@ def _in_params(value: Any, place: str, known: Collection[str]) -> Iterator[str]:
     if isinstance(value, Mapping):
         for name, item in value.items():
             if holds_a_key(name, known):
-                yield f"{place or 'a name'}"
+                yield place or "a name"
                 continue
             here = f"{place}.{name[:60]}" if place else name[:60]
             if is_secret_name(name) and _could_be_one(item):

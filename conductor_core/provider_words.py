@@ -6,6 +6,7 @@ import math
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from conductor_core.quoted import one_line
@@ -104,12 +105,11 @@ def too_long(status: int, code: str, text: str) -> bool:
 
 def retry_after_s(headers: Mapping[str, str], now_s: float | None = None) -> float | None:
     """Returns the seconds that the provider asks us to wait: a number or an HTTP date (RFC 9110, 10.2.3)."""
-    milliseconds = _number(headers.get("retry-after-ms"))
-    if milliseconds is not None:
+    if (milliseconds := _number(headers.get("retry-after-ms", ""))) is not None:
         return milliseconds / 1000
-    value = headers.get("retry-after")
-    if value is None or (seconds := _number(value)) is not None:
-        return None if value is None else seconds
+    value = headers.get("retry-after", "")
+    if (seconds := _number(value)) is not None:
+        return seconds
     try:
         at_s = email.utils.parsedate_to_datetime(value).timestamp()
     except (ValueError, OverflowError, OSError):
@@ -117,9 +117,8 @@ def retry_after_s(headers: Mapping[str, str], now_s: float | None = None) -> flo
     return max(0.0, at_s - (time.time() if now_s is None else now_s))
 
 
-def _number(value: str | None) -> float | None:
-    try:
-        number = float(value) if value is not None else math.nan
-    except ValueError:
-        return None
-    return number if math.isfinite(number) and number >= 0 else None
+def _number(text: str) -> float | None:
+    with suppress(ValueError):
+        number = float(text)
+        return number if math.isfinite(number) and number >= 0 else None
+    return None

@@ -163,8 +163,7 @@ class Settings(BaseSettings):
 
 def sqlite_url(path: Path) -> str:
     """Returns the URL of the database file at ``path``."""
-    written = str(path).replace("%", "%25").replace("?", "%3F")
-    return f"sqlite:///{written}"
+    return "sqlite:///" + str(path).replace("%", "%25").replace("?", "%3F")
 
 
 def setting_fault(error: ValidationError) -> str:

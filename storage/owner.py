@@ -6,7 +6,7 @@ import re
 import socket
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -64,15 +64,12 @@ def gone(folder: Path, owner_id: str) -> Iterator[bool]:
     if not _ID.fullmatch(owner_id) or not path.exists():
         yield True
         return
-    lock = FileLock(path)
-    try:
+    with closing(FileLock(path)) as lock:
         if lock.try_acquire():
             yield True
             path.unlink(missing_ok=True)
         else:
             yield False
-    finally:
-        lock.close()
 
 
 def left(folder: Path, owner_id: str) -> bool:

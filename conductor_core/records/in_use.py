@@ -4,6 +4,7 @@ The process holds a lock on a file in the folder. The kernel drops the lock when
 """
 
 import socket
+from contextlib import closing
 from os import getpid
 from pathlib import Path
 
@@ -54,13 +55,10 @@ def in_use(folder: Path) -> bool | None:
     try:
         if not path.is_file():
             return None
-        lock = FileLock(path)
-        try:
+        with closing(FileLock(path)) as lock:
             # A shared lock, so that two processes that ask do not take each other for a writer.
             if not lock.try_acquire(shared=True):
                 return True
-        finally:
-            lock.close()
         return False if _owner(path).partition(" ")[0] == socket.gethostname() else None
     except OSError:
         return None
