@@ -79,7 +79,7 @@ def pristine(folder: Path) -> Pristine:
     path = folder / "pristine.sqlite3"
     settings = Settings(data_folder=folder, rehearsal_tokens_per_s=0, warm_up=False)
     store = open_store(f"sqlite:///{path}")
-    host = EngineHost(store.log, settings, store.read)
+    host = EngineHost(store.log, settings, store)
     one, chain, fan = (
         _workflow(("scientist", ())),
         _workflow(("planner", ()), ("reasoner", (0,)), ("verifier", (1,))),

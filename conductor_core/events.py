@@ -43,6 +43,7 @@ class RunCreated(_Event):
     """The whole request, with the Conductor and the pool as they are now.
 
     Attributes:
+        queued: it waits for a process that carries it out.
         on_incomplete: what happens to a step whose answer is incomplete.
         give_question: whether every step is told the task, even if its instruction lacks ``{question}``.
     """
@@ -53,10 +54,17 @@ class RunCreated(_Event):
     pool: PoolInfo
     simulated: bool
     app_version: str
+    queued: bool = False
     on_incomplete: OnIncomplete = "allow"
     give_question: bool = False
 
     _flat = model_validator(mode="before")(read_flat)
+
+
+class RunTaken(_Event):
+    """A process begins to carry out a queued run."""
+
+    kind: Literal["run.taken"] = "run.taken"
 
 
 class PlanStarted(_Event):
@@ -407,7 +415,7 @@ StepEvent = (
 FinalEvent = RunCompleted | RunFailed | RunCancelled | RunInterrupted
 """The last event of a run."""
 
-Event = RunCreated | PlanEvent | StepEvent | FinalEvent
+Event = RunCreated | RunTaken | PlanEvent | StepEvent | FinalEvent
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 """Parses an event from JSON; ``event.model_dump_json()`` is its inverse."""

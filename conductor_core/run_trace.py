@@ -18,11 +18,21 @@ StepStatus = Literal[
     "waiting", "running", "completed", "refused", "filtered", "cut", "empty", "reused", "failed", "skipped", "cancelled"
 ]
 RunStatus = Literal[
-    "running", "planned", "completed", "refused", "filtered", "cut", "empty", "failed", "cancelled", "interrupted"
+    "queued",
+    "running",
+    "planned",
+    "completed",
+    "refused",
+    "filtered",
+    "cut",
+    "empty",
+    "failed",
+    "cancelled",
+    "interrupted",
 ]
 RoundStatus = Literal["planning", "planned", "stopped", "rejected"]
 
-ENDED_STATUSES: frozenset[str] = frozenset(get_args(RunStatus)) - {"running"}
+ENDED_STATUSES: frozenset[str] = frozenset(get_args(RunStatus)) - {"queued", "running"}
 
 
 class Mutable(BaseModel):

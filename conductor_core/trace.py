@@ -54,7 +54,8 @@ def begin(event: Event) -> RunTrace:
     if not isinstance(event, ev.RunCreated):
         raise ValueError(f"a trace begins with run.created, not {event.kind}")
     fields = _fields_of(event.request, RunTrace) | _fields_of(event, RunTrace)
-    return RunTrace(created_at_utc=event.at_utc, **fields)
+    status = "queued" if event.queued else "running"
+    return RunTrace(created_at_utc=event.at_utc, status=status, **fields)
 
 
 def apply(trace: RunTrace, event: Event) -> None:
@@ -69,6 +70,10 @@ def apply(trace: RunTrace, event: Event) -> None:
         _apply_plan(trace, event)
     elif isinstance(event, ev.FinalEvent):
         _apply_end(trace, event)
+    elif isinstance(event, ev.RunTaken):
+        if trace.status != "queued":
+            raise ValueError("only a queued run can be taken up")
+        trace.status = "running"
     elif isinstance(event, ev.RunCreated):
         raise ValueError("run.created stands only at the beginning")
     else:

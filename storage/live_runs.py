@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 from conductor_core import trace as folding
 from conductor_core.endings import INCOMPLETE
 from conductor_core.errors import EventOutOfOrder, UnknownRun
-from conductor_core.events import VOCABULARY, Event, PlanDelta, PlanProgress, RunCreated, StepDelta, StepProgress
+from conductor_core.events import (
+    VOCABULARY,
+    Event,
+    PlanDelta,
+    PlanProgress,
+    RunCreated,
+    RunTaken,
+    StepDelta,
+    StepProgress,
+)
 from conductor_core.spending import basis, cost_so_far
 from conductor_core.trace import RunTrace
 from storage.database import Database
@@ -89,7 +98,7 @@ class LiveRuns:
             raise
         for run_id, live in self._touched.items():
             live.is_new = False
-            if live.trace.ended:
+            if live.trace.ended or live.trace.status == "queued":
                 self._runs.pop(run_id, None)
 
     def advance(self, cursor: sqlite3.Cursor, event: Event, sequence: int, line: bytes) -> None:
@@ -104,6 +113,8 @@ class LiveRuns:
             self._owner.hold()
             live = _LiveRun(folding.begin(event), sequence, is_new=True)
             live.created = fixed_columns(live.trace, sequence) | self._columns_of_owner()
+            if event.queued:
+                live.created["owner_id"] = ""
             self._runs[run_id] = live
             self._touched[run_id] = live
             if (batch := event.request.batch) is not None:
@@ -113,6 +124,8 @@ class LiveRuns:
             self._touched[run_id] = live
             if live.trace.ended:
                 raise EventOutOfOrder(f"run {run_id} has ended ({live.trace.status}): {event.kind} cannot follow")
+            if isinstance(event, RunTaken):
+                self._take(cursor, run_id)
             try:
                 folding.apply(live.trace, event)
             except (KeyError, ValueError) as error:
@@ -123,6 +136,16 @@ class LiveRuns:
         live.digest.update(line)
         live.tail_size += len(line)
         live.row_due |= not isinstance(event, StepDelta | PlanDelta | StepProgress | PlanProgress)
+
+    def _take(self, cursor: sqlite3.Cursor, run_id: str) -> None:
+        """Makes this process the owner of a queued run. Raises: EventOutOfOrder if another one was quicker."""
+        self._owner.hold()
+        owner = self._columns_of_owner()
+        owner.pop("vocabulary")
+        columns = ", ".join(f"{name} = :{name}" for name in owner)
+        taking = f"UPDATE runs SET {columns} WHERE run_id = :run_id AND owner_id = ''"  # noqa: S608  own names
+        if cursor.execute(taking, owner | {"run_id": run_id}).rowcount != 1:
+            raise EventOutOfOrder(f"run {run_id} is not in the queue: another process has taken it up")
 
     def save(self, cursor: sqlite3.Cursor) -> None:
         """Stores the rows and snapshots that the folded events changed."""

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from conductor_core.actor import Caller
 from conductor_core.errors import BadInput, EventOutOfOrder, RunUnreadable, StoreDamaged, StoreError, UnknownRun
-from conductor_core.events import FINAL_KINDS
+from conductor_core.events import FINAL_KINDS, RunCreated
 from conductor_core.spending import interruption
 from conductor_core.trace import ENDED_STATUSES, RunTrace
 from storage import batch_lock, batches, deleting, failures, queries, totals
@@ -197,6 +197,13 @@ class Store:
             raise BadInput(f"several runs begin with {prefix!r}: {shown}; give more of the id")
         return found[0]
 
+    def created(self, run_id: str) -> RunCreated:
+        """The first event of the run. Raises: UnknownRun, RunUnreadable, StoreDamaged."""
+        first = self.events(run_id, limit=1)[0].event
+        if not isinstance(first, RunCreated):
+            raise EventOutOfOrder(f"run {run_id} does not begin with run.created")
+        return first
+
     def read(self, run_id: str) -> RunTrace:
         """The run as it stands. Raises: UnknownRun, RunUnreadable, StoreDamaged."""
         return self.trace(run_id)[0]
@@ -249,7 +256,8 @@ class Store:
         """
         try:
             with self._database.reading() as connection:
-                unfinished = queries.read_unfinished(connection)
+                # A queued run has no owner: it waits for one.
+                unfinished = [(run_id, owner) for run_id, owner in queries.read_unfinished(connection) if owner]
         except StoreDamaged as error:
             log.warning("runs that were interrupted cannot be told: %s", error)
             return []

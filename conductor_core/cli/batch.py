@@ -174,7 +174,7 @@ def _of_new(last: BatchSummary | None, name: str, *, resume: bool) -> str:
 
 def _must_fit(run: RunSummary, task: BatchTask | None, batch_id: str, given: BatchOptions, pool: str) -> None:
     row = run.batch_row or ""
-    if run.status == "running":
+    if run.status in ("queued", "running"):
         raise BadInput(f"batch {batch_id} is still going on: wait for its end, or stop it")
     if task is None:
         raise BadInput(_unfit(batch_id, row, "it is not in the file any more"))

@@ -101,6 +101,8 @@ class ProgressView:
                 self._say(f"  {advice(code, trace.run_id)}")
         elif isinstance(event, ev.RunCreated):
             self._say(_created(event))
+        elif isinstance(event, ev.RunTaken):
+            self._say("taken up from the queue")
         else:
             assert_never(event)
 

@@ -16,6 +16,7 @@ from conductor_core.settings import Settings
 class Status(StrEnum):
     """What ``runs --status`` takes."""
 
+    QUEUED = "queued"
     RUNNING = "running"
     PLANNED = "planned"
     COMPLETED = "completed"

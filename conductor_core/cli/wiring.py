@@ -37,7 +37,7 @@ def opened_engine(store: "Store", settings: Settings) -> "Iterator[EngineHost]":
         raise store.refusal
     from conductor_core.engine.host import EngineHost
 
-    host = EngineHost(store.log, settings, store.read)
+    host = EngineHost(store.log, settings, store)
     try:
         yield host
     finally:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from conductor_core.actor import THE_PROGRAM, Caller
@@ -16,10 +17,10 @@ from conductor_core.chat import Conductor, PlanRequest
 from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.pool import BUILT_IN_POOLS, Pool, open_pool, pool_file, reopen_pool
 from conductor_core.engine.recorder import closing
-from conductor_core.engine.request import ReadTrace
+from conductor_core.engine.request import RunRecords
 from conductor_core.engine.runner import CheckedRequest, Engine, check
 from conductor_core.errors import InspectorError, UnknownRun
-from conductor_core.events import EventSink, PoolInfo, RunRequest
+from conductor_core.events import EventSink, PoolInfo, RunRequest, RunTaken
 from conductor_core.given_path import given_path, is_file
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
@@ -51,11 +52,11 @@ class EngineHost:
     """
 
     def __init__(
-        self, sink: EventSink, settings: Settings, read_trace: ReadTrace | None = None, *, awaited: bool = True
+        self, sink: EventSink, settings: Settings, records: RunRecords | None = None, *, awaited: bool = True
     ) -> None:
         """
         Args:
-            read_trace: reads the run that another builds on; None: no run of this host does.
+            records: reads queued runs, and those that others build on; None: there are none.
             awaited: each run's result is kept until ``wait`` has given it. False where nobody waits, as in the app:
                 then only the last results are kept.
         """
@@ -63,7 +64,8 @@ class EngineHost:
         self._awaited = awaited
         self._settings = settings
         self._sink = sink
-        self._engine = Engine(sink, settings, read_trace)
+        self._engine = Engine(sink, settings, None if records is None else records.read)
+        self._records = records
         self._loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
         self._opening = threading.Lock()
@@ -93,21 +95,54 @@ class EngineHost:
             StoreError; then there is no run.
         """
         with self._being_started():
-            pool = self._pool(self._settings.pool if request.pool is None else request.pool, request.seed)
-            conductor = None
-            if request.conductor is not None:
-                conductor = asyncio.run_coroutine_threadsafe(self._conductor(request.conductor), self._loop).result()
-            checked = check(request, conductor, pool, self._engine.earlier(request), cap)
-            try:
-                self._sink.append_and_wait(checked.created)
-            except Exception:
-                raise  # Nothing is written.
-            except BaseException:
-                # The caller was interrupted, the writing was not: the run needs its end.
-                self._hand_over(checked)
-                raise
-            self._hand_over(checked)
+            self._write(self._checked(request, cap))
         return request.run_id
+
+    def queue(self, request: RunRequest) -> str:
+        """Writes a run that some process will take up, and returns its id. Raises: as ``start``."""
+        with self._being_started():
+            created = self._checked(request).created.model_copy(update={"queued": True})
+            self._sink.append_and_wait(created)
+        return request.run_id
+
+    def take_up(self, run_id: str) -> None:
+        """Begins to carry out a queued run, by what its record says alone.
+
+        Raises: as ``start``; EventOutOfOrder if another process was quicker.
+        """
+        if self._records is None:
+            raise UnknownRun(f"run {run_id} cannot be read here")
+        created = self._records.created(run_id)
+        # The pool is recorded without the workers that are left out, and with its own settings.
+        as_recorded = {
+            "pool": created.pool,
+            "excluded": (),
+            "on_incomplete": created.on_incomplete,
+            "give_question": created.give_question,
+        }
+        with self._being_started():
+            checked = self._checked(created.request.model_copy(update=as_recorded))
+            self._write(replace(checked, created=created), RunTaken(run_id=run_id))
+
+    def _checked(self, request: RunRequest, cap: CostCap | None = None) -> CheckedRequest:
+        pool = self._pool(self._settings.pool if request.pool is None else request.pool, request.seed)
+        conductor = None
+        if request.conductor is not None:
+            conductor = asyncio.run_coroutine_threadsafe(self._conductor(request.conductor), self._loop).result()
+        return check(request, conductor, pool, self._engine.earlier(request), cap)
+
+    def _write(self, checked: CheckedRequest, taken: RunTaken | None = None) -> None:
+        """Writes the event by which this process has the run, and has the loop carry it out. Raises: StoreError."""
+        checked = replace(checked, taken=taken)
+        try:
+            self._sink.append_and_wait(checked.created if taken is None else taken)
+        except Exception:
+            raise  # Nothing is written.
+        except BaseException:
+            # The caller was interrupted, the writing was not: the run needs its end.
+            self._hand_over(checked)
+            raise
+        self._hand_over(checked)
 
     def cancel(self, run_id: str, caller: Caller) -> bool:
         """Asks a run to stop: its connections are closed, ``run.cancelled`` is written. False if it is not running."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from conductor_core import trace as tr
-from conductor_core.events import Event, EventSink, RunCreated
+from conductor_core.events import Event, EventSink, RunCreated, RunTaken
 from conductor_core.progress import Progress, Tell
 from conductor_core.trace import RunTrace
 
@@ -56,6 +56,10 @@ class Recorder:
         self._deferred: list[Event] = []
         self.trace: RunTrace = tr.begin(created)
         self.broken: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+
+    def taken(self, event: RunTaken) -> None:
+        """Folds the event that took the run up from the queue, which is written already."""
+        tr.apply(self.trace, event)
 
     @property
     def run_id(self) -> str:

@@ -1,9 +1,10 @@
 """Requests that stand on something else: the settings, or an earlier run."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 from conductor_core.actor import Door
-from conductor_core.events import Limits
+from conductor_core.events import Limits, RunCreated
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
@@ -12,6 +13,18 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 
 ReadTrace = Callable[[str], RunTrace]
 """Reads a run as it stands, by its id. Blocks. Raises: UnknownRun, RunUnreadable, StoreError."""
+
+
+class RunRecords(Protocol):
+    """Where runs are read by id. Each method blocks and raises UnknownRun, RunUnreadable or StoreError."""
+
+    def created(self, run_id: str) -> RunCreated:
+        """The first event of the run: what it was asked to do."""
+        ...
+
+    def read(self, run_id: str) -> RunTrace:
+        """The run as it stands."""
+        ...
 
 
 def limits_from(settings: Settings) -> Limits:

@@ -77,6 +77,8 @@ class Engine:
         """A run whose ``created`` is written. Call it on the loop that is to carry it out."""
         request, conductor, pool = checked.request, checked.conductor, checked.pool
         recorder = Recorder(self._sink, checked.created, checked.epoch_s)
+        if checked.taken is not None:
+            recorder.taken(checked.taken)
         state = RunState(
             request=request,
             settings=self._settings,
@@ -114,6 +116,7 @@ class CheckedRequest:
     Attributes:
         pool: without the workers that the request excludes.
         created: the first event, to be written before anything else happens.
+        taken: the event by which this process took the run up from the queue, written already; None: it was not there.
         epoch_s: when it was made, by ``time.monotonic``.
         earlier: the runs whose answers stand in for identical steps.
         cap: what this run and others may spend together.
@@ -127,6 +130,7 @@ class CheckedRequest:
     epoch_s: float
     earlier: tuple[RunTrace, ...] = ()
     cap: CostCap | None = None
+    taken: ev.RunTaken | None = None
 
 
 def check(

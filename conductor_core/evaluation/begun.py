@@ -34,7 +34,7 @@ def _cost(trace: RunTrace) -> tuple[float | None, int]:
     """Returns USD and tokens of a run. If its process was killed, the calls under way count by estimate."""
     usage, usd = trace.usage, trace.cost_usd
     # Older records of an interrupted run do not mention the calls that were under way.
-    if trace.status == "running" or (trace.status == "interrupted" and not trace.broken_off.total_tokens):
+    if not trace.ended or (trace.status == "interrupted" and not trace.broken_off.total_tokens):
         usage, cost = with_calls_that_are_on(trace)
         usd = cost.usd
     return usd, usage.total_tokens

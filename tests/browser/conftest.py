@@ -85,7 +85,7 @@ def start_app() -> Callable[..., contextlib.AbstractContextManager[App]]:
             _wait_until_healthy(url, process, log)
             own = Settings(data_folder=data_folder, **settings)  # type: ignore[arg-type]
             store = open_store(own.resolved_database_url)
-            engine = EngineHost(store.log, own, store.read)
+            engine = EngineHost(store.log, own, store)
             try:
                 yield App(url, process, store, engine, data_folder)
             finally:

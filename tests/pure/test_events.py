@@ -49,6 +49,7 @@ EXAMPLES: list[Event] = [
     ev.RunFailed(run_id="r", error_code="LimitReached", error="too dear"),
     ev.RunCancelled(run_id="r", door="page"),
     ev.RunInterrupted(run_id="r"),
+    ev.RunTaken(run_id="r"),
 ]
 
 
@@ -110,4 +111,4 @@ def test_an_event_cannot_be_changed() -> None:
 def test_the_final_kinds_are_the_ends_of_a_run() -> None:
     kinds = {event.kind for event in EXAMPLES}
     assert kinds >= FINAL_KINDS
-    assert {kind for kind in kinds if kind.startswith("run.")} - FINAL_KINDS == {"run.created"}
+    assert {kind for kind in kinds if kind.startswith("run.")} - FINAL_KINDS == {"run.created", "run.taken"}

@@ -31,7 +31,7 @@ from conductor_core.chat import (
 )
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.runner import Engine
-from conductor_core.events import Event
+from conductor_core.events import Event, RunCreated
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace, fold
@@ -226,6 +226,9 @@ class MemorySink:
             return loop.create_task(asyncio.sleep(self.delay_s))
         kept.set_result(None)
         return kept
+
+    def created(self, run_id: str) -> RunCreated:
+        return next(event for event in self.events if isinstance(event, RunCreated) and event.run_id == run_id)
 
     def read(self, run_id: str) -> RunTrace:
         return fold(event for event in self.events if event.run_id == run_id)

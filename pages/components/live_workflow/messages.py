@@ -180,7 +180,7 @@ class LiveView:
             steps = [trace.step_at(event.path)]
         elif isinstance(event, ev.FinalEvent):
             steps = [step for step in trace.walk() if before_status.get(step.path) != step.status]
-        elif not isinstance(event, ev.RunCreated | ev.PlanRetried | ev.PlanDelta | ev.PlanProgress):
+        elif not isinstance(event, ev.RunCreated | ev.RunTaken | ev.PlanRetried | ev.PlanDelta | ev.PlanProgress):
             assert_never(event)
         message: MessageJson = {
             "type": "patch",

@@ -2,6 +2,7 @@
 
 # By status: glyph and word.
 RUN_STATUSES = {
+    "queued": ("◌", "queued"),
     "running": ("◔", "running"),
     "planned": ("◇", "planned"),
     "completed": ("✓", "completed"),

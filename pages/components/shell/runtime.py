@@ -54,7 +54,7 @@ def open_session(settings: Settings) -> Session:
     except BaseException:
         store.close()
         raise
-    return Session(settings, store, EngineHost(store.log, settings, store.read, awaited=False))
+    return Session(settings, store, EngineHost(store.log, settings, store, awaited=False))
 
 
 @asynccontextmanager

@@ -147,7 +147,7 @@ def test_the_run_can_be_cancelled_from_another_process_no_more(
 ) -> None:
     """This run belongs to the test's process: the page says that it could not cancel it, and shows it go on."""
     # Slow workers: it goes on long enough to be pressed, however busy the machine is.
-    slow = EngineHost(app.store.log, Settings(rehearsal_tokens_per_s=4), app.store.read)
+    slow = EngineHost(app.store.log, Settings(rehearsal_tokens_per_s=4), app.store)
     run_id = start_run(host=slow)
     page = open_page(app.run_url(run_id))
     page.get_by_role("button", name="Cancel", exact=True).click()

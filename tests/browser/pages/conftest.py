@@ -56,7 +56,7 @@ def make_run(app: App) -> Iterator[Make]:
 @contextmanager
 def runs_in(store: Store) -> Iterator[Make]:
     """Makes runs in ``store``."""
-    host = EngineHost(store.log, Settings(rehearsal_tokens_per_s=0), store.read)
+    host = EngineHost(store.log, Settings(rehearsal_tokens_per_s=0), store)
 
     def make(*steps: tuple[str, str, AccessList], task: str = TASK, plan_only: bool = False) -> RunTrace:
         workflow = Workflow(

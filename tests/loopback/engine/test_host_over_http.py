@@ -30,7 +30,7 @@ def provider() -> Iterator[ScriptedProvider]:
 
 @pytest.fixture
 def host(store: Store) -> Iterator[EngineHost]:
-    host = EngineHost(store.log, Settings(retry_initial_s=0), store.read)
+    host = EngineHost(store.log, Settings(retry_initial_s=0), store)
     yield host
     host.close()
 

@@ -166,7 +166,7 @@ def paid_for(trace: RunTrace, book: Accountant) -> tuple[float, float]:
 def test_a_killed_run_and_the_one_that_takes_it_up_cost_together_what_was_paid(
     provider: ScriptedProvider, store: Store
 ) -> None:
-    host, chance = EngineHost(store.log, quick_settings(), store.read), random.Random(14)
+    host, chance = EngineHost(store.log, quick_settings(), store), random.Random(14)
     broke_off = taken_over = 0
     try:
         for seed in range(RUNS):
@@ -211,7 +211,7 @@ def on_the_page(store: Store, run_id: str) -> dict[str, Any]:
 
 
 def test_all_that_tells_a_cost_agrees_with_the_provider(provider: ScriptedProvider, store: Store) -> None:
-    host = EngineHost(store.log, quick_settings(step_attempts=5), store.read)
+    host = EngineHost(store.log, quick_settings(step_attempts=5), store)
     kinds = set()
     try:
         for seed in range(RUNS):
@@ -236,7 +236,7 @@ def test_all_that_tells_a_cost_agrees_with_the_provider(provider: ScriptedProvid
 
 
 def test_the_budget_counts_as_the_provider_does(provider: ScriptedProvider, store: Store) -> None:
-    host = EngineHost(store.log, quick_settings(step_attempts=5), store.read)
+    host = EngineHost(store.log, quick_settings(step_attempts=5), store)
     stopped = 0
     try:
         for seed in range(RUNS // 5):

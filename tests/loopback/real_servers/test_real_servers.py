@@ -107,7 +107,7 @@ def test_a_whole_run_over_both_servers_is_kept(servers: Servers, tmp_path: Path)
     )
     settings = Settings()
     store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
-    host = EngineHost(store.log, settings, store.read)
+    host = EngineHost(store.log, settings, store)
     try:
         run_id = host.start(RunRequest(task="6 times 7", workflow=workflow, pool=str(pool)))
         trace = host.wait(run_id, timeout_s=90)

@@ -33,7 +33,7 @@ class Served:
 async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     settings = Settings(rehearsal_tokens_per_s=4)
     store = open_store(settings.resolved_database_url)
-    engine = EngineHost(store.log, settings, store.read)
+    engine = EngineHost(store.log, settings, store)
     monkeypatch.setattr(runtime, "_session", runtime.Session(settings, store, engine))
     config = uvicorn.Config(
         Starlette(routes=ROUTES, middleware=MIDDLEWARE), port=0, log_level="warning", lifespan="off"

@@ -42,7 +42,7 @@ def sink() -> MemorySink:
 
 @pytest.fixture
 def host(sink: MemorySink) -> Iterator[EngineHost]:
-    host = EngineHost(sink, Settings(), sink.read)
+    host = EngineHost(sink, Settings(), sink)
     yield host
     host.close()
 

@@ -63,7 +63,7 @@ def test_an_old_run_is_compared_and_run_again_without_a_call(old: Store, tmp_pat
     edited = edit_step(workflow, 2, instruction="Check it once more.")
     forecast = preview(source, edited, source.pool.workers)
     assert [step.index for step in forecast.will_reuse] == [0, 1]
-    host = EngineHost(old.log, Settings(data_folder=tmp_path, rehearsal_tokens_per_s=0, warm_up=False), old.read)
+    host = EngineHost(old.log, Settings(data_folder=tmp_path, rehearsal_tokens_per_s=0, warm_up=False), old)
     again = host.wait(host.start(rerun_of(source, workflow, door="page")), 30)
     host.close()
     assert [step.status for step in again.steps] == ["reused"] * 3

@@ -36,6 +36,7 @@ export function shownStatus(step) {
 }
 
 export const RUN_STATUS = {
+  queued: { glyph: "◌", word: "Queued" },
   running: { glyph: "◔", word: "Running" },
   planned: { glyph: "◇", word: "Planned" },
   completed: { glyph: "✓", word: "Completed" },
