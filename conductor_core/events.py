@@ -62,9 +62,7 @@ class RunCreated(_Event):
 
 
 class RunTaken(_Event):
-    """A process begins to carry out a queued run."""
-
-    kind: Literal["run.taken"] = "run.taken"
+    kind: Literal["run.taken"] = "run.taken"  # a process begins to carry out a queued run
 
 
 class PlanStarted(_Event):
