@@ -1,4 +1,4 @@
-"""What a run is asked to do, as one value that travels: whole in ``run.created``, through JSON and back."""
+"""A run's request as one value, which ``run.created`` records whole and which JSON can carry."""
 
 from pydantic import Field
 
@@ -14,21 +14,20 @@ class RunRequest(Caused):
     """One run. A process that has the database and the run's id can carry it out.
 
     Attributes:
-        conductor: how the user named it; None: no Conductor, so the request brings a workflow.
-        pool: ``rehearsal``, ``paper``, a TOML file, or the pool of an earlier run as recorded; None: the
-            settings' pool.
-        workflow: carried out as given; None: the Conductor writes one. None also in old records.
-        plan_only: end when there is a plan.
-        parent_run_id: the run of which this is a re-run or a resume: its answers stand in for identical steps.
-        taken_up: runs that the parent took up in its turn, latest first; their answers stand in, too.
-        resumed: this run takes up its parent where that was interrupted.
-        origins: which step of the parent's plan each step of ``workflow`` is; None: not known.
+        conductor: as the user named it; None if the request brings a workflow instead.
+        pool: ``rehearsal``, ``paper``, a TOML file, or the recorded pool of another run; None for the settings' pool.
+        workflow: carried out as given; None if the Conductor writes one, and in old records.
+        plan_only: whether the run ends when it has a plan.
+        parent_run_id: the run of which this is a re-run or a resume. Identical steps reuse its answers.
+        taken_up: runs that the parent itself took up, latest first. Their answers are reused, too.
+        resumed: whether this run takes up its parent where that was interrupted.
+        origins: which step of the parent's plan each step of ``workflow`` is; None if that is unknown.
         excluded: workers of the pool that this run must not use.
-        batch: its place in a file of tasks, None for a run that came alone.
-        on_incomplete, give_question: what happens to a step whose answer is no whole one, and whether every step is
-            told the task; None: as the pool has it.
-        actor, door: who asks, and through what. Actor None: from before it was recorded.
-        purpose: what the run is for besides its task, for instance an evaluation; empty: somebody asked for it.
+        batch: its place in a file of tasks; None for a run that came alone.
+        on_incomplete, give_question: what happens to a step with an incomplete answer, and whether every step is told
+            the task; None if the pool decides.
+        actor, door: who asks, and through which door. The actor is None in older records.
+        purpose: what the run is for besides its task, for instance an evaluation; empty if somebody asked for it.
     """
 
     task: str
@@ -57,7 +56,7 @@ _FLAT = {*RunRequest.model_fields, "by"} - _ALSO_RESULTS
 
 
 def read_flat(fields: object) -> object:
-    """Reads the fields of a ``run.created`` of an old record: the parts of its request stand beside the rest."""
+    """Reads the fields of an old record's ``run.created``, which has the parts of the request beside the rest."""
     if not isinstance(fields, dict) or "request" in fields:
         return fields
     request = {name: value for name, value in fields.items() if name in _FLAT}
