@@ -9,10 +9,12 @@ import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal
 
 from conductor_core.conductors.seating import SEATS
-from conductor_core.rehearsal import DIFFICULTIES, PROFILES
+from conductor_core.rehearsal import DIFFICULTIES, PROFILES, RehearsalTask
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.training.config import BEST_OF
 from conductor_core.training.corpus.casting import assign_seats
@@ -20,33 +22,20 @@ from conductor_core.training.corpus.tasks import CorpusTask
 from conductor_core.training.corpus.wording import choose, table
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Step, Workflow
 
-_MAIN_ROLE = {
-    "maths": "maths",
-    "word": "maths",
-    "arithmetic": "maths",
-    "olympiad": "maths",
-    "proof": "maths",
-    "parts": "maths",
-    "table": "read",
-    "code": "code",
-    "debug": "code",
-    "choice": "science",
-    "science": "science",
-    "explain": "science",
-    "fact": "fact",
-    "multihop": "fact",
-    "logic": "reason",
-    "decide": "reason",
-    "compare": "item",
-    "foreach": "item",
-    "planning": "plan",
-    "writing": "write",
-    "summary": "write",
-    "translate": "translate",
-    "reading": "read",
-    "extract": "read",
-    "format": "format",
+_KINDS_OF_MAIN_ROLE = {
+    "maths": ("maths", "word", "arithmetic", "olympiad", "proof", "parts"),
+    "read": ("table", "reading", "extract"),
+    "code": ("code", "debug"),
+    "science": ("choice", "science", "explain"),
+    "fact": ("fact", "multihop"),
+    "reason": ("logic", "decide"),
+    "item": ("compare", "foreach"),
+    "plan": ("planning",),
+    "write": ("writing", "summary"),
+    "translate": ("translate",),
+    "format": ("format",),
 }
+_MAIN_ROLE = {kind: role for role, kinds in _KINDS_OF_MAIN_ROLE.items() for kind in kinds}
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
 STEP_COST = 0.02
@@ -73,12 +62,8 @@ class Plan:
     def workflow(self) -> Workflow:
         """Returns the steps with the workers' names in the rehearsal pool."""
         names = [*(worker.name for worker in PROFILES), CONDUCTOR_AGENT]
-        return Workflow(
-            steps=tuple(
-                Step(instruction=step.instruction, agent=names[step.ordinal], access_list=step.access_list)
-                for step in self.steps
-            )
-        )
+        steps = (Step(instruction=s.instruction, agent=names[s.ordinal], access_list=s.access_list) for s in self.steps)
+        return Workflow(steps=tuple(steps))
 
     def completion(self) -> str:
         """Returns the text that a Conductor would write for this plan; it can be parsed."""
@@ -119,15 +104,10 @@ def draw_plan(
         # plan does not include what a further round is worth.
         shapes = [steps for steps in shapes if steps[-1][0] == "again"] or shapes
         wording = rng.getrandbits(64)
-        if best_of == 1:
-            return _drawn(task, shapes, present, drawing, wording, chance=1.0)
-        plans = [
-            _drawn(task, shapes, present, drawing, wording, chance=drawing.choice((0.0, 0.5))) for _ in range(best_of)
-        ]
         # Few shapes have one step, and the usual worker for a role is not the best for every question. Each worker
         # alone is therefore compared too, so that one step is chosen where one is enough.
-        plans += _alone(task, shapes, present, wording)
-        return max(plans, key=lambda plan: _worth(plan, task))
+        alone = [] if best_of == 1 else _alone(task, shapes, present, wording)
+        return _best(task, task.rehearsal, shapes, present, drawing, wording, best_of, alone)
     steps = _with_another_round(task, _steps(task, max_steps), max_steps, recursion)
     return _written(task, steps, present, rng)
 
@@ -143,11 +123,31 @@ def draw_repair(
     if task.rehearsal is None:
         return _written(task, _with_main_role(_fitting(variants, "hard", max_steps), task), present, rng)
     shapes = [_with_main_role(each["steps"], task) for each in variants if len(each["steps"]) <= max_steps]
-    wording = rng.getrandbits(64)
+    return _best(task, task.rehearsal, shapes, present, rng, rng.getrandbits(64), best_of)
+
+
+def _best(
+    task: CorpusTask,
+    question: RehearsalTask,
+    shapes: Sequence[list[list[Any]]],
+    present: Sequence[int],
+    rng: random.Random,
+    wording: int,
+    best_of: int,
+    others: Sequence[Plan] = (),
+) -> Plan:
+    """Draws ``best_of`` plans. Returns the one of these and ``others`` with the highest exact reward for ``question``.
+
+    1 draws one plan, with any present worker in each step. ``wording`` fixes the words of each shape.
+    """
+
+    def drawn(chance: float) -> Plan:
+        return _written(task, rng.choice(shapes), present, random.Random(wording), agent_rng=rng, chance=chance)
+
     if best_of == 1:
-        return _drawn(task, shapes, present, rng, wording, chance=1.0)
-    plans = [_drawn(task, shapes, present, rng, wording, chance=rng.choice((0.0, 0.5))) for _ in range(best_of)]
-    return max(plans, key=lambda plan: _worth(plan, task))
+        return drawn(1.0)
+    plans = [*(drawn(rng.choice((0.0, 0.5))) for _ in range(best_of)), *others]
+    return max(plans, key=lambda plan: success_chance(question, plan.workflow()) - STEP_COST * (len(plan.steps) - 1))
 
 
 def _with_main_role(steps: list[list[Any]], task: CorpusTask) -> list[list[Any]]:
@@ -172,22 +172,11 @@ def _steps(task: CorpusTask, max_steps: int) -> list[list[Any]]:
 
 def _fitting(variants: list[dict[str, Any]], difficulty: str, max_steps: int) -> list[list[Any]]:
     """Returns the longest variant that fits ``max_steps``: one for the difficulty, else for an easier one, else any."""
-    steps: list[list[Any]] = [
-        variant["steps"] for variant in variants if difficulty in variant["for"] and len(variant["steps"]) <= max_steps
-    ]
-    if steps:
-        return _longest(steps)
-    easier = {"short", *DIFFICULTIES[: DIFFICULTIES.index(difficulty)]}
-    fits = [
-        variant["steps"] for variant in variants if easier & set(variant["for"]) and len(variant["steps"]) <= max_steps
-    ]
-    if not fits:
-        fits = [variant["steps"] for variant in variants if len(variant["steps"]) <= max_steps]
-    return _longest(fits)
-
-
-def _longest(variants: list[list[list[Any]]]) -> list[list[Any]]:
-    return max(variants, key=len)
+    fits = [variant for variant in variants if len(variant["steps"]) <= max_steps]
+    for wanted in ({difficulty}, {"short", *DIFFICULTIES[: DIFFICULTIES.index(difficulty)]}):
+        if found := [variant["steps"] for variant in fits if wanted & set(variant["for"])]:
+            return max(found, key=len)
+    return max((variant["steps"] for variant in fits), key=len)
 
 
 def _fan(task: CorpusTask, max_steps: int) -> list[list[Any]]:
@@ -219,31 +208,11 @@ def _with_another_round(task: CorpusTask, steps: list[list[Any]], max_steps: int
     return [*steps, ["again", table("plans")["again"], [len(steps) - 1]]]
 
 
-def _drawn(
-    task: CorpusTask,
-    shapes: Sequence[list[list[Any]]],
-    present: Sequence[int],
-    rng: random.Random,
-    wording: int,
-    *,
-    chance: float,
-) -> Plan:
-    """Draws one of ``shapes``; a share ``chance`` of its steps gets any worker. ``wording`` fixes a shape's words."""
-    return _written(task, rng.choice(shapes), present, random.Random(wording), agent_rng=rng, chance=chance)
-
-
 def _alone(task: CorpusTask, shapes: Sequence[list[list[Any]]], present: Sequence[int], wording: int) -> list[Plan]:
     """Returns a plan for each present worker alone and each one-step shape, in an order that ``wording`` fixes."""
     single = [shape for shape in shapes if len(shape) == 1]
     plans = [_written(task, shape, (seat,), random.Random(wording)) for shape in single for seat in present]
     return random.Random(wording).sample(plans, len(plans))
-
-
-def _worth(plan: Plan, task: CorpusTask) -> float:
-    """Returns the exact reward of a plan for a rehearsal question. Raises: ValueError for other tasks."""
-    if task.rehearsal is None:
-        raise ValueError("only a question of the rehearsal world has a known reward")
-    return success_chance(task.rehearsal, plan.workflow()) - STEP_COST * (len(plan.steps) - 1)
 
 
 def _shapes(task: CorpusTask, max_steps: int) -> list[list[list[Any]]]:
@@ -303,14 +272,9 @@ def _thought(task: CorpusTask, roles: Sequence[str], agents: Sequence[int], rng:
         head += f" with {NUMBERS[task.parts - 1]} parts"
     if task.way:
         head += words["way"][task.way]
-    clauses: list[tuple[str, list[int]]] = []
-    for role, agent in zip(roles, agents, strict=True):
-        name = ("debate" if role == "=1" else "judge") if role.startswith("=") else role.rstrip("!")
-        if clauses and clauses[-1][0] == name:
-            clauses[-1][1].append(agent)
-        else:
-            clauses.append((name, [agent]))
-    return f"{head}: {', '.join(_done_by(name, who) for name, who in clauses)}."
+    names = [("debate" if role == "=1" else "judge") if role.startswith("=") else role.rstrip("!") for role in roles]
+    together = groupby(zip(names, agents, strict=True), key=itemgetter(0))
+    return f"{head}: {', '.join(_done_by(name, [agent for _, agent in found]) for name, found in together)}."
 
 
 def _done_by(role: str, who: Sequence[int]) -> str:

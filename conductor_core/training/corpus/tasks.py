@@ -37,33 +37,14 @@ class CorpusTask:
 
 
 NOUNS = {
-    "fact": "factual question",
-    "multihop": "question",
-    "compare": "comparison",
-    "foreach": "request",
-    "planning": "planning task",
-    "decide": "decision",
-    "writing": "writing task",
-    "translate": "translation",
-    "summary": "summary",
-    "reading": "question about a text",
-    "extract": "extraction task",
-    "format": "task",
-    "logic": "logic puzzle",
-    "code": "programming task",
-    "debug": "debugging task",
-    "chat": "message",
-    "hostile": "message",
-    "unclear": "message",
-    "foreign": "request",
-    "word": "word problem",
-    "arithmetic": "calculation",
-    "parts": "set of tasks",
-    "table": "table question",
-    "explain": "question",
-    "olympiad": "contest problem",
-    "proof": "proof",
-}
+    "fact": "factual question", "multihop": "question", "compare": "comparison", "foreach": "request",
+    "planning": "planning task", "decide": "decision", "writing": "writing task", "translate": "translation",
+    "summary": "summary", "reading": "question about a text", "extract": "extraction task", "format": "task",
+    "logic": "logic puzzle", "code": "programming task", "debug": "debugging task", "chat": "message",
+    "hostile": "message", "unclear": "message", "foreign": "request", "word": "word problem",
+    "arithmetic": "calculation", "parts": "set of tasks", "table": "table question", "explain": "question",
+    "olympiad": "contest problem", "proof": "proof",
+}  # fmt: skip
 NAMED_BY_TOPIC = frozenset({"maths", "choice", "science"})
 _TEMPLATE_KINDS = {"algebra": "maths", "geometry": "maths", "counting": "maths", "program": "code"}
 
@@ -256,17 +237,10 @@ def _stray_character(rng: random.Random) -> str:
 
 
 _REHEARSED = {
-    "arithmetic": "word",
-    "journey": "word",
-    "algebra": "word",
-    "code": "code",
-    "facts": "fact",
-    "multi_hop": "multihop",
-    "table": "table",
-    "comparison": "compare",
-    "planning": "planning",
+    "arithmetic": "word", "journey": "word", "algebra": "word", "code": "code", "facts": "fact",
+    "multi_hop": "multihop", "table": "table", "comparison": "compare", "planning": "planning",
     "format": "format",
-}
+}  # fmt: skip
 
 
 def _rehearsed(source: SlotFiller) -> CorpusTask:
@@ -313,41 +287,12 @@ _BUILT: dict[str, Callable[[SlotFiller], CorpusTask]] = {
     "typed": lambda source: typed_task(source.rng.choice(typed_requests())),
 }
 _WEIGHTS = {
-    "word": 12,
-    "choice": 12,
-    "algebra": 9,
-    "geometry": 5,
-    "counting": 5,
-    "olympiad": 4,
-    "function": 7,
-    "fact": 8,
-    "science": 4,
-    "arithmetic": 3,
-    "parts": 2,
-    "table": 3.5,
-    "multihop": 3,
-    "proof": 2,
-    "explain": 5,
-    "compare": 6,
-    "foreach": 3.5,
-    "planning": 5,
-    "decide": 4,
-    "writing": 5,
-    "translate": 2.5,
-    "summary": 2.5,
-    "reading": 2,
-    "extract": 2,
-    "format": 2.5,
-    "logic": 3,
-    "program": 5,
-    "debug": 2.5,
-    "chat": 2,
-    "hostile": 1.5,
-    "foreign": 2,
-    "unclear": 1.5,
-    "typed": 55,
-    "rehearsed": 140,
-}
+    "word": 12, "choice": 12, "algebra": 9, "geometry": 5, "counting": 5, "olympiad": 4, "function": 7,
+    "fact": 8, "science": 4, "arithmetic": 3, "parts": 2, "table": 3.5, "multihop": 3, "proof": 2, "explain": 5,
+    "compare": 6, "foreach": 3.5, "planning": 5, "decide": 4, "writing": 5, "translate": 2.5, "summary": 2.5,
+    "reading": 2, "extract": 2, "format": 2.5, "logic": 3, "program": 5, "debug": 2.5, "chat": 2,
+    "hostile": 1.5, "foreign": 2, "unclear": 1.5, "typed": 55, "rehearsed": 140,
+}  # fmt: skip
 """Weights of the kinds: higher for kinds that are asked often or are hard to tell apart."""
 
 _WORD = re.compile(r"(?<![\\\w{_`])[A-Za-z][a-z]{3,}(?![\w(_])")

@@ -210,15 +210,7 @@ class AnswerCache:
         with self._named(), self._transaction():
             self._db.execute(
                 "INSERT OR REPLACE INTO outcome VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    digest,
-                    outcome.task_id,
-                    outcome.run_id,
-                    outcome.plan,
-                    outcome.answer,
-                    outcome.score,
-                    outcome.reason,
-                ),
+                (digest, outcome.task_id, outcome.run_id, outcome.plan, outcome.answer, outcome.score, outcome.reason),
             )
 
     def close(self) -> None:

@@ -69,13 +69,7 @@ def rehearsed(config: TrainingConfig, out: Path, *, pool: str | None = None) -> 
         optimiser = grpo.optimiser.model_copy(update={"bf16": False})
         stages[stage] = grpo.model_copy(update=_SMALLER | {"optimiser": optimiser})
     return config.model_copy(
-        update={
-            "name": f"{config.name}-dry-run",
-            "base": str(out / MODEL),
-            "device": "cpu",
-            "scale": smaller,
-            **stages,
-        }
+        update={"name": f"{config.name}-dry-run", "base": str(out / MODEL), "device": "cpu", "scale": smaller, **stages}
     )
 
 

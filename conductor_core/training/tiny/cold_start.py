@@ -7,12 +7,13 @@ serve: under later reinforcement learning its plans collapsed to a single step.
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import send_to_device
 from torch.utils.data import Dataset
 from transformers import (
     PreTrainedTokenizerBase,
@@ -68,7 +69,7 @@ def _ids(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     return ids
 
 
-class Batched(Dataset[dict[str, Any]]):
+class Batched(Dataset[Row]):
     """Rows shuffled by ``seed``, but with rows of similar length in each batch of ``batch_size``, because padding
     costs as much as text.
     """
@@ -86,9 +87,8 @@ class Batched(Dataset[dict[str, Any]]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        prompt, completion = self.rows[index]
-        return {"prompt": prompt, "completion": completion}
+    def __getitem__(self, index: int) -> Row:
+        return self.rows[index]
 
 
 @dataclass(frozen=True)
@@ -97,17 +97,17 @@ class LeftPadded:
 
     pad_id: int
 
-    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def __call__(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Returns ``input_ids`` and ``attention_mask`` (batch, longest), ``labels`` (batch, longest completion + 1)."""
-        longest = rounded(max(len(row["prompt"]) + len(row["completion"]) for row in rows))
-        kept = rounded(max(len(row["completion"]) for row in rows) + 1)
+        longest = rounded(max(len(prompt) + len(completion) for prompt, completion in rows))
+        kept = rounded(max(len(completion) for _, completion in rows) + 1)
         ids, mask, labels = [], [], []
-        for row in rows:
-            text = row["prompt"] + row["completion"]
+        for prompt, completion in rows:
+            text = prompt + completion
             missing = longest - len(text)
             ids.append([self.pad_id] * missing + text)
             mask.append([0] * missing + [1] * len(text))
-            labels.append([IGNORED] * (kept - len(row["completion"])) + row["completion"])
+            labels.append([IGNORED] * (kept - len(completion)) + completion)
         return {
             "input_ids": torch.tensor(ids),
             "attention_mask": torch.tensor(mask),
@@ -140,14 +140,14 @@ def run(
         checkpoint: the one to continue from. The seed repeats corpus, tokenizer and order.
     """
     drawn = list(itertools.islice(examples(seed, config.best_of), config.examples))
-    tokenizer = train_tokenizer(_texts(drawn[: config.tokenizer_examples]), config.model.vocab_size)
+    texts = (example.prompt + example.completion for example in drawn[: config.tokenizer_examples])
+    tokenizer = train_tokenizer(texts, config.model.vocab_size)
     model = build_model(config, tokenizer, seed)
     if config.optimiser.bf16 and cpu:
         attend_in_fp32(model)
     rows = example_rows(drawn, tokenizer, thought_only=config.thought_only, seed=seed)
-    unseen = Batched(
-        example_rows(list(itertools.islice(examples(HELD_OUT_SEED), HELD_OUT)), tokenizer), EVAL_BATCH_SIZE
-    )
+    held_out = list(itertools.islice(examples(HELD_OUT_SEED), HELD_OUT))
+    unseen = Batched(example_rows(held_out, tokenizer), EVAL_BATCH_SIZE)
     collate, bf16 = LeftPadded(int(tokenizer.pad_token_id)), config.optimiser.bf16
     trainer = SafeCheckpoints(
         model=model,
@@ -157,10 +157,9 @@ def run(
         optimizers=(optimiser_of(config, model), None),
     )
     without_console(trainer)
-    steps = config.steps
 
     def details() -> dict[str, Any]:
-        step = trainer.state.global_step
+        step, steps = trainer.state.global_step, config.steps
         due = step % _often(250, steps) == 0 or step == steps
         return {"supervised_loss": mean_loss(model, unseen, collate, bf16=bf16)} if due else {}
 
@@ -175,19 +174,12 @@ def mean_loss(model: Qwen2ForCausalLM, data: Batched, collate: LeftPadded, *, bf
     """Returns the mean next-token loss over the completions' tokens."""
     total = tokens = 0.0
     for at in range(0, len(data), EVAL_BATCH_SIZE):
-        batch = collate([data[index] for index in range(at, min(at + EVAL_BATCH_SIZE, len(data)))])
-        on_device = {
-            name: value.to(model.device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()
-        }
+        batch = collate(data.rows[at : at + EVAL_BATCH_SIZE])
         count = float((batch["labels"] != IGNORED).sum())
         with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
-            total += float(model(**on_device).loss) * count
+            total += float(model(**send_to_device(batch, model.device)).loss) * count
         tokens += count
     return total / tokens
-
-
-def _texts(drawn: Sequence[TrainingExample]) -> Iterator[str]:
-    return (example.prompt + example.completion for example in drawn)
 
 
 def optimiser_of(config: ColdStartConfig, model: Qwen2ForCausalLM) -> MuonWithAdamW | None:

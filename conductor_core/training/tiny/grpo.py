@@ -323,8 +323,7 @@ def supervised_batches(
             for at in range(round(config.guard_inner_share * guard.examples)):
                 rng = random.Random(f"{seed}/guard/{update}/{at}/inner")
                 drawn[at] = draw_inner_round(rng, config.pool, config.reward.step_cost)
-        rows = example_rows(drawn, tokenizer)
-        return collate([{"prompt": prompt, "completion": completion} for prompt, completion in rows])
+        return collate(example_rows(drawn, tokenizer))
 
     return batch
 

@@ -26,13 +26,9 @@ HARD_SHARE = 0.6
 
 
 def draw_inner_round(rng: random.Random, pool: PoolDraw, step_cost: float) -> TrainingExample:
-    """Draws an inner round on a rehearsal question, with the completion that is worth more. Raises: ValueError."""
-    task = _rehearsal_task(rng, hard=rng.random() < HARD_SHARE)
-    if task.rehearsal is None:
-        raise ValueError("the task is no rehearsal question")
-    outer = draw_situation(rng, pool, task=task.rehearsal, allow_recursion=True)
-    present = tuple(seat for seat in range(len(SEATS)) if outer.agents[seat] is not None)
-    most = outer.request.max_steps
+    """Draws an inner round on a rehearsal question, with the completion that is worth more."""
+    task, outer = _draw_outer(rng, pool)
+    present, most = outer.present, outer.request.max_steps
     # Both plans are as good as the policy's own, so that the examples look like what the policy meets later: agents
     # that are worth naming again, and last responses that are mostly checks.
     first = draw_plan(task, present, most, rng, best_of=TAUGHT_BEST_OF)
@@ -51,14 +47,10 @@ def _value(situation: Situation, plan: Plan, step_cost: float) -> float:
 def draw_outer_rounds(rng: random.Random, pool: PoolDraw, step_cost: float) -> tuple[TrainingExample, TrainingExample]:
     """Draws two examples of one question and pool: a first round that may recurse, and its twin that may not.
 
-    The first recurses if that, with a well-played inner round, is worth more than the twin's plan. Raises: ValueError.
+    The first recurses if that, with a well-played inner round, is worth more than the twin's plan.
     """
-    task = _rehearsal_task(rng, hard=rng.random() < HARD_SHARE)
-    if task.rehearsal is None:
-        raise ValueError("the task is no rehearsal question")
-    outer = draw_situation(rng, pool, task=task.rehearsal, allow_recursion=True)
-    present = tuple(seat for seat in range(len(SEATS)) if outer.agents[seat] is not None)
-    most = outer.request.max_steps
+    task, outer = _draw_outer(rng, pool)
+    present, most = outer.present, outer.request.max_steps
     once = draw_plan(task, present, most, rng, best_of=TAUGHT_BEST_OF)
     further = draw_plan(task, present, most, rng, recursion=True, best_of=TAUGHT_BEST_OF)
     again = draw_repair(task, present, most, rng, best_of=TAUGHT_BEST_OF)
@@ -69,13 +61,14 @@ def draw_outer_rounds(rng: random.Random, pool: PoolDraw, step_cost: float) -> t
     return TrainingExample(task, outer.request, best), TrainingExample(task, alone, once)
 
 
-def _rehearsal_task(rng: random.Random, *, hard: bool | None = None) -> CorpusTask:
-    """Draws a rehearsal question in its original wording. ``hard``: whether it must be hard; None takes any."""
+def _draw_outer(rng: random.Random, pool: PoolDraw) -> tuple[CorpusTask, Situation]:
+    """Draws a rehearsal question in its original wording, and a first round about it that may recurse."""
+    hard = rng.random() < HARD_SHARE
     while True:
         task = draw_task(rng)
         known = task.rehearsal
-        if known is not None and task.text == known.question and hard in (None, known.difficulty == "hard"):
-            return task
+        if known is not None and task.text == known.question and hard == (known.difficulty == "hard"):
+            return task, draw_situation(rng, pool, task=known, allow_recursion=True)
 
 
 def draw_other_example(seed: str) -> TrainingExample:

@@ -38,12 +38,7 @@ def rounded(length: int, step: int = 32) -> int:
 
 
 def completion_logprobs(
-    model: PreTrainedModel,
-    prompt_ids: Tensor,
-    prompt_mask: Tensor,
-    completion_ids: Tensor,
-    *,
-    temperature: float = 1.0,
+    model: PreTrainedModel, prompt_ids: Tensor, prompt_mask: Tensor, completion_ids: Tensor, *, temperature: float = 1.0
 ) -> tuple[Tensor, Tensor]:
     """Returns log-probabilities and entropies (nats), both (B, C) in float32, with gradients if these are on.
 

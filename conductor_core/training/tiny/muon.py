@@ -31,10 +31,7 @@ class MuonWithAdamW(Optimizer):
         matrices = [each for each in model.parameters() if each.ndim == 2 and each not in embeddings]
         others = [each for each in model.parameters() if each.ndim != 2]
         self._adamw: Optimizer = AdamW(
-            [
-                {"params": list(embeddings), "weight_decay": weight_decay},
-                {"params": others, "weight_decay": 0.0},
-            ],
+            [{"params": list(embeddings), "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}],
             lr=rate,
             betas=(0.9, adam_beta2),
         )

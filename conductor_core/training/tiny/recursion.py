@@ -42,17 +42,12 @@ BATCH = 48
 
 
 def recursion_situations(
-    config: RecursionConfig,
-    seed: str,
-    model: Qwen2ForCausalLM,
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    max_tokens: int,
+    config: RecursionConfig, seed: str, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, *, max_tokens: int
 ) -> list[Situation]:
     """Returns the stage's prompts, which are the same for the same seed and weights."""
     count = config.iterations * config.prompts
     outer = [draw_situation(random.Random(f"{seed}/{at}"), config.pool, allow_recursion=True) for at in range(count)]
-    parents = _written(outer, seed, model, tokenizer, temperature=1.0, max_tokens=max_tokens)
+    parents = _written(outer, seed, model, tokenizer, max_tokens)
     found = []
     for at, (situation, parent) in enumerate(zip(outer, parents, strict=True)):
         rng = random.Random(f"{seed}/{at}/inner")
@@ -68,8 +63,6 @@ def _written(
     seed: str,
     model: Qwen2ForCausalLM,
     tokenizer: PreTrainedTokenizerBase,
-    *,
-    temperature: float,
     max_tokens: int,
 ) -> list[Workflow | None]:
     """Samples one plan of ``model`` for each prompt; None stands for an invalid plan."""
@@ -78,7 +71,7 @@ def _written(
         part = situations[at : at + BATCH]
         ids = [tokenizer.encode(each.prompt, add_special_tokens=False) for each in part]
         drawn = random.Random(f"{seed}/{at}").getrandbits(63)
-        written = sample(model, ids, 1, max_tokens=max_tokens, temperature=temperature, seed=drawn)
+        written = sample(model, ids, 1, max_tokens=max_tokens, temperature=1.0, seed=drawn)
         texts = tokenizer.batch_decode(written.completion_ids, skip_special_tokens=True)
         plans += [read_plan(situation, text) for situation, text in zip(part, texts, strict=True)]
     return plans
@@ -86,8 +79,8 @@ def _written(
 
 def second_plan(situation: Situation, rng: random.Random) -> Workflow:
     """Draws a good plan for an inner round of ``situation``, whatever the first round's outcome."""
-    present = tuple(seat for seat, name in enumerate(situation.agents) if name is not None)
-    return draw_repair(rehearsal_task(situation.task), present, situation.request.max_steps, rng).workflow()
+    task = rehearsal_task(situation.task)
+    return draw_repair(task, situation.present, situation.request.max_steps, rng).workflow()
 
 
 def recursive(plan: Workflow, situation: Situation, rng: random.Random) -> Workflow:
@@ -147,10 +140,8 @@ def worth(situation: Situation, workflow: Workflow) -> Worth:
         alike = [each for ending, each in rounds.items() if ending.manner == situation.inner.manner]
         chance = sum(weight for weight, _ in alike)
         return Worth(sum(weight * after for weight, after in alike) / chance, len(workflow.steps))
-    paid = len(workflow.steps) - 1
-    ends_in_recursion = workflow.steps[-1].agent == CONDUCTOR_AGENT
-    again = situation.again
-    if not ends_in_recursion or again is None or not endings(task, workflow):
+    paid, again = len(workflow.steps) - 1, situation.again
+    if workflow.steps[-1].agent != CONDUCTOR_AGENT or again is None or not endings(task, workflow):
         return Worth(success_chance(task, workflow), paid)
     stop: defaultdict[Manner, float] = defaultdict(float)
     replan: defaultdict[Manner, float] = defaultdict(float)

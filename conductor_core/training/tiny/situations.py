@@ -50,13 +50,14 @@ class Situation:
         """Returns names by ordinal; None marks an ordinal that a plan must not name."""
         return numbering(self.request.agents)
 
+    @property
+    def present(self) -> tuple[int, ...]:
+        """Returns the ordinals of the workers that the prompt offers."""
+        return tuple(seat for seat, name in enumerate(self.agents) if name is not None)
+
 
 def draw_situation(
-    rng: random.Random,
-    pool: PoolDraw,
-    *,
-    task: RehearsalTask | None = None,
-    allow_recursion: bool = False,
+    rng: random.Random, pool: PoolDraw, *, task: RehearsalTask | None = None, allow_recursion: bool = False
 ) -> Situation:
     """Draws a prompt with a pool and a step limit from ``rng``, and a task unless one is given."""
     task = task or draw_task(rng)

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 
 import torch
+from accelerate.utils import send_to_device
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
 
@@ -55,10 +56,9 @@ def teach(
     for step in range(first, steps):
         optimiser.param_groups[0]["lr"] = config.taught_learning_rate * min(1.0, (step + 1) / 5) * (1 - step / steps)
         rows = example_rows(_lesson(f"{seed}/taught/{step}", config), tokenizer)
-        batch = collate([{"prompt": prompt, "completion": completion} for prompt, completion in rows])
-        on_device = {name: part.to(model.device) if isinstance(part, Tensor) else part for name, part in batch.items()}
+        batch = send_to_device(collate(rows), model.device)
         with torch.autocast(model.device.type, torch.bfloat16, enabled=config.optimiser.bf16):
-            loss: Tensor = model(**on_device).loss
+            loss: Tensor = model(**batch).loss
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimiser.max_grad_norm)
         optimiser.step()
@@ -67,14 +67,9 @@ def teach(
         done = step + 1
         if done % told_every == 0 or done == steps:
             left_s = (time.monotonic() - began) / (done - first) * (steps - done)
-            mean = fmean(losses)
-            row = Taught(
-                stage=record.stage, rounds=done * AT_ONCE, planned=steps * AT_ONCE, seconds=record.seconds, loss=mean
-            )
-            record.add(row)
-            record.show(
-                f"{record.stage}: shown {row.rounds} of {row.planned} rounds · loss {mean:.3f} · {in_words(left_s)}"
-            )
+            mean, shown, planned = fmean(losses), done * AT_ONCE, steps * AT_ONCE
+            record.add(Taught(stage=record.stage, rounds=shown, planned=planned, seconds=record.seconds, loss=mean))
+            record.show(f"{record.stage}: shown {shown} of {planned} rounds · loss {mean:.3f} · {in_words(left_s)}")
             _keep(work, done, model, optimiser)
             losses.clear()
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from accelerate.utils import send_to_device
 from torch import Tensor
 from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import split_tensor_dict
@@ -30,11 +31,7 @@ class ConductorTrainer(SafeCheckpoints, GRPOTrainer):
     """
 
     def __init__(
-        self,
-        *,
-        guard: Callable[[int], Mapping[str, Any]] | None = None,
-        guard_weight: float = 0.0,
-        **options: Any,
+        self, *, guard: Callable[[int], Mapping[str, Any]] | None = None, guard_weight: float = 0.0, **options: Any
     ) -> None:
         with _without_known_warnings():
             super().__init__(**options)
@@ -94,12 +91,9 @@ class ConductorTrainer(SafeCheckpoints, GRPOTrainer):
         loss: Tensor = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if self._guard is not None and self._step % self.args.gradient_accumulation_steps == 0:
             # Added once per update, in its first micro-batch. TRL divides the other losses itself.
-            batch = self._guard(self.state.global_step)
-            on_device = {
-                name: value.to(loss.device) if isinstance(value, Tensor) else value for name, value in batch.items()
-            }
+            batch = send_to_device(self._guard(self.state.global_step), loss.device)
             with self.accelerator.autocast():
-                supervised: Tensor = model(**on_device).loss
+                supervised: Tensor = model(**batch).loss
             self.guard_loss = float(supervised.detach())
             loss = loss + self._guard_weight * supervised
         return loss

@@ -13,7 +13,7 @@ from tests.support.trainings import toy_config
 
 
 def test_the_loss_is_on_the_completion_only() -> None:
-    batch = LeftPadded(pad_id=1)([{"prompt": [5, 6], "completion": [7, 0]}, {"prompt": [5], "completion": [8, 9, 0]}])
+    batch = LeftPadded(pad_id=1)([([5, 6], [7, 0]), ([5], [8, 9, 0])])
     width = batch["input_ids"].shape[1]
     assert width % 32 == 0
     assert batch["input_ids"][0, -4:].tolist() == [5, 6, 7, 0]
@@ -29,8 +29,8 @@ def test_batches_are_of_like_length_and_some_examples_end_after_the_thought() ->
     tokenizer = train_tokenizer((each.prompt + each.completion for each in drawn), 600)
     rows = example_rows(drawn, tokenizer, thought_only=0.5)
     data = Batched(rows, 8)
-    assert sorted(rows) == sorted((data[i]["prompt"], data[i]["completion"]) for i in range(len(data)))
-    lengths = [len(data[i]["prompt"]) + len(data[i]["completion"]) for i in range(len(data))]
+    assert sorted(rows) == sorted(data.rows)
+    lengths = [len(prompt) + len(completion) for prompt, completion in data.rows]
     spans = [max(lengths[i : i + 8]) - min(lengths[i : i + 8]) for i in range(0, 64, 8)]
     assert sum(spans) < 8 * (max(lengths) - min(lengths)) / 2
     whole = sum(completion[-1] == tokenizer.eos_token_id for _, completion in rows)

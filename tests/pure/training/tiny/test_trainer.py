@@ -186,7 +186,7 @@ def two_armed(model: Qwen2ForCausalLM, prompt: str) -> None:
         for agent in (0, 2)
     ]
     asked = tokenizer.encode(prompt, add_special_tokens=False)
-    batch = LeftPadded(int(tokenizer.pad_token_id))([{"prompt": asked, "completion": each} for each in ids])
+    batch = LeftPadded(int(tokenizer.pad_token_id))([(asked, each) for each in ids])
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for done in range(150):
         optimiser.param_groups[0]["lr"] = 1e-2 * (1 - done / 150)
