@@ -1,4 +1,4 @@
-"""Which Conductors there are: opening one by its name, and listing what this machine can run.
+"""Opens a Conductor by its name, and lists the Conductors that this machine can run.
 
 tiny                            the shipped one
 NAME, FILE, FILE#NAME           of a conductors file (``named``)
@@ -45,25 +45,25 @@ _PUBLISHED = {
 
 
 class ConductorOption(Frozen):
-    """One line of the page's list. Of one on a server ``server`` says where, and it has no size here.
+    """One line of the page's list of Conductors. A Conductor on a server has no size here.
 
     Attributes:
-        ref: what to give to ``open_conductor``.
-        size_bytes: of the weights on disk, or to be downloaded (bfloat16).
-        memory_needed_bytes, memory_there_bytes: to run it here; ``memory`` says of which kind.
-        reason: one sentence: why it cannot run, or what using it will do.
-        server: its address; None for one that runs here. model: what it is called there, or is here.
+        ref: what ``open_conductor`` takes.
+        size_bytes: bytes of its weights on disk, or to be downloaded (bfloat16).
+        memory_needed_bytes, memory_there_bytes: what it needs to run here and what there is; ``memory`` says which.
+        reason: one sentence that says why it cannot run, or what using it will do.
+        server: its address; None for one that runs here. model: its name on the server, or its folder or hub id.
         named: whether a conductors file gives it its name.
-        context: tokens that it reads at most, where its file or its configuration tells; not asked of a server.
+        context: the most tokens that it reads, if its file or its configuration tells; a server is not asked.
     """
 
     ref: str
     name: str
-    parameters: int
-    size_bytes: int
-    memory_needed_bytes: int
-    memory_there_bytes: int
-    memory: str
+    parameters: int = 0
+    size_bytes: int = 0
+    memory_needed_bytes: int = 0
+    memory_there_bytes: int = 0
+    memory: str = ""
     downloaded: bool
     runnable: bool
     reason: str
@@ -88,7 +88,7 @@ class ConductorOption(Frozen):
 
 
 def open_conductor(ref: str, settings: Settings) -> Conductor:
-    """The Conductor of that name. Loads, downloads and connects nothing yet.
+    """Returns the Conductor of that name. It loads, downloads and connects nothing yet.
 
     Raises: UnknownConductor, saying what to do.
     """
@@ -102,7 +102,7 @@ def open_conductor(ref: str, settings: Settings) -> Conductor:
 
 
 def on_a_server(ref: str, settings: Settings) -> ConductorSpec | None:
-    """How the Conductor of that name is asked, None for one that runs here.
+    """Returns how to ask the Conductor of that name; None for one that runs here.
 
     Raises: UnknownConductor, ConductorsInvalid.
     """
@@ -115,7 +115,7 @@ def on_a_server(ref: str, settings: Settings) -> ConductorSpec | None:
 
 
 def _local(name: str, model: str, settings: Settings, spec: ConductorSpec | None) -> Conductor:
-    """``model``: a folder or a hub id. Raises: UnknownConductor."""
+    """Opens a Conductor that runs here; ``model``: a folder or a hub id. Raises: UnknownConductor."""
     folder = given_path(model)
     if model and is_folder(folder):
         try:
@@ -132,7 +132,7 @@ def _local(name: str, model: str, settings: Settings, spec: ConductorSpec | None
 
 
 def unknown(name: str, settings: Settings) -> UnknownConductor:
-    """The error for a Conductor that nothing is known of."""
+    """Returns the error for a Conductor of which nothing is known."""
     return UnknownConductor(
         f"no Conductor {name[:80]!r}: name {TINY}, one of {_names(settings)}, a model folder, a hub id (owner/name) "
         "or URL#MODEL of a server"
@@ -140,7 +140,7 @@ def unknown(name: str, settings: Settings) -> UnknownConductor:
 
 
 def _names(settings: Settings) -> str:
-    """The Conductors of the data folder, for a message."""
+    """Returns the names of the data folder's Conductors, for a message."""
     names = ", ".join(listed(settings)[0])
     return f"your conductors files ({names})" if names else f"{settings.conductors_folder}/*.toml (none yet)"
 
@@ -167,10 +167,10 @@ def _server_and_model(ref: str) -> tuple[str, str]:
 
 
 def list_conductors(settings: Settings) -> list[ConductorOption]:
-    """What this machine has and could have: the shipped one, the published ones, all that were downloaded.
+    """Lists what this machine has and could have: the shipped Conductor, the published ones, all downloaded ones.
 
-    Reads folders only; asks no server. ``settings.conductor`` is listed too if it is a folder, and all Conductors of
-    the data folder's files (``conductor_faults`` tells what of those cannot be read).
+    It reads folders only and asks no server. It also lists ``settings.conductor`` if that is a folder, and all
+    Conductors of the data folder's files (``conductor_faults`` tells which files cannot be read).
     """
     options = [_downloaded(TINY, TINY_FOLDER)]
     options += [_named(name, spec) for name, spec in listed(settings)[0].items()]
@@ -188,7 +188,7 @@ def list_conductors(settings: Settings) -> list[ConductorOption]:
 
 
 def listed_option(ref: str, settings: Settings) -> ConductorOption:
-    """The line of one Conductor. Raises: UnknownConductor, ConductorsInvalid."""
+    """Returns the line of one Conductor. Raises: UnknownConductor, ConductorsInvalid."""
     if ref == TINY:
         return _downloaded(TINY, TINY_FOLDER)
     if (spec := on_a_server(ref, settings) or find(ref, settings)) is not None:
@@ -200,7 +200,7 @@ def listed_option(ref: str, settings: Settings) -> ConductorOption:
 
 
 def conductor_faults(settings: Settings) -> list[str]:
-    """What is wrong with files of the data folder whose Conductors are therefore not listed, a line a file."""
+    """Returns a line for each faulty file of the data folder. The Conductors of such a file are not listed."""
     return listed(settings)[1]
 
 
@@ -215,11 +215,6 @@ def _named(name: str, spec: ConductorSpec) -> ConductorOption:
     return ConductorOption(
         ref=name,
         name=name,
-        parameters=0,
-        size_bytes=0,
-        memory_needed_bytes=0,
-        memory_there_bytes=0,
-        memory="",
         downloaded=True,
         runnable=not missing,
         reason=f"{spec.model} at {spec.base_url}.{key}",
@@ -232,15 +227,15 @@ def _named(name: str, spec: ConductorSpec) -> ConductorOption:
 
 
 def _here(ref: str, model: str) -> ConductorOption:
-    """``model``: a folder or a hub id, downloaded or not."""
+    """Returns the line of a Conductor that runs here; ``model``: a folder or a hub id, downloaded or not."""
     folder = given_path(model)
     model_folder = folder if is_folder(folder) else local_folder(model)
     if model_folder is not None:
         return _downloaded(ref, model_folder).model_copy(update={"context": context_of(str(model_folder))})
     parameters = _PUBLISHED.get(model, 0)
     option = _to_download(ref, parameters)
-    size = "" if parameters else "Will be downloaded from the hub when first used."
-    return option.model_copy(update={"reason": size}) if size else option
+    unsized = {"reason": "Will be downloaded from the hub when first used."}
+    return option if parameters else option.model_copy(update=unsized)
 
 
 def _writes_text(folder: Path) -> bool:

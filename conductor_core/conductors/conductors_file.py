@@ -1,4 +1,4 @@
-"""Reads a conductors file: TOML with one ``[[conductor]]`` table per Conductor. All faults are told, with places."""
+"""Reads a conductors file: TOML with one ``[[conductor]]`` table per Conductor. It tells all faults, with places."""
 
 import hashlib
 from collections.abc import Collection, Mapping
@@ -35,16 +35,16 @@ _LOCAL_PARAMS = {"temperature": (0.0, 4.0), "top_p": (0.0, 1.0), "top_k": (0, 10
 
 
 class ConductorSpec(Frozen):
-    """One Conductor, as written in a conductors file. Never holds a key, only the name of the variable that does.
+    """One Conductor, as written in a conductors file. It never holds a key, only the name of the variable that does.
 
     Attributes:
-        model: what the server at ``base_url`` calls it; without ``base_url`` a model folder or a hub id.
-        params: sent along with each request; of a model that runs here ``temperature``, ``top_p`` and ``top_k``.
+        model: its name on the server at ``base_url``; without ``base_url`` a model folder or a hub id.
+        params: what each request carries; for a model that runs here ``temperature``, ``top_p`` and ``top_k``.
         prompt: ``short`` for models that were trained on the short prompt. None: as the model folder says, else full.
-        prompt_file, prompt_text: a text of one's own in place of the full prompt's, see ``prompt.full_prompt``.
-        constrained: whether its completion is held to the form of a plan. None: as the setting says.
-        max_tokens: longest completion, within the setting ``plan_max_tokens``.
-        timeout_s: for a whole plan, of a server. context: tokens that prompt and completion may take together.
+        prompt_file, prompt_text: the user's own text in place of the full prompt's, see ``prompt.full_prompt``.
+        constrained: whether a grammar holds its completion to the form of a plan. None: as the setting says.
+        max_tokens: the longest completion, within the setting ``plan_max_tokens``.
+        timeout_s: seconds for a server's whole plan. context: the tokens that prompt and completion may take together.
     """
 
     name: str = Field(min_length=1)
@@ -63,12 +63,12 @@ class ConductorSpec(Frozen):
 
     @property
     def prompt_sha256(self) -> str | None:
-        """Of the text of one's own, in UTF-8; None: there is none."""
+        """The digest of the user's own prompt in UTF-8; None: there is none."""
         return None if self.prompt_text is None else hashlib.sha256(self.prompt_text.encode()).hexdigest()
 
 
 def load_conductors_file(path: str | Path, key_variables: Collection[str] = ()) -> tuple[ConductorSpec, ...]:
-    """The Conductors of a file, in its order. A relative model folder or prompt file is found beside the file.
+    """Returns the Conductors of a file, in its order. A relative model folder or prompt file is relative to the file.
 
     Args:
         key_variables: names that ``api_key_env`` may give though they do not look like a key's.
@@ -95,7 +95,7 @@ def _spec(table: Table, beside: Path) -> ConductorSpec:
 
 
 def own_prompt(file: Path) -> str:
-    """A prompt of one's own. Raises: ConductorsInvalid, saying what is wrong with the file."""
+    """Reads a user's own prompt. Raises: ConductorsInvalid, saying what is wrong with the file."""
     try:
         if file.exists() and not file.is_file():
             raise _no_prompt("it is no file")
@@ -196,7 +196,7 @@ def _check_context(value: Any) -> str | None:
 
 
 def _form(beside: Path) -> Form:
-    """``beside``: the folder in which relative prompt files are found."""
+    """Returns the form of a conductors file; relative prompt files are in the folder ``beside``."""
     return Form(
         file="conductors file",
         table="conductor",

@@ -1,4 +1,4 @@
-"""What went wrong on the way to a Conductor's server, as one of our errors with one clear line."""
+"""Turns what went wrong at a Conductor's server into one of our errors, with one clear line."""
 
 import httpx2
 
@@ -21,11 +21,11 @@ class Refused(Exception):
 
 
 class Filtered(Exception):
-    """A filter of the server's refused what was asked; the message is what it said."""
+    """A filter of the server refused the request; the message is what the server said."""
 
 
 async def from_status(where: str, model: str, response: httpx2.Response, key_hint: str) -> Exception:
-    """The error for a reply that is no completion.
+    """Returns the error for a reply that is no completion.
 
     Args:
         where: the server, as a message names it.
@@ -60,7 +60,7 @@ async def from_status(where: str, model: str, response: httpx2.Response, key_hin
 
 
 def from_error_object(where: str, data: str) -> ConductorError:
-    """The error for an error object in the place of a plan, or in the middle of one."""
+    """Returns the error for an error object that comes instead of a plan, or in the middle of one."""
     text, code = provider_words.read_error_reply(data.encode())
     if provider_words.too_long(400, code, text):
         return PromptOverflows(f"{where} refuses the request as too long: {text}")
@@ -69,7 +69,7 @@ def from_error_object(where: str, data: str) -> ConductorError:
 
 
 async def _beginning(response: httpx2.Response) -> bytes:
-    """The first bytes of an error's body."""
+    """Reads the first bytes of an error's body."""
     body = b""
     async for part in response.aiter_raw():
         body += part

@@ -1,14 +1,14 @@
-r"""What a plan may look like, as a grammar: free reasoning, then three lists that are legal for this pool and limit.
+r"""Describes a plan by a grammar: free reasoning, then three lists that are legal for this pool and limit.
 
     root      reasoning, then the lists of a plan of 1, 2, .. or ``max_steps`` steps (or three empty ones)
     lists     as many entries in each; a model_id names a worker that exists; an instruction has at least one character
               that is not white space; an access list is [], "all" or ascending indices of earlier steps
 
-So unequal lengths, unknown agents and references to the step itself or later ones cannot be written. The text is GBNF
-as xgrammar, vLLM and llama.cpp read it. The form of the lists: arXiv 2512.04388, section 3.
+So a model cannot write unequal lengths, unknown agents, or references to the step itself or to later ones. The text
+is GBNF as xgrammar, vLLM and llama.cpp read it. The form of the lists follows arXiv 2512.04388, section 3.
 
-Reasoning may hold neither a backtick nor ``_i``: so it can neither hide the lists in a fence nor begin them, and the
-first ``model_id`` is the one that is held to the rules.
+Reasoning may hold neither a backtick nor ``_i``. So it can neither hide the lists in a fence nor begin them, and the
+rules apply to the first ``model_id``.
 """
 
 import re
@@ -31,7 +31,7 @@ _INSTRUCTION_CHARACTERS = 800
 
 @dataclass(frozen=True)
 class PlanShape:
-    """What decides which plans are legal.
+    """Decides which plans are legal.
 
     Attributes:
         choices: ordinals that ``model_id`` may hold: the workers', and the Conductor's own where recursion is allowed.
@@ -59,20 +59,21 @@ class PlanShape:
 
 
 def choices_of(names: Sequence[str | None], *, recursion: bool) -> tuple[int, ...]:
-    """The ordinals that may be named: of those who are there, and of the Conductor itself where it is offered."""
+    """Returns the ordinals that a plan may name: of all who are there, and of the Conductor with ``recursion``."""
     present = tuple(ordinal for ordinal, name in enumerate(names) if name is not None)
     return (*present, len(names)) if recursion else present
 
 
 @lru_cache(maxsize=64)
 def plan_grammar(shape: PlanShape) -> str:
-    """The grammar in GBNF, rule ``root``."""
+    """Returns the grammar in GBNF; it starts with the rule ``root``."""
     thoughts = f"{{1,{_REASONING_CHARACTERS}}}" if shape.bounded else "+"
     characters = f"{{0,{_INSTRUCTION_CHARACTERS}}}" if shape.bounded else "*"
+    workers = shape.choices[:-1] if _held_back(shape) else shape.choices
     rules = [
         f"root ::= {' | '.join(_openings(shape, thoughts))}",
         r'thought ::= [^_`\x00-\x08\x0b-\x1f\x7f\ud800-\udfff] | "_" [^_i`\x00-\x1f\x7f\ud800-\udfff]',
-        f"worker ::= {_any_of(shape.choices[:-1] if _held_back(shape) else shape.choices)}",
+        "worker ::= " + " | ".join(f'"{ordinal}"' for ordinal in workers),
         *_texts(shape, characters),
         # It begins with a letter or with the macro's brace: a lost model else writes bare punctuation.
         r"visible ::= [^\x00-@\[-`|-\x7f\u00a0\u2000-\u206f\u3000-\u303f\ud800-\udfff]",
@@ -88,17 +89,17 @@ def plan_grammar(shape: PlanShape) -> str:
 
 
 def _held_back(shape: PlanShape) -> bool:
-    """Whether the Conductor's own ordinal is kept to a last step that speaks of another round."""
+    """Tells whether only a last step that speaks of another round may have the Conductor's own ordinal."""
     return shape.recursion and bool(shape.phrases)
 
 
 def _groups(shape: PlanShape) -> list[str]:
-    """The numbers of the groups of tasks that the phrases tell apart; one without a number for any text."""
+    """Returns the numbers of the groups of tasks that the phrases tell apart; for any text one empty string."""
     return _GROUP.findall(shape.phrases) if shape.phrases else [""]
 
 
 def _openings(shape: PlanShape, thoughts: str) -> Iterator[str]:
-    """Reasoning and the beginning of the lists, then a plan; or the end of a recursion, with phrases for a reason."""
+    """Yields reasoning and the beginning of the lists, then a plan; with phrases also the end of a recursion."""
     for group in _groups(shape):
         plans = [f"plan{group}x{steps}" for steps in range(1, shape.max_steps + 1)]
         if shape.phrases:
@@ -111,7 +112,7 @@ def _openings(shape: PlanShape, thoughts: str) -> Iterator[str]:
 
 
 def _plan_rules(shape: PlanShape, group: str) -> Iterator[str]:
-    """The lists of a plan of 1, 2, .. steps."""
+    """Yields a rule for the lists of a plan of 1, of 2, .. of ``max_steps`` steps."""
     for steps in range(1, shape.max_steps + 1):
         first = f"first{group}" if shape.task_first else f"instruction{group}"
         workers = ["worker"] * steps
@@ -125,13 +126,13 @@ def _plan_rules(shape: PlanShape, group: str) -> Iterator[str]:
 
 
 def _lists(workers: Sequence[str], instructions: Sequence[str], access: Sequence[str]) -> str:
-    """What follows ``model_id = [``, of a rule for each entry."""
+    """Returns what follows ``model_id = [``, given the name of a rule for each entry."""
     ids, texts, lists = (' ", " '.join(entries) for entries in (workers, instructions, access))
     return rf'{ids} "]\n{SUBTASKS}" {texts} "]\n{ACCESS}" {lists} "]"'
 
 
 def _texts(shape: PlanShape, characters: str) -> list[str]:
-    """Rules for an instruction, and for the first one."""
+    """Returns the rules for an instruction, and for the first one."""
     if shape.phrases:
         words = "anew" if shape.may_stop else "usual"
         return [
@@ -148,7 +149,7 @@ def _texts(shape: PlanShape, characters: str) -> list[str]:
 
 
 def _cast_rules(shape: PlanShape) -> Iterator[str]:
-    """Who does what, as in ``planned by model 0, solved by models 2 and 4``.
+    """Yields the rules for who does what, as in ``planned by model 0, solved by models 2 and 4``.
 
     ``castN``: at most N agents; ``restN`` and ``othersN`` follow a worker, the latter after ``models``. Another round
     comes last and is the Conductor's own.
@@ -165,7 +166,7 @@ def _cast_rules(shape: PlanShape) -> Iterator[str]:
 
 
 def _access_rules(index: int) -> list[str]:
-    """Rules for the access list of step ``index``: any ascending selection of 0 .. index - 1, or all."""
+    """Returns the rules for the access list of step ``index``: any ascending selection of 0 .. index - 1, or all."""
     if index == 0:
         return ['access0 ::= "[]"']
     rules = [f'access{index} ::= "[]" | reads{index}', rf'reads{index} ::= "\"all\"" | "[" from{index}x0 "]"']
@@ -178,14 +179,10 @@ def _access_rules(index: int) -> list[str]:
     return rules
 
 
-def _any_of(ordinals: tuple[int, ...]) -> str:
-    return " | ".join(f'"{ordinal}"' for ordinal in ordinals)
-
-
 def plan_schema(shape: PlanShape) -> dict[str, Any]:
     """Returns the grammar as a JSON schema, for servers without grammars: steps with ordinals as agents.
 
-    A schema cannot say "earlier than this step": that is left to validation.
+    A schema cannot say "earlier than this step", so validation checks that.
     """
     step = {
         "type": "object",
@@ -207,11 +204,11 @@ def plan_schema(shape: PlanShape) -> dict[str, Any]:
 
 
 class PlanBudget:
-    """Ends what the grammar leaves open so that the lists are whole within the token limit, however the model writes.
+    """Ends what the grammar leaves open, so that the lists are whole within the token limit, however the model writes.
 
-    Reasoning gets at most ``REASONING_SHARE`` of the tokens; each instruction an equal share of what is then left after
-    setting aside one token for every character that must still follow. Beyond that the closing characters are forced.
-    For one completion. Implements ``inference.generation.Forcing``.
+    Reasoning gets at most ``REASONING_SHARE`` of the tokens. One token is set aside for every character that must still
+    follow, and each instruction gets an equal share of the rest. After its share the closing characters are forced.
+    An object serves one completion. It implements ``inference.generation.Forcing``.
     """
 
     REASONING_SHARE = 0.35
@@ -220,8 +217,8 @@ class PlanBudget:
     """An escape, or a character of several bytes, is completed before a quote can close the string."""
 
     def __init__(self, max_steps: int, *, task_first: bool = False, thought_casts: bool = False) -> None:
-        """``thought_casts``: the line of thought names the agents in the order of their steps, as with phrases; then
-        ``model_id`` is what it says.
+        """``thought_casts``: the line of thought names the agents in the order of their steps, as with phrases. Then
+        ``model_id`` repeats them.
         """
         self._max_steps = max_steps
         self._task_first = task_first
@@ -260,7 +257,7 @@ class PlanBudget:
 
 
 def _cast(thought: str) -> str | None:
-    """What follows ``model_id = [`` for the agents that a line of thought names; None if it names none.
+    """Returns what follows ``model_id = [`` for the agents that a line of thought names; None if it names none.
 
     It ends before the next ``[``, which may be one token with what comes after it.
     """
@@ -269,25 +266,21 @@ def _cast(thought: str) -> str | None:
 
 
 def least_tokens(max_steps: int) -> int:
-    """Within so many tokens a plan of ``max_steps`` steps is whole, even if each token is one character only."""
+    """Returns the tokens that suffice for a whole plan of ``max_steps`` steps, even if each token is one character."""
     instruction = PlanBudget.LEAST_INSTRUCTION_TOKENS + PlanBudget.SLACK_TOKENS
-    before = len(QUESTION) + PlanBudget.SLACK_TOKENS + len("\n" + MODEL_ID) + _characters_of_ids(max_steps)
+    ids = 2 * max_steps + 2 * (max_steps - 1)  # the most characters of ``0, 10, 31`` in ``model_id``, two digits each
+    before = len(QUESTION) + PlanBudget.SLACK_TOKENS + len("\n" + MODEL_ID) + ids
     return before + _characters_of_rest(max_steps, max_steps) + max_steps * instruction
 
 
-def _characters_of_ids(steps: int) -> int:
-    """Most characters of ``0, 10, 31`` in ``model_id``, two digits each."""
-    return 2 * steps + 2 * (steps - 1)
-
-
 def _characters_of_rest(steps: int, strings_left: int) -> int:
-    """Most characters that must follow when ``strings_left`` instructions are still to be begun, their text apart."""
+    """Returns the most characters that must follow when ``strings_left`` instructions are to come, their text apart."""
     access = sum(2 + sum(len(str(i)) + 2 for i in range(index)) + 2 for index in range(steps))
     return len(f"]\n{SUBTASKS}") + 4 * (strings_left + 1) + len(f"]\n{ACCESS}") + access + 1
 
 
 def _strings_begun(text: str, start: int) -> tuple[int, bool]:
-    """How many strings begin in ``text`` after ``start``, and whether the last one is still open."""
+    """Counts the strings that begin in ``text`` after ``start``, and tells whether the last one is still open."""
     begun, inside, at = 0, False, start
     while at < len(text):
         character = text[at]

@@ -31,15 +31,15 @@ RETRY_TEMPERATURE = 0.7
 
 
 class LocalConfig(Frozen):
-    """``conductor.json`` of a model folder: how this model is asked for plans. All keys may be left out.
+    """The ``conductor.json`` of a model folder says how to ask this model for plans. All keys may be left out.
 
     Attributes:
         prompt: ``short`` for models that were trained on ``short_prompt``, else ``full``.
-        temperature: 0: the likeliest token, always.
-        top_k: 0: no such limit.
+        temperature: 0 always takes the likeliest token.
+        top_k: 0 sets no such limit.
         phrases: grammar rules of what the model was taught to say (see ``grammar.PlanShape``), from ``phrases.gbnf``
             beside; empty where there is no such file.
-        max_tokens: longest completion of this model, within the setting ``plan_max_tokens``.
+        max_tokens: the longest completion of this model, within the setting ``plan_max_tokens``.
     """
 
     prompt: Literal["full", "short"] = "full"
@@ -51,7 +51,7 @@ class LocalConfig(Frozen):
 
 
 def read_config(folder: Path) -> LocalConfig:
-    """Raises: UnknownConductor if there is a ``conductor.json`` that cannot be used."""
+    """Reads the configuration of a model folder. Raises: UnknownConductor if its ``conductor.json`` cannot be used."""
     path, phrases = folder / "conductor.json", folder / PHRASES
     if not path.is_file():
         return LocalConfig()
@@ -80,8 +80,8 @@ class LocalConductor:
     def __init__(
         self, name: str, ref: str, settings: Settings, config: LocalConfig, spec: ConductorSpec | None = None
     ) -> None:
-        """``name`` as the user named it, ``ref`` the folder or hub id that it stands for; ``spec``: what a conductors
-        file says of it, which goes before the settings and ``config``."""
+        """``name`` is the user's name for the folder or hub id ``ref``. ``spec`` is what a conductors file says of it;
+        it goes before the settings and ``config``."""
         self._price = self._context = self._own_prompt = self._prompt_sha256 = None
         if spec is not None:
             self._own_prompt, self._prompt_sha256 = spec.prompt_text, spec.prompt_sha256
@@ -151,7 +151,7 @@ class LocalConductor:
         )
 
     def _shape(self, request: PlanRequest) -> PlanShape:
-        """The plans allowed: of fewer steps than asked for where the token limit could cut the longest ones off."""
+        """Returns which plans are allowed: of fewer steps than asked for if the token limit could cut the longest."""
         steps = request.max_steps
         while steps > 1 and least_tokens(steps) > self._max_tokens:
             steps -= 1
@@ -166,7 +166,7 @@ class LocalConductor:
         )
 
     async def aclose(self) -> None:
-        """Nothing to release: the model stays with the process, for all who share it."""
+        """Releases nothing: the model stays with the process, for all who share it."""
 
 
 def _budget(shape: PlanShape) -> PlanBudget:

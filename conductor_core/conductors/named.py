@@ -1,4 +1,4 @@
-"""Conductors by the names that conductors files give them.
+"""Finds Conductors by the names that conductors files give them.
 
 NAME             of a table in ``conductors/*.toml`` of the data folder
 FILE             a conductors file (a path, or one of that folder) that holds a single Conductor
@@ -15,12 +15,12 @@ from conductor_core.settings import Settings
 
 
 def conductors_files(settings: Settings) -> list[Path]:
-    """The files of the data folder, by name."""
+    """Returns the conductors files of the data folder, sorted by name."""
     return sorted(file for file in settings.conductors_folder.glob("*.toml") if file.is_file())
 
 
 def listed(settings: Settings) -> tuple[dict[str, ConductorSpec], list[str]]:
-    """All Conductors of the data folder by what to call each, and the faults of files that cannot be read."""
+    """Returns all Conductors of the data folder by the name of each, and the faults of files that cannot be read."""
     found: dict[str, ConductorSpec] = {}
     specs, faults = _read(settings)
     for file, spec in specs:
@@ -30,7 +30,7 @@ def listed(settings: Settings) -> tuple[dict[str, ConductorSpec], list[str]]:
 
 
 def find(ref: str, settings: Settings) -> ConductorSpec | None:
-    """The Conductor that ``ref`` names, None if that is no name or file of one.
+    """Returns the Conductor that ``ref`` names; None if ``ref`` is no name or file of one.
 
     Raises: ConductorsInvalid with every fault of its file, UnknownConductor where the name is not clear.
     """

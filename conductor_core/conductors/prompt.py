@@ -16,7 +16,7 @@ from conductor_core.chat import Message, PlanRequest, WorkerSpec
 from conductor_core.errors import PromptOverflows
 
 STATIC_MESSAGES = 1
-"""How many leading messages of a prompt do not depend on the task."""
+"""The number of leading messages of a prompt that do not depend on the task."""
 
 _ROLE = """\
 You are a conductor: you do not answer a task yourself, you plan how a pool of workers answers it. The \
@@ -96,7 +96,7 @@ _PART = re.compile(r"\{(format|advice|examples|workers)\}")
 
 
 def full_prompt(request: PlanRequest, own: str | None = None) -> tuple[Message, ...]:
-    """System and user message. The first ``STATIC_MESSAGES`` depend on pool and limits only.
+    """Returns the system and the user message. The first ``STATIC_MESSAGES`` depend on pool and limits only.
 
     Args:
         own: a text in place of ours. ``{format}`` (how a workflow is written), ``{advice}``, ``{examples}`` and

@@ -49,13 +49,13 @@ from conductor_core.transport import AiohttpTransport, no_certificate, tls
 API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 600.0
-"""For a whole plan, from its first byte on; as long as a run may take by default."""
+"""Seconds for a whole plan, from its first byte on: as long as a run may take by default."""
 TAIL_S = 2.0
-"""How long after the finish_reason the rest (usage figures) is waited for, however much of it comes."""
+"""Seconds to wait for the rest (usage figures) after the finish_reason, however much of it comes."""
 READ_TIMEOUT_S = 120.0
-"""Between two pieces; the first may take long on a processor."""
+"""Seconds between two pieces; the first may take long on a processor."""
 MAX_ANSWER_BYTES = 32_000_000
-"""Of a whole stream with its events' own text; what the plan itself may take is ``plan_max_bytes``."""
+"""The limit of a whole stream with its events' own text; ``plan_max_bytes`` limits the plan itself."""
 _FINISH: dict[str, FinishReason] = {
     "stop": "stop",
     "length": "length",
@@ -87,7 +87,7 @@ class RemoteConductor:
 
     @property
     def info(self) -> ConductorInfo:
-        """``constrained`` until the server refuses its structured-output parameter."""
+        """``constrained`` becomes False when the server refuses its structured-output parameter."""
         return ConductorInfo(
             name=self._name,
             kind="remote",
@@ -99,14 +99,12 @@ class RemoteConductor:
         )
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
-        return (
-            (Message(role="user", content=short_prompt(request)),)
-            if self._seated
-            else full_prompt(request, self._spec.prompt_text)
-        )
+        if self._seated:
+            return (Message(role="user", content=short_prompt(request)),)
+        return full_prompt(request, self._spec.prompt_text)
 
     async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
-        """See ``Conductor.write``. Whatever it gives or raises has the keys hidden that this process knows."""
+        """Writes a plan, see ``Conductor.write``. All that it gives or raises has the keys hidden that we know."""
         masked, thoughts = MaskedText(masking.known()), MaskedText(masking.known())
         try:
             async with aclosing(self._written(request)) as pieces:
@@ -252,7 +250,7 @@ class RemoteConductor:
             yield completion.finished()
 
     async def _next(self, events: AsyncGenerator[str], completion: "_Completion") -> str | None:
-        """The next event's data; None at the end. What fails after the finish_reason is the end, too."""
+        """Returns the next event's data; None at the end. A failure after the finish_reason is an end, too."""
         try:
             async with asyncio.timeout_at(completion.until_s):
                 data = await anext(events)
@@ -308,14 +306,14 @@ class _Completion:
         self.thought = ""
         """The reasoning in the event that was read last: some servers send it apart from the text."""
         self.until_s = asyncio.get_running_loop().time() + timeout_s
-        """How long events are waited for, by the event loop's clock: shortly, once the completion is whole."""
+        """The event loop's time until which events are awaited: a short time, once the completion is whole."""
 
     @property
     def whole(self) -> bool:
         return self._finish is not None
 
     def feed(self, data: str) -> str:
-        """The text that an event adds, perhaps none. Raises: ConductorUnavailable."""
+        """Returns the text that an event adds, perhaps none. Raises: ConductorUnavailable."""
         was_whole = self.whole
         try:
             return self._read(data)
@@ -360,7 +358,7 @@ class _Completion:
         return text
 
     def finished(self) -> PlanFinished:
-        """Raises: ConductorUnavailable if no finish_reason came: the stream was cut."""
+        """Returns the end of the plan. Raises: ConductorStreamCut if no finish_reason came."""
         if self._finish is None:
             raise ConductorStreamCut(f"{self._where} ended the plan without a finish_reason, so it is cut: try again")
         guess = Usage(input_tokens=0, output_tokens=-(-self._characters // 4), estimated=True)

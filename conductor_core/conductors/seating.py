@@ -53,7 +53,7 @@ _UNKNOWN = (0.02, 0.03, 0.0, 0.0, 0.025, 0.01, 0.015)
 
 
 def fitness(worker: WorkerSpec) -> tuple[float, ...]:
-    """How well the worker's description (else its name) suits each seat; what stands first in it counts most."""
+    """Returns how well the worker's description (else its name) suits each seat. Its first words count most."""
     text = _LACKS.sub(" ", (worker.description or worker.name)[:_LONGEST_READ])
     text = _WRITES_CODE.sub(" ", text)
     hits = sorted((match.start(), seat) for seat, pattern in enumerate(_PATTERNS) for match in pattern.finditer(text))
@@ -66,9 +66,9 @@ def fitness(worker: WorkerSpec) -> tuple[float, ...]:
 
 
 def numbering(agents: Sequence[WorkerSpec]) -> tuple[str | None, ...]:
-    """The name of the worker on each seat, None for an empty one; of more workers than seats the fittest are seated.
+    """Returns the name of the worker on each seat, None for an empty one. If seats are few, the fittest get them.
 
-    Every assignment of workers to seats is weighed as a whole. The same pool is always seated in the same way.
+    It weighs every assignment of workers to seats as a whole. The same pool is always seated in the same way.
     """
     import numpy as np  # with scipy only when a pool is seated: not where a page is opened
     from scipy.optimize import linear_sum_assignment
@@ -83,7 +83,7 @@ def numbering(agents: Sequence[WorkerSpec]) -> tuple[str | None, ...]:
 
 
 def agents_by_ordinal(conductor: ConductorInfo | None, agents: Sequence[WorkerSpec]) -> tuple[str | None, ...]:
-    """The names that ``model_id`` speaks of, by ordinal: seats for a seated Conductor, else the pool's own order."""
+    """Returns the names that ``model_id`` speaks of, by ordinal: seats for a seated Conductor, else pool order."""
     if conductor is not None and conductor.seated:
         return numbering(agents)
     return tuple(worker.name for worker in agents)

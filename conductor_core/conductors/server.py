@@ -1,4 +1,4 @@
-"""What kind of OpenAI-compatible server is at a URL, and how it is asked to hold a completion to a form.
+"""Finds out what kind of OpenAI-compatible server is at a URL, and how to ask it to hold a completion to a form.
 
 Sources for the parameters: vLLM's documentation of structured outputs (``guided_grammar`` until 0.11, then
 ``structured_outputs``), llama.cpp's server README (``grammar``), SGLang's documentation (``ebnf``), OpenAI's
@@ -29,13 +29,13 @@ PROBE_MOST_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Server:
-    """Attributes: version: major and minor, where the server tells."""
+    """A server. ``version`` is major and minor; None where the server does not tell."""
 
     kind: Kind
     version: tuple[int, int] | None = None
 
     def structured(self, shape: PlanShape) -> dict[str, Any]:
-        """The parameters of a request that hold the completion to ``shape``."""
+        """Returns the parameters of a request that hold the completion to ``shape``."""
         match self.kind:
             case "vllm" if self.version is None or self.version >= (0, 11):
                 return {"structured_outputs": {"grammar": plan_grammar(shape)}}
@@ -79,7 +79,7 @@ def _version(answer: Any) -> tuple[int, int] | None:
 
 
 async def _json(client: httpx2.AsyncClient, url: str) -> Any:
-    """The JSON document at ``url``, None if there is none or it is no such document's size."""
+    """Returns the JSON document at ``url``; None if there is none or it is over ``PROBE_MOST_BYTES``."""
     body = bytearray()
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S), client.stream("GET", url, timeout=PROBE_TIMEOUT_S) as response:

@@ -1,6 +1,6 @@
-"""The prompt of small Conductors whose instructions are baked in by training: only what varies is said.
+"""Writes the prompt of small Conductors. Training has taught them the instructions, so it says only what varies.
 
-A contract between training and inference: a checkpoint is only as good as this text is the one it was trained on.
+Training and inference share this text: a checkpoint only works with the text that it was trained on.
 A model folder asks for it with ``{"prompt": "short"}`` in its ``conductor.json``. The form:
 
     <|task|>
@@ -34,7 +34,7 @@ _REPEATED = re.compile(r"(.{3,40}?)\1{3,}|(.{1,2}?)\2{7,}")
 
 
 def short_prompt(request: PlanRequest) -> str:
-    """The whole prompt. Text from outside can neither add a line nor a marker to it."""
+    """Returns the whole prompt. Text from outside can neither add a line nor a marker to it."""
     lines = [TASK, cut(request.task), POOL]
     taken = numbering(request.agents)
     lines += [f"{ordinal} {SEATS[ordinal]}" for ordinal, name in enumerate(taken) if name is not None]
@@ -47,14 +47,14 @@ def short_prompt(request: PlanRequest) -> str:
 
 
 def inert(text: str) -> str:
-    """One line, with any marker-like ``<|`` broken up so that it tokenises as ordinary text."""
+    """Returns ``text`` as one line, with any marker-like ``<|`` broken up so that it tokenises as ordinary text."""
     return " ".join(text.replace("<|", "< |").split())
 
 
 def cut(text: str) -> str:
-    """``inert`` text, of which a long one keeps its beginning and its end, where tasks state what they want.
+    """Returns ``inert`` text. A long text keeps its beginning and its end, where tasks state what they want.
 
-    Of what stands there many times running, three times are kept: it says no more, and drowns what else there is.
+    Words that repeat many times in a row are kept three times: the others say no more, and hide the rest of the task.
     """
     text = inert(text)
     if len(text) > 2 * _READ_CHARACTERS:

@@ -1,4 +1,4 @@
-"""Causal language models in this process: found, loaded once, shared, and streamed token by token.
+"""Finds causal language models, loads each once in this process, shares it, and streams its tokens.
 
-``shared.shared_model(ref)`` is the way in. torch and transformers are imported when the first model is loaded.
+``shared.shared_model(ref)`` is the way in. The first model that is loaded brings in torch and transformers.
 """

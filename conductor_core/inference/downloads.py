@@ -1,7 +1,7 @@
-"""Downloads of models in the background of this process: one after the other, watched, paused, gone on with.
+"""Downloads models in the background of this process, one after the other; users can watch, pause and resume them.
 
-A person who closes the page, or the program, loses nothing: what is here of a model is on disk (``hub``), and the next
-``begin`` goes on from there.
+A person who closes the page, or the program, loses nothing: the part of a model that is here is on disk (``hub``), and
+the next ``begin`` goes on from there.
 """
 
 import threading
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from conductor_core.inference.errors import InferenceError, ModelUnavailable
+from conductor_core.inference.errors import InferenceError
 from conductor_core.inference.source import HUB_ID, cached_folder
 
 State = Literal["absent", "waiting", "running", "paused", "here", "failed"]
@@ -20,12 +20,12 @@ _RATE_OVER_S = 5.0
 
 @dataclass(frozen=True)
 class Download:
-    """How far a model is.
+    """The progress of a model's download.
 
     Attributes:
-        here_bytes, all_bytes: of its weights; ``all_bytes`` is 0 where only the hub knows and was not asked yet.
-        bytes_per_s: lately; 0 while nothing comes.
-        reason: why it failed, as a sentence that says what to do.
+        here_bytes, all_bytes: bytes of its weights; ``all_bytes`` is 0 if only the hub knows and was not asked yet.
+        bytes_per_s: the rate of the last seconds; 0 while nothing comes.
+        reason: a sentence that says why it failed and what to do.
     """
 
     ref: str
@@ -37,7 +37,7 @@ class Download:
 
 
 class _Stopped(Exception):
-    """Somebody paused the download: it ends where it is."""
+    """Ends a download that somebody paused."""
 
 
 class _Job:
@@ -50,7 +50,7 @@ class _Job:
         self._seen: deque[tuple[float, int]] = deque()
 
     def told(self, here_bytes: int, all_bytes: int) -> None:
-        """Raises: _Stopped."""
+        """Notes the bytes that are here. Raises: _Stopped after a pause."""
         self.here_bytes, self.all_bytes = here_bytes, all_bytes
         now_s = time.monotonic()
         self._seen.append((now_s, here_bytes))
@@ -69,11 +69,7 @@ class _Job:
 
 
 class Downloads:
-    """See the module. Safe to use from any thread.
-
-    Args:
-        download: as ``hub.download``.
-    """
+    """See the module. Any thread may use it. ``download`` takes the place of ``hub.download`` in tests."""
 
     def __init__(self, download: Callable[[str, Callable[[int, int], None]], object] | None = None) -> None:
         self._download = download
@@ -108,7 +104,7 @@ class Downloads:
                     job.state = "paused"
 
     def state(self, ref: str) -> Download:
-        """How far ``ref`` is, whoever began with it: a part that an ended program left is ``paused``."""
+        """Returns the progress of ``ref``, whoever began with it. A part that an ended program left is ``paused``."""
         from conductor_core.inference.hub import partly_here_bytes
 
         with self._lock:
@@ -149,9 +145,7 @@ class Downloads:
         except InferenceError as error:
             return "failed", str(error)
         except Exception as error:  # noqa: BLE001 the thread has nobody above it: the page must say it
-            return "failed", str(
-                ModelUnavailable(f"{job.ref} could not be downloaded: {type(error).__name__}: {error}")
-            )
+            return "failed", f"{job.ref} could not be downloaded: {type(error).__name__}: {error}"
         return "here", ""
 
 

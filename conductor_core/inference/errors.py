@@ -1,4 +1,4 @@
-"""What can go wrong with a model that runs in this process, before it is known whether it conducts or works.
+"""The errors of a model that runs in this process, whether it is a Conductor or a worker.
 
 InspectorError
 └── InferenceError

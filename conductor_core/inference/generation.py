@@ -1,4 +1,4 @@
-"""What is asked of a model in this process, and what comes back. A leaf vocabulary, free of torch."""
+"""The vocabulary of requests to a model in this process, and of its results. It imports no torch."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -8,7 +8,7 @@ from conductor_core.chat import FinishReason, Message, Usage
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is drawn. ``temperature`` 0: the likeliest token, always; ``top_k`` 0: no such limit."""
+    """Says how to draw a token. ``temperature`` 0 always takes the likeliest token; ``top_k`` 0 sets no such limit."""
 
     temperature: float = 0.0
     top_p: float = 1.0
@@ -20,11 +20,10 @@ class Forcing(Protocol):
     """Keeps a constrained text within its token budget, however the model writes."""
 
     def __call__(self, text: str, used_tokens: int, limit_tokens: int) -> str | None:
-        """The characters with which ``text`` must go on now, or None. Called before each token, on the text so far.
+        """Returns the characters with which ``text``, the text so far, must go on now, or None.
 
-        ``limit_tokens`` is what the completion may have in all.
-
-        What the grammar does not allow right now is asked for again before the next token.
+        The writer calls it before each token. ``limit_tokens`` is what the completion may have in all. If the grammar
+        does not allow the characters right now, the writer asks again before the next token.
         """
         ...
 
@@ -35,7 +34,7 @@ class Generation:
 
     Attributes:
         prompt: messages for the model's own chat template, or a text taken as it is.
-        static_messages: how many leading messages are the same in many calls; their attention cache is kept.
+        static_messages: how many leading messages are the same in many calls; the model keeps their attention cache.
         grammar: GBNF text with a rule ``root`` that the completion will match, or None.
         forcing: ends what the grammar leaves open, in time.
         thinking: whether a hybrid model is asked to think before it answers.

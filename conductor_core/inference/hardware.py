@@ -1,4 +1,4 @@
-"""What this machine offers a model, and the choice of device and number format. Loads no torch.
+"""Finds out what this machine offers a model, and chooses device and number format. It loads no torch.
 
 The choice on a processor follows a measurement on an AVX512-BF16 machine, a 5504 x 3584 matrix, one thread:
 float32 4.0 ms a vector and 33 ms for 64 of them, bfloat16 2.1 and 6.7 ms. Without such instructions bfloat16 is
@@ -21,7 +21,7 @@ Dtype = Literal["bfloat16", "float16", "float32"]
 BYTES_OF: dict[Dtype, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
 SMALL_PARAMETERS = 100_000_000
 SHARE_FOR_A_MODEL = 0.9
-"""Of all memory; the rest is for the system and this program."""
+"""The share of all memory that a model may take; the rest is for the system and this program."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Placement:
 
 
 def place(parameters: int) -> Placement:
-    """Where a model of so many parameters would run, and how.
+    """Returns where and how a model of so many parameters would run.
 
-    A graphics card where one is there and has room, else the processor. ``needed_bytes``: weights, a twentieth
-    for activations and caches, and the run-time's own half GiB (none for small models).
+    It takes a graphics card if one is there and has room, else the processor. ``needed_bytes`` counts the weights, a
+    twentieth for activations and caches, and the run-time's own half GiB (none for small models).
     """
     small = parameters < SMALL_PARAMETERS
     ram = Memory("cpu", ram_bytes(), "RAM")
@@ -73,7 +73,7 @@ def _needed(parameters: int, dtype: Dtype, small: bool) -> int:
 
 @cache
 def ram_bytes() -> int:
-    """RAM of this machine, or what a container's limit leaves of it."""
+    """Returns the RAM of this machine, or what a container's limit leaves of it."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")
     if limit.is_file():
@@ -84,19 +84,15 @@ def ram_bytes() -> int:
 
 
 def free_ram_bytes() -> int | None:
-    """RAM that can be had now without swapping, None where the system does not say."""
+    """Returns the RAM that is free now without swapping; None where the system does not say."""
     meminfo = Path("/proc/meminfo")
-    if not meminfo.is_file():
-        return None
-    for line in meminfo.read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None
+    lines = meminfo.read_text().splitlines() if meminfo.is_file() else []
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
 @cache
 def accelerator_memory() -> Memory | None:
-    """The first graphics card that the installed torch can use, by what the system's own tools say."""
+    """Returns the first graphics card that the installed torch can use, by the system's tools; None: there is none."""
     if platform.system() == "Darwin" and platform.machine() == "arm64":
         return Memory("mps", int(ram_bytes() * 0.75), "Apple GPU (shared RAM)")
     command = shutil.which("nvidia-smi")
@@ -113,7 +109,7 @@ def accelerator_memory() -> Memory | None:
 
 @cache
 def has_fast_bfloat16() -> bool:
-    """Whether the processor multiplies bfloat16 natively."""
+    """Tells whether the processor multiplies bfloat16 natively."""
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.is_file():
         return platform.machine() == "arm64"

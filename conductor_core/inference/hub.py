@@ -1,4 +1,4 @@
-"""Downloading a model of the hub into the hub's own cache: told while it goes on, stopped at any time, taken up again.
+"""Downloads a model into the hub's own cache; tells its progress, stops at any time, and goes on where it stopped.
 
 The cache's layout, the small files and the links are ``huggingface_hub``'s, and so is HTTP. Since its release 1.0 that
 library begins a file anew after every stop, so the weights are fetched here first: into ``blobs/SHA256.part``, from
@@ -28,7 +28,7 @@ from conductor_core.inference.hub_listing import WANTED_FILES, Weights, meter_of
 from conductor_core.inference.source import cache_folder
 
 SPARE_BYTES = 200_000_000
-"""Room that a download leaves on the disk: a database that meets a full one loses more than a model."""
+"""Bytes that a download leaves free on the disk: a database that meets a full one loses more than a model."""
 
 constants.DOWNLOAD_CHUNK_SIZE = None  # type: ignore[assignment]  # as it comes; httpx takes None for that
 # Otherwise the library gathers 10 MB first: on a slow line minutes without progress, and until a pause is heard.
@@ -43,7 +43,7 @@ def partly_here_bytes(hub_id: str) -> int:
 
 
 def download(hub_id: str, told: Told = lambda _here, _all: None) -> Path:
-    """The folder of the model's newest revision, downloaded as far as it is not there. Blocks.
+    """Returns the folder of the model's newest revision, and downloads what is not there. Blocks.
 
     Raises: ModelUnavailable; what ``told`` raises. Either way the next call goes on where this one stopped.
     """
@@ -98,7 +98,7 @@ def _remember_newest(hub_id: str, commit: str) -> None:
 
 
 def _size(blobs: Path, weights: Weights) -> int:
-    """Bytes of it that are here."""
+    """Returns the bytes of ``weights`` that are here."""
     for name in (weights.sha256, f"{weights.sha256}.part"):
         if (blobs / name).exists():
             return (blobs / name).stat().st_size
@@ -115,7 +115,7 @@ def _check_room(hub_id: str, needed_bytes: int) -> None:
 
 
 def _fetch(hub_id: str, revision: str, weights: Weights, blobs: Path, more: Callable[[int], None]) -> None:
-    """Goes on with ``weights`` from what is here of it."""
+    """Downloads the rest of ``weights``."""
     part = blobs / f"{weights.sha256}.part"
     lock = FileLock(part)
     try:
@@ -160,7 +160,7 @@ def _other_bytes(hub_id: str, weights: Weights) -> ModelUnavailable:
 
 
 def _address(hub_id: str, revision: str, name: str) -> tuple[str, dict[str, str]]:
-    """Where the bytes are, and the headers for it: a key of the hub's goes to no other host."""
+    """Returns the address of the bytes, and the headers for it: a key for the hub goes to no other host."""
     url = huggingface_hub.hf_hub_url(hub_id, name, revision=revision)
     headers = build_hf_headers()
     location = file_download.get_hf_file_metadata(url, headers=headers).location
@@ -170,7 +170,7 @@ def _address(hub_id: str, revision: str, name: str) -> tuple[str, dict[str, str]
 
 
 def _meter(begun: int, more: Callable[[int], None]) -> Any:
-    """A class that takes the place of the library's progress bar."""
+    """Returns a class that takes the place of the library's progress bar."""
 
     class Meter:
         def __init__(self, **_: Any) -> None:
@@ -190,7 +190,7 @@ def _meter(begun: int, more: Callable[[int], None]) -> Any:
 
 
 def _why(error: Exception) -> str:
-    """The rest of a sentence: what is wrong and what to do. ``LocalEntryNotFoundError`` hides its cause."""
+    """Returns the rest of a sentence: what is wrong and what to do. ``LocalEntryNotFoundError`` hides its cause."""
     cause = error.__cause__ or error if isinstance(error, hub.LocalEntryNotFoundError) else error
     if isinstance(cause, hub.OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE forbids downloading it: unset it, or fetch the model elsewhere and give its folder"

@@ -1,4 +1,4 @@
-"""What a hub says of a model, checked before it is believed: its digests and tags become paths, its sizes take disk."""
+"""Checks what a hub says of a model before we use it: its digests and tags become paths, its sizes take disk."""
 
 import re
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TAG = re.compile(r"[0-9A-Za-z_-]{1,128}")
 _MOST_BYTES = 10**14
 _UNSAID_BYTES = 50_000_000
-"""Of a file whose size the hub leaves out: more than any tokenizer takes."""
+"""Bytes for a file whose size the hub leaves out: more than any tokenizer takes."""
 _SLACK_BYTES = 1_000_000
 
 
@@ -32,7 +32,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Listing:
-    """A model at one commit. ``other_bytes``: of the wanted files besides its weights."""
+    """A model at one commit. ``other_bytes``: the size of the wanted files besides its weights."""
 
     commit: str
     weights: tuple[Weights, ...]
@@ -40,7 +40,7 @@ class Listing:
 
 
 def read_listing(hub_id: str, info: Any) -> Listing:
-    """``info``: the hub's description of the model, with its files. Raises: ModelUnavailable."""
+    """Checks ``info``, the hub's description of the model with its files. Raises: ModelUnavailable."""
     listed = [each for each in info.siblings or () if any(fnmatch(each.rfilename, wanted) for wanted in WANTED_FILES)]
     if not any(each.rfilename.endswith(".safetensors") for each in listed):
         raise ModelUnavailable(f"{hub_id} offers no safetensors weights on the hub: it is not downloaded")
@@ -52,19 +52,17 @@ def read_listing(hub_id: str, info: Any) -> Listing:
             raise _not_believed(hub_id, f"the digest of {each.rfilename[:80]!r}")
         if type(each.lfs.size) is not int or not 0 <= each.lfs.size <= _MOST_BYTES:
             raise _not_believed(hub_id, f"the size of {each.rfilename[:80]!r}")
-    others = [_size(each.size) for each in listed if each not in weights]
     return Listing(
         commit=info.sha,
         weights=tuple(Weights(each.rfilename, each.lfs.size, each.lfs.sha256) for each in weights),
-        other_bytes=sum(others),
+        other_bytes=sum(_size(each.size) for each in listed if each not in weights),
     )
 
 
 def meter_of(hub_id: str, most_bytes: int, on_bytes: Callable[[], None]) -> type[Any]:
-    """A progress bar for the library's downloads that ends them once more than ``most_bytes`` have come.
+    """Returns a progress bar that ends the library's downloads once more than ``most_bytes`` have come.
 
-    Args:
-        on_bytes: called while they go on; what it raises ends them too.
+    The bar calls ``on_bytes`` while they go on; what that raises ends them too.
     """
     came = 0.0
 
@@ -95,7 +93,7 @@ def _not_believed(hub_id: str, what: str) -> ModelUnavailable:
 
 
 def _checked(find: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """``find`` gives what the library knows of a file on the hub: its address, tag, commit, ..."""
+    """Wraps ``find``, which gets a file's address, tag, commit, ... for the library, with a check of tag and commit."""
 
     def metadata(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
         found = find(*args, **kwargs)

@@ -32,7 +32,7 @@ def telling_progress(folder: Path, tell: Callable[[Progress], None]) -> Iterator
 
 
 def _counted(weights: Any, sizes: dict[str, int], tell: Callable[[Progress], None]) -> Iterator[Any]:
-    """Each of ``weights``, pairs that begin with a name. What the files call otherwise has the mean size."""
+    """Yields each of ``weights``, pairs that begin with a name. A name that the files lack counts as the mean size."""
     items = list(weights)
     total = sum(sizes.values())
     mean = total / max(1, len(items))
@@ -45,7 +45,7 @@ def _counted(weights: Any, sizes: dict[str, int], tell: Callable[[Progress], Non
 
 
 def _tensor_bytes(folder: Path) -> dict[str, int]:
-    """Bytes of each tensor, by the headers of its files, which ``source`` has checked."""
+    """Returns the bytes of each tensor, by the headers of its files, which ``source`` has checked."""
     sizes: dict[str, int] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with path.open("rb") as file:

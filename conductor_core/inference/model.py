@@ -1,14 +1,16 @@
 """A loaded causal language model: weights, tokenizer, kept prefixes and compiled grammars. Imports torch.
 
-Used from one thread at a time (``shared.SharedModel`` sees to that).
+Only one thread at a time may use it (``shared.SharedModel`` sees to that).
 """
 
 import copy
 import inspect
 import os
 import time
+import timeit
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any
 
 import torch
@@ -26,7 +28,7 @@ from conductor_core.inference.writing import Writer, picker
 from conductor_core.progress import Progress, Tell
 
 PREFILL_CHUNK = 512
-"""Tokens read in one pass: between two passes a cancellation is seen."""
+"""Tokens that the model reads in one pass: it sees a cancellation between two passes."""
 THREADS_KEPT_S = 10.0
 """A machine that was idle may be busy by the next call; too many threads then cost far more than a trial (25 ms)."""
 KEPT_PREFIXES = 4
@@ -90,7 +92,7 @@ class LoadedModel:
     # -- text and tokens -------------------------------------------------------------------------------------------
 
     def encode(self, generation: Generation) -> tuple[list[int], tuple[int, ...]]:
-        """Token ids of the prompt, and those of its static beginning (perhaps none)."""
+        """Returns the token ids of the prompt, and those of its static beginning (perhaps none)."""
         if isinstance(generation.prompt, str):
             return self.encode_text(generation.prompt), ()
         ids = self._encode_chat(generation.prompt, generation.thinking)
@@ -128,13 +130,13 @@ class LoadedModel:
         return text
 
     def _inert(self, text: str) -> str:
-        """``text`` in which no special token is spelled: what a person or a model wrote cannot open a new turn."""
+        """Breaks up special tokens in ``text``, so that the words of a person or a model cannot open a new turn."""
         for marker in self._markers:
             text = text.replace(marker, f"{marker[0]} {marker[1:]}")
         return text
 
     def _static_prefix(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
-        """Tokens common to all prompts that begin with ``messages``: found by ending them in two different ways."""
+        """Finds the tokens common to all prompts that begin with ``messages``, from two prompts with different ends."""
         if not messages:
             return ()
         if messages not in self._static_ids:
@@ -151,16 +153,12 @@ class LoadedModel:
     ) -> tuple[FinishReason, int, int] | None:
         """Writes a completion, piece by piece, to ``emit``; ``tell`` learns how far it is.
 
-        Returns finish reason, prompt tokens and completion tokens; None if it was cancelled, which is looked at
-        before each pass. Raises: PromptTooLong, InferenceError.
+        Returns finish reason, prompt tokens and completion tokens; None if it was cancelled, which it checks before
+        each pass. Raises: PromptTooLong, InferenceError.
         """
         self.choose_threads()
         ids, static = self.encode(generation)
-        room = self.context_tokens - len(ids)
-        if room < 1:
-            raise PromptTooLong(
-                f"the prompt has {len(ids)} tokens, but {self.files.folder.name} reads {self.context_tokens} at most"
-            )
+        limit = min(generation.max_tokens, self.room(ids))
         matcher = self.matcher(generation.grammar)
         reading = _Reading(len(ids), tell)
         cache = self._cache_after(static, cancelled, reading)
@@ -169,7 +167,6 @@ class LoadedModel:
         writer = Writer(self, matcher, generation.forcing, emit)
         pick = picker(generation.sampling)
         pending = ids[len(static) :]
-        limit = min(generation.max_tokens, room)
         reading.done = len(static)
         logits = self._read(pending, cache, cancelled, reading)
         began_s = time.monotonic()
@@ -193,10 +190,19 @@ class LoadedModel:
                 return "length", len(ids), len(writer.ids)
             logits = self._read(pending, cache, cancelled)
 
+    def room(self, ids: Sequence[int]) -> int:
+        """Returns how many tokens can follow the prompt ``ids``. Raises: PromptTooLong if there is no room for one."""
+        room = self.context_tokens - len(ids)
+        if room < 1:
+            raise PromptTooLong(
+                f"the prompt has {len(ids)} tokens, but {self.files.folder.name} reads {self.context_tokens} at most"
+            )
+        return room
+
     def _cache_after(
         self, static: tuple[int, ...], cancelled: Callable[[], bool], reading: "_Reading"
     ) -> DynamicCache | None:
-        """A cache that has read ``static``, the caller's own copy. None if cancelled meanwhile."""
+        """Returns a cache that has read ``static``, as the caller's own copy; None if cancelled meanwhile."""
         if not static:
             return DynamicCache(config=self.model.config)
         if static not in self._prefixes:
@@ -212,7 +218,7 @@ class LoadedModel:
     def _read(
         self, ids: Sequence[int], cache: DynamicCache, cancelled: Callable[[], bool], reading: "_Reading | None" = None
     ) -> torch.Tensor | None:
-        """Reads ``ids`` into ``cache``; float32 logits (vocabulary) after the last one, None if cancelled."""
+        """Reads ``ids`` into ``cache``. Returns float32 logits (vocabulary) after the last one, None if cancelled."""
         options = {"logits_to_keep": 1} if self._last_logits_only else {}
         output = None
         for start in range(0, len(ids), PREFILL_CHUNK):
@@ -247,7 +253,7 @@ class LoadedModel:
 
 
 class _Reading:
-    """How much of a prompt is read: ``done`` of ``total`` tokens."""
+    """Tells how much of a prompt is read: ``done`` of ``total`` tokens."""
 
     def __init__(self, total: int, tell: Tell) -> None:
         self.done = 0
@@ -258,14 +264,14 @@ class _Reading:
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Tokens that end an answer: the generation config may name several, the tokenizer one more."""
+    """Returns the tokens that end an answer: the generation config may name several, the tokenizer one more."""
     named = model.generation_config.eos_token_id
     ids = named if isinstance(named, list) else [named]
     return frozenset(int(token) for token in [*ids, tokenizer.eos_token_id] if token is not None)
 
 
 def _available(placement: Placement) -> Placement:
-    """``placement``, or the processor if the torch that is installed cannot use the card after all."""
+    """Returns ``placement``. Raises: ModelUnavailable if the installed torch or the memory does not allow it."""
     if placement.device == "cuda" and not torch.cuda.is_available():
         raise ModelUnavailable(
             "a graphics card is there, but the installed torch cannot use it: install torch for CUDA"
@@ -282,7 +288,7 @@ def _available(placement: Placement) -> Placement:
 
 
 def choose_threads(parameters: int) -> int:
-    """Threads for this model, by trying: on a busy machine more threads than idle cores are several times slower.
+    """Finds the best number of threads by trying: on a busy machine more threads than idle cores are much slower.
 
     Small models never gain from a second one.
     """
@@ -300,14 +306,9 @@ def choose_threads(parameters: int) -> int:
 
 
 def _seconds_with(threads: int, weight: torch.Tensor, vector: torch.Tensor) -> float:
-    """Median of five products, after one to warm up."""
+    """Returns the median time of five products, after one to warm up."""
     torch.set_num_threads(threads)
-    times = []
-    for _ in range(6):
-        start = time.perf_counter()
-        torch.nn.functional.linear(vector, weight)
-        times.append(time.perf_counter() - start)
-    return sorted(times[1:])[2]
+    return median(timeit.repeat(lambda: torch.nn.functional.linear(vector, weight), number=1, repeat=6)[1:])
 
 
 def _first_line(error: Exception) -> str:

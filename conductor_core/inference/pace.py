@@ -1,7 +1,7 @@
-"""How long an answer of a model takes on this machine, measured before it is downloaded.
+"""Measures how long an answer of a model takes on this machine, before the model is downloaded.
 
-The model's own architecture is built twice with few layers and no weights worth the name: what a layer takes is the
-difference, and the rest is what its vocabulary takes. Imports torch when it measures.
+It builds the model's own architecture twice, with few layers and all weights zero: the difference is what a layer
+takes, and the rest is what the vocabulary takes. It imports torch when it measures.
 """
 
 import logging
@@ -18,19 +18,19 @@ from conductor_core.inference.hardware import place
 log = logging.getLogger(__name__)
 
 READ_TOKENS, WRITTEN_TOKENS = 256, 150
-"""Of the answer that is timed: a short question with what an earlier step said, and a paragraph."""
+"""The tokens of the answer that is timed: a short question with what an earlier step said, and a paragraph."""
 _FEW, _MORE = 1, 4
 _PASSES = 3
 
 _measured: dict[str, "Future[float]"] = {}
 _lock = threading.Lock()
 _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pace")
-"""One at a time: two measurements would slow each other."""
+"""It runs one measurement at a time: two would slow each other."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Attributes: kind: of the architecture, as transformers names it. config: its sizes, as in ``config.json``."""
+    """A model's architecture. ``kind`` is its name in transformers; ``config`` has its sizes, as in ``config.json``."""
 
     kind: str
     parameters: int
@@ -53,19 +53,19 @@ def _logged(name: str, shape: Shape) -> float:
 
 
 def known_s(name: str) -> float | None:
-    """What was measured; None if it was not, or could not be."""
+    """Returns the seconds that were measured; None if there was no measurement, or it failed."""
     found = _measured.get(name)
     return found.result() if found is not None and found.done() and found.exception() is None else None
 
 
 def is_measured(name: str) -> bool:
-    """Whether the measurement goes on or waits for its turn."""
+    """Tells whether the measurement goes on or waits for its turn."""
     found = _measured.get(name)
     return found is not None and not found.done()
 
 
 def answer_seconds(shape: Shape) -> float:
-    """Seconds for an answer of ``WRITTEN_TOKENS`` tokens after ``READ_TOKENS``, on the device the model would have."""
+    """Returns the seconds for ``WRITTEN_TOKENS`` tokens after ``READ_TOKENS``, on the device the model would have."""
     config = tuple(sorted(shape.config.items()))
     layers = int(shape.config["num_hidden_layers"])
     few, more = (_timed(shape.kind, shape.parameters, config, count) for count in (_FEW, _MORE))
@@ -77,7 +77,7 @@ def answer_seconds(shape: Shape) -> float:
 
 @cache
 def _timed(kind: str, parameters: int, config: tuple[tuple[str, Any], ...], layers: int) -> tuple[float, float]:
-    """Seconds to read the prompt, and to write one token, with so many layers."""
+    """Returns the seconds to read the prompt, and to write one token, with so many layers."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -1,4 +1,4 @@
-"""One model per process and folder, shared by all who name it: loaded at first use, used in one thread.
+"""Shares one model per process and folder among all who name it. Its one thread loads it at first use and uses it.
 
 shared_model(ref) -> SharedModel.stream(generation) -> its own thread: load, then LoadedModel.generate, or
                                                        together.generate_together for calls that wait for a small model
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from conductor_core.inference.model import LoadedModel
 
 MOST_TOGETHER = 16
-"""Calls that are answered in one batch: more make no pass of a small model cheaper for each."""
+"""The most calls in one batch: more calls would not make a pass of a small model cheaper for each."""
 
 KEPT_PARAMETERS = SMALL_PARAMETERS
 """Smaller models stay in memory: they take next to none, and the first plan after a pause should not wait."""
@@ -46,7 +46,7 @@ _loading_lock = threading.Lock()
 
 
 def shared_model(ref: str) -> "SharedModel":
-    """The process's one model for a folder or hub id. Reads and loads nothing yet."""
+    """Returns the process's one model for a folder or hub id. It reads and loads nothing yet."""
     key = _key(ref)
     with _models_lock:
         if key not in _models:
@@ -55,7 +55,7 @@ def shared_model(ref: str) -> "SharedModel":
 
 
 def _fits(call: "_Call") -> bool:
-    """Whether a call may be one of a batch: one with a kept prefix is quicker by itself."""
+    """Tells whether a call may be one of a batch: a call with a kept prefix is quicker by itself."""
     return call.generation.static_messages == 0
 
 
@@ -66,8 +66,10 @@ def _key(ref: str) -> str:
 
 @dataclass(frozen=True)
 class _Call:
-    """A completion that somebody waits for. ``tell`` takes its pieces, and at last ``Done`` or what went wrong;
-    ``progress`` how far it is."""
+    """A completion that somebody waits for.
+
+    ``tell`` takes its pieces, and at last ``Done`` or the error; ``progress`` takes how far it is.
+    """
 
     generation: Generation
     tell: Callable[[str | Done | Exception], None]
@@ -81,8 +83,8 @@ class SharedModel:
     Calls that wait for a small model are answered together.
 
     Attributes:
-        loaded: None until the first call, and after it has left memory.
-        idle_s: it leaves when nobody has asked for it for so many seconds; None: never.
+        loaded: the model; None until the first call, and after it has left memory.
+        idle_s: seconds without a call after which it leaves memory; None: never.
         load_s: seconds that loading took.
     """
 
@@ -99,7 +101,7 @@ class SharedModel:
 
     @property
     def busy(self) -> bool:
-        """Whether somebody waits for it."""
+        """Whether somebody waits for the model."""
         return self._waiting > 0
 
     @property
@@ -114,7 +116,7 @@ class SharedModel:
             return None  # loading it will say why
 
     async def stream(self, generation: Generation) -> AsyncGenerator[str | Done, None]:
-        """Pieces of the completion, then ``Done``.
+        """Yields the pieces of the completion, then ``Done``.
 
         Closing the iterator stops the model before its next token. Raises: InferenceError.
         """
@@ -126,7 +128,7 @@ class SharedModel:
         last: list[tuple[str, float]] = []
 
         def progress(made: Progress) -> None:
-            """At most so often; the beginning and the end of a phase always."""
+            """Tells the watcher at most every ``TOLD_EVERY_S``, but always the beginning and the end of a phase."""
             now_s = time.monotonic()
             ends = made.phase != "writing" and made.done >= made.total
             lately = bool(last) and last[0][0] == made.phase and now_s - last[0][1] < TOLD_EVERY_S
@@ -216,7 +218,7 @@ class SharedModel:
     def _load(self, progress: Tell) -> "LoadedModel":
         """Loads the model, one at a time in this process.
 
-        Others leave: those that were not used of late, and where memory is short all that nobody waits for.
+        Other models leave: those that were not used of late, and where memory is short all that nobody waits for.
         """
         with _loading_lock:
             files = fetch(self.ref)
@@ -239,7 +241,7 @@ class SharedModel:
                     other._leave(unused_s)
 
     def _leave(self, unused_s: float) -> bool:
-        """Leaves memory if it has not been used for so long; small models stay. The caller has the lock."""
+        """Leaves memory if nobody has used it for ``unused_s``; small models stay. The caller has the lock."""
         small = self.loaded is None or self.loaded.files.parameters < KEPT_PARAMETERS
         if self._waiting or small or time.monotonic() - self._used_s < unused_s:
             return False
@@ -248,7 +250,7 @@ class SharedModel:
         return True
 
     def _leave_later(self) -> None:
-        """Once nobody has asked for it for ``idle_s``, it leaves: one timer looks again until then."""
+        """Starts the timer that lets the model leave once nobody has asked for it for ``idle_s``."""
         with _models_lock:
             if self.idle_s is None or self._timer is not None or self.loaded is None:
                 return

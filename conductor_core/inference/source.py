@@ -1,6 +1,6 @@
-"""Finding a model: a folder or a hub id, what its files say, and what is not accepted. Loads no torch.
+"""Finds a model by its folder or hub id, and reads or refuses its files. It loads no torch.
 
-Weights are read from safetensors alone, and no code that comes with a model is ever run.
+It reads weights from safetensors alone, and never runs code that comes with a model.
 """
 
 import json
@@ -19,7 +19,7 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _MAX_HEADER_BYTES = 100_000_000
 _CONTEXT = ("max_position_embeddings", "n_positions")
-"""What configurations call the longest text; the second is GPT-2's word."""
+"""The names of the longest text in configurations; the second is GPT-2's."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ModelFiles:
 
 
 def inspect_folder(folder: Path) -> ModelFiles:
-    """Reads headers only. Raises: ModelUnavailable, saying what is missing or refused."""
+    """Checks a model's files, of the weights only the headers. Raises: ModelUnavailable, saying what is wrong."""
     config = _read_config(folder)
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:
@@ -75,7 +75,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def context_of(ref: str) -> int | None:
-    """Tokens that a folder's or a downloaded hub model reads at most, by its ``config.json`` alone; None: untold."""
+    """Returns the most tokens that a model on this machine reads, by its ``config.json`` alone; None: not told."""
     folder = local_folder(ref)
     try:
         config = {} if folder is None else _read_config(folder)
@@ -91,7 +91,7 @@ def context_of(ref: str) -> int | None:
 
 
 def _tensor_shapes(path: Path) -> list[list[int]]:
-    """Shapes of all tensors of a safetensors file: 8 bytes of length (little endian), then a JSON header."""
+    """Reads the shapes of all tensors of a safetensors file: 8 bytes of length (little endian), then a JSON header."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -108,21 +108,18 @@ def _tensor_shapes(path: Path) -> list[list[int]]:
 
 
 def cache_folder(hub_id: str) -> Path:
-    """Where the hub's cache has, or would have, a model."""
+    """Returns the folder in which the hub's cache has, or would have, a model."""
     return Path(constants.HF_HUB_CACHE) / f"models--{hub_id.replace('/', '--')}"
 
 
 def cached_folder(hub_id: str) -> Path | None:
-    """The newest downloaded snapshot of a hub model that has weights, without asking the hub."""
+    """Returns the newest downloaded snapshot of a hub model that has weights. It does not ask the hub."""
     repository = cache_folder(hub_id)
     main = repository / "refs" / "main"
     snapshots = sorted((repository / "snapshots").glob("*"), key=lambda path: path.stat().st_mtime, reverse=True)
     if main.is_file():
         snapshots.insert(0, repository / "snapshots" / main.read_text().strip())
-    for folder in snapshots:
-        if (folder / "config.json").is_file() and _weights_complete(folder):
-            return folder
-    return None
+    return next((each for each in snapshots if (each / "config.json").is_file() and _weights_complete(each)), None)
 
 
 def _weights_complete(folder: Path) -> bool:
@@ -137,13 +134,13 @@ def _weights_complete(folder: Path) -> bool:
 
 
 def cached_hub_ids() -> list[str]:
-    """Hub ids of all models that were downloaded on this machine, whole or not."""
+    """Returns the hub ids of all models that were downloaded on this machine, whole or not."""
     names = sorted(path.name for path in Path(constants.HF_HUB_CACHE).glob("models--*--*"))
     return [name.removeprefix("models--").replace("--", "/", 1) for name in names]
 
 
 def local_folder(ref: str) -> Path | None:
-    """Where a folder or hub id lies on this machine, None if it does not."""
+    """Returns where a folder or hub id lies on this machine; None if it does not."""
     folder = given_path(ref)
     if is_folder(folder):
         return folder
@@ -151,10 +148,7 @@ def local_folder(ref: str) -> Path | None:
 
 
 def fetch(ref: str) -> ModelFiles:
-    """The model of a folder or hub id, downloaded if it is not there yet. Blocks.
-
-    Raises: ModelUnavailable.
-    """
+    """Finds the model of a folder or hub id, and downloads it if it is not there. Blocks. Raises: ModelUnavailable."""
     folder = local_folder(ref)
     if folder is None:
         if not HUB_ID.fullmatch(ref):

@@ -1,8 +1,8 @@
-"""Several completions of a small model in one batch. Imports torch.
+"""Writes several completions of a small model in one batch. Imports torch.
 
 A model of a few million parameters is bound by the overhead of a pass, not by its arithmetic: a pass for sixteen rows
-takes little longer than one for a single row. Rows advance by different numbers of tokens, since what a grammar forces
-is not asked of the model; the shorter ones are padded, and no row sees a padded place.
+takes little longer than one for a single row. Rows advance by different numbers of tokens, since the model is not asked
+for what a grammar forces. The shorter rows are padded, and no row sees a padded place.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,6 @@ import torch
 from transformers import DynamicCache
 
 from conductor_core.chat import FinishReason
-from conductor_core.inference.errors import PromptTooLong
 from conductor_core.inference.generation import Generation
 from conductor_core.inference.model import LoadedModel
 from conductor_core.inference.writing import Writer, picker
@@ -24,10 +23,9 @@ Ending = tuple[FinishReason, int, int] | Exception
 
 @dataclass(frozen=True)
 class Wanted:
-    """One completion: what ``LoadedModel.generate`` takes.
+    """One completion, with what ``LoadedModel.generate`` takes.
 
-    Attributes:
-        ended: told how the row ended, as soon as it has; never called for one that was cancelled.
+    ``ended`` is called with the row's ending as soon as it has ended; never for a row that was cancelled.
     """
 
     generation: Generation
@@ -43,20 +41,14 @@ class _Row:
         """Raises: PromptTooLong, and whatever a grammar's compiler raises."""
         self.wanted = wanted
         self.prompt, _ = model.encode(wanted.generation)
-        room = model.context_tokens - len(self.prompt)
-        if room < 1:
-            raise PromptTooLong(
-                f"the prompt has {len(self.prompt)} tokens, but {model.files.folder.name} reads {model.context_tokens}"
-                " at most"
-            )
         self.read = len(self.prompt)
-        self._limit = min(wanted.generation.max_tokens, room)
+        self._limit = min(wanted.generation.max_tokens, model.room(self.prompt))
         self._stop_ids = model.stop_ids
         self._pick = picker(wanted.generation.sampling)
         self._writer = Writer(model, model.matcher(wanted.generation.grammar), wanted.generation.forcing, wanted.emit)
 
     def go_on(self, logits: torch.Tensor) -> list[int]:
-        """Draws a token; gives the tokens that the model must read next, none if the row has ended.
+        """Draws a token. Returns the tokens that the model must read next, none if the row has ended.
 
         Raises: InferenceError.
         """
@@ -81,7 +73,7 @@ class _Row:
 
 @torch.inference_mode()
 def generate_together(model: LoadedModel, wanted: Sequence[Wanted]) -> None:
-    """Writes all completions; what fails in one leaves the others alone."""
+    """Writes all completions; a failure of one leaves the others alone."""
     model.choose_threads()
     rows = []
     for each in wanted:
@@ -123,7 +115,7 @@ def _write(model: LoadedModel, going: list[_Row]) -> None:
 def _read(
     model: LoadedModel, rows: Sequence[_Row], pending: Sequence[Sequence[int]], seen: torch.Tensor, cache: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Reads each row's pending tokens; the logits after each row's last one, and which places may be seen now."""
+    """Reads each row's pending tokens. Returns the logits after each row's last one, and the places it may see."""
     most = max(map(len, pending))
     ids = torch.zeros(len(rows), most, dtype=torch.long)
     new = torch.zeros(len(rows), most, dtype=torch.long)
@@ -142,7 +134,7 @@ def _read(
 def _pass(
     model: LoadedModel, ids: torch.Tensor, seen: torch.Tensor, positions: torch.Tensor, cache: Any
 ) -> torch.Tensor:
-    """(rows, tokens, vocabulary) in float32 on the processor."""
+    """Returns logits (rows, tokens, vocabulary) in float32 on the processor."""
     device = model.placement.device
     output = model.model(
         input_ids=ids.to(device),

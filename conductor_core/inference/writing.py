@@ -1,4 +1,4 @@
-"""A completion while it is written: its tokens, text and place in a grammar; how a token is drawn. Imports torch."""
+"""Keeps a completion while it is written: its tokens, text and place in a grammar. Draws tokens. Imports torch."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -50,9 +50,9 @@ class Writer:
         return new
 
     def _forced(self, limit: int) -> list[int]:
-        """What can only follow in one way is not asked of the model.
+        """Appends and returns the tokens that can only follow in one way, without asking the model.
 
-        The last forced token is left to it all the same: it might join the following characters in one token.
+        It leaves the last one of them to the model, which might join the following characters in one token.
         """
         demanded = self._forcing(self.text, len(self.ids), limit) if self._forcing is not None else None
         ids = self._model.encode_text(demanded) if demanded is not None else []
@@ -77,7 +77,7 @@ class Writer:
         self._say(now[len(known) :])
 
     def flush(self) -> None:
-        """Says what was held back waiting for the rest of a character."""
+        """Emits what was held back waiting for the rest of a character."""
         self._say(self._decode(self.ids[self._unread :]))
         self._unread = len(self.ids)
 
