@@ -7,14 +7,12 @@ from conductor_core.rehearsal.examples import EXAMPLES, Example
 from conductor_core.rehearsal.families import (
     DIFFICULTIES,
     FAMILIES,
-    SPLITS,
     RehearsalTask,
-    Split,
     generate,
     grade,
     recognise,
 )
-from conductor_core.rehearsal.profiles import PROFILES, Profile, rehearsal_specs
+from conductor_core.rehearsal.profiles import PROFILES, rehearsal_specs
 from conductor_core.rehearsal.worker import RehearsalWorker, open_rehearsal_worker
 
 __all__ = [
@@ -22,12 +20,9 @@ __all__ = [
     "EXAMPLES",
     "FAMILIES",
     "PROFILES",
-    "SPLITS",
     "Example",
-    "Profile",
     "RehearsalTask",
     "RehearsalWorker",
-    "Split",
     "generate",
     "grade",
     "open_rehearsal_worker",

@@ -1,4 +1,4 @@
-"""What a simulated worker may do, and with what chance: the rules, once, for the worker that draws and for ``exact``.
+"""Says what a simulated worker may do, and with what chance. The worker draws by these rules; ``exact`` adds them up.
 
 A decision depends on the profile, the task's family, difficulty and number of slips, and on what is in sight. Answers
 are numbers here: 0 is right, 1 to n are the task's slips, higher ones are answers that belong to no slip.
@@ -22,7 +22,7 @@ Manner = Literal[
     "read through", "unchecked", "only one", "all agree", "majority", "checked one", "convincing one",
     "first of equals", "passed on",
 ]  # fmt: skip
-"""What kind of text is written. Every one is worded differently, so that a reader can tell it from the others."""
+"""The kind of text that a worker writes. Each is worded differently, so that a reader can tell it from the others."""
 
 
 class Seen(NamedTuple):
@@ -64,7 +64,7 @@ class Branch(NamedTuple):
 
 @lru_cache(maxsize=200_000)
 def decide(worker: str, family: str, difficulty: Difficulty, slips: int, sight: Sight) -> tuple[Branch, ...]:
-    """Everything that ``worker`` may do; the chances add up to 1.
+    """Returns everything that ``worker`` may do; the chances add up to 1.
 
     Args:
         slips: how many wrong answers the task invites, at least 1; each is equally likely.
@@ -105,7 +105,7 @@ def _solve(profile: Profile, family: str, difficulty: Difficulty, slips: int, si
 
 
 def help_logits(sight: Sight, difficulty: Difficulty) -> float:
-    """What the context adds to a solver's chance: a plan, earlier answers, the wording of the instruction."""
+    """Returns what the context adds to a solver's chance: a plan, earlier answers, the wording of the instruction."""
     added = {"good": profiles.GOOD_PLAN_LOGITS[difficulty], "poor": profiles.POOR_PLAN_LOGITS, None: 0.0}[sight.plan]
     added += {"clear": profiles.CLEAR_LOGITS, "plain": 0.0, "vague": profiles.VAGUE_LOGITS}[sight.wording]
     if sight.given:
@@ -115,13 +115,13 @@ def help_logits(sight: Sight, difficulty: Difficulty) -> float:
 
 
 def prevailing(given: tuple[Seen, ...]) -> Seen:
-    """The answer that a check is about: the most frequent one, the last of those where several are."""
+    """Returns the answer that a check is about: the most frequent one; of several such answers the last."""
     counts = Counter(each.answer for each in given)
     return max(reversed(given), key=lambda each: counts[each.answer])
 
 
 def _verify(profile: Profile, family: str, difficulty: Difficulty, slips: int, sight: Sight) -> tuple[Branch, ...]:
-    """A check recomputes and finds the right answer, or reads through the working and lets it pass."""
+    """Checks: it recomputes and finds the right answer, or reads through the working and lets it pass."""
     if not sight.given:
         return (Branch(1.0, "nothing"),)
     if not sight.question:
@@ -143,9 +143,9 @@ def _verify(profile: Profile, family: str, difficulty: Difficulty, slips: int, s
 
 
 def _aggregate(profile: Profile, difficulty: Difficulty, sight: Sight) -> tuple[Branch, ...]:
-    """Counts: the majority; among equals one that was recomputed, else the first.
+    """Takes the majority; among equals an answer that was recomputed, else the first.
 
-    With the question in view it may see more than counting shows: which of the answers holds, if one does.
+    With the question in view it may also see which of the answers is right, if one is.
     """
     given = sight.given
     if not given:

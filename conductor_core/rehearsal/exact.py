@@ -1,12 +1,11 @@
-"""The exact chance that a workflow answers a rehearsal task: every outcome of its steps, weighed, none sampled.
+"""Computes the exact chance that a workflow answers a rehearsal task: it weighs every outcome of the steps.
 
-The chance is taken over the workers' seeds. It is what carrying the workflow out with ``RehearsalWorker`` tends to,
-because both draw from the same ``decisions``: what is enumerated here is only which outputs a step can meet. Two calls
-with the same worker and the same messages have one outcome, as the workers are deterministic; any other two are
-independent.
+The chance is over the workers' seeds. Runs of the workflow with ``RehearsalWorker`` tend to it, because both draw from
+the same ``decisions``; this module only enumerates which outputs a step can meet. Two calls with the same worker and
+the same messages have one outcome, as the workers are deterministic; any other two are independent.
 
-What matters of a task is its family, its difficulty and how many wrong answers it invites; of a workflow its agents,
-what its instructions ask for, and who reads whom. By these results are kept.
+The chance depends on the task's family, its difficulty and the number of wrong answers that it invites, and on the
+workflow's agents, what its instructions ask for, and who reads whom. The caches have these as keys.
 """
 
 import re
@@ -24,7 +23,7 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Workflow
 
 
 class Ending(NamedTuple):
-    """What a text is: its manner, and whether its answer is right; None if it gives none."""
+    """A text's manner, and whether its answer is right; None if it gives none."""
 
     manner: Manner
     right: bool | None
@@ -50,7 +49,7 @@ class _Call(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """What later steps can make of an output by ``author``: an answer, perhaps checked; a plan; or neither."""
+    """What later steps can use of an output by ``author``: an answer, perhaps checked; a plan; or neither."""
 
     answer: int | None
     checked: bool
@@ -59,7 +58,7 @@ class _Kept(NamedTuple):
 
 
 def success_chance(task: RehearsalTask, workflow: Workflow) -> float:
-    """The chance that the text of the last step gives the right answer to ``task``.
+    """Returns the chance that the text of the last step gives the right answer to ``task``.
 
     A step of the Conductor itself hands on the last output that it reads, as if the recursion were ended at once.
 
@@ -71,7 +70,7 @@ def success_chance(task: RehearsalTask, workflow: Workflow) -> float:
 
 
 def endings(task: RehearsalTask, workflow: Workflow) -> dict[Ending, float]:
-    """All that the last step's text can be, with its chance. Without a text (no steps, nothing to hand on): empty.
+    """Returns all that the last step's text can be, with its chance. Without steps or anything handed on it is empty.
 
     Raises: BadInput if an agent is no rehearsal worker.
     """
@@ -84,11 +83,10 @@ def endings(task: RehearsalTask, workflow: Workflow) -> dict[Ending, float]:
 
 
 def second_round(task: RehearsalTask, first: Workflow, inner: Workflow) -> dict[Ending, tuple[float, float]]:
-    """What a second round is worth after each way in which the first may end: (its chance, chance that ``inner`` is
-    right then).
+    """Returns for each way in which the first round may end: (its chance, the chance that ``inner`` is right then).
 
-    The workers of ``inner`` see its own steps only. Still the rounds hang together: a call that is repeated word for
-    word has the same outcome again. ``inner`` without steps ends the recursion: the first answer stands.
+    The workers of ``inner`` see its own steps only. Still the rounds depend on each other: a call that is repeated word
+    for word has the same outcome again. ``inner`` without steps ends the recursion: the first answer stands.
 
     Raises: BadInput if an agent is no rehearsal worker, or ``first`` ends without a text.
     """
@@ -118,7 +116,7 @@ class _Calls:
         self._known: dict[object, int] = {}
 
     def add(self, workflow: Workflow) -> int | None:
-        """The call whose output is the workflow's; None if it has none."""
+        """Adds a round's calls. Returns the call whose output is the workflow's; None if it has none."""
         outputs: list[int | None] = []
         instructions = [_read(step.instruction, self._task) for step in workflow.steps]
         for index, step in enumerate(workflow.steps):
@@ -169,13 +167,13 @@ def _read(instruction: str, task: RehearsalTask) -> _Instruction:
 
 @lru_cache(maxsize=50_000)
 def _read_around(instruction: str) -> _Instruction | None:
-    """The instruction read with any task in its place; None if its own words hold another question."""
+    """Reads the instruction with any task in its place; None if its own words hold another question."""
     words = instruction.replace(QUESTION, ELSEWHERE)
     return _Instruction(*read_own_words(words), True) if recognise(words) is None else None
 
 
 def _needed(calls: Sequence[_Call], targets: Sequence[int]) -> tuple[tuple[_Call, ...], tuple[int, ...]]:
-    """``calls`` and ``targets`` without what no target depends on, renumbered."""
+    """Returns ``calls`` and ``targets`` without what no target depends on, renumbered."""
     wanted = set(targets)
     for number in range(len(calls) - 1, -1, -1):
         if number in wanted:
@@ -189,7 +187,7 @@ def _needed(calls: Sequence[_Call], targets: Sequence[int]) -> tuple[tuple[_Call
 def _outcomes(
     family: str, difficulty: Difficulty, slips: int, calls: tuple[_Call, ...], targets: tuple[int, ...]
 ) -> tuple[tuple[tuple[Ending, ...], float], ...]:
-    """Every joint ending of the ``targets`` with its chance.
+    """Returns every joint ending of the ``targets`` with its chance.
 
     A state holds what is known of the calls that something still reads, and the endings of the targets.
     """
@@ -221,7 +219,7 @@ def _outcomes(
 
 @lru_cache(maxsize=200_000)
 def _relabelled(kept: tuple[_Kept, ...]) -> tuple[_Kept, ...]:
-    """Wrong answers numbered in order of appearance: they are equally likely, so only which are the same matters."""
+    """Numbers wrong answers in order of appearance: they are equally likely, so only which are the same matters."""
     numbers: dict[int, int] = {RIGHT: RIGHT}
     return tuple(
         each if each.answer is None else each._replace(answer=numbers.setdefault(each.answer, len(numbers)))
@@ -244,7 +242,7 @@ def _sight(call: _Call, read: Iterable[_Kept]) -> Sight:
 def _merged(
     agent: str, family: str, difficulty: Difficulty, slips: int, sight: Sight, *, is_read: bool, is_target: bool
 ) -> tuple[tuple[float, tuple[_Kept, ...], tuple[Ending, ...]], ...]:
-    """What may happen, as far as it matters: for those that read it, for the end, or both."""
+    """Returns what may happen, as far as it matters: for those that read it, for the end, or both."""
     merged: dict[tuple[tuple[_Kept, ...], tuple[Ending, ...]], float] = {}
     for branch in decide(agent, family, difficulty, slips, sight):
         plan: PlanInView = {"complete plan": "good", "poor plan": "poor"}.get(branch.manner)  # type: ignore[assignment]

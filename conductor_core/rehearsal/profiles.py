@@ -1,8 +1,8 @@
-"""The seven simulated workers and what they are good at: a published model of an effect.
+"""Defines the seven simulated workers and their skills, as a model of why orchestration is worth while.
 
-The effect is the one that makes orchestration worth while: models differ in skill by kind of task, a plan in view helps
-on hard tasks, and a check helps only with the solution in view. The figures are chosen to show it. They measure nothing
-and claim nothing about any vendor's model, which is why the workers have neutral names.
+The model has three effects: models differ in skill by kind of task, a plan in view helps
+on hard tasks, and a check helps only with the solution in view. The figures are chosen to show them. They measure
+nothing and claim nothing about any vendor's model, which is why the workers have neutral names.
 """
 
 from collections.abc import Mapping
@@ -25,12 +25,12 @@ class Profile:
     """A simulated worker.
 
     Attributes:
-        skills: chance of a right answer to a medium question of a family, alone, asked plainly.
+        skills: chance of a right answer to a medium question of a family, asked plainly with nothing else in view.
         checks: chance that it recomputes a solution of another worker to a medium question of a family.
         plan: chance that its plan leaves nothing out, on a medium question.
-        aggregate: that it sees which of several answers to a medium question holds, whatever the majority.
-        write: that it passes an answer on unharmed.
-        style: how it shows its working: numbered steps, lines of figures, or running prose.
+        aggregate: chance that it sees which of several answers to a medium question holds, whatever the majority.
+        write: chance that it passes an answer on unharmed.
+        style: the form of its working: numbered steps, lines of figures, or running prose.
         pace: its speed, as a multiple of the pool's tokens per second. thinking_tokens: its silence before the first
             word, in tokens at that pace.
     """
@@ -137,30 +137,30 @@ def _shifted(chance: float, logits: float) -> float:
 
 
 def solve_chance(worker: Profile, family: str, difficulty: Difficulty, *, help_logits: float = 0.0) -> float:
-    """Chance that ``worker`` solves a question; ``help_logits`` is the sum of what its context adds."""
+    """Returns the chance that ``worker`` solves a question; ``help_logits`` is the sum of what its context adds."""
     return _shifted(worker.skills[family], DIFFICULTY_LOGITS[difficulty] + help_logits)
 
 
 def plan_chance(worker: Profile, difficulty: Difficulty) -> float:
-    """Chance of a plan that leaves nothing out."""
+    """Returns the chance of a plan that leaves nothing out."""
     return _shifted(worker.plan, PLANNING_LOGITS[difficulty])
 
 
 def judge_chance(worker: Profile, difficulty: Difficulty, *, own_work: bool = False) -> float:
-    """Chance that ``worker`` sees which of several answers is right, where counting them would mislead."""
+    """Returns the chance that ``worker`` sees which of several answers is right, where counting them would mislead."""
     return _shifted(worker.aggregate, JUDGING_LOGITS[difficulty] + (OWN_WORK_LOGITS if own_work else 0.0))
 
 
 def recompute_chance(
     worker: Profile, family: str, difficulty: Difficulty, *, own_work: bool = False, help_logits: float = 0.0
 ) -> float:
-    """Chance that ``worker`` recomputes a solution in view: then it confirms a right one and puts a wrong one right."""
+    """Returns the chance that ``worker`` recomputes a solution in view; then it confirms or mends it."""
     own = OWN_WORK_LOGITS if own_work else 0.0
     return _shifted(worker.checks[family], CHECKING_LOGITS[difficulty] + own + help_logits)
 
 
 def rehearsal_specs() -> tuple[WorkerSpec, ...]:
-    """The simulated pool, in the order of its ordinals. They cost nothing, and say so."""
+    """Returns the simulated pool, in the order of its ordinals. Its workers cost nothing, and say so."""
     return tuple(
         WorkerSpec(
             name=worker.name,

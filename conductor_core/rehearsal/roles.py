@@ -1,6 +1,7 @@
-"""Which role an instruction asks for: read from its own words, the question left out."""
+"""Reads which role an instruction asks for from its own words, without the question."""
 
 import re
+from operator import itemgetter
 
 from conductor_core.rehearsal.profiles import Role
 
@@ -71,16 +72,13 @@ _LONGEST_READ = 4000
 
 
 def read_role(own_words: str) -> Role:
-    """The role that an instruction asks for first, the question itself left out; ``solve`` if it names none.
+    """Returns the role that an instruction, without the question, asks for first; ``solve`` if it names none.
 
-    What is not to be done yet is to be planned.
+    An instruction not to do something yet asks for a plan.
     """
     text = _MENTIONS.sub(" ", own_words[:_LONGEST_READ])
     if _NOT_YET.search(text):
         return "plan"
-    first: list[tuple[int, int, Role]] = []
-    for rank, (role, pattern) in enumerate(_ROLES):
-        match = pattern.search(text)
-        if match is not None:
-            first.append((match.start(), rank, role))
-    return min(first)[2] if first else "solve"
+    found = [(match.start(), role) for role, pattern in _ROLES if (match := pattern.search(text)) is not None]
+    # Of equal starts ``min`` takes the first, which is the order of ``_ORDER``.
+    return min(found, key=itemgetter(0))[1] if found else "solve"

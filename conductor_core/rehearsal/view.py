@@ -1,6 +1,6 @@
-"""What a simulated worker makes of the messages it is given: its role, the question, a plan, earlier answers.
+"""Reads the messages of a simulated worker: its role, the question, a plan, earlier answers.
 
-Nothing else reaches it. An output that the access list withholds is not in the messages, so it cannot be used.
+Nothing else reaches the worker. The messages lack an output that the access list withholds, so it cannot use it.
 """
 
 import re
@@ -18,7 +18,7 @@ from conductor_core.rehearsal.roles import read_role
 PLAN_HEADING = "**Plan.**"
 RECOMPUTED_HEADING = "**Check, recomputed.**"
 READ_HEADING = "**Check, read only.**"
-"""By these, at its beginning, a worker's text is told from a plain solution. They are part of what is granted."""
+"""The headings that tell a worker's text from a plain solution. They are part of what is granted."""
 
 SIGNATURE = "— {name}, simulated ({digest})"
 """The last line of a worker's text: who wrote it, that it is simulated, and a sign by which calls are told apart."""
@@ -70,7 +70,7 @@ class View:
     given: tuple[Given, ...]
 
     def answers(self) -> tuple[str, ...]:
-        """The texts behind the numbers of ``sight``: the right answer, the slips, then whatever else is in view."""
+        """Returns the texts behind the numbers of ``sight``: the right answer, the slips, then others in view."""
         solution = self.task.solution if self.task else None
         known = (solution.answer, *(slip.answer for slip in solution.slips)) if solution else ()
         keys = self._keys()
@@ -78,9 +78,9 @@ class View:
         return (*known, *others.values())
 
     def sight(self, reader: str) -> Sight:
-        """What a decision of ``reader`` depends on.
+        """Returns what a decision of ``reader`` depends on.
 
-        Without the question no answer is known to be right: they are only told apart.
+        Without the question no answer is known to be right, so the numbers only tell answers apart.
         """
         numbers = {key: number for number, key in reversed(list(enumerate(self._keys())))}
         first_other = max(numbers.values(), default=RIGHT) + 1 if self.task else RIGHT
@@ -100,8 +100,7 @@ def read_messages(messages: Sequence[Message]) -> View:
     """Reads a step's messages: past turns, then its own instruction as the last user message."""
     asked = [message for message in messages if message.role != "system"]
     instruction = asked[-1].content if asked and asked[-1].role == "user" else ""
-    turns = []
-    last_user = ""
+    turns, last_user = [], ""
     for message in asked[:-1] if instruction else asked:
         if message.role == "user":
             last_user = message.content
@@ -129,13 +128,13 @@ ELSEWHERE = " … "
 
 
 def own_words(instruction: str, task: RehearsalTask | None) -> str:
-    """``instruction`` without the question that it holds."""
+    """Returns ``instruction`` without the question that it holds."""
     return instruction.replace(task.question, ELSEWHERE) if task else instruction
 
 
 @lru_cache(maxsize=20_000)
 def read_own_words(words: str) -> tuple[Role, Wording]:
-    """What an instruction asks for, and how clearly; ``words``: see ``own_words``."""
+    """Reads what an instruction asks for, and how clearly; ``words``: see ``own_words``."""
     return read_role(words), _wording(words)
 
 

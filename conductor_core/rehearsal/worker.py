@@ -1,4 +1,4 @@
-"""A simulated worker: acts on the messages it is given and on nothing else, deterministic by seed."""
+"""A simulated worker acts on the messages that it is given and on nothing else. Its seed decides what it draws."""
 
 import asyncio
 import hashlib
@@ -16,9 +16,9 @@ from conductor_core.rehearsal.profiles import Profile
 from conductor_core.rehearsal.view import SIGNATURE, read_messages
 
 _DEAL = 1
-"""Deals every chance anew when changed; otherwise without meaning."""
+"""Another number would change every draw; it has no other meaning."""
 _MESSAGE_OVERHEAD_TOKENS = 4
-"""Counted for each message besides its text, as chat formats do."""
+"""Tokens that each message counts besides its text, as in chat formats."""
 
 
 class RehearsalWorker:
@@ -45,11 +45,11 @@ class RehearsalWorker:
         return self._spec
 
     def respond(self, messages: Sequence[Message]) -> str:
-        """The whole answer as text."""
+        """Returns the whole answer as text."""
         return _Answerer(self._profile, self._seed, messages).text()
 
     def manner(self, messages: Sequence[Message]) -> Manner:
-        """What kind of text ``respond`` writes: what a reader can tell of it without knowing the right answer."""
+        """Returns the kind of ``respond``'s text: what a reader can tell of it without knowing the right answer."""
         return _Answerer(self._profile, self._seed, messages).manner
 
     async def answer(self, messages: Sequence[Message]) -> AsyncIterator[Chunk]:
@@ -85,16 +85,16 @@ class RehearsalWorker:
             due += rng.uniform(0.6, 1.4) / rate
 
     async def aclose(self) -> None:
-        """Nothing to release."""
+        """Releases nothing."""
 
 
 def open_rehearsal_worker(spec: WorkerSpec, *, seed: int, tokens_per_s: float) -> RehearsalWorker:
-    """Raises: PoolInvalid if ``spec`` names no rehearsal profile."""
+    """Opens a worker. Raises: PoolInvalid if ``spec`` names no rehearsal profile."""
     return RehearsalWorker(spec, seed=seed, tokens_per_s=tokens_per_s)
 
 
 def input_tokens(messages: Sequence[Message]) -> int:
-    """Tokens of a prompt by the rehearsal pool's own rule (see ``writing.token_pieces``)."""
+    """Counts the tokens of a prompt by the rehearsal pool's own rule (see ``writing.token_pieces``)."""
     return sum(writing.token_count(message.content) + _MESSAGE_OVERHEAD_TOKENS for message in messages)
 
 
@@ -171,7 +171,7 @@ class _Answerer:
 
 
 def _working(task: RehearsalTask, answer: int | None) -> tuple[str, ...]:
-    """The working that leads to an answer, by its number (see ``decisions``)."""
+    """Returns the working that leads to an answer, by its number (see ``decisions``)."""
     if not answer:
         return task.solution.working
     slips = task.solution.slips

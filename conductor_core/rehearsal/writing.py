@@ -1,4 +1,4 @@
-"""The texts that simulated workers write: each role in its own manner, with the task's own numbers.
+"""Writes the texts of simulated workers: each role in its own manner, with the task's own numbers.
 
 An answer is marked ``**Answer: ...**`` (code: in a fenced block), which is where later workers and the grader read it.
 """
@@ -74,7 +74,7 @@ def answer_line(answer: str, kind: AnswerKind) -> str:
 
 
 def _shown(answer: str, kind: AnswerKind | None) -> str:
-    """An answer inside a sentence: code only by its name."""
+    """Writes an answer inside a sentence; it shows only the name of code."""
     if kind == "code" or "\n" in answer:
         name = re.search(r"def (\w+)", answer)
         return f"`{name[1]}`" if name else "the code above"
@@ -84,7 +84,7 @@ def _shown(answer: str, kind: AnswerKind | None) -> str:
 def solution_text(
     task: RehearsalTask, answer: str, working: Sequence[str], view: View, style: Style, *, doubted: bool, rng: Random
 ) -> str:
-    """A worked solution; ``working`` belongs to ``answer``, right or wrong; ``doubted``: it says so."""
+    """Writes a worked solution. ``working`` belongs to ``answer``, right or wrong. A ``doubted`` one says so."""
     kind = task.solution.kind
     opening = rng.choice(_OPENINGS[task.family])
     if view.plan is not None:
@@ -114,7 +114,7 @@ def plan_text(task: RehearsalTask, lines: Sequence[str], complete: bool, rng: Ra
 
 
 def check_text(task: RehearsalTask, given: Sequence[Given], manner: Manner, answer: str, working: Sequence[str]) -> str:
-    """The report of a check. ``manner``: ``confirmed``, ``corrected`` or ``read through``, which recomputes nothing."""
+    """Reports a check. ``manner``: ``confirmed``, ``corrected`` or ``read through``, which recomputes nothing."""
     kind = task.solution.kind
     seen = _tally(given, kind)
     if manner == "read through":
@@ -133,7 +133,7 @@ def check_text(task: RehearsalTask, given: Sequence[Given], manner: Manner, answ
 
 
 def combined_text(task: RehearsalTask | None, given: Sequence[Given], chosen: str, manner: Manner) -> str:
-    """What an aggregator makes of several answers, listed in the order granted. ``manner``: one of ``REASONS``."""
+    """Writes which of several answers an aggregator takes, in the order granted. ``manner``: one of ``REASONS``."""
     kind = task.solution.kind if task else None
     keys = list(dict.fromkeys(each.key for each in given))
     variants = kind == "code" and len(keys) > 1
@@ -162,25 +162,20 @@ def final_text(task: RehearsalTask | None, answer: str, checked: bool, rng: Rand
 
 
 def unchecked_text(given: Sequence[Given]) -> str:
-    """A check without the question: it can compare what is in view and no more."""
+    """Writes a check without the question: it can only compare what is in view."""
     chosen = given[-1].answer
-    agree = (
-        "They agree."
-        if len({each.key for each in given}) == 1 and len(given) > 1
-        else "There is nothing to compare it with."
-    )
+    agree = "They agree." if len(given) > 1 else "There is nothing to compare it with."
     if len({each.key for each in given}) > 1:
         agree = "They do not agree."
     kind: AnswerKind = "code" if "\n" in chosen else "exact"
     return (
         f"In view: {_tally(given, None)}. {agree} The question itself is not in view, so I could not recompute "
-        "anything: this "
-        f"answer is passed on unchecked.\n\n{answer_line(chosen, kind)}"
+        f"anything: this answer is passed on unchecked.\n\n{answer_line(chosen, kind)}"
     )
 
 
 def nothing_text(view: View) -> str:
-    """A check or a choice without an earlier output that holds an answer."""
+    """Writes a check or a choice where no earlier output holds an answer."""
     verb, what = ("verify", "no solution") if view.role == "verify" else ("combine", "no answers")
     count = len(view.turns)
     granted = (
@@ -190,10 +185,8 @@ def nothing_text(view: View) -> str:
     )
     return (
         f"There is nothing to {verb}: {what} in view, because {granted}. I see the question, but judging an answer "
-        "that I was not "
-        "shown would be guessing, so I give none.\n\nWhat is missing: the output of the step whose answer I should "
-        f"{verb}, in this "
-        "step's access list."
+        "that I was not shown would be guessing, so I give none.\n\nWhat is missing: the output of the step whose "
+        f"answer I should {verb}, in this step's access list."
     )
 
 
@@ -201,7 +194,7 @@ _GIVES = re.compile(r"\banswer(?: is)?\s*[:=]\s*", re.IGNORECASE)
 
 
 def receipt_text(view: View, name: str, rng: Random) -> str:
-    """Outside the rehearsal world: says so, and shows exactly what was received. It never pretends to answer."""
+    """Says, outside the rehearsal world, that this is a simulation, and shows what was received; it gives no answer."""
     doing = {
         "plan": "plan this",
         "verify": "check anything here",
@@ -246,7 +239,7 @@ def receipt_text(view: View, name: str, rng: Random) -> str:
 
 
 def quote(text: str, *, lines: int = 3, width: int = 160) -> str:
-    """The first lines of ``text`` as an inert block: a fence that nothing inside can close, no control characters."""
+    """Quotes the first lines of ``text`` in a fence that nothing inside can close, without control characters."""
     kept = [line.rstrip() for line in text.splitlines() if line.strip()]
     shown = [line if len(line) <= width else f"{line[: width - 1]}…" for line in kept[:lines]]
     if len(kept) > lines:
@@ -278,7 +271,7 @@ _TOKEN = re.compile(r"\s*(?:\w{1,6}|[^\w\s])")
 
 
 def token_pieces(text: str) -> list[str]:
-    """``text`` in the pieces that we count as tokens: up to six letters or digits, or one mark, with the space before.
+    """Splits ``text`` into what we count as tokens: up to six letters or digits, or one mark, with the space before.
 
     Joined they are ``text`` again; trailing space goes with the last piece.
     """

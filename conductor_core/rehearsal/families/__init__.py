@@ -23,13 +23,10 @@ from conductor_core.rehearsal.families import (
 from conductor_core.rehearsal.families.form import (
     DIFFICULTIES,
     SPLITS,
-    AnswerKind,
     Difficulty,
     Finder,
     Form,
     RehearsalTask,
-    Slip,
-    Solution,
     Split,
     folded,
 )
@@ -40,12 +37,9 @@ __all__ = [
     "FAMILIES",
     "FORMS",
     "SPLITS",
-    "AnswerKind",
     "Difficulty",
     "Form",
     "RehearsalTask",
-    "Slip",
-    "Solution",
     "Split",
     "generate",
     "grade",
@@ -57,11 +51,11 @@ FORMS: tuple[Form, ...] = tuple(form for module in _MODULES for form in module.F
 FAMILIES: tuple[str, ...] = tuple(dict.fromkeys(form.family for form in FORMS))
 
 _LONGEST_TEXT = 50_000
-"""Characters in which a question is looked for; a longer text is read up to here."""
+"""The most characters in which ``recognise`` looks for a question."""
 
 
 def generate(family: str, difficulty: Difficulty, seed: int, *, split: Split = "train") -> RehearsalTask:
-    """A question of ``family`` with its answer; the same arguments make the same question.
+    """Makes a question of ``family`` with its answer; the same arguments make the same question.
 
     The splits share no wording, and the same seed draws other figures in each.
 
@@ -76,13 +70,13 @@ def generate(family: str, difficulty: Difficulty, seed: int, *, split: Split = "
 
 @cache
 def _finders() -> tuple[Finder, ...]:
-    """Built when they are first used: their patterns take as long as all else of a short command."""
+    """Builds the finders at their first use: their patterns take as long as all else of a short command."""
     return tuple(finder for form in FORMS for finder in form.finders)
 
 
 @lru_cache(maxsize=4096)
 def recognise(text: str) -> RehearsalTask | None:
-    """The first rehearsal question in ``text``, its answer computed from the text; None if there is none."""
+    """Finds the first rehearsal question in ``text`` and computes its answer from the text; None if there is none."""
     read = text[:_LONGEST_TEXT]
     known = folded(read)
     found = [hit for finder in _finders() if finder.literal in known and (hit := finder.find(read)) is not None]
@@ -90,7 +84,7 @@ def recognise(text: str) -> RehearsalTask | None:
 
 
 def grade(task: RehearsalTask | str, answer_text: str) -> bool:
-    """Whether ``answer_text`` gives the right answer to ``task`` (a task, or a text holding its question).
+    """Tells whether ``answer_text`` gives the right answer to ``task`` (a task, or a text holding its question).
 
     Raises: BadInput if the text holds no rehearsal question.
     """

@@ -17,7 +17,7 @@ _NAMES = {
 
 
 def _solution(code: str, wrong: list[tuple[str, str]], plan: tuple[str, ...], check: str, risk: str) -> Solution:
-    """``wrong``: programs with one mistake each, and the sentence that goes with it."""
+    """Makes a solution; ``wrong`` has programs with one mistake each, and the sentence that goes with it."""
     return Solution(
         code,
         "code",

@@ -132,7 +132,7 @@ def _cheapest(total: dict[str, Fraction], lines: tuple[str, ...]) -> Slip:
 
 
 def _break_even(slots: Slots) -> Solution | None:
-    """Two machines with a price and a daily use of power: the first whole day on which the dearer one is ahead."""
+    """Finds the first whole day on which the dearer of two machines, which uses less power a day, is ahead."""
     cheap, dear = int(slots["price_a"]), int(slots["price_b"])
     use_a, use_b, cents = int(slots["use_a"]), int(slots["use_b"]), int(slots["cents"])
     if dear <= cheap or use_a <= use_b or cents == 0:

@@ -1,8 +1,8 @@
-"""How a task family is written down: question forms with slots, and a rule that computes the answer from the slots.
+"""Defines a task family: question forms with slots, and a rule that computes the answer from the slots.
 
-A form's wordings are both the generator and the recogniser: filled in they make a question, turned into a regular
-expression they find that question inside any text and give the slots back. So a simulated worker needs no hidden
-knowledge: what it can know about a task is what the text in front of it says.
+A form's wordings both make and recognise a question. With their slots filled in they are the question. As regular
+expressions they find that question inside any text and give the slots back. So a simulated worker needs no hidden
+knowledge: all that it can know about a task is in the text in front of it.
 """
 
 import re
@@ -22,8 +22,8 @@ Split = Literal["train", "test"]
 SPLITS: tuple[Split, ...] = ("train", "test")
 
 AnswerKind = Literal["number", "time", "text", "exact", "code"]
-"""How two answers are compared: as numbers, as times of day, as words (case and articles do not matter), character by
-character, or as the syntax tree of a Python function (nothing is ever executed)."""
+"""How to compare two answers: as numbers, as times of day, as words (case and articles do not matter), character by
+character, or as the syntax tree of a Python function (never executed)."""
 
 Slots = Mapping[str, str]
 
@@ -86,9 +86,9 @@ class RehearsalTask:
     """A question of the rehearsal world, as found in or made for a text.
 
     Attributes:
-        question: exactly as it stands in the text, with the tail that may follow it.
-        form: name of the form. wording: index among the form's wordings of the split.
-        split: whether that wording may be trained on.
+        question: its exact text, with the tail that may follow it.
+        form: the name of the form. wording: the index among the form's wordings of the split.
+        split: says whether training may use that wording.
     """
 
     family: str
@@ -136,7 +136,7 @@ class Form:
         )
 
     def generate(self, rng: Random, split: Split) -> RehearsalTask:
-        """A question with its answer. Raises: ValueError if the form draws no slots that it can solve (a bug)."""
+        """Makes a question with its answer. Raises: ValueError if the form draws no slots that it can solve (a bug)."""
         for _ in range(100):
             slots = {name: str(value) for name, value in self.draw(rng).items()}
             solution = self.solve(slots)
@@ -163,7 +163,7 @@ class Finder:
         return _pattern(self.wording)
 
     def find(self, text: str) -> tuple[int, RehearsalTask] | None:
-        """The first question of this wording in ``text`` and where it starts."""
+        """Returns where the first question of this wording starts in ``text``, and the question; or None."""
         match = self.pattern.search(text)
         if match is None:
             return None
@@ -180,7 +180,7 @@ _FOLDED = str.maketrans({"ſ": "s", "İ": "i", "ı": "i"})
 
 
 def folded(text: str) -> str:
-    """``text`` in lower case, white space as single spaces: what is not in it, no pattern finds in ``text``."""
+    """Returns ``text`` in lower case with single spaces. No pattern finds in ``text`` what this form of it lacks."""
     return " ".join(text.translate(_FOLDED).lower().split())
 
 
@@ -191,7 +191,7 @@ def _longest_literal(wording: str) -> str:
 
 
 def _pattern(wording: str) -> re.Pattern[str]:
-    """The wording as a regular expression: any white space, any multiplication sign, optional end mark and tail."""
+    """Makes a regular expression of the wording: any white space or multiplication sign, optional end mark and tail."""
     seen: set[str] = set()
 
     def slot(match: re.Match[str]) -> str:
@@ -219,7 +219,7 @@ def _literal(text: str) -> str:
 
 
 def number(value: Fraction | int | float) -> str:
-    """A number as people write it: at most two decimals, none where none is needed."""
+    """Writes a number as people do: at most two decimals, none where none is needed."""
     exact = Fraction(value).limit_denominator(10**6)
     if exact.denominator == 1:
         return str(exact.numerator)
@@ -228,17 +228,17 @@ def number(value: Fraction | int | float) -> str:
 
 
 def money(value: Fraction | int) -> str:
-    """An amount with its two decimals, none where it is whole."""
+    """Writes an amount with two decimals, with none if it is whole."""
     return number(value) if Fraction(value).denominator == 1 else f"{float(value):.2f}"
 
 
 def clock(minutes: int) -> str:
-    """Minutes after midnight as HH:MM; after midnight it starts again."""
+    """Writes minutes after midnight as HH:MM; a new day starts at 00:00 again."""
     return f"{minutes // 60 % 24:02d}:{minutes % 60:02d}"
 
 
 def minutes_of(time: str) -> int | None:
-    """HH:MM as minutes after midnight, None if there is no such time."""
+    """Reads HH:MM as minutes after midnight; None if there is no such time."""
     hours, minutes = (int(part) for part in time.split(":"))
     return hours * 60 + minutes if hours < 24 and minutes < 60 else None
 

@@ -45,13 +45,13 @@ def _ride(slots: Slots) -> Solution | None:
 
 
 def _leg(distance: int, speed: int) -> tuple[int, str]:
-    """Minutes of a leg, to the nearest, and the line that says so."""
+    """Returns the minutes of a leg, to the nearest, and the line that says so."""
     minutes = round(Fraction(distance * 60, speed))
     return minutes, f"{distance} / {speed} = {number(Fraction(distance, speed))} h = {hours_and_minutes(minutes)}"
 
 
 def _arrival(start: str, legs: list[tuple[int, int]], wait: int) -> Solution | None:
-    """Departure, one or two legs (km, km/h), a wait in minutes: when does it arrive?"""
+    """Computes the arrival from the departure, one or two legs (km, km/h) and a wait in minutes."""
     departure = minutes_of(start)
     if departure is None or any(speed == 0 for _, speed in legs):
         return None
@@ -119,7 +119,7 @@ def _train(slots: Slots) -> Solution | None:
 
 
 def _draw_leg(rng: Random) -> tuple[int, int]:
-    """Whole minutes, and not whole hours: distance = speed × quarter hours / 4."""
+    """Draws a leg (km, km/h) of whole minutes but not of whole hours: distance = speed × quarter hours / 4."""
     speed = rng.randrange(44, 124, 4)
     quarters = rng.choice((3, 5, 6, 7, 9, 10, 11))
     return speed * quarters // 4, speed

@@ -25,7 +25,7 @@ def _sequence(slots: Slots) -> Solution:
 
 
 def _critical_path(hours: dict[str, int], after: dict[str, tuple[str, ...]]) -> Solution:
-    """Shortest time for dependent tasks with people enough. Tasks are given in an order that respects ``after``."""
+    """Computes the shortest time for dependent tasks with people enough. ``hours`` has an order that fits ``after``."""
     ends: dict[str, int] = {}
     lines = []
     for name, length in hours.items():

@@ -1,4 +1,4 @@
-"""Answers as they stand in a text: where they are found, and when two of them say the same."""
+"""Finds the answers in a text, and tells when two of them say the same."""
 
 import ast
 import re
@@ -20,10 +20,10 @@ _LONGEST_CODE = 4000
 
 
 def read_answer(text: str, kind: AnswerKind) -> str | None:
-    """The last answer that ``text`` gives, None if it gives none: for grading, so other wordings than ours count too.
+    """Returns the last answer of ``text``, None if there is none. As it is for grading, other wordings count too.
 
-    Code: the last fenced block with a function in it. Else what is marked as the answer, failing that the last bold
-    words.
+    For code it takes the last fenced block with a function. Else it takes what is marked as the answer, or the last
+    bold words.
     """
     if kind == "code":
         return marked_answer(text, kind)
@@ -36,7 +36,7 @@ def read_answer(text: str, kind: AnswerKind) -> str | None:
 
 
 def marked_answer(text: str, kind: AnswerKind | None) -> str | None:
-    """The last answer that a worker marked as such (``**Answer: ...**``, or a code block); ``kind`` None: either."""
+    """Returns the last answer that a worker marked (``**Answer: ...**``, or a code block); ``kind`` None: either."""
     if kind in ("code", None):
         blocks = [block for block in code_blocks(text) if answer_key(block, "code") is not None]
         if blocks:
@@ -49,7 +49,7 @@ def marked_answer(text: str, kind: AnswerKind | None) -> str | None:
 
 
 def code_blocks(text: str) -> list[str]:
-    """The contents of the fenced blocks that are marked as Python or not marked at all."""
+    """Returns the contents of the fenced blocks that are marked as Python or not marked at all."""
     blocks: list[str] = []
     open_fence: str | None = None
     language = ""
@@ -74,7 +74,7 @@ def same_answer(first: str, second: str, kind: AnswerKind) -> bool:
 
 
 def answer_key(answer: str, kind: AnswerKind) -> str | None:
-    """What two equal answers have in common, None if this is no answer of that kind."""
+    """Returns a key that equal answers share; None if this is no answer of that kind."""
     match kind:
         case "number":
             found = _NUMBER.search(answer)
@@ -93,7 +93,7 @@ def answer_key(answer: str, kind: AnswerKind) -> str | None:
 
 @lru_cache(maxsize=1000)
 def _syntax(code: str) -> str | None:
-    """The syntax tree as text: spacing and comments do not count. None for what is not Python or defines nothing."""
+    """Returns the syntax tree as text, without spacing and comments; None if it is not Python or defines nothing."""
     if len(code) > _LONGEST_CODE or "def " not in code:
         return None
     try:

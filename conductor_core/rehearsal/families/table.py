@@ -15,7 +15,7 @@ QUARTERS = ("Q1", "Q2", "Q3", "Q4")
 
 
 def _read_table(text: str) -> dict[str, dict[str, int]] | None:
-    """Rows of a markdown table by the first column, None unless every other cell is a whole number."""
+    """Reads the rows of a markdown table by the first column; None unless every other cell is a whole number."""
     lines = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in text.splitlines()]
     header, rows = lines[0], [line for line in lines[1:] if not set("".join(line)) <= set("-: ")]
     if len(header) < 2 or len(rows) < 2 or any(len(row) != len(header) for row in rows):
