@@ -64,21 +64,16 @@ def tell_space(folder: Path, weights_bytes: int, show: Callable[[str], None]) ->
         show(f"{folder}: checkpoints take up to {needed / 1e9:.3g} GB more and {free / 1e9:.3g} GB are free: make room")
 
 
-def drop_rows_after(
-    folder: Path, kept: Iterator[Stage] | tuple[Stage, ...], stage: Stage, iteration: int, *, rounds: int = 0
-) -> None:
+def drop_rows_after(folder: Path, kept: tuple[Stage, ...], stage: Stage, iteration: int, *, rounds: int = 0) -> None:
     """Drops rows from the record of ``folder``. The stages ``kept`` stay whole; ``stage`` keeps its rows up to
     ``iteration`` and its lessons up to ``rounds``. Raises: BadInput.
     """
-    whole = set(kept)
 
     def stays(row: Row) -> bool:
-        if isinstance(row, Started):
-            return True
-        of = getattr(row, "stage", None)  # the last row has no stage; it is written again when the training ends
-        if isinstance(row, Taught):
-            return of in whole or (of == stage and row.rounds <= rounds)
-        return of in whole or (of == stage and getattr(row, "iteration", 0) <= iteration)
+        if isinstance(row, Started | Ended):
+            return isinstance(row, Started)  # the last row is written again when the training ends
+        early = row.rounds <= rounds if isinstance(row, Taught) else row.iteration <= iteration
+        return row.stage in kept or (row.stage == stage and early)
 
     rewrite(folder, [row for row in read_record(folder).rows if stays(row)])
 
@@ -114,13 +109,9 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BadInput(_why(folder, error)) from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise BadInput(f"{folder}: no space left on the disk. Free some, then continue with --resume") from error
+        raise BadInput(f"{folder} cannot be written: {error.strerror or error}") from error
     except (SafetensorError, RuntimeError) as error:
         # safetensors and torch report a full disk with exceptions of their own.
         raise BadInput(f"{folder} cannot be written: {error}. Fix that, then continue with --resume") from error
-
-
-def _why(folder: Path, error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{folder}: no space left on the disk. Free some, then continue with --resume"
-    return f"{folder} cannot be written: {error.strerror or error}"

@@ -1,7 +1,7 @@
 """Computes the figures of one iteration's rollouts, as fields of ``records.training.Iteration``."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
@@ -52,3 +52,19 @@ def figures(judged: Sequence[Judged]) -> dict[str, Any]:
             "agent_share": {name: count / agents.total() for name, count in sorted(agents.items())},
         }
     return found
+
+
+def trainer_figures(
+    metrics: Mapping[str, Sequence[float]], *, rollout_s: float, reward_s: float, whole_s: float
+) -> dict[str, float | None]:
+    """Returns what TRL's trainer knows of an iteration. ``whole_s``: seconds of its rollouts, rewards and updates."""
+    # A metric has one value for each micro-batch or one for all; the mean is right in both cases.
+    known = {name: fmean(values) for name, values in metrics.items() if values}
+    return {
+        "entropy": known.get("entropy"),
+        "completion_tokens": known.get("completions/mean_length"),
+        "clipped_share": known.get("completions/clipped_ratio"),
+        "rollout_s": round(rollout_s, 3),
+        "reward_s": round(reward_s, 3),
+        "update_s": round(max(0.0, whole_s - rollout_s - reward_s), 3),
+    }

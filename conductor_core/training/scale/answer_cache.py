@@ -10,7 +10,7 @@ two connections write to one WAL: https://www.sqlite.org/wal.html#walresetbug.
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -127,17 +127,17 @@ class AnswerCache:
 
     def answer(self, identity: str, sample: int) -> CachedAnswer | None:
         """Returns the recorded answer, or None. Raises: StoreError."""
-        with self._named():
-            row = self._db.execute(
-                "SELECT output, finish_reason, input_tokens, output_tokens, estimated, cost_usd, model FROM answer"
-                " WHERE identity = ? AND sample = ?",
-                (identity, sample),
-            ).fetchone()
-        if row is None:
+        rows = self._rows(
+            "SELECT output, finish_reason, input_tokens, output_tokens, estimated, cost_usd, model FROM answer"
+            " WHERE identity = ? AND sample = ?",
+            identity,
+            sample,
+        )
+        if not rows:
             return None
-        output, finish_reason, input_tokens, output_tokens, estimated, cost_usd, model = row
+        output, reason, input_tokens, output_tokens, estimated, cost_usd, model = rows[0]
         usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens, estimated=bool(estimated))
-        return CachedAnswer(output, _finish_reason(finish_reason), usage, cost_usd, model)
+        return CachedAnswer(output, reason if reason in _FINISH_REASONS else "other", usage, cost_usd, model)
 
     def begin_call(self, worker: str, most: Usage, most_usd: float) -> int:
         """Counts a call at its highest cost before it is sent, so that a kill does not hide it. Returns its number.
@@ -153,68 +153,51 @@ class AnswerCache:
 
     def drop_call(self, number: int) -> None:
         """Forgets a call that costs nothing. Raises: StoreError."""
-        with self._named():
-            self._db.execute("DELETE FROM spending WHERE id = ?", (number,))
+        self._rows("DELETE FROM spending WHERE id = ?", number)
 
     def keep_answer(self, identity: str, sample: int, number: int, answer: CachedAnswer, paid_usd: float) -> None:
         """Keeps the answer of call ``number`` and its price in one transaction. Raises: StoreError."""
-        usage = answer.usage
+        tokens, estimated = (answer.usage.input_tokens, answer.usage.output_tokens), answer.usage.estimated
+        kept = (answer.output, answer.finish_reason, *tokens, estimated, answer.cost_usd, answer.model)
         with self._named(), self._transaction():
-            self._db.execute(
-                "INSERT INTO answer VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    identity,
-                    sample,
-                    answer.output,
-                    answer.finish_reason,
-                    usage.input_tokens,
-                    usage.output_tokens,
-                    usage.estimated,
-                    answer.cost_usd,
-                    answer.model,
-                ),
-            )
+            self._db.execute("INSERT INTO answer VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (identity, sample, *kept))
             self._db.execute(
                 "UPDATE spending SET answered = 1, input_tokens = ?, output_tokens = ?, cost_usd = ? WHERE id = ?",
-                (usage.input_tokens, usage.output_tokens, paid_usd, number),
+                (*tokens, paid_usd, number),
             )
 
     def spent(self) -> Spent:
         """Returns the totals. Raises: StoreError."""
-        with self._named():
-            answered, broken_off, tokens, usd = self._db.execute(
-                "SELECT coalesce(sum(answered), 0), coalesce(sum(1 - answered), 0),"
-                " coalesce(sum(input_tokens + output_tokens), 0), coalesce(sum(cost_usd), 0.0) FROM spending"
-            ).fetchone()
-        return Spent(answered, broken_off, tokens, usd)
+        (totals,) = self._rows(
+            "SELECT coalesce(sum(answered), 0), coalesce(sum(1 - answered), 0),"
+            " coalesce(sum(input_tokens + output_tokens), 0), coalesce(sum(cost_usd), 0.0) FROM spending"
+        )
+        return Spent(*totals)
 
     def outcome(self, digest: str) -> RolloutOutcome | None:
         """Returns the outcome of a rollout, None if it has not been carried out. Raises: StoreError."""
-        with self._named():
-            row = self._db.execute(
-                "SELECT task_id, run_id, plan, answer, score, reason FROM outcome WHERE digest = ?", (digest,)
-            ).fetchone()
-        return None if row is None else RolloutOutcome(*row)
+        rows = self._rows("SELECT task_id, run_id, plan, answer, score, reason FROM outcome WHERE digest = ?", digest)
+        return RolloutOutcome(*rows[0]) if rows else None
 
     def outcomes(self, task_id: str) -> list[RolloutOutcome]:
         """Returns all outcomes of a task in a fixed order, which is not the order of time. Raises: StoreError."""
-        with self._named():
-            rows = self._db.execute(
-                "SELECT task_id, run_id, plan, answer, score, reason FROM outcome WHERE task_id = ? ORDER BY digest",
-                (task_id,),
-            ).fetchall()
+        rows = self._rows(
+            "SELECT task_id, run_id, plan, answer, score, reason FROM outcome WHERE task_id = ? ORDER BY digest",
+            task_id,
+        )
         return [RolloutOutcome(*row) for row in rows]
 
     def keep_outcome(self, digest: str, outcome: RolloutOutcome) -> None:
         """Keeps the outcome of a rollout. Raises: StoreError."""
-        with self._named(), self._transaction():
-            self._db.execute(
-                "INSERT OR REPLACE INTO outcome VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (digest, outcome.task_id, outcome.run_id, outcome.plan, outcome.answer, outcome.score, outcome.reason),
-            )
+        self._rows("INSERT OR REPLACE INTO outcome VALUES (?, ?, ?, ?, ?, ?, ?)", digest, *astuple(outcome))
 
     def close(self) -> None:
         self._db.close()
+
+    def _rows(self, statement: str, *values: Any) -> list[Any]:
+        """Executes one statement, which is durable at once, and returns its rows."""
+        with self._named():
+            return self._db.execute(statement, values).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -236,10 +219,6 @@ class AnswerCache:
             raise BadInput(f"an answer cannot be kept: it holds half a character ({error.reason})") from error
         except sqlite3.Error as error:
             raise _store_error(self.path, error) from error
-
-
-def _finish_reason(text: Any) -> FinishReason:
-    return text if text in _FINISH_REASONS else "other"
 
 
 def _store_error(path: Path, error: sqlite3.Error) -> StoreError:

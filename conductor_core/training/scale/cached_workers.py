@@ -5,6 +5,7 @@ attempts (best of n): the first gets sample 0 of the question, the second sample
 """
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Sequence
 
 from conductor_core.characters import whole_characters
@@ -115,9 +116,7 @@ class CachedWorker:
 
     async def answer(self, messages: Sequence[Message]) -> AsyncIterator[Chunk]:
         identity = worker_identity(self._worker.spec, messages, self._calls.pool.seed)
-        sample = 0
-        while (identity, sample) in self._taken:
-            sample += 1
+        sample = next(number for number in itertools.count() if (identity, number) not in self._taken)
         self._taken.add((identity, sample))
         try:
             answer = await self._calls.ask(self._worker, messages, identity, sample)

@@ -11,8 +11,7 @@ import random
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -101,7 +100,7 @@ def train(
         if state.is_main_process:
             main = stack.enter_context(_opened(config, scale, out, stages, start, settings, sink, show, resume=resume))
         state.wait_for_everyone()
-        pool = main.reward.pool if main else _pool(scale.workers, settings)
+        pool = main.pool if main else _pool(scale.workers, settings)
         for index, stage in enumerate(stages):
             asked = _prompts(config, stage, tasks, pool, out, main)
             weights = out / "stages" / stage
@@ -167,14 +166,6 @@ def _leave(scale: ScaleConfig, stages: tuple[Stage, ...], *, on_main: bool) -> N
     )
 
 
-@dataclass
-class _Main:
-    """The objects that only the main process has."""
-
-    reward: WorkerReward
-    cache: AnswerCache
-
-
 @contextmanager
 def _opened(
     config: TrainingConfig,
@@ -187,23 +178,20 @@ def _opened(
     show: Show,
     *,
     resume: bool,
-) -> Iterator[_Main]:
+) -> Iterator[WorkerReward]:
+    """Opens what only the main process has: the record, the file of answers, and the workers."""
     workers = scale.workers
     pool = _pool(workers, settings)
     begin_record(config, out, stages, begun_with(start), pool, resume=resume)
     # Shown before the first stage is paid for, because the planner of inner rounds cannot change on resuming.
     if "recursion" in stages and (why := left_out(config)):
         show(f"left out: {why}")
-    cache = AnswerCache(out / ANSWERS)
-    reward = None
-    try:
+    with closing(AnswerCache(out / ANSWERS)) as cache:
         spent = cache.spent()
         if spent.answered or spent.broken_off:
             lost = f" and {spent.broken_off} calls that broke off, at their most" if spent.broken_off else ""
-            show(
-                f"{spent.answered} answers of workers are kept from before{lost}: {spent.usd:.4f} USD, "
-                f"{spent.tokens} tokens"
-            )
+            paid = f"{spent.usd:.4f} USD, {spent.tokens} tokens"
+            show(f"{spent.answered} answers of workers are kept from before{lost}: {paid}")
         cap = CostCap(
             spent,
             max_usd=workers.max_usd,
@@ -213,21 +201,12 @@ def _opened(
         )
         inner = workers.inner_conductor
         own = settings.model_copy(update={"step_attempts": workers.step_attempts})
-        reward = WorkerReward(
-            pool,
-            cache,
-            cap,
-            own,
-            sink=sink,
-            conductor=None if inner is None else open_conductor(inner, own),
-            patience=Patience(workers.concurrency, workers.pauses, workers.pause_s),
-            report=show,
-        )
-        yield _Main(reward, cache)
-    finally:
-        if reward is not None:
-            reward.close()
-        cache.close()
+        conductor = None if inner is None else open_conductor(inner, own)
+        patience = Patience(workers.concurrency, workers.pauses, workers.pause_s)
+        with closing(
+            WorkerReward(pool, cache, cap, own, sink=sink, conductor=conductor, patience=patience, report=show)
+        ) as reward:
+            yield reward
 
 
 def _pool(workers: WorkersConfig, settings: Settings) -> Pool:
@@ -236,7 +215,7 @@ def _pool(workers: WorkersConfig, settings: Settings) -> Pool:
 
 
 def _prompts(
-    config: TrainingConfig, stage: Stage, tasks: Sequence[Any], pool: Pool, out: Path, main: _Main | None
+    config: TrainingConfig, stage: Stage, tasks: Sequence[Any], pool: Pool, out: Path, main: WorkerReward | None
 ) -> list[PromptedTask]:
     """Returns the same prompts on every process: a file fixes those of inner rounds when the stage begins."""
     grpo, workers = config.grpo_of(stage), pool.specs
@@ -259,26 +238,26 @@ def _prompts(
 class _Scorer:
     """Computes rewards for the trainer, and the figures and samples of each iteration."""
 
-    def __init__(self, main: _Main, asked: Sequence[PromptedTask], record: StageRecord, config: GrpoConfig) -> None:
-        self._main, self._asked, self._record, self._config = main, asked, record, config
+    def __init__(
+        self, reward: WorkerReward, asked: Sequence[PromptedTask], record: StageRecord, config: GrpoConfig
+    ) -> None:
+        self._reward, self._asked, self._record, self._config = reward, asked, record, config
         self._last: list[tuple[PromptedTask, str, WorkerScore]] = []
 
     def __call__(self, numbers: Sequence[int], completions: Sequence[str]) -> list[float]:
         asked = [self._asked[number] for number in numbers]
-        scored = self._main.reward.score(
-            [each.rollout(completion) for each, completion in zip(asked, completions, strict=True)]
-        )
+        rollouts = [each.rollout(completion) for each, completion in zip(asked, completions, strict=True)]
+        scored = self._reward.score(rollouts)
         self._last = list(zip(asked, completions, scored, strict=True))
         return [each.reward for each in scored]
 
-    def details(self) -> dict[str, Any]:
+    def details(self, trainer: ScaleTrainer) -> dict[str, Any]:
         """Returns the figures of the last iteration, as fields of its row."""
-        return figures(
-            [
-                Judged(each.task.difficulty, scored.reward, scored.workflow, float(scored.right))
-                for each, _, scored in self._last
-            ]
-        )
+        judged = [
+            Judged(each.task.difficulty, scored.reward, scored.workflow, float(scored.right))
+            for each, _, scored in self._last
+        ]
+        return figures(judged) | trainer.figures()
 
     def keep_samples(self, iteration: int) -> None:
         """Keeps one plan of each prompt of some iterations; the iteration's number decides which plan."""
@@ -304,10 +283,6 @@ class _Scorer:
             )
 
 
-def _details(scorer: _Scorer, trainer: ScaleTrainer) -> dict[str, Any]:
-    return scorer.details() | trainer.figures()
-
-
 def _on_another_process(numbers: Sequence[int], completions: Sequence[str]) -> list[float]:
     raise RuntimeError("only the main process asks the workers")
 
@@ -320,7 +295,7 @@ def _run_stage(
     start: str,
     asked: Sequence[PromptedTask],
     out: Path,
-    main: _Main | None,
+    main: WorkerReward | None,
     show: Show,
 ) -> None:
     """Trains one stage and writes its folder. An error that stops the training is raised after a checkpoint is kept."""
@@ -341,7 +316,7 @@ def _run_stage(
     if scorer is not None:
         record.resume(before, checkpoint, steps=grpo.updates)
         tell_space(work, sum(each.nbytes for each in cast("torch.nn.Module", trainer.model).parameters()), show)
-        details = partial(_details, scorer, trainer)
+        details = partial(scorer.details, trainer)
         trainer.add_callback(RecordCallback(record, steps=grpo.updates, details=details, after=scorer.keep_samples))
     try:
         with _quiet():

@@ -12,7 +12,6 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from conductor_core.training import library_settings
 from conductor_core.training.checkpoint import SafeCheckpoints, writing
 from conductor_core.training.config import GrpoConfig
 from conductor_core.training.config_scale import ScaleConfig
+from conductor_core.training.figures import trainer_figures
 from conductor_core.training.scale.prompts import PromptedTask
 
 ROLLOUTS = "rollouts"
@@ -101,17 +101,9 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
 
     def figures(self) -> dict[str, float | None]:
         """Returns the figures of the iteration that is being logged, as fields of ``records.training.Iteration``."""
-        # A metric has one value for each micro-batch or one for all; the mean is right in both cases.
-        known = {name: fmean(values) for name, values in self._metrics["train"].items() if values}
-        whole_s = sum(self._metrics["train"].get("step_time", []))
-        return {
-            "entropy": known.get("entropy"),
-            "completion_tokens": known.get("completions/mean_length"),
-            "clipped_share": known.get("completions/clipped_ratio"),
-            "rollout_s": round(self._rollout_s, 3),
-            "reward_s": round(self._reward_s, 3),
-            "update_s": round(max(0.0, whole_s - self._rollout_s - self._reward_s), 3),
-        }
+        metrics = self._metrics["train"]
+        whole_s = sum(metrics.get("step_time", []))
+        return trainer_figures(metrics, rollout_s=self._rollout_s, reward_s=self._reward_s, whole_s=whole_s)
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """Writes no card, because the library's card does not describe a Conductor."""

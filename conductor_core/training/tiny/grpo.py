@@ -26,7 +26,7 @@ from conductor_core.records.training import HeldOut, Sample
 from conductor_core.training import library_settings
 from conductor_core.training.config import BEST_OF, GrpoConfig, RecursionConfig
 from conductor_core.training.corpus.corpus import draw_example
-from conductor_core.training.figures import Judged, figures
+from conductor_core.training.figures import Judged, figures, trainer_figures
 from conductor_core.training.recorder import RecordCallback, StageRecord, without_console
 from conductor_core.training.tiny.cold_start import LeftPadded, example_rows
 from conductor_core.training.tiny.inner_rounds import draw_inner_round
@@ -95,7 +95,7 @@ class Stage:
             self.config.group,
             max_tokens=self.config.max_completion_tokens,
             temperature=self.config.temperature,
-            seed=_number(f"{self.seed}/{self.record.stage}/{self.iteration}"),
+            seed=random.Random(f"{self.seed}/{self.record.stage}/{self.iteration}").getrandbits(63),
             bf16=self.config.optimiser.bf16,
             forbid=self._legal.mask(asked, self.config.group) if self._legal else None,
         )
@@ -148,16 +148,8 @@ class Stage:
             raise ValueError("the stage has no trainer yet")
         taken = time.monotonic() - self._began
         rollout_s = trainer.rollout_s - self._rollouts_before_s
-        logged = {name: fmean(values) for name, values in trainer._metrics["train"].items() if values}
-        found = figures(self._judged) | {
-            "supervised_loss": trainer.guard_loss,
-            "entropy": logged.get("entropy"),
-            "completion_tokens": logged.get("completions/mean_length"),
-            "clipped_share": logged.get("completions/clipped_ratio"),
-            "rollout_s": round(rollout_s, 3),
-            "reward_s": round(self._reward_s, 3),
-            "update_s": round(max(0.0, taken - rollout_s - self._reward_s), 3),
-        }
+        found = figures(self._judged) | {"supervised_loss": trainer.guard_loss}
+        found |= trainer_figures(trainer._metrics["train"], rollout_s=rollout_s, reward_s=self._reward_s, whole_s=taken)
         self._judged, self._rollouts_before_s, self._reward_s = [], trainer.rollout_s, 0.0
         return found
 
@@ -167,8 +159,7 @@ class Stage:
 
     def measure(self, iteration: int, model: Qwen2ForCausalLM) -> None:
         """Adds a held-out row if one is due, with the plans for a few tasks that stay the same, for reading."""
-        due = iteration % self.config.held_out.every == 0 or iteration == self.config.iterations
-        if not due:
+        if iteration % self.config.held_out.every and iteration != self.config.iterations:
             return
         ids = [self.tokenizer.encode(each.prompt, add_special_tokens=False) for each in self._held_out]
         found = sample(
@@ -326,10 +317,6 @@ def supervised_batches(
         return collate(example_rows(drawn, tokenizer))
 
     return batch
-
-
-def _number(text: str) -> int:
-    return random.Random(text).getrandbits(63)
 
 
 def arguments(config: GrpoConfig, seed: int, work: Path, *, cpu: bool) -> TrlConfig:

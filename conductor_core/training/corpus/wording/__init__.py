@@ -14,14 +14,14 @@ _SLOT = re.compile(r"<([a-z_]+)>")
 
 @cache
 def table(name: str) -> dict[str, Any]:
-    """The parsed ``{name}.toml`` of this folder."""
+    """Returns the parsed ``{name}.toml`` of this folder."""
     return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def choose(template: str, rng: random.Random) -> str:
-    """``template`` with one alternative taken from each ``[a|b|c]``, innermost first.
+    """Returns ``template`` with one alternative taken from each ``[a|b|c]``, innermost first.
 
-    Brackets without a bar are text (``arr[0]``), and so is what is inside ``$ $`` or code: those hold no bars.
+    Brackets without a bar are text (``arr[0]``). So are formulas in ``$ $`` and code, because they hold no bars.
     """
 
     def one(match: re.Match[str]) -> str:
@@ -35,9 +35,9 @@ def choose(template: str, rng: random.Random) -> str:
 
 
 def fill(template: str, rng: random.Random, slots: Mapping[str, Callable[[], str]]) -> str:
-    """``template`` with choices taken and each ``<slot>`` drawn: from ``slots``, else from the bank of that name.
+    """Returns ``template`` with choices taken and each ``<slot>`` drawn: from ``slots``, else from its bank.
 
-    Slots inside a drawn entry are drawn too. Unknown ones are text (``<script>``).
+    Slots inside a drawn entry are drawn too. Unknown slots are text (``<script>``).
     """
     banks = table("banks")
 

@@ -1,9 +1,9 @@
 """The phrase book: every instruction that the corpus can write, as grammar rules.
 
-A model of three million parameters that is trained by reward slips into "in order to do not compute yet". Held to the
-phrase book it still chooses what to say, to whom and when; that it reads like a sentence is no longer its burden. The
-rules go into the model folder (``phrases.gbnf``) and are part of the grammar by which the local Conductor decodes; the
-rollouts of training are held to legal lists only (``legal``).
+A model of three million parameters that is trained by reward slips into "in order to do not compute yet". The phrase
+book makes its instructions sentences; the model still chooses what to say, to whom and when. The rules go into the
+model folder (``phrases.gbnf``) and are part of the grammar by which the local Conductor decodes. The rollouts of
+training need legal lists only (``legal``).
 """
 
 from collections import defaultdict
@@ -18,18 +18,17 @@ from conductor_core.training.corpus.wording import table
 from conductor_core.workflow.model import QUESTION
 
 ANEW = "repair"
-"""The plans of inner rounds. Their words are kept to inner rounds, and inner rounds to them: elsewhere there is no
-earlier round to speak of, and a call in the words of the first round would be answered as it was then.
-"""
+"""The plans of inner rounds. Only inner rounds use their words, because elsewhere no earlier round exists. Inner rounds
+use no others, because a call in the words of the first round would get the same answer again."""
 WAYS = ("staged", "opinions", "verified", "brief")
 """The plans for tasks that say how they want to be worked on. A rehearsal question may get one of these unasked."""
 _QUESTIONS_OF_A_FAMILY = 8
-"""Enough to meet all its forms."""
+"""This is enough to meet all forms of the family."""
 
 
 @cache
 def phrase_rules() -> str:
-    """The rules, in GBNF, that ``conductors.grammar.PlanShape.phrases`` speaks of. A group: nouns of the same kinds.
+    """Returns the rules of ``conductors.grammar.PlanShape.phrases``, in GBNF. A group is the nouns of the same kinds.
 
     A plan opens with words that hold the task and speak of nothing above.
     """
@@ -54,7 +53,7 @@ def phrase_rules() -> str:
 
 
 def _groups() -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Kinds of task, and the nouns that name a task of one of these kinds and no other."""
+    """Returns kinds of task, and the nouns that name a task of one of these kinds and no other."""
     nouns: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
     for noun, kinds in sorted(kinds_of_nouns().items()):
         nouns[tuple(sorted(kinds))].append(noun)
@@ -62,13 +61,13 @@ def _groups() -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
 
 
 def _rule(template: str, shared: dict[str, str], slots: Mapping[str, tuple[str, ...]]) -> str:
-    """The name of the rule for a template; the rule is added to ``shared`` at its first use."""
+    """Returns the name of the rule for a template. Adds the rule to ``shared`` at its first use."""
     name, _, _ = shared.setdefault(template, f"say{len(shared)} ::= {_sequence(template, slots)}").partition(" ::= ")
     return name
 
 
 def kinds_of_nouns() -> dict[str, frozenset[str]]:
-    """Which kinds of task the corpus names by each noun (see ``tasks``)."""
+    """Returns the kinds of task that the corpus names by each noun (see ``tasks``)."""
     kinds: defaultdict[str, set[str]] = defaultdict(set)
     for kind, noun in NOUNS.items():
         kinds[noun].add(kind)
@@ -83,21 +82,20 @@ def kinds_of_nouns() -> dict[str, frozenset[str]]:
 
 
 def _usual(kinds: Collection[str]) -> list[str]:
-    """Templates for tasks of these kinds, and for those that wish for a way of working."""
+    """Returns templates for tasks of these kinds, and for tasks that wish for a way of working."""
     fan = table("plans")["fan"]
     templates = {text for name in (*kinds, *WAYS) for text in _instructions(name)}
     return sorted(templates.union(*(fan[kind].values() for kind in kinds if kind in fan)))
 
 
 def _instructions(name: str) -> set[str]:
-    """Templates of a kind or way in ``plans.toml``: second in each step."""
+    """Returns the templates of a kind or way in ``plans.toml``. They are second in each step."""
     return {step[1] for variant in table("plans").get(name, ()) for step in variant["steps"]}
 
 
 def _thought_rules(slots: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    """How ``A hard ...`` begins, what the steps of a plan do, and why a recursion ends. Who does it:
-    ``conductors.grammar``.
-    """
+    """Yields rules for the beginning of ``A hard ...``, what the steps of a plan do, and why a recursion ends.
+    ``conductors.grammar`` has the rules for who does it."""
     thought = table("plans")["thought"]
     heads = " | ".join(_sequence(thought[each], slots) for each in DIFFICULTIES)
     ways = " | ".join(_literal(text) for text in thought["way"].values())
@@ -110,7 +108,7 @@ def _thought_rules(slots: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
 
 
 def _sequence(template: str, slots: Mapping[str, tuple[str, ...]]) -> str:
-    """A template as GBNF: text, ``<slot>`` as a rule, ``[a|b]`` as alternatives (nested ones too)."""
+    """Returns a template as GBNF: text, ``<slot>`` as a rule, ``[a|b]`` as alternatives (nested ones too)."""
     parts, text, at = [], "", 0
 
     def flush() -> None:
@@ -150,7 +148,7 @@ def _closing(template: str, start: int) -> int:
 
 
 def _options(inner: str) -> list[str]:
-    """The alternatives at the top level of a bracket's content."""
+    """Returns the alternatives at the top level of a bracket's content."""
     options, depth = [""], 0
     for character in inner:
         depth += {"[": 1, "]": -1}.get(character, 0)

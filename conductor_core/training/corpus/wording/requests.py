@@ -1,4 +1,4 @@
-"""Requests as people type them, sorted by what they ask for: what templates cannot draw, the corpus takes from here."""
+"""Reads requests as people type them, sorted by what they ask for. Templates cannot draw such requests."""
 
 from functools import cache
 from typing import NamedTuple
@@ -8,9 +8,8 @@ from conductor_core.training.corpus.wording import table
 
 
 class TypedRequest(NamedTuple):
-    """One request; ``parts``: how many things it names that can be worked on side by side, 0 for none; ``topic``: the
-    subject it is named by, if its kind is named so.
-    """
+    """One request. ``parts``: how many things it names that can be worked on side by side, 0 for none. ``topic``: the
+    subject that gives it its noun, or None."""
 
     kind: str
     difficulty: Difficulty
@@ -21,9 +20,8 @@ class TypedRequest(NamedTuple):
 
 @cache
 def typed_requests() -> tuple[TypedRequest, ...]:
-    """All requests of ``requests.toml``, where ``[compare_3]`` is the kind compare with three parts, and
-    ``["choice.physics"]`` the kind choice on physics.
-    """
+    """Returns all requests of ``requests.toml``. There ``[compare_3]`` means the kind compare with three parts, and
+    ``["choice.physics"]`` means the kind choice on physics."""
     found = []
     for name, texts in table("requests").items():
         named, _, topic = name.partition(".")
