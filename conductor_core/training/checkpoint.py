@@ -86,10 +86,8 @@ def plan_anew(folder: Path, planned: Mapping[Stage, int], stages: Iterable[Stage
     """
     record = read_record(folder)
     wanted = {*stages, *(row.stage for row in record.iterations())}
-    changed = {
-        "planned": {stage: count for stage, count in planned.items() if stage in wanted},
-        "started_from": started_from,
-    }
+    kept = {stage: count for stage, count in planned.items() if stage in wanted}
+    changed = {"planned": kept, "started_from": started_from}
     rows = [row.model_copy(update=changed) if isinstance(row, Started) else row for row in record.rows]
     rewrite(folder, [row for row in rows if not isinstance(row, Ended)])
 

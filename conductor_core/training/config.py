@@ -66,10 +66,9 @@ class ColdStartConfig(Frozen):
     Attributes:
         examples: how many are drawn from the corpus; each is seen once.
         best_of: how many plans are compared by reward for each rehearsal question (see ``plans.draw_plan``).
-        tokenizer_examples: how many of the examples the tokenizer is trained on.
+        tokenizer_examples: how many of them the tokenizer is trained on.
         thought_only: share of examples that end after the line of thought (see ``cold_start.example_rows``).
-        batch_size: examples in one step.
-        save_every: steps between checkpoints.
+        batch_size: examples in one step. save_every: steps between checkpoints.
         matrix_rate: Muon's learning rate for the hidden matrices; None trains all weights with AdamW. Muon follows the
             optimiser's schedule, decay and clipping; the optimiser's rate and ``adam_beta2`` are for the rest.
     """
@@ -152,7 +151,6 @@ class GrpoConfig(Frozen):
     Attributes:
         iterations: each draws ``prompts`` tasks, samples ``group`` plans for each, and makes ``updates`` updates.
         max_completion_tokens: a longer plan is cut off and gets no reward.
-        temperature: sampling temperature.
         clip: clips the ratio between new and old policy. It has no effect with one update per iteration.
         entropy_bonus: weight of the mean entropy over completion tokens.
         scale_advantages: what the advantages are divided by: the spread within a group, within the batch, or nothing.
@@ -202,9 +200,8 @@ class TrainingConfig(Frozen):
     """A whole training.
 
     Attributes:
-        name: name in the record.
         seed: of corpus, weights, tasks and sampling. It repeats a model on the same machine and version of torch.
-        threads: number of torch's threads.
+        threads: of torch.
         device: ``auto`` takes a GPU if there is one.
         base: model folder or hub id to start from, if there is no cold start.
         scale: settings for a model of real size and real workers; None trains on rehearsal tasks by exact reward.

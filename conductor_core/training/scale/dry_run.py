@@ -156,14 +156,8 @@ def _write_model(config: TrainingConfig, scale: ScaleConfig, folder: Path) -> No
             pad_token_id=tokenizer.pad_token_id,
         )
     )
-    prompts = [
-        str(
-            tokenizer.apply_chat_template(
-                [message.model_dump() for message in each.messages], tokenize=False, add_generation_prompt=True
-            )
-        )
-        for each in asked
-    ]
+    chats = [[message.model_dump() for message in each.messages] for each in asked]
+    prompts = [str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)) for chat in chats]
     _learn_plans(model, tokenizer, prompts, plans)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

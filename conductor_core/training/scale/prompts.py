@@ -39,11 +39,8 @@ class PromptedTask:
 
 def load_tasks(sources: Sequence[TaskSource], seed: int) -> tuple[Task, ...]:
     """Loads all tasks, shuffled by ``seed``. Raises: BadInput if a suite cannot be loaded, or two tasks share an id."""
-    tasks = [
-        task
-        for source in sources
-        for task in load_suite(source.suite, source.split, limit=source.count, seed=seed).tasks
-    ]
+    suites = [load_suite(source.suite, source.split, limit=source.count, seed=seed) for source in sources]
+    tasks = [task for suite in suites for task in suite.tasks]
     if len({task.task_id for task in tasks}) != len(tasks):
         raise BadInput("two of the suites to train on are the same: their tasks have the same ids")
     random.Random(f"tasks/{seed}").shuffle(tasks)

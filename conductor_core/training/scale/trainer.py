@@ -78,12 +78,8 @@ def arguments(
 
 def as_dataset(asked: Sequence[PromptedTask]) -> Dataset:
     """Returns one row for each prompt: its messages and its number."""
-    return Dataset.from_list(
-        [
-            {"prompt": [message.model_dump() for message in each.messages], "number": number}
-            for number, each in enumerate(asked)
-        ]
-    )
+    prompts = [[message.model_dump() for message in each.messages] for each in asked]
+    return Dataset.from_list([{"prompt": prompt, "number": number} for number, prompt in enumerate(prompts)])
 
 
 class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
@@ -142,8 +138,7 @@ class ScaleTrainer(SafeCheckpoints, GRPOTrainer):
         if isinstance(said[0], str):
             raise StoppedElsewhere(said[0])
         begin = self.accelerator.process_index * len(numbers)
-        rewards: list[float] = said[0][begin : begin + len(numbers)]
-        return rewards
+        return list(said[0][begin : begin + len(numbers)])
 
     def _generate_single_turn(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Returns the plans that were sampled for these prompts before the training stopped, or samples new ones."""

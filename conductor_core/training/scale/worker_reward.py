@@ -195,7 +195,8 @@ class WorkerReward:
         if not checked.workflow.steps:
             last = "" if rollout.parent is None else rollout.parent.last_response
             graded = await asyncio.to_thread(grade, rollout.task, last)
-            return WorkerScore(_reward(graded), f"Stopped. {graded.reason}", checked.workflow, last)
+            reward = RIGHT if graded.right else PARSED
+            return WorkerScore(reward, f"Stopped. {graded.reason}", checked.workflow, last)
         digest = self._digest(rollout, checked.workflow)
         jobs.setdefault(digest, _Job(rollout, checked.workflow, digest))
         return digest
@@ -333,10 +334,6 @@ class WorkerReward:
 
 def _first_failure(jobs: Sequence[_Job]) -> str:
     return next((job.failure for job in jobs if job.failure), "a worker is failing")
-
-
-def _reward(graded: Graded) -> float:
-    return RIGHT if graded.right else PARSED
 
 
 def _scored(job: _Job) -> WorkerScore:

@@ -119,16 +119,9 @@ class LeftPadded:
 def build_model(config: ColdStartConfig, tokenizer: Qwen2Tokenizer, seed: int) -> Qwen2ForCausalLM:
     """Makes a model with random weights, in float32."""
     set_seed(seed)
-    shape = config.model.model_dump() | {"vocab_size": len(tokenizer)}
-    return Qwen2ForCausalLM(
-        Qwen2Config(
-            **shape,
-            tie_word_embeddings=True,
-            bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
+    shape = config.model.model_dump() | {"vocab_size": len(tokenizer), "tie_word_embeddings": True}
+    ends = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    return Qwen2ForCausalLM(Qwen2Config(**shape, **ends))
 
 
 def run(

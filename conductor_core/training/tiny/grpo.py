@@ -12,6 +12,7 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -80,9 +81,8 @@ class Stage:
 
     def dataset(self) -> Dataset:
         """Returns one row for each prompt, in the order of the iterations."""
-        return Dataset.from_dict(
-            {"prompt": [each.prompt for each in self.situations], "number": list(range(len(self.situations)))}
-        )
+        prompts = [each.prompt for each in self.situations]
+        return Dataset.from_dict({"prompt": prompts, "number": list(range(len(prompts)))})
 
     def rollout(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
         """Samples completions as TRL's ``rollout_func``; ``prompts`` has one entry for every wanted completion."""
@@ -267,14 +267,8 @@ def build_trainer(stage: Stage, model: Qwen2ForCausalLM, work: Path, *, cpu: boo
     stage.trainer = trainer
     without_console(trainer)
     trainer.add_callback(_Clock(stage))
-    trainer.add_callback(
-        RecordCallback(
-            stage.record,
-            steps=config.updates,
-            details=stage.details,
-            after=lambda iteration: stage.measure(iteration, model),
-        )
-    )
+    measure = partial(stage.measure, model=model)
+    trainer.add_callback(RecordCallback(stage.record, steps=config.updates, details=stage.details, after=measure))
     return trainer
 
 

@@ -16,11 +16,9 @@ class MuonWithAdamW(Optimizer):
     """Updates the hidden matrices of a model by Muon, and embeddings, norms and biases by AdamW.
 
     Args:
-        model: the model to train. Its output head counts as hidden if it is a matrix of its own.
-        matrix_rate: Muon's learning rate.
-        rate: AdamW's learning rate.
-        weight_decay: weight decay of matrices and embeddings.
-        adam_beta2: AdamW's second beta.
+        model: its output head counts as hidden if it is a matrix of its own.
+        matrix_rate, rate: learning rates of Muon and of AdamW.
+        weight_decay: decays matrices and embeddings only.
     Raises: ValueError if a rate is negative or the model has no hidden matrix.
     """
 

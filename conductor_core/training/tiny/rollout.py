@@ -236,7 +236,7 @@ def sample(
     The same arguments and weights give the same completions on the same machine.
 
     Args:
-        temperature: sampling temperature. 0 takes the likeliest token; ``group`` should then be 1.
+        temperature: 0 takes the likeliest token; ``group`` should then be 1.
         bf16: whether matrix products are in bfloat16, as under the training's autocast; all else is in float32.
     """
     if model.config.model_type != "qwen2":
