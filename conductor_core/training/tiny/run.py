@@ -106,15 +106,24 @@ def _run_stage(
         model, tokenizer = cold_start.run(config.cold_start, config.seed, work, record, checkpoint=checkpoint, cpu=cpu)
     else:
         model, tokenizer = load(start or "")
-        settings, seed, best_of = config.grpo_of(stage), config.seed, config.best_of
         model = grpo.run(
-            settings, seed, model, tokenizer, work, record, checkpoint=checkpoint, cpu=cpu, best_of=best_of
+            config.grpo_of(stage),
+            config.seed,
+            model,
+            tokenizer,
+            work,
+            record,
+            checkpoint=checkpoint,
+            cpu=cpu,
+            best_of=config.best_of,
         )
     save(model, tokenizer, out / "stages" / stage)
     shutil.rmtree(work)
 
 
 def _machine(config: TrainingConfig) -> str:
-    on_card = config.device == "auto" and torch.cuda.is_available()
-    device = torch.cuda.get_device_name() if on_card else platform.processor() or platform.machine()
-    return f"{device}, {config.threads} threads, torch {torch.__version__}"
+    device = "cpu"
+    if config.device == "auto" and torch.cuda.is_available():
+        device = torch.cuda.get_device_name()
+    processor = platform.processor() or platform.machine()
+    return f"{device if device != 'cpu' else processor}, {config.threads} threads, torch {torch.__version__}"
