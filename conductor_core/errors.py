@@ -6,7 +6,9 @@
     │   ├── PoolInvalid         a pool file; carries every fault with its place
     │   ├── ConductorsInvalid   a conductors file; carries every fault with its place
     │   ├── UnknownConductor    no such name, folder, hub id or server
-    │   └── UnknownRun          no run of that id in this database
+    │   ├── UnknownRun          no run of that id in this database
+    │   └── RunHasEnded         a command to a run that is over
+    ├── NotHeard                no process answers a command to a run
     ├── ConductorError          the model that writes workflows
     │   ├── ConductorUnavailable    cannot be loaded or reached
     │   │   ├── ConductorRateLimited    429, perhaps with Retry-After       (retried)
@@ -97,6 +99,12 @@ class UnknownConductor(BadInput): ...
 
 
 class UnknownRun(BadInput): ...
+
+
+class RunHasEnded(BadInput): ...
+
+
+class NotHeard(InspectorError): ...
 
 
 class CallError(InspectorError):

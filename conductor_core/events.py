@@ -384,6 +384,7 @@ class RunFailed(_Spent):
 
 class RunCancelled(_Spent, Caused):
     kind: Literal["run.cancelled"] = "run.cancelled"
+    command: int | None = None
     duration_ms: NonNegativeFloat = 0.0
 
 

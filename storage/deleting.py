@@ -69,7 +69,7 @@ def _delete_one(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], calle
     sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
     now = datetime.now(UTC).isoformat()
     cursor.execute(_RECORD, (run_id, now, *caller_columns(caller), run[1], run[0], len(events), sha256))
-    for table in ("events", "snapshots", "runs"):
+    for table in ("events", "commands", "snapshots", "runs"):
         cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  own names
 
 

@@ -45,6 +45,7 @@ _AS_IF_UPGRADED = {
     "0003": (_runs(_KNOWN, _ESTIMATED), *_NO_ACTORS),
     "0004": (_runs(_ESTIMATED), *_NO_ACTORS),
     "0005": (_runs(), *_NO_ACTORS),
+    "0006": (),
 }
 """Statements that make an older schema, which cannot be upgraded here, read like the newest one."""
 

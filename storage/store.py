@@ -8,12 +8,22 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 
 from conductor_core.actor import Caller
-from conductor_core.errors import BadInput, EventOutOfOrder, RunUnreadable, StoreDamaged, StoreError, UnknownRun
+from conductor_core.commands import Command
+from conductor_core.errors import (
+    BadInput,
+    EventOutOfOrder,
+    RunHasEnded,
+    RunUnreadable,
+    StoreDamaged,
+    StoreError,
+    UnknownRun,
+)
 from conductor_core.events import FINAL_KINDS, RunCreated
 from conductor_core.spending import interruption
 from conductor_core.trace import ENDED_STATUSES, RunTrace
-from storage import batch_lock, batches, deleting, failures, queries, totals
+from storage import batch_lock, batches, commands, deleting, failures, queries, totals
 from storage import reading as run_reading
+from storage.commands import CommandWatch, Listener
 from storage.database import BUSY_TIMEOUT_S, Database
 from storage.deleting import Deleted, Deletion
 from storage.encoding import snapshot_row
@@ -44,6 +54,7 @@ class Store:
         self._stopped: set[str] = set()
         self._listing = Listing(database.path, self._stopped)
         self._snapshots_made: set[str] = set()
+        self._watches: list[CommandWatch] = []
         refusal = database.refusal
         self.log: EventLog | RefusingLog = EventLog(database) if refusal is None else RefusingLog(refusal)
 
@@ -204,6 +215,35 @@ class Store:
             raise EventOutOfOrder(f"run {run_id} does not begin with run.created")
         return first
 
+    def send(self, command: Command) -> int:
+        """Keeps a command for whoever carries out its run, in whatever process, and returns its id.
+
+        Raises: UnknownRun; RunHasEnded; StoreError.
+        """
+        outcome: int | str = ""
+
+        def work(cursor: sqlite3.Cursor) -> None:
+            nonlocal outcome
+            outcome = commands.send(cursor, command)
+
+        self.log.change_and_wait(work)
+        if isinstance(outcome, int):
+            for watch in self._watches:
+                watch.wake()
+            return outcome
+        if outcome == "unknown":
+            raise run_reading.unknown_run(command.run_id)
+        raise RunHasEnded(f"run {command.run_id} has ended already: {outcome}")
+
+    def watch(self, listener: Listener) -> CommandWatch:
+        """Tells ``listener`` each command that any process sends from now on, in a thread of its own, until closed.
+
+        Raises: StoreError.
+        """
+        watch = CommandWatch(self._database, listener)
+        self._watches.append(watch)
+        return watch
+
     def read(self, run_id: str) -> RunTrace:
         """The run as it stands. Raises: UnknownRun, RunUnreadable, StoreDamaged."""
         return self.trace(run_id)[0]
@@ -273,6 +313,8 @@ class Store:
 
     def close(self) -> None:
         """Writes all appended events, then closes the file. The store cannot be used afterwards."""
+        for watch in self._watches:
+            watch.close()
         self.log.close()
         self._database.close()
 

@@ -120,6 +120,19 @@ class BatchTableRow(SQLModel, table=True):
     size: int
 
 
+class CommandRow(SQLModel, table=True):
+    """A command to a run (``conductor_core.commands``), as JSON. Never changed; deleted only with its run."""
+
+    __tablename__ = "commands"
+    __table_args__ = (Index("ix_commands_run_id_id", "run_id", "id"), {"sqlite_autoincrement": True})
+
+    id: int | None = Field(default=None, sa_column=Column(Integer, primary_key=True, autoincrement=True))
+    run_id: str = Field(sa_column=Column(Text, nullable=False))
+    kind: str = Field(sa_column=Column(Text, nullable=False))
+    at_utc: str = Field(sa_column=Column(Text, nullable=False))
+    payload: str = Field(sa_column=Column(Text, nullable=False))
+
+
 class DeletionRow(SQLModel, table=True):
     """A run that somebody deleted. Triggers demand it before the run's events go, and forbid to change or delete it.
 

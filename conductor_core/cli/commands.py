@@ -25,6 +25,7 @@ COMMANDS = {
     ),
     "ui": ("ui:ui", "Serve the inspector for a browser: ask, watch, edit, re-run."),
     "runs": ("show:runs", "List runs, newest first."),
+    "cancel": ("cancel:cancel_command", "Cancel RUN_ID, whichever process carries it out. Finished steps are kept."),
     "train": (
         "train:train_command",
         "Train a Conductor by CONFIG. Give the output folder as --conductor to use it.",

@@ -14,12 +14,14 @@ from pathlib import Path
 
 from conductor_core.actor import THE_PROGRAM, Caller
 from conductor_core.chat import Conductor, PlanRequest
+from conductor_core.commands import SentCommand
+from conductor_core.engine.commands import Stop, cancel
 from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.pool import BUILT_IN_POOLS, Pool, open_pool, pool_file, reopen_pool
 from conductor_core.engine.recorder import closing
 from conductor_core.engine.request import RunRecords
 from conductor_core.engine.runner import CheckedRequest, Engine, check
-from conductor_core.errors import InspectorError, UnknownRun
+from conductor_core.errors import InspectorError, RunHasEnded, StoreError, UnknownRun
 from conductor_core.events import EventSink, PoolInfo, RunRequest, RunTaken
 from conductor_core.given_path import given_path, is_file
 from conductor_core.settings import Settings
@@ -76,11 +78,13 @@ class EngineHost:
         self._pools: dict[tuple[object, ...], Pool] = {}
         self._conductors: dict[tuple[object, ...], asyncio.Task[Conductor]] = {}
         self._warming: dict[str, asyncio.Task[None]] = {}
+        self._early: dict[str, Stop] = {}
         self._starting = 0
         self._none_starts = threading.Condition(self._lock)
         self._closed = False
         self._thread = threading.Thread(target=self._run_loop, name="engine", daemon=True)
         self._thread.start()
+        self._watch = None if records is None else records.watch(self._hear)
 
     def start(self, request: RunRequest, cap: CostCap | None = None) -> str:
         """Begins a run and returns its id as soon as ``run.created`` is durable.
@@ -145,11 +149,37 @@ class EngineHost:
         self._hand_over(checked)
 
     def cancel(self, run_id: str, caller: Caller) -> bool:
-        """Asks a run to stop: its connections are closed, ``run.cancelled`` is written. False if it is not running."""
+        """Has a run end, whichever process carries it out: its connections are closed, ``run.cancelled`` is written.
+
+        False if it has ended, or is unknown.
+        """
+        if self._records is not None:
+            try:
+                cancel(self._records, self._sink, run_id, caller)
+                return True
+            except (UnknownRun, RunHasEnded):
+                return False
+            except StoreError as error:
+                log.warning("run %s: the command to end it could not be kept: %s", run_id, error)
+        return self._stop(run_id, Stop(caller))
+
+    def _hear(self, sent: SentCommand) -> None:
+        """Does what a command asks of a run. Of a run that is not here it is remembered for a while: it may be soon."""
+        run_id = sent.command.run_id
+        stop = Stop(sent.command.caller, sent.id)
+        with self._lock:
+            if run_id not in self._running:
+                self._early[run_id] = stop
+                if len(self._early) > REMEMBERED_RUNS:
+                    del self._early[next(iter(self._early))]
+                return
+        self._stop(run_id, stop)
+
+    def _stop(self, run_id: str, stop: Stop) -> bool:
         with self._lock:
             if run_id not in self._running:
                 return False
-        self._loop.call_soon_threadsafe(self._cancel, run_id, caller)
+        self._loop.call_soon_threadsafe(self._cancel, run_id, stop)
         return True
 
     def wait(self, run_id: str, timeout_s: float | None = None) -> RunTrace:
@@ -197,6 +227,8 @@ class EngineHost:
             self._closed = True
             # A start that is under way in another thread first gets its run, so that this run, too, gets its end.
             self._none_starts.wait_for(lambda: self._starting == 0)
+        if self._watch is not None:
+            self._watch.close()
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -239,18 +271,21 @@ class EngineHost:
         with self._lock:
             self._results[run_id] = Future()
             self._running[run_id] = None
+            early = self._early.pop(run_id, None)
         self._loop.call_soon_threadsafe(self._begin, checked)
+        if early is not None:
+            self._stop(run_id, early)
 
     def _begin(self, checked: CheckedRequest) -> None:
         with self._lock:
             self._running[checked.request.run_id] = self._loop.create_task(self._execute(checked))
 
-    def _cancel(self, run_id: str, caller: Caller) -> None:
+    def _cancel(self, run_id: str, stop: Stop) -> None:
         with self._lock:
             task = self._running.get(run_id)
         if task is not None:
             # Not at once: a task that is cancelled before its first turn never gets one, and writes no end.
-            self._loop.call_soon(task.cancel, caller)
+            self._loop.call_soon(task.cancel, stop)
 
     async def _execute(self, checked: CheckedRequest) -> None:
         run_id = checked.request.run_id
@@ -337,7 +372,7 @@ class EngineHost:
         with self._lock:
             tasks = [task for task in self._running.values() if task is not None]
         for task in tasks:
-            task.cancel(Caller(actor=THE_PROGRAM))
+            task.cancel(Stop(Caller(actor=THE_PROGRAM)))
         await asyncio.gather(*tasks, return_exceptions=True)
         for warming in self._warming.values():
             warming.cancel()

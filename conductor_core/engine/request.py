@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from conductor_core.actor import Door
+from conductor_core.commands import Command, SentCommand
 from conductor_core.events import Limits, RunCreated
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
@@ -15,6 +16,10 @@ ReadTrace = Callable[[str], RunTrace]
 """Reads a run as it stands, by its id. Blocks. Raises: UnknownRun, RunUnreadable, StoreError."""
 
 
+class Watch(Protocol):
+    def close(self) -> None: ...
+
+
 class RunRecords(Protocol):
     """Where runs are read by id. Each method blocks and raises UnknownRun, RunUnreadable or StoreError."""
 
@@ -24,6 +29,14 @@ class RunRecords(Protocol):
 
     def read(self, run_id: str) -> RunTrace:
         """The run as it stands."""
+        ...
+
+    def send(self, command: Command) -> int:
+        """Keeps a command for whoever carries out its run, and returns its id. Raises also: RunHasEnded."""
+        ...
+
+    def watch(self, listener: Callable[[SentCommand], None]) -> Watch:
+        """Tells ``listener`` each command that any process sends from now on, in a thread of its own."""
         ...
 
 

@@ -13,6 +13,7 @@ from conductor_core import events as ev
 from conductor_core.actor import THE_PROGRAM, Caller
 from conductor_core.characters import whole_characters
 from conductor_core.chat import Conductor
+from conductor_core.engine.commands import Stop
 from conductor_core.engine.context import Answer
 from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.limits import Budget
@@ -51,7 +52,7 @@ class Engine:
         """Carries out one run; a failed one is a trace with status ``failed``.
 
         Raises: BadInput before anything is written; StoreError if the log fails: then what is not there is lost, and
-            nothing says otherwise. Cancelled (with a ``Caller`` as its message), it first writes ``run.cancelled``.
+            nothing says otherwise. Cancelled (with a ``Stop`` as its message), it first writes ``run.cancelled``.
         """
         return await (await self.create(request, conductor, pool)).run()
 
@@ -223,8 +224,8 @@ class Execution:
         try:
             await asyncio.wait(first_to_end, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError as error:
-            caller = next((arg for arg in error.args if isinstance(arg, Caller)), Caller(actor=THE_PROGRAM))
-            await _to_the_end(self._conclude(body, by=caller))
+            stop = next((arg for arg in error.args if isinstance(arg, Stop)), Stop(Caller(actor=THE_PROGRAM)))
+            await _to_the_end(self._conclude(body, stop))
             raise
         await _to_the_end(self._conclude(body))
         return self.trace
@@ -241,7 +242,7 @@ class Execution:
             return None
         return await RoundRunner(state, (), workflow).run()
 
-    async def _conclude(self, body: "asyncio.Task[Answer | Failure | None]", by: Caller | None = None) -> None:
+    async def _conclude(self, body: "asyncio.Task[Answer | Failure | None]", stop: Stop | None = None) -> None:
         """Stops what still runs and writes the final event. Raises: StoreError."""
         recorder, broken = self._recorder, self._recorder.broken
         if not body.done():
@@ -251,8 +252,10 @@ class Execution:
                 log.warning("run %s: a connection did not close within %g s", self.run_id, SETTLE_S)
             if broken.done():
                 outcome: ev.Event = self._failed(broken.result())
-            elif by is not None:
-                outcome = self._end(ev.RunCancelled, actor=by.actor, door=by.door)
+            elif stop is not None:
+                outcome = self._end(
+                    ev.RunCancelled, command=stop.command, actor=stop.caller.actor, door=stop.caller.door
+                )
             else:
                 outcome = self._failed(self._state.budget.out_of_time())
         elif broken.done():

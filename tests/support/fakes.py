@@ -29,8 +29,10 @@ from conductor_core.chat import (
     Usage,
     WorkerSpec,
 )
+from conductor_core.commands import Command, SentCommand
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.runner import Engine
+from conductor_core.errors import RunHasEnded
 from conductor_core.events import Event, RunCreated
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
@@ -211,6 +213,8 @@ class MemorySink:
 
     def __init__(self, delay_s: float = 0.0) -> None:
         self.events: list[Event] = []
+        self.commands: list[SentCommand] = []
+        self._listeners: list[Callable[[SentCommand], None]] = []
         self.error: Exception | None = None
         self.failing: frozenset[str] = frozenset()
         self.delay_s = delay_s
@@ -226,6 +230,22 @@ class MemorySink:
             return loop.create_task(asyncio.sleep(self.delay_s))
         kept.set_result(None)
         return kept
+
+    def send(self, command: Command) -> int:
+        trace = self.read(command.run_id) if any(event.run_id == command.run_id for event in self.events) else None
+        if trace is None or trace.ended:
+            raise RunHasEnded(command.run_id)
+        self.commands.append(SentCommand(len(self.commands) + 1, command))
+        for listener in self._listeners:
+            listener(self.commands[-1])
+        return len(self.commands)
+
+    def watch(self, listener: Callable[[SentCommand], None]) -> "MemorySink":
+        self._listeners.append(listener)
+        return self
+
+    def close(self) -> None:
+        self._listeners.clear()
 
     def created(self, run_id: str) -> RunCreated:
         return next(event for event in self.events if isinstance(event, RunCreated) and event.run_id == run_id)

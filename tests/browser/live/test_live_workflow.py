@@ -142,14 +142,24 @@ def test_live_updates_and_the_end_move_nothing(
     assert page.evaluate(PLACES) == before
 
 
-def test_the_run_can_be_cancelled_from_another_process_no_more(
+def test_a_run_of_another_engine_can_be_cancelled_from_the_page(
     app: App, open_page: OpenPage, start_run: StartRun
 ) -> None:
-    """This run belongs to the test's process: the page says that it could not cancel it, and shows it go on."""
     # Slow workers: it goes on long enough to be pressed, however busy the machine is.
+    slow = EngineHost(app.store.log, Settings(rehearsal_tokens_per_s=4), app.store)
+    page = open_page(app.run_url(start_run(host=slow)))
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    expect(page.locator(".strip .pill").first).to_contain_text("Cancelled")
+    expect(page.get_by_text("Cancelled from this page")).to_be_visible()
+    with ThreadPoolExecutor(1) as aside:
+        aside.submit(slow.close).result()
+
+
+def test_a_cancellation_that_is_refused_is_told(app: App, open_page: OpenPage, start_run: StartRun) -> None:
     slow = EngineHost(app.store.log, Settings(rehearsal_tokens_per_s=4), app.store)
     run_id = start_run(host=slow)
     page = open_page(app.run_url(run_id))
+    page.route("**/api/runs/*/cancel", lambda route: route.fulfill(status=404, body="{}"))
     page.get_by_role("button", name="Cancel", exact=True).click()
     expect(page.locator(".notice-line")).to_contain_text("could not be cancelled")
     expect(page.locator(".strip .pill").first).to_contain_text("Running")

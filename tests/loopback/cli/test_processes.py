@@ -49,6 +49,23 @@ def test_ctrl_c_cancels_the_run_and_leaves_its_record(provider: ScriptedProvider
     assert provider.wait_until(lambda it: it.disconnects == 1), "the provider's connection is closed"
 
 
+def test_cancel_ends_a_run_of_another_process(provider: ScriptedProvider, where: list[str]) -> None:
+    provider.always(gamma_hangs)
+    running = start("run", "Two things.", "--json", *where)
+    assert provider.wait_until(lambda it: any(call.model == "gamma" for call in it.completions), timeout_s=60)
+    run_id = json.loads(start("runs", "--json").communicate(timeout=60)[0])["runs"][0]["run_id"]
+    cancel = start("cancel", run_id[:16], "--json")
+    out, err = cancel.communicate(timeout=60)
+    document = json.loads(out)
+    assert (cancel.returncode, err) == (0, "")
+    assert (document["run_id"], document["status"], document["ended_by"]["door"]) == (run_id, "cancelled", "cli")
+    out, _ = running.communicate(timeout=60)
+    assert (running.returncode, json.loads(out)["status"]) == (1, "cancelled")
+    again = start("cancel", run_id)
+    _, err = again.communicate(timeout=60)
+    assert (again.returncode, err) == (2, f"error: run {run_id} has ended already: cancelled\n")
+
+
 def test_ctrl_c_does_not_wait_for_a_model_that_is_being_loaded() -> None:
     code = (
         "import runpy, time; from conductor_core.inference.shared import SharedModel; "

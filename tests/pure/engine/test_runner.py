@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from conductor_core.chat import Usage
+from conductor_core.engine.commands import Stop
 from conductor_core.engine.rounds import RoundRunner
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import StoreError, StoreFull
@@ -48,7 +49,7 @@ async def test_cancelling_closes_the_connection_and_is_written_with_totals() -> 
     worker = ScriptedWorker("a").then("done", HANGING)
     task = await begin(worker, sink=sink, workflow=CHAIN)
     await until(lambda: len(worker.calls) == 2 and sink.kinds().count("step.delta") >= 2)
-    task.cancel(PAGE)
+    task.cancel(Stop(PAGE))
     with pytest.raises(asyncio.CancelledError):
         await task
     assert worker.closed == 1
@@ -82,7 +83,7 @@ async def test_planning_can_be_cancelled() -> None:
     conductor = ScriptedConductor("thinking " * 1000, pause_s=0.001)
     task = await begin(ScriptedWorker("a"), sink=sink, conductor=conductor)
     await until(lambda: "plan.delta" in sink.kinds())
-    task.cancel(PAGE)
+    task.cancel(Stop(PAGE))
     with pytest.raises(asyncio.CancelledError):
         await task
     assert conductor.closed == 1
@@ -96,9 +97,9 @@ async def test_a_second_cancel_does_not_lose_the_end() -> None:
     worker = ScriptedWorker("a").then(HANGING)
     task = await begin(worker, sink=sink, workflow=CHAIN)
     await until(lambda: worker.calls)
-    task.cancel(PAGE)
+    task.cancel(Stop(PAGE))
     await asyncio.sleep(0.01)
-    task.cancel(PAGE)
+    task.cancel(Stop(PAGE))
     with pytest.raises(asyncio.CancelledError):
         await task
     assert sink.kinds()[-1] == "run.cancelled"
@@ -120,7 +121,7 @@ async def test_a_connection_that_does_not_close_does_not_hold_up_the_end(caplog:
     task = await begin(worker, sink=sink, workflow=CHAIN)
     await until(lambda: "step.delta" in sink.kinds())
     with caplog.at_level(logging.WARNING):
-        task.cancel(PAGE)
+        task.cancel(Stop(PAGE))
         with pytest.raises(asyncio.CancelledError):
             await task
     assert sink.kinds()[-1] == "run.cancelled"

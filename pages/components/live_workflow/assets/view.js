@@ -336,7 +336,7 @@ export class LiveWorkflow {
       cancelledHere.add(this.runId)
     } catch (error) {
       this.cancelling = false
-      this.unknown = `The run could not be cancelled (${error.message}). It may belong to another process.`
+      this.unknown = `The run could not be cancelled (${error.message}). It may have ended: load the page anew.`
       this.queue()
     }
   }

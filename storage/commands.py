@@ -1,0 +1,81 @@
+"""Commands to runs: sent by any process, heard by the one that carries out the run."""
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from conductor_core.commands import Command, SentCommand
+from conductor_core.errors import StoreError
+from conductor_core.trace import ENDED_STATUSES
+from storage.database import Database
+
+log = logging.getLogger(__name__)
+
+Listener = Callable[[SentCommand], None]
+
+_POLL_S = 0.1
+_STATUS = "SELECT status FROM runs WHERE run_id = ?"
+_SEND = "INSERT INTO commands (run_id, kind, at_utc, payload) VALUES (?, ?, ?, ?)"
+_NEWEST = "SELECT coalesce(max(id), 0) FROM commands"
+_AFTER = "SELECT id, payload FROM commands WHERE id > ? ORDER BY id"
+
+
+def send(cursor: sqlite3.Cursor, command: Command) -> int | str:
+    """Keeps the command and returns its id, or the status of a run that cannot hear it: it has ended, or is not there.
+
+    Call it in a transaction of the writer.
+    """
+    row = cursor.execute(_STATUS, (command.run_id,)).fetchone()
+    if row is None or row[0] in ENDED_STATUSES:
+        return "unknown" if row is None else str(row[0])
+    now = datetime.now(UTC).isoformat()
+    cursor.execute(_SEND, (command.run_id, command.kind, now, command.model_dump_json()))
+    return int(cursor.lastrowid or 0)
+
+
+class CommandWatch:
+    """Tells a listener each command that any process sends, from the moment that it begins, once and in order.
+
+    One thread asks the database every 0.1 s, and at once when this process has sent one (``wake``).
+    """
+
+    def __init__(self, database: Database, listener: Listener) -> None:
+        """Raises: StoreError."""
+        self._database, self._listener = database, listener
+        with database.reading() as connection:
+            ((self._last,),) = connection.execute(_NEWEST)
+        self._closed = False
+        self._news = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="commands", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._news.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._news.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._news.wait(_POLL_S)
+            self._news.clear()
+            try:
+                for sent in self._read():
+                    self._listener(sent)
+            except StoreError as error:
+                # The database is gone or locked: whoever writes to it says so.
+                log.debug("commands cannot be read: %s", error)
+
+    def _read(self) -> list[SentCommand]:
+        if self._closed:
+            return []
+        with self._database.reading() as connection:
+            rows = connection.execute(_AFTER, (self._last,)).fetchall()
+        if rows:
+            self._last = rows[-1][0]
+        return [SentCommand(number, Command.model_validate_json(payload)) for number, payload in rows]
