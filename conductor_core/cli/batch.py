@@ -1,8 +1,7 @@
-"""``run --tasks``: each row of a file of tasks as a run of its own, many at once, resumable, within one budget."""
+"""``run --tasks`` runs each row of a file of tasks, many at once. A batch has one budget and can be resumed."""
 
 import asyncio
 import json
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,12 +9,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
 
 from conductor_core import documents
 from conductor_core.actor import local_caller
 from conductor_core.cli.batch_progress import BatchProgress
-from conductor_core.cli.live import SIGNALS, RunStopped
+from conductor_core.cli.live import RunStopped
+from conductor_core.cli.signals import stopping
 from conductor_core.cli.task_file import read_task_file
 from conductor_core.cli.text import duration, one_line
 from conductor_core.cli.wiring import opened_engine, opened_store
@@ -37,22 +36,20 @@ _MOST_REASONS = 5
 _LOOKED_AT = 100_000
 
 
-class Shown(NamedTuple):
-    """How a batch tells of itself. ``as_json``: a document a task on stdout. ``quiet``: nothing on stderr."""
-
-    as_json: bool
-    quiet: bool
-
-
 @dataclass(frozen=True)
 class BatchOptions:
-    """What the arguments say. ``each``: what all runs have in common, but for ``max_usd``, which is of all together."""
+    """Holds what the arguments say.
+
+    ``each`` is what all runs have in common; its ``max_usd`` is the budget of all runs together. With ``as_json``,
+    stdout gets a document for each task. With ``quiet``, stderr stays empty.
+    """
 
     file: Path
     each: RunRequest
     db: str | None
     concurrency: int
-    shown: Shown
+    as_json: bool
+    quiet: bool
     resume: bool
 
     @property
@@ -61,12 +58,12 @@ class BatchOptions:
 
     @property
     def of_one(self) -> RunRequest:
-        """What each run is asked: it is bounded by what is left of the budget."""
+        """Returns what each run is asked. What is left of the batch's budget bounds the run."""
         return self.each.model_copy(update={"limits": self.each.limits.model_copy(update={"max_usd": None})})
 
 
 def batch_file(tasks: Path | None, *, alone: bool) -> Path:
-    """Raises: BadInput if there is none, or other work was given beside it."""
+    """Returns ``tasks``. Raises: BadInput if there is none, or if other work was given beside it."""
     if tasks is None:
         raise BadInput("--resume needs --tasks: `rerun RUN_ID` takes up a single run")
     if not alone:
@@ -76,13 +73,13 @@ def batch_file(tasks: Path | None, *, alone: bool) -> Path:
 
 @dataclass
 class _Earlier:
-    """What is in the store of the batch that is taken up: by row, its runs so far, oldest first."""
+    """Holds what the store has of a continued batch: for each row its runs so far, oldest first."""
 
     batch_id: str
     runs: dict[str, list[RunTrace]] = field(default_factory=dict)
 
     def done(self, row: str) -> RunTrace | None:
-        """The run that completed it, if one did."""
+        """Returns the run that completed ``row``, None if none did."""
         return next((run for run in self.runs.get(row, ()) if run.status == "completed"), None)
 
     @property
@@ -91,12 +88,12 @@ class _Earlier:
 
 
 def run_batch(given: BatchOptions, settings: Settings) -> int:
-    """The exit code: 0 all completed, 1 not all, 130 or 143 stopped by a signal. Raises: BadInput, StoreError."""
+    """Returns the exit code: 0 all completed, 1 not all, 130 or 143 after a signal. Raises: BadInput, StoreError."""
     pool = pool_info(given.each.pool or settings.pool, settings, given.each.excluded)
     file = read_task_file(given.file, [spec.name for spec in pool.workers], given.each.limits)
     if given.max_usd is not None:
         _check_budget(given, settings, file.tasks, pool)
-    if file.unread and not given.shown.quiet:
+    if file.unread and not given.quiet:
         print(f"note: not read: {', '.join(file.unread[:10])}", file=sys.stderr)
     with opened_store(given.db, settings) as store, ExitStack() as held:
         earlier = _taken_up(store, given, file.tasks, pool.name, held)
@@ -105,10 +102,9 @@ def run_batch(given: BatchOptions, settings: Settings) -> int:
 
 
 def _check_budget(given: BatchOptions, settings: Settings, tasks: Sequence[BatchTask], pool: PoolInfo) -> None:
-    """Raises: BadInput where the budget could not be kept."""
+    """Raises: BadInput if the budget could not be kept."""
     CostCap(BatchSpent(), max_usd=given.max_usd).check_workers(pool.workers)
-    plans = [task.workflow for task in tasks]
-    if not any(map(asks_conductor, plans)):
+    if not any(asks_conductor(task.workflow) for task in tasks):
         return
     # Imported when used: most batches have no budget, and a Conductor takes long to import.
     from conductor_core.conductors.catalogue import open_conductor
@@ -121,18 +117,18 @@ def _check_budget(given: BatchOptions, settings: Settings, tasks: Sequence[Batch
 
 
 def _taken_up(store: Store, given: BatchOptions, tasks: Sequence[BatchTask], pool: str, held: ExitStack) -> _Earlier:
-    """The batch of this file that is to be gone on with, or a new one; ``held`` keeps others from carrying it out.
+    """Returns the batch of this file that is continued, or a new one; ``held`` keeps other processes from running it.
 
-    Raises: BadInput if another process does, or the file and what is to be gone on with do not fit.
+    Raises: BadInput if another process runs it, or if the file does not fit the batch.
     """
     name = given.file.name
     shown = one_line(name, 80)
     if given.resume:
-        # Also while there is no batch yet: two who begin one at once would both be its first.
+        # The file is locked even before a batch exists: else two processes could both begin the first one.
         held.enter_context(store.carrying_out(f"file {name}", f"the batch of {shown}"))
     last = next(iter(store.batches(limit=1, name=name)), None)
     if last is None or not given.resume:
-        if not given.shown.quiet and (said := _of_new(last, shown, resume=given.resume)):
+        if not given.quiet and (said := _of_new(last, shown, resume=given.resume)):
             print(f"note: {said}", file=sys.stderr)
         earlier = _Earlier(new_run_id())
         held.enter_context(store.carrying_out(earlier.batch_id, f"batch {earlier.batch_id}"))
@@ -149,20 +145,20 @@ def _taken_up(store: Store, given: BatchOptions, tasks: Sequence[BatchTask], poo
         plan = rows[row].workflow
         if plan is not None and any(run.root.workflow not in (None, plan) for run in runs):
             raise BadInput(_unfit(last.batch_id, row, "its workflow is another now"))
-    if not given.shown.quiet:
+    if not given.quiet:
         print(f"note: {_of_taken_up(last)}", file=sys.stderr)
     return earlier
 
 
 def _of_taken_up(last: BatchSummary) -> str:
-    """Names the batch that is continued: one that was killed before its first run began is not on record."""
+    """Names the batch that is continued. A batch that was killed before its first run began has no date."""
     begun = "" if last.created_at_utc is None else f" of {last.created_at_utc:%Y-%m-%d %H:%M} UTC"
     done = f"{last.statuses.get('completed', 0)} of {last.size} tasks completed"
     return f"continues batch {last.batch_id}{begun}, {done}; leave --resume out for a new batch"
 
 
 def _of_new(last: BatchSummary | None, name: str, *, resume: bool) -> str:
-    """What a person may want to know when a new batch begins."""
+    """Returns what a person should know when a new batch begins; empty: nothing."""
     if last is None:
         return f"there is no batch of {name} to resume: it begins" if resume else ""
     left = last.size - last.statuses.get("completed", 0)
@@ -191,7 +187,7 @@ def _unfit(batch_id: str, row: str, what: str) -> str:
 
 
 class _Batch:
-    """Carries out what is left of a batch."""
+    """Runs what is left of a batch."""
 
     def __init__(
         self,
@@ -211,50 +207,41 @@ class _Batch:
         self._room = None if given.max_usd is None else Room(given.max_usd, spent.usd, costs)
         self._before = sum(map(cost_so_far, earlier.traces), Cost())
         self._progress = BatchProgress(
-            len(tasks), len(self._done), self._before, quiet=given.shown.quiet, answers=not given.shown.as_json
+            len(tasks), len(self._done), self._before, quiet=given.quiet, answers=not given.as_json
         )
         self._ended: dict[str, RunTrace] = {}
         self._running: dict[str, str] = {}
-        self._stopped_by: int | None = None
+        self._stopped_by: list[int] = []
         self._broken: Exception | None = None
         self._door = Lock()
 
     def run(self) -> int:
-        """Raises: BadInput, StoreError; what ended until then is printed and kept."""
-        if self._given.shown.as_json:
+        """Returns the exit code. Raises: BadInput, StoreError; what ended until then is printed and kept."""
+        if self._given.as_json:
             for id_, trace in self._done.items():
                 self._print(id_, trace, from_store=True)
         with self._progress:
             asyncio.run(self._all())
         if self._broken is not None:
             raise self._broken
-        if not self._given.shown.quiet:
+        if not self._given.quiet:
             print("\n".join(self._summary()), file=sys.stderr)
-        if self._stopped_by is not None:
-            return self._stopped_by
+        if self._stopped_by:
+            return self._stopped_by[0]
         done = len(self._done) + sum(trace.status == "completed" for trace in self._ended.values())
         return 0 if done == len(self._tasks) else 1
 
     async def _all(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self._stop, number)
         left = iter([task for task in self._tasks if task.id not in self._done])
-        # A thread for each run that is on: it waits, and takes no processor.
-        with ThreadPoolExecutor(self._given.concurrency, "batch") as threads:
-            try:
-                works = [loop.run_in_executor(threads, self._work, left) for _ in range(self._given.concurrency)]
-                await asyncio.gather(*works)
-            finally:
-                for number in SIGNALS:
-                    loop.remove_signal_handler(number)
+        # Each run has a thread, which only waits and uses no processor.
+        with ThreadPoolExecutor(self._given.concurrency, "batch") as threads, stopping(self._stop) as self._stopped_by:
+            works = [loop.run_in_executor(threads, self._work, left) for _ in range(self._given.concurrency)]
+            await asyncio.gather(*works)
 
-    def _stop(self, number: int) -> None:
-        if self._stopped_by is not None:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
+    def _stop(self) -> None:
+        """Cancels what runs. ``_over`` must be true before, so that no further task begins."""
         with self._door:
-            self._stopped_by = SIGNALS[signal.Signals(number)]
             running = list(self._running)
         self._close_room()
         for run_id in running:
@@ -265,12 +252,13 @@ class _Batch:
             self._room.close()
 
     def _work(self, left: Iterator[BatchTask]) -> None:
-        """Takes one task after another until none is left, or the batch is stopped."""
+        """Takes one task after another until none is left or the batch stops."""
         while self._room is None or self._room.begin():
             with self._door:
                 task = None if self._over else next(left, None)
             if task is None:
-                return self._close_room()
+                self._close_room()
+                return
             try:
                 trace = self._one(task)
                 if self._room is not None:
@@ -278,27 +266,19 @@ class _Batch:
             except Exception as error:  # noqa: BLE001  kept and raised in the end, whatever it is: the others must stop
                 with self._door:
                     self._broken = self._broken or error
-                    running = list(self._running)
-                self._close_room()
-                for run_id in running:
-                    self._host.cancel(run_id, local_caller("cli"))
-                return None
-        return None
+                self._stop()
+                return
 
     @property
     def _over(self) -> bool:
-        """Whether no further task is begun."""
+        """Whether no further task begins."""
         spent = self._cap is not None and self._cap.reached is not None
-        return spent or self._stopped_by is not None or self._broken is not None
+        return spent or bool(self._stopped_by) or self._broken is not None
 
     def _one(self, task: BatchTask) -> RunTrace:
         given = self._given
         place = BatchRow(
-            id=self._earlier.batch_id,
-            row=task.id,
-            name=given.file.name,
-            size=len(self._tasks),
-            max_usd=given.max_usd,
+            id=self._earlier.batch_id, row=task.id, name=given.file.name, size=len(self._tasks), max_usd=given.max_usd
         )
         earlier = self._earlier.runs.get(task.id, [])
         request = request_of(task, place, given.of_one, earlier)
@@ -306,7 +286,7 @@ class _Batch:
         run_id = self._host.start(request, self._cap)
         with self._door:
             self._running[run_id] = task.id
-            over = self._stopped_by is not None or self._broken is not None
+            over = bool(self._stopped_by) or self._broken is not None
         if over:
             self._host.cancel(run_id, local_caller("cli"))
         try:
@@ -320,13 +300,13 @@ class _Batch:
                 del self._running[run_id]
         with self._door:
             self._ended[task.id] = trace
-            if given.shown.as_json:
+            if given.as_json:
                 self._print(task.id, trace, from_store=False)
         self._progress.ended(task.id, trace)
         return trace
 
     def _print(self, id_: str, trace: RunTrace, *, from_store: bool) -> None:
-        # What was paid for this task before, by runs that broke off or failed, is part of what it cost.
+        # Earlier runs of this task that broke off or failed are part of its cost.
         before = [run for run in self._earlier.runs.get(id_, ()) if run.run_id != trace.run_id]
         cost = documents.cost_document(sum(map(cost_so_far, before), Cost()))
         earlier = {"run_ids": [run.run_id for run in before], **cost}

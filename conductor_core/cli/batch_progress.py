@@ -1,4 +1,4 @@
-"""How far a batch is, on stderr: one live line on a terminal, else a line now and then."""
+"""Shows on stderr how far a batch is: with one live line on a terminal, else with a line now and then."""
 
 import sys
 import time
@@ -20,9 +20,8 @@ class BatchProgress:
     """Counts tasks as they begin and end; a context manager. Safe to use from any thread.
 
     Args:
-        total: tasks of the batch. completed: those that had completed before.
-        cost: what the batch had cost before.
-        quiet: show nothing. answers: also a line for each task that ends, on stdout.
+        total: tasks of the batch; ``completed`` of them had completed before, at this ``cost``.
+        quiet: show nothing. answers: also print a line on stdout for each task that ends.
     """
 
     def __init__(self, total: int, completed: int, cost: Cost, *, quiet: bool, answers: bool) -> None:
@@ -64,7 +63,7 @@ class BatchProgress:
             self._show()
 
     def ended(self, id_: str, trace: RunTrace) -> None:
-        """A task has ended; its ``begun`` was told before."""
+        """Counts a task that has ended. ``begun`` was called for it before."""
         with self._lock:
             self._running -= 1
             self._ended[trace.status] += 1
@@ -90,10 +89,10 @@ class BatchProgress:
             print(f"{self._before + self._ended.total()} of {self._total} · {self.line}", file=sys.stderr, flush=True)
 
     def _per_s(self) -> float:
-        """Tasks a second, over the last minute."""
+        """Returns the tasks per second over the last minute."""
         now_s = time.monotonic()
         over_s = min(_RATE_OVER_S, now_s - self._started_s)
-        recent = sum(1 for at_s in self._ends_s if at_s > now_s - over_s)
+        recent = sum(at_s > now_s - over_s for at_s in self._ends_s)
         return recent / over_s if over_s > 0 else 0.0
 
     def _rate(self) -> str:
@@ -101,15 +100,14 @@ class BatchProgress:
         return f"{per_s:.1f}/s" if per_s >= 1 or per_s == 0 else f"{60 * per_s:.1f}/min"
 
     def _left(self) -> list[str]:
-        per_s = self._per_s()
-        left = self._total - self._before - self._ended.total()
-        if not left:
+        if not (left := self._total - self._before - self._ended.total()):
             return []
-        return ["unknown time left" if per_s == 0 else f"{duration(1000 * left / per_s)} left"]
+        per_s = self._per_s()
+        return [f"{duration(1000 * left / per_s)} left" if per_s else "unknown time left"]
 
 
 def task_line(id_: str, trace: RunTrace) -> str:
-    """How one task ended, on one line, with its answer or why there is none."""
+    """Says on one line how a task ended, with its answer or the reason why there is none."""
     what = trace.answer if trace.status == "completed" else trace.error
     simulated = " · simulated" if trace.simulated else ""
     spent = f"{duration(trace.duration_ms)} · {cost_so_far(trace).in_line}{simulated}"

@@ -42,7 +42,6 @@ def check(
         print("\n".join(report.check_lines(parsed, checked)))
     if not checked.faults:
         return 0
-    count = checked.fault_count
-    line = f"{one_line(str(file))} has {count:,} fault{'s' if count > 1 else ''} and cannot be run"
-    print(f"error: {line}", file=sys.stderr)
+    faults = f"{checked.fault_count:,} fault{'s' if checked.fault_count > 1 else ''}"
+    print(f"error: {one_line(str(file))} has {faults} and cannot be run", file=sys.stderr)
     return 2

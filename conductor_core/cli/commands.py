@@ -1,6 +1,6 @@
-"""Which commands there are. Each returns its exit code: 0 done, 1 the run failed, 2 bad input.
+"""Lists the commands. Each returns its exit code: 0 done, 1 the run failed, 2 bad input.
 
-Only the command that is asked for is imported: what another one needs would take most of the time of a short one.
+Only the command that is asked for is imported: else a short command would spend most of its time on imports.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,7 @@ import typer
 COMMANDS = {
     "plan": ("plan:plan", "Let the Conductor write a workflow for TASK, without running it."),
     "check": ("check:check", "Show what a workflow FILE means, and every fault and warning with its place."),
-    "run": (
-        "run:run",
-        "Run TASK: the Conductor plans, workers answer. The answer goes to stdout, progress to stderr.",
-    ),
+    "run": ("run:run", "Run TASK: the Conductor plans, workers answer. The answer goes to stdout, progress to stderr."),
     "rerun": (
         "rerun:rerun_command",
         "Run RUN_ID again as a new run, with one step or the workflow changed; unchanged steps are reused.",
@@ -26,20 +23,17 @@ COMMANDS = {
     "ui": ("ui:ui", "Serve the inspector for a browser: ask, watch, edit, re-run."),
     "runs": ("show:runs", "List runs, newest first."),
     "cancel": ("cancel:cancel_command", "Cancel RUN_ID, whichever process carries it out. Finished steps are kept."),
-    "train": (
-        "train:train_command",
-        "Train a Conductor by CONFIG. Give the output folder as --conductor to use it.",
-    ),
+    "train": ("train:train_command", "Train a Conductor by CONFIG. Give the output folder as --conductor to use it."),
     "evaluate": (
         "evaluate:evaluate_command",
         "Give a suite of tasks with known answers to the Conductor and its baselines, and score each.",
     ),
 }
-"""By name: where it is, and its line in the list of commands."""
+"""For each name: where the command is, and its line in the list of commands."""
 
 
 def app_for(arguments: Sequence[str]) -> typer.Typer:
-    """The program, of whose commands only the one that ``arguments`` name can be called."""
+    """Builds the program. Of its commands, only the one that ``arguments`` name can be called."""
     app = typer.Typer(
         add_completion=False,
         rich_markup_mode=None,

@@ -1,4 +1,4 @@
-"""What a person is told of a call that brought no whole answer, and of what was done about it."""
+"""Tells a person about a call that brought no whole answer, and what was done about it."""
 
 from conductor_core import events as ev
 from conductor_core.cli.text import duration, one_line
@@ -7,7 +7,7 @@ from conductor_core.trace import Attempt, PlanAttempt, RunTrace, StepTrace
 
 
 def retried(step: StepTrace, attempt: Attempt | ev.StepRetried) -> str:
-    """A call of ``step`` that another followed: what was wrong, and what followed."""
+    """Says what was wrong with a call of ``step``, and what followed it."""
     who = f"{one_line(attempt.agent, 40)}: " if attempt.agent else ""
     if attempt.loading:
         return f"{who}the server is loading its model, asked again until it answers: {one_line(attempt.error, 400)}"
@@ -17,7 +17,7 @@ def retried(step: StepTrace, attempt: Attempt | ev.StepRetried) -> str:
 
 
 def plan_retried(attempt: PlanAttempt | ev.PlanRetried) -> str:
-    """A call of a Conductor that failed and was made again."""
+    """Says how a call of a Conductor failed before it was made again."""
     if attempt.loading:
         return f"the server is loading its model, asked again until it answers: {one_line(attempt.error, 400)}"
     return f"the call failed: {one_line(attempt.error, 400)}; again in {duration(attempt.wait_ms)}"
@@ -36,7 +36,7 @@ def _then(step: StepTrace, attempt: Attempt | ev.StepRetried) -> str:
 
 
 def ended(step: StepTrace) -> str:
-    """How the answer of ``step`` ended, if it is no whole one; and whose it is, if another worker gave it."""
+    """Says how the answer of ``step`` ended, unless it is whole, and who gave it, if another worker did."""
     parts = [f"by {one_line(step.answered_by, 40)}"] if step.answered_by else []
     if step.ending != "completed":
         parts.append(in_words(step.ending, step))
@@ -44,7 +44,7 @@ def ended(step: StepTrace) -> str:
 
 
 def in_words(ending: Ending, step: StepTrace | None) -> str:
-    """How an answer ended, with what was said or called in its place."""
+    """Says how an answer ended, and what was said or called in its place."""
     if step is None:
         return IN_WORDS[ending]
     said = f": {one_line(step.refusal, 1000)}" if step.refusal else ""
@@ -53,6 +53,6 @@ def in_words(ending: Ending, step: StepTrace | None) -> str:
 
 
 def why_no_answer(trace: RunTrace) -> str:
-    """Of a run whose answer is no whole one: how it ended."""
+    """Says how the last answer of a run ended; empty if it is whole, or if there are no steps."""
     last = trace.steps[-1] if trace.steps else None
     return "" if last is None or last.ending == "completed" else in_words(last.ending, last)

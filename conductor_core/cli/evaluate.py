@@ -32,8 +32,7 @@ Name = Annotated[str | None, typer.Option("--name", help="Name of the evaluation
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the evaluation of this --name.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Runs at once.")]
 MaxUsd = Annotated[
-    float | None,
-    typer.Option("--max-usd", min=0, max=1e9, help="Cost cap of the whole evaluation in USD."),
+    float | None, typer.Option("--max-usd", min=0, max=1e9, help="Cost cap of the whole evaluation in USD.")
 ]
 MaxTokens = Annotated[
     int | None, typer.Option("--max-tokens", min=1, max=10**12, help="Token cap of the whole evaluation.")

@@ -1,7 +1,6 @@
-"""What the command ``evaluate`` does, apart from its options: it loads suites, graders and the rehearsal world."""
+"""Carries out the command ``evaluate``. Loads suites, graders and the rehearsal world."""
 
 import asyncio
-import signal
 import sys
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ from sqlalchemy.engine import make_url
 
 from conductor_core.cli.output import print_json
 from conductor_core.cli.progress import EvaluationProgress
+from conductor_core.cli.signals import stopping
 from conductor_core.cli.wiring import opened_store
 from conductor_core.documents import cost_document
 from conductor_core.evaluation import report
@@ -18,17 +18,15 @@ from conductor_core.settings import Settings
 from conductor_core.spending import Cost
 from storage import Store
 
-_SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
-
 
 def evaluate(choices: EvaluationChoices, db: str | None, settings: Settings, *, as_json: bool, quiet: bool) -> int:
-    """Evaluates, prints the figures and gives the exit code. Raises: BadInput, StoreError, ConductorUnavailable."""
+    """Evaluates, prints the figures and returns the exit code. Raises: BadInput, StoreError, ConductorUnavailable."""
     with opened_store(db, settings) as store:
         shown_url = make_url(db or settings.resolved_database_url).render_as_string(hide_password=True)
         prepared = prepare(replace(choices, database=shown_url), settings)
         if prepared.pool.simulated and not prepared.suite.simulated and not quiet:
             print("simulated workers only know rehearsal tasks; expect wrong answers", file=sys.stderr)
-        ended, code = _watch(prepared, store, quiet=quiet)
+        ended, code = asyncio.run(_evaluated(prepared, store, quiet=quiet))
     if as_json:
         print_json(document(ended))
     else:
@@ -42,27 +40,14 @@ def evaluate(choices: EvaluationChoices, db: str | None, settings: Settings, *, 
     return code
 
 
-def _watch(prepared: Prepared, store: Store, *, quiet: bool) -> tuple[EvaluationResult, int]:
-    """Ctrl-C or SIGTERM ends the runs that are on and keeps what is done; a second one ends the program."""
-    with EvaluationProgress(prepared.plan.orchestrators[0], prepared.runs, quiet=quiet) as progress:
-        return asyncio.run(_evaluated(prepared, store, progress))
-
-
-async def _evaluated(prepared: Prepared, store: Store, progress: EvaluationProgress) -> tuple[EvaluationResult, int]:
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    stopped_by: list[int] = []
-
-    def stop(number: int) -> None:
-        if stopped_by or task is None:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        else:
-            stopped_by.append(_SIGNALS[signal.Signals(number)])
-            task.cancel()
-
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, stop, number)
-    try:
+async def _evaluated(prepared: Prepared, store: Store, *, quiet: bool) -> tuple[EvaluationResult, int]:
+    """Ctrl-C or SIGTERM ends the runs in progress and keeps what is done; a second one ends the program."""
+    task = asyncio.current_task()
+    first = prepared.plan.orchestrators[0]
+    with (
+        EvaluationProgress(first, prepared.runs, quiet=quiet) as progress,
+        stopping(lambda: task and task.cancel()) as stopped_by,
+    ):
         progress.begin(len(prepared.recorded))
         ended = await run_evaluation(
             prepared,
@@ -71,16 +56,13 @@ async def _evaluated(prepared: Prepared, store: Store, progress: EvaluationProgr
             on_outcome=progress.on_outcome,
             on_fitting=progress.fitting,
         )
-    finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
     if stopped_by:
         return ended, stopped_by[0]
     return ended, 0 if ended.stopped is None else 1
 
 
 def document(ended: EvaluationResult) -> dict[str, Any]:
-    """What ``--json`` prints: the contract's keys first, then more."""
+    """Returns what ``--json`` prints: the contract's keys first, then more."""
     summary, plan = ended.summary, ended.plan
     cost = sum((Cost(each.cost_usd, each.at_least_usd) for each in ended.outcomes), Cost())
     return {

@@ -4,10 +4,7 @@ from importlib.util import find_spec
 
 from conductor_core.errors import BadInput
 
-EXTRAS = {
-    "train": ("accelerate", "datasets", "trl"),
-    "evaluate": ("datasets", "math_verify", "sklearn"),
-}
+EXTRAS = {"train": ("accelerate", "datasets", "trl"), "evaluate": ("datasets", "math_verify", "sklearn")}
 """By extra: the modules that it brings, as they are imported."""
 
 

@@ -1,4 +1,4 @@
-"""What the user gave, read and checked. Everything here raises BadInput with one clear line."""
+"""Reads and checks what the user gave. Everything here raises BadInput with one clear line."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ def read_settings() -> Settings:
 
 
 def given_text(text: str, what: str) -> str:
-    """``text`` from the command line, which may hold bytes that are no UTF-8."""
+    """Returns ``text`` from the command line. Refuses one that is empty, or has bytes that are no UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -38,16 +38,16 @@ def given_text(text: str, what: str) -> str:
 
 
 def named(option: typer.CallbackParam, given: str | None) -> str | None:
-    """A name that was given: an empty one, as an unset variable of a script leaves it, does not mean the default."""
+    """Returns the name that was given. Refuses an empty one, as an unset variable leaves it: it is not the default."""
     if given is not None and not given.strip():
         raise BadInput(f"{option.opts[0]} is empty: name one, or leave it out")
     return given
 
 
 def database_url(given: str | None) -> str | None:
-    """What ``--db`` names, as a URL: a URL as it is, or a file's path, whether or not there is such a file yet.
+    """Returns what ``--db`` names as a URL: a URL as it is, or a file's path, whether or not the file exists.
 
-    A bare word is neither: it would be made a database in whatever folder the command was typed in.
+    Refuses a bare word: it would become a database in whatever folder the command was typed in.
     """
     if given is None or "://" in given:
         return given
@@ -63,7 +63,7 @@ def database_url(given: str | None) -> str | None:
 
 
 def read_file(path: Path, what: str) -> str:
-    """The text of a file. ``what`` names it in messages, e.g. ``workflow file``."""
+    """Returns the text of a file. ``what`` names it in messages, e.g. ``workflow file``."""
     name = f"{what} {one_line(str(path))}"
     try:
         with path.open("rb") as file:
@@ -81,17 +81,17 @@ def read_file(path: Path, what: str) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        column = error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1
+        column = error.start - raw.rfind(b"\n", 0, error.start)
         raise BadInput(f"{name}: line {line}, byte {column}: it is not UTF-8 text") from error
 
 
 def read_workflow(path: Path) -> Parsed:
-    """A workflow file as parsed, faults and all."""
+    """Parses a workflow file; its faults are in the result."""
     return parse_workflow_file(read_file(path, "workflow file"))
 
 
 def valid_workflow(subject: Parsed | Workflow, agents: Sequence[str], limits: Limits, what: str) -> Workflow:
-    """Raises: WorkflowInvalid, whose line is ``what``, then the first fault and its place."""
+    """Returns the workflow. Raises: WorkflowInvalid, whose line is ``what``, then the first fault and its place."""
     checked = check(subject, agents, limits)
     if checked.workflow is None:
         more = checked.fault_count - 1
@@ -101,7 +101,7 @@ def valid_workflow(subject: Parsed | Workflow, agents: Sequence[str], limits: Li
 
 
 def check(subject: Parsed | Workflow, agents: Sequence[str], limits: Limits, *, give_question: bool = False) -> Checked:
-    """``give_question``: whether every step is told the task anyway."""
+    """Validates a workflow. ``give_question``: every step is told the task anyway, so none lacks it."""
     task = (subject.task or "") if isinstance(subject, Parsed) else ""
     return validate(
         subject,
@@ -114,13 +114,13 @@ def check(subject: Parsed | Workflow, agents: Sequence[str], limits: Limits, *, 
 
 
 def fault_line(fault: Fault) -> str:
-    """A fault and its place, on one line."""
+    """Returns a fault and its place on one line."""
     place = "" if fault.line is None else f"line {fault.line}, column {fault.column}: "
     return f"{place}{one_line(fault.message, 400)}"
 
 
 def parse_access(text: str) -> AccessList:
-    """An access list as given on the command line: ``all``, ``none`` or ``0,2``."""
+    """Reads an access list from the command line: ``all``, ``none`` or ``0,2``."""
     match text.strip().lower():
         case "all":
             return "all"

@@ -1,8 +1,8 @@
-"""A run as it happens: what is going on to stderr, the answer to stdout."""
+"""Shows a run as it happens: progress on stderr, the answer on stdout."""
 
 import asyncio
-import signal
 import sys
+from collections.abc import Iterable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -10,6 +10,7 @@ from conductor_core import events as ev
 from conductor_core.actor import local_caller
 from conductor_core.advice import advice
 from conductor_core.cli import endings
+from conductor_core.cli.signals import stopping
 from conductor_core.cli.text import duration, labels, one_line, plain
 from conductor_core.endings import INCOMPLETE
 from conductor_core.errors import InspectorError, StoreError
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from conductor_core.engine.host import EngineHost
     from storage import Store
 
-SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+_TOLD_EVERY_MS = 5_000
 
 
 class RunStopped(InspectorError):
-    """The log failed under a run, which therefore stopped; what was logged before is kept."""
+    """The log failed and the run stopped. What was logged before is kept."""
 
     def __init__(self, cause: InspectorError) -> None:
         super().__init__(f"the run stopped: {cause}")
@@ -38,15 +39,14 @@ class RunStopped(InspectorError):
         return self._code
 
 
-_TOLD_EVERY_MS = 5_000
-
-
 class ProgressView:
     """Prints the events of one run.
 
     Args:
         quiet: print nothing but why there is no answer, or that a simulated one is.
         answer: the answer goes to stdout, and is streamed there if that is a terminal.
+
+    ``answer_shown`` is the part of the answer that stdout has seen.
     """
 
     def __init__(self, *, quiet: bool, answer: bool) -> None:
@@ -56,14 +56,14 @@ class ProgressView:
         self._trace: RunTrace | None = None
         self._writing_plan = False
         self._told: dict[tuple[bool, ev.Path], tuple[str, float]] = {}
-        self._answer_shown = ""
+        self.answer_shown = ""
 
     def show(self, event: ev.Event) -> None:
         if self._trace is None:
             self._trace = begin(event)
         else:
             apply(self._trace, event)
-        if self._answer_shown and event.kind in ev.FINAL_KINDS:
+        if self.answer_shown and event.kind in ev.FINAL_KINDS:
             print(flush=True)
         if not self._quiet:
             self._print(event, self._trace)
@@ -75,16 +75,15 @@ class ProgressView:
         if self._stream:
             self._print_answer(event, self._trace)
 
-    @property
-    def answer_shown(self) -> str:
-        """What of the answer stdout has seen."""
-        return self._answer_shown
-
     def _say(self, line: str) -> None:
         if self._writing_plan:
             self._writing_plan = False
             line = f"\n{line}"
         print(line, file=sys.stderr, flush=True)
+
+    def _say_each(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._say(line)
 
     def _print(self, event: ev.Event, trace: RunTrace) -> None:
         if isinstance(event, ev.PlanEvent):
@@ -107,7 +106,7 @@ class ProgressView:
             assert_never(event)
 
     def _print_progress(self, event: ev.StepProgress | ev.PlanProgress) -> None:
-        """A line as a phase begins, and one every few seconds of it; a plan that is being written is seen itself."""
+        """Prints a line when a phase begins, then one every few seconds. A plan that is being written shows itself."""
         of_plan = isinstance(event, ev.PlanProgress)
         place = event.round if isinstance(event, ev.PlanProgress) else event.path
         phase, at_ms = event.progress.phase, event.at_ms
@@ -137,47 +136,39 @@ class ProgressView:
                 if event.source == "conductor":
                     took = f" in {duration(event.duration_ms)} · {_plan_spent(event)}"
                 self._say(f"plan{of_step} · {event.topology}{took}")
-                for repair in event.repairs:
-                    self._say(f"  repaired: {one_line(repair, 400)}")
-                self._print_workflow(event.workflow)
-                for warning in event.warnings:
-                    self._say(f"  warning: {one_line(warning.message, 400)}")
+                self._say_each(f"  repaired: {one_line(repair, 400)}" for repair in event.repairs)
+                self._say_each(workflow_lines(event.workflow))
+                self._say_each(f"  warning: {one_line(warning.message, 400)}" for warning in event.warnings)
             case ev.PlanRejected():
                 again = ", the Conductor is asked again" if event.will_retry else ""
                 self._say(f"plan{of_step} · rejected{again} · {_plan_spent(event)}")
-                for fault in event.faults:
-                    self._say(f"  {one_line(fault.message, 400)}")
+                self._say_each(f"  {one_line(fault.message, 400)}" for fault in event.faults)
             case ev.PlanRetried():
                 self._say(f"plan{of_step} · {endings.plan_retried(event)}")
             case ev.PlanEdited():
                 who = one_line(event.caller.in_words, 60)
                 self._say(f"plan{of_step} · edited by {who}: {event.topology or trace.root.topology}")
-                for said in trace.round_at(event.round).edits:
-                    self._say(f"  changed: {one_line(said, 300)}")
-                self._print_workflow(event.after)
+                self._say_each(f"  changed: {one_line(said, 300)}" for said in trace.round_at(event.round).edits)
+                self._say_each(workflow_lines(event.after))
             case _:
                 assert_never(event)
 
-    def _print_workflow(self, workflow: Workflow) -> None:
-        for line in workflow_lines(workflow):
-            self._say(line)
-
     def _print_answer(self, event: ev.Event, trace: RunTrace) -> None:
-        """Streams the last step's text once nothing else can print in between."""
+        """Streams the last step's text as soon as nothing else can print in between."""
         steps = trace.steps
         if not steps or any(step.status in ("waiting", "running") for step in steps[:-1]):
             return
         last = steps[-1]
         if isinstance(event, ev.StepRetried) and event.path == last.path:
             print("\n", file=sys.stderr)
-            self._answer_shown = ""
-        elif last.output.startswith(self._answer_shown):
-            print(plain(last.output[len(self._answer_shown) :]), end="", flush=True)
-            self._answer_shown = last.output
+            self.answer_shown = ""
+        elif last.output.startswith(self.answer_shown):
+            print(plain(last.output[len(self.answer_shown) :]), end="", flush=True)
+            self.answer_shown = last.output
 
 
 def workflow_lines(workflow: Workflow) -> list[str]:
-    """A plan, one step a line."""
+    """Returns a plan with one step on each line."""
     width = max((len(one_line(step.agent, 40)) for step in workflow.steps), default=0)
     return [
         f"  {index}  {one_line(step.agent, 40):<{width}}  reads {labels(tuple((i,) for i in workflow.reads(index))):<8}"
@@ -187,7 +178,7 @@ def workflow_lines(workflow: Workflow) -> list[str]:
 
 
 def summary(trace: RunTrace) -> str:
-    """How a run ended, on one line."""
+    """Says how a run ended, on one line."""
     tokens = f"{trace.usage.total_tokens} tokens"
     spent = " ".join(filter(None, (f"{tokens} · {cost_so_far(trace).in_line}", IN_WORDS[basis(trace)])))
     simulated = " · simulated" if trace.simulated else ""
@@ -199,10 +190,6 @@ def summary(trace: RunTrace) -> str:
     elif trace.status in INCOMPLETE:
         why = f": {endings.why_no_answer(trace)}"
     return f"run {trace.run_id} · {trace.status}{why} · {duration(trace.duration_ms)} · {spent}{simulated}"
-
-
-def _word(step: StepTrace) -> str:
-    return "done" if step.ending == "completed" else step.ending
 
 
 def _plan_spent(event: ev.PlanCompleted | ev.PlanRejected) -> str:
@@ -219,7 +206,7 @@ def _created(event: ev.RunCreated) -> str:
 
 
 def doing(progress: Progress) -> str:
-    """What a model in this process is doing."""
+    """Says what a model in this process is doing."""
     match progress.phase:
         case "loading":
             share = f"{100 * progress.done // progress.total} %" if progress.total else "the first bytes"
@@ -244,7 +231,8 @@ def _step_line(event: ev.StepEvent, step: StepTrace) -> str | None:
             cut = f" · incomplete ({event.finish_reason})" if event.incomplete and event.ending == "completed" else ""
             took, tokens = duration(event.duration_ms), event.usage.output_tokens
             how = f" · {ended}" if (ended := endings.ended(step)) else ""
-            return f"{head} {_word(step)} in {took} · {tokens} tokens out · {cost_of_call(event).in_line}{cut}{how}"
+            word = "done" if step.ending == "completed" else step.ending
+            return f"{head} {word} in {took} · {tokens} tokens out · {cost_of_call(event).in_line}{cut}{how}"
         case ev.StepFailed():
             return f"{head} failed: {one_line(event.error, 1000)}"
         case ev.StepSkipped():
@@ -274,36 +262,23 @@ def watch(store: "Store", host: "EngineHost", run_id: str, view: ProgressView) -
 
 
 async def _watch(store: "Store", host: "EngineHost", run_id: str, view: ProgressView) -> tuple[RunTrace, int]:
-    loop = asyncio.get_running_loop()
-    stopped_by: list[int] = []
-
-    def stop(number: int) -> None:
-        if stopped_by:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        stopped_by.append(SIGNALS[signal.Signals(number)])
-        host.cancel(run_id, local_caller("cli"))
-
-    for number in SIGNALS:
-        loop.add_signal_handler(number, stop, number)
-    ended = loop.run_in_executor(None, host.wait, run_id)
-    showing = asyncio.create_task(_show(store, run_id, view))
-    try:
-        first_to_end: set[asyncio.Future[Any]] = {ended, showing}
-        await asyncio.wait(first_to_end, return_when=asyncio.FIRST_COMPLETED)
-        if showing.done() and showing.exception() is not None:
-            host.cancel(run_id, local_caller("cli"))  # nobody can see it any more
+    with stopping(lambda: host.cancel(run_id, local_caller("cli"))) as stopped_by:
+        ended = asyncio.get_running_loop().run_in_executor(None, host.wait, run_id)
+        showing = asyncio.create_task(_show(store, run_id, view))
         try:
-            trace = await ended
-        except StoreError:
-            trace, _ = store.trace(run_id)
-            if not trace.ended:
-                raise
-        await showing
-    finally:
-        showing.cancel()
-        for number in SIGNALS:
-            loop.remove_signal_handler(number)
+            first_to_end: set[asyncio.Future[Any]] = {ended, showing}
+            await asyncio.wait(first_to_end, return_when=asyncio.FIRST_COMPLETED)
+            if showing.done() and showing.exception() is not None:
+                host.cancel(run_id, local_caller("cli"))  # nobody can see it any more
+            try:
+                trace = await ended
+            except StoreError:
+                trace, _ = store.trace(run_id)
+                if not trace.ended:
+                    raise
+            await showing
+        finally:
+            showing.cancel()
     if stopped_by and trace.status == "cancelled":
         return trace, stopped_by[0]
     return trace, 0 if trace.status in ("completed", "planned") else 1

@@ -1,4 +1,4 @@
-"""From arguments to an exit code: every error a user can meet becomes one line on stderr."""
+"""Turns arguments into an exit code. Every error that a user can meet becomes one line on stderr."""
 
 import json
 import logging
@@ -34,7 +34,7 @@ def _common(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the program's log on stderr.")] = False,
 ) -> None:
     masking.mask_logs()
-    # Without a handler Python would print the log's warnings, with tracebacks, between the lines of progress.
+    # Without a handler, Python would print the log's warnings and tracebacks between the lines of progress.
     logging.basicConfig(
         level=logging.INFO,
         handlers=[logging.StreamHandler() if verbose else logging.NullHandler()],
@@ -47,8 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
+        if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
             reconfigure(errors="backslashreplace")
     try:
         code = _run(arguments)
@@ -65,13 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_what_is_closed() -> None:
-    """Python has no stream for what the caller closed, and prints what belongs on stderr on stdout then."""
+    """Opens the streams that the caller closed. Without them Python prints on stdout what belongs on stderr."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  for as long as the process
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115  for as long as the process
 
 
 def _give_stdout_up() -> None:
-    """The interpreter would complain once more at its end."""
+    """Closes stdout, so that the interpreter does not complain once more at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -104,7 +103,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _name() -> str:
-    """How the program was called."""
+    """Returns how the program was called."""
     called = Path(sys.argv[0]).name
     return called if called == "conductor" else "python -m conductor_core"
 
@@ -112,7 +111,7 @@ def _name() -> str:
 def _fail(arguments: Sequence[str], code: str, message: str, exit_code: int) -> int:
     line = one_line(message, 2000)
     if "--json" in arguments:
-        # Of many tasks stdout is a document a line.
+        # For many tasks, stdout has one document on each line.
         print(json.dumps(error_document(code, line), indent=None if "--tasks" in arguments else 2))
     print(f"error: {line}", file=sys.stderr)
     return exit_code

@@ -1,8 +1,7 @@
 """The options that several commands share."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,25 +11,11 @@ from conductor_core.engine.request import limits_from
 from conductor_core.events import Limits
 from conductor_core.settings import Settings
 
-
-class Status(StrEnum):
-    """What ``runs --status`` takes."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    PLANNED = "planned"
-    COMPLETED = "completed"
-    REFUSED = "refused"
-    FILTERED = "filtered"
-    CUT = "cut"
-    EMPTY = "empty"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    INTERRUPTED = "interrupted"
-    DAMAGED = "damaged"
-    TOO_NEW = "too_new"
-
-
+Status = Literal[
+    "queued", "running", "planned", "completed", "refused", "filtered", "cut", "empty", "failed", "cancelled",
+    "interrupted", "damaged", "too_new",
+]  # fmt: skip
+"""What ``runs --status`` takes."""
 Conductor = Annotated[
     str | None,
     typer.Option(
@@ -77,8 +62,7 @@ MaxSteps = Annotated[int | None, typer.Option("--max-steps", min=1, max=32, help
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, max=10**12, help="Token budget of the run.")]
 MaxUsd = Annotated[float | None, typer.Option("--max-usd", min=0, max=1e9, help="Cost budget of the run in USD.")]
 MaxSeconds = Annotated[
-    float | None,
-    typer.Option("--max-seconds", min=0.001, max=1e9, help="Wall time budget of the run in seconds."),
+    float | None, typer.Option("--max-seconds", min=0.001, max=1e9, help="Wall time budget of the run in seconds.")
 ]
 OnlyWhatAnswers = Annotated[
     bool, typer.Option("--only-what-answers", help="Check the workers first and leave out those that would not answer.")
@@ -123,22 +107,7 @@ Resume = Annotated[
 ]
 
 
-def limits(
-    base: Settings | Limits,
-    *,
-    max_steps: int | None,
-    max_tokens: int | None = None,
-    max_usd: float | None = None,
-    max_seconds: float | None = None,
-    max_depth: int | None = None,
-) -> Limits:
-    """The budgets of ``base`` with what was given in their place."""
-    given = {
-        "max_steps": max_steps,
-        "max_tokens": max_tokens,
-        "max_usd": max_usd,
-        "max_seconds": max_seconds,
-        "max_depth": max_depth,
-    }
+def limits(base: Settings | Limits, **given: float | None) -> Limits:
+    """Returns the budgets of ``base`` with those that were ``given`` in their place, by field name; None: not given."""
     start = limits_from(base) if isinstance(base, Settings) else base
-    return start.model_copy(update={name: value for name, value in given.items() if value is not None})
+    return Limits.model_validate(dict(start) | {name: value for name, value in given.items() if value is not None})

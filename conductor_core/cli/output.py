@@ -1,4 +1,4 @@
-"""What a command leaves on stdout."""
+"""Prints what a command leaves on stdout."""
 
 import json
 import sys
@@ -17,12 +17,12 @@ _MOST_NOTES = 5
 
 
 def print_json(document: Any) -> None:
-    """One document, in ASCII: escapes keep what models wrote from a terminal, and any encoding carries it."""
+    """Prints one document in ASCII: escapes protect the terminal from models' words, and any encoding can carry it."""
     print(json.dumps(document, indent=2))
 
 
 def print_notes(store: "Store", runs: "Sequence[RunSummary]" = ()) -> None:
-    """What is wrong with the database or with runs that were listed, on stderr."""
+    """Says on stderr what is wrong with the database or with the runs that were listed."""
     notes = [] if store.refusal is None else [f"note: {store.refusal}"]
     if store.fault is not None:
         notes.append(f"warning: {store.fault}; what could be read is listed")
@@ -35,7 +35,7 @@ def print_notes(store: "Store", runs: "Sequence[RunSummary]" = ()) -> None:
 
 
 def print_outcome(trace: RunTrace, view: "ProgressView", *, as_json: bool) -> None:
-    """What a run that has been watched leaves."""
+    """Prints what is left to print of a run that was watched: its document, or its answer if stdout lacks it."""
     if as_json:
         print_json(documents.run_document(trace))
     elif trace.answer is not None and view.answer_shown != trace.answer:

@@ -1,4 +1,4 @@
-"""How far a long command is, on stderr: a bar where that is a terminal, a line now and then where it is not."""
+"""Shows on stderr how far an evaluation is: with a bar on a terminal, else with a line now and then."""
 
 import sys
 import time
@@ -18,9 +18,7 @@ _SHOWN = 4
 class EvaluationProgress:
     """Counts outcomes as they come, with the scores so far; a context manager.
 
-    Args:
-        first: the orchestrator that stands first in what is shown.
-        total: outcomes that there will be. quiet: show nothing.
+    Shows the orchestrator ``first`` first, and how many of ``total`` outcomes there are. ``quiet``: shows nothing.
     """
 
     def __init__(self, first: str, total: int, *, quiet: bool) -> None:
@@ -57,11 +55,11 @@ class EvaluationProgress:
             self._bar.stop()
 
     def begin(self, recorded: int) -> None:
-        """Outcomes of an earlier part, which took no time now."""
+        """Takes the number of outcomes that an earlier part recorded: they take no time now."""
         self._before = recorded
 
     def fitting(self, done: int, total: int) -> None:
-        """Runs that learned routers are fitted on."""
+        """Shows how many of the runs are done on which learned routers are fitted."""
         if self._bar is not None:
             self._bar.update(self._task, description="fitting routers", completed=done, total=total)
         elif self._due() or done == total:
@@ -95,11 +93,10 @@ class EvaluationProgress:
         return duration(1000 * (time.monotonic() - self._started_s) / made * (self._total - self._done))
 
     def _scores(self) -> str:
-        """The first orchestrator, then the best so far."""
+        """Names the first orchestrator, then the best so far, with their scores in percent."""
         means = {name: total / count for name, (total, count) in self._sums.items()}
         ranked = sorted(means, key=lambda name: (name != self._first, -means[name]))
-        shown = [f"{one_line(name, 24)} {100 * means[name]:.1f}" for name in ranked[:_SHOWN]]
-        return " · ".join(shown)
+        return " · ".join(f"{one_line(name, 24)} {100 * means[name]:.1f}" for name in ranked[:_SHOWN])
 
     def _say(self, line: str) -> None:
         if not self._quiet:

@@ -1,4 +1,4 @@
-"""What is said on stderr before a run: who would not answer, and what a budget cannot see."""
+"""Says on stderr before a run who would not answer and what a budget cannot see."""
 
 import sys
 from collections.abc import Collection
@@ -19,15 +19,13 @@ def ready(
     quiet: bool,
     agents: Collection[str] | None = None,
 ) -> RunRequest:
-    """``request``, without the workers that would not answer if ``only_answering``.
+    """Returns ``request``; if ``only_answering``, without the workers that would not answer.
 
-    Asks all at once, for a few seconds at most. What fails is said; the run begins all the same, since a server may
-    yet come up and a plan may do without a worker.
+    Asks all at once, for a few seconds at most. Says what fails; the run begins all the same, because a server may
+    come up later and a plan may not need a worker. ``agents``: the names of those who will be called; None: the agents
+    of the request's workflow, or of one still to be written.
 
-    Args:
-        agents: who will be called, by name; None: the agents of the request's workflow, or of one still to be written.
-
-    Raises: BadInput for what certainly cannot work, as a Conductor whose key is not set.
+    Raises: BadInput for what certainly cannot work, such as a Conductor whose key is not set.
     """
     planned = agents is not None or request.workflow is not None
     if agents is None:
@@ -41,7 +39,7 @@ def ready(
     needed = request.conductor if anybody else None
     if needed in (None, "tiny") and all(spec.simulated for spec in specs):
         return request
-    # Imported when used: a run that asks nobody over a network loads no clients.
+    # Imported here so that a run that asks nobody over a network loads no clients.
     from conductor_core.engine.preflight import preflight
 
     found = preflight(needed, specs, request.limits, settings, request.task)
@@ -54,7 +52,7 @@ def ready(
         if found.failing_workers and found.some_worker and not (only_answering or planned):
             # Only `run` lets a Conductor choose among workers, and it has the option.
             print("note: the plan may ask them all the same; --only-what-answers leaves them out", file=sys.stderr)
-        # A batch is refused where its budget cannot see a part: it is for many runs that nobody watches.
+        # A batch whose budget cannot see a part is refused elsewhere, because nobody watches its many runs.
         asked = found.of_those_that_answer if leaving_out else found
         if asked.budget_warning is not None and request.task:
             print(f"warning: {one_line(asked.budget_warning, 600)}", file=sys.stderr)

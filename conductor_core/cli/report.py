@@ -6,7 +6,6 @@ from textwrap import indent
 from typing import TYPE_CHECKING
 
 from conductor_core.actor import Caller
-from conductor_core.chat import Message
 from conductor_core.cli import endings
 from conductor_core.cli.inputs import fault_line
 from conductor_core.cli.live import summary, workflow_lines
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def plan_lines(trace: RunTrace) -> list[str]:
-    """What ``plan`` leaves on stdout."""
+    """Returns what ``plan`` prints on stdout."""
     root = trace.root
-    head = f"{one_line(trace.task)}"
+    head = one_line(trace.task)
     if root.workflow is None:
         return [head, f"  no plan: {one_line(trace.error or trace.status, 1000)}"]
     warnings = [f"  warning: {one_line(warning.message, 400)}" for warning in root.warnings]
@@ -36,7 +35,7 @@ def plan_lines(trace: RunTrace) -> list[str]:
 
 
 def check_lines(parsed: Parsed, checked: Checked) -> list[str]:
-    """What ``check`` leaves on stdout: what the file says, how it was read, what is wrong."""
+    """Returns what ``check`` prints on stdout: what the file says, how it was read, what is wrong."""
     steps = parsed.steps or ()
     if checked.workflow is not None:
         lines = [f"{len(steps)} steps · {topology(checked.workflow)}", *workflow_lines(checked.workflow)]
@@ -52,7 +51,7 @@ def check_lines(parsed: Parsed, checked: Checked) -> list[str]:
 
 
 def runs_lines(runs: "Sequence[RunSummary]") -> list[str]:
-    """A table, newest first; the task takes what the terminal leaves."""
+    """Returns a table, newest run first. The task column takes the width that the terminal has left."""
     if not runs:
         return ["no runs"]
     rows = [("RUN", "CREATED (UTC)", "STATUS", "TOPOLOGY", "STEPS", "COST", "TIME", "POOL")]
@@ -79,7 +78,7 @@ def runs_lines(runs: "Sequence[RunSummary]") -> list[str]:
 
 
 def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[str]:
-    """The whole record of a run; with a ``fault``, all of it that can be read."""
+    """Yields the whole record of a run; with a ``fault``, all of it that can be read."""
     if fault is None:
         yield summary(trace)
     else:
@@ -112,7 +111,7 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
 
 
 def raw_event_line(event: "RawEvent") -> str:
-    """An event as it lies in the database, whatever state it is in; what is no text is written out."""
+    """Returns an event as the database has it, damaged or not. Bytes that are no text are written as escapes."""
     payload = plain(event.payload.decode("utf-8", "backslashreplace"))
     return f"event {event.sequence}, {one_line(event.kind, 80)}, {one_line(event.at_utc, 80)}: {payload}"
 
@@ -162,15 +161,13 @@ def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
     if step.identity is not None:
         yield f"  saw: {_shared(step.granted)}"
         withheld = [output for output in step.withheld if output.there]
-        absent = [
-            f"step {label(output.path)} of {one_line(output.agent, 40)}" for output in step.withheld if not output.there
-        ]
+        absent = [_whose(output) for output in step.withheld if not output.there]
         if withheld or not absent:
             yield f"  was not shown: {_shared(withheld)}"
         if absent:
             yield f"  was not there yet when it started: {', '.join(absent)}"
     for message in step.messages:
-        yield from _message_lines(message)
+        yield from (f"  message, {message.role}", indented(message.content, "    > "))
     for attempt in step.attempts:
         yield f"  {endings.retried(step, attempt)} ({attempt.error_code})"
         if attempt.partial:
@@ -196,25 +193,20 @@ def _access(access_list: AccessList | None) -> str:
 def _timing(trace: RunTrace, step: StepTrace) -> str:
     if step.duration_ms is None:
         return ""
-    times = f"{duration(step.duration_ms)} from {duration(step.started_ms)}"
-    return f" · {times} · {_spent(trace, step)}"
+    return f" · {duration(step.duration_ms)} from {duration(step.started_ms)} · {_spent(trace, step)}"
 
 
 def _spent(trace: RunTrace, spent: RoundTrace | StepTrace) -> str:
-    """Tokens and cost, and what both rest on."""
+    """Says the tokens and the cost, and whether they are estimates."""
     guessed = " (estimated)" if spent.usage.estimated else ""
     tokens = f"{spent.usage.input_tokens} tokens in, {spent.usage.output_tokens} out{guessed}"
     return " ".join(filter(None, (f"{tokens} · {cost_of_part(trace, spent).in_line}", IN_WORDS[basis(spent)])))
 
 
 def _shared(outputs: Sequence[SharedOutput]) -> str:
-    if not outputs:
-        return "no earlier output"
-    return ", ".join(
-        f"step {label(output.path)} of {one_line(output.agent, 40)} ({output.characters} characters)"
-        for output in outputs
-    )
+    each = (f"{_whose(output)} ({output.characters} characters)" for output in outputs)
+    return ", ".join(each) or "no earlier output"
 
 
-def _message_lines(message: Message) -> tuple[str, str]:
-    return f"  message, {message.role}", indented(message.content, "    > ")
+def _whose(output: SharedOutput) -> str:
+    return f"step {label(output.path)} of {one_line(output.agent, 40)}"

@@ -60,7 +60,7 @@ def rerun_command(
     An interrupted run is taken up where it stopped. By default with the Conductor, pool, seed and budgets of RUN_ID.
     """
     settings = inputs.read_settings()
-    edit = Edit(step=step, instruction=instruction, agent=agent, access=access, file=workflow)
+    edit = Edit(step, instruction, agent, access, workflow)
     with opened_store(db, settings, read=True) as store:
         source, _ = store.trace(store.resolve(run_id))
         if not source.ended:
@@ -96,20 +96,20 @@ def rerun_command(
     return code
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Edit:
-    """What the arguments say is to be changed, unread; all None: nothing."""
+    """Holds what to change, as the arguments say it, unread. All None: nothing."""
 
-    step: int | None = None
-    instruction: str | None = None
-    agent: str | None = None
-    access: str | None = None
-    file: Path | None = None
+    step: int | None
+    instruction: str | None
+    agent: str | None
+    access: str | None
+    file: Path | None
 
 
 @dataclass(frozen=True)
 class Rerun:
-    """A re-run that is ready to start. ``forecast`` is None if the source stopped before it had a plan."""
+    """Is a re-run that is ready to start. ``forecast`` is None if the source stopped before it had a plan."""
 
     request: RunRequest
     forecast: RerunPreview | None
@@ -122,16 +122,12 @@ def prepare(
     conductor: str | None,
     pool: str | None,
     excluded: tuple[str, ...],
-    before: tuple[RunTrace, ...] = (),
+    before: tuple[RunTrace, ...],
 ) -> Rerun:
-    """What is to be run, with whom, and what that will take.
+    """Works out what is run, with whom, and what that will take.
 
-    Args:
-        source: with the budgets, the seed and the settings of the re-run in place of its own.
-        conductor, pool: None: those of ``source``.
-        before: runs that ``source`` took up, latest first.
-
-    Raises: BadInput.
+    ``source`` already has the budgets, the seed and the settings of the re-run. None as ``conductor`` or ``pool`` means
+    that of ``source``. ``before``: the runs that ``source`` took up, latest first. Raises: BadInput.
     """
     pool_ref: str | PoolInfo = source.pool if pool is None else pool
     specs = pool_info(pool_ref, settings, excluded).workers
@@ -146,19 +142,20 @@ def prepare(
     if workflow is not None:
         workflow = inputs.valid_workflow(workflow, agents, source.limits, f"run {source.run_id} cannot be run again: ")
         info = _info(conductor, settings) if needed else None
-        # With --step each step is known to be what it was; what a file's are is found by content.
+        # With --step, each step stays what it was. Steps of a file are matched by content.
         origins = None if edit.step is None else tuple(range(len(workflow.steps)))
         forecast = preview(source, workflow, specs, conductor=info, origins=origins)
     if resume:
         request = resume_of(source, *before, door="cli")
     else:
         request = rerun_of(source, workflow, door="cli", origins=origins)
-    asked = (conductor or _conductor_of(source, settings)) if needed else None
+    own = settings.conductor if source.conductor is None else source.conductor.name
+    asked = (conductor or own) if needed else None
     return Rerun(request.model_copy(update={"conductor": asked, "pool": pool_ref, "excluded": excluded}), forecast)
 
 
 def changed_workflow(source: RunTrace, agents: list[str], edit: Edit) -> Workflow | None:
-    """The workflow that ``edit`` asks for; None: that of ``source``, unchanged. Raises: BadInput."""
+    """Returns the workflow that ``edit`` asks for, None for that of ``source``, unchanged. Raises: BadInput."""
     step = edit.step
     edits = edit.instruction is not None or edit.agent is not None or edit.access is not None
     if edit.file is not None:
@@ -188,7 +185,7 @@ def changed_workflow(source: RunTrace, agents: list[str], edit: Edit) -> Workflo
 
 
 def print_preview(forecast: RerunPreview | None, *, as_json: bool) -> int:
-    """What ``--dry-run`` prints. ``None``: the run stopped before it had a plan, so all of it would run."""
+    """Prints what ``--dry-run`` shows. None: the run stopped before it had a plan, so all of it would run."""
     if forecast is None:
         forecast = RerunPreview(will_run=(), will_reuse=(), estimated_tokens=0, estimated_usd=None)
         print("the run stopped before it had a plan: the Conductor will write one", file=sys.stderr)
@@ -200,7 +197,7 @@ def print_preview(forecast: RerunPreview | None, *, as_json: bool) -> int:
 
 
 def preview_lines(forecast: RerunPreview) -> list[str]:
-    """Which steps will run and which be reused, each with its reason."""
+    """Says which steps will run and which are reused, each with its reason."""
     steps = [(step, "run") for step in forecast.will_run] + [(step, "reuse") for step in forecast.will_reuse]
     lines = [
         f"  {step.index}  {what:<5}  {one_line(step.agent, 40)}  {one_line(step.reason, 300)}{_reused(step)}"
@@ -216,12 +213,8 @@ def _reused(step: StepForecast) -> str:
     return f": reuses the answer of step {label(step.reused_path)} of run {step.reused_run_id}"
 
 
-def _conductor_of(source: RunTrace, settings: Settings) -> str:
-    return settings.conductor if source.conductor is None else source.conductor.name
-
-
 def _info(conductor: str | None, settings: Settings) -> ConductorInfo | None:
-    """Of another Conductor than the source's, if one was named: its answers are not the source's."""
+    """Describes the Conductor that was named in place of the source's; its answers are not the source's. None: none."""
     if conductor is None:
         return None
     # Imported when used: naming one is rare here.

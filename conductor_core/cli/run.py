@@ -62,14 +62,13 @@ def run(
         give_question=give_question,
     )
     if tasks is not None or resume:
-        from conductor_core.cli.batch import BatchOptions, Shown, batch_file, run_batch  # only a file of tasks needs it
+        from conductor_core.cli.batch import BatchOptions, batch_file, run_batch  # only a file of tasks needs it
 
-        file, shown = batch_file(tasks, alone=task is None and workflow is None), Shown(as_json, quiet)
+        file = batch_file(tasks, alone=task is None and workflow is None)
         if before is not None:
             request = as_before(before, request, settings, conductor=conductor, pool=pool, seed=seed)
         request = ready(request, settings, only_answering=only_what_answers, quiet=quiet)
-        given_batch = BatchOptions(file, request, db, concurrency, shown, resume=resume)
-        return run_batch(given_batch, settings)
+        return run_batch(BatchOptions(file, request, db, concurrency, as_json, quiet, resume), settings)
     given: Workflow | None = None
     if workflow is not None:
         parsed = inputs.read_workflow(workflow)

@@ -1,4 +1,4 @@
-"""``show`` and ``runs``: what is in the store."""
+"""``show`` and ``runs`` print what the store has."""
 
 import sys
 from typing import Annotated
@@ -77,7 +77,7 @@ def runs(
     """List runs, newest first."""
     settings = inputs.read_settings()
     with opened_store(db, settings, read=True) as store:
-        found = store.runs(limit=limit, search=search, status=None if status is None else status.value)
+        found = store.runs(limit=limit, search=search, status=status)
         print_notes(store, found)
     if as_json:
         print_json({"runs": [documents.summary_document(run) for run in found]})

@@ -1,4 +1,4 @@
-"""What ``run --tasks --resume`` goes on with where its arguments do not say: as the batch had it."""
+"""Fills in what the arguments of ``run --tasks --resume`` leave out: as the batch had it."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from conductor_core.trace import RunTrace
 
 
 def last_run_of_batch(tasks: Path | None, db: str | None, settings: Settings) -> RunTrace | None:
-    """The newest run of the last batch of this file, if there is one: rather one that asked a Conductor.
+    """Returns the newest run of the file's last batch that asked a Conductor, else the newest; None: there is none.
 
     Raises: StoreError.
     """
@@ -26,7 +26,7 @@ def last_run_of_batch(tasks: Path | None, db: str | None, settings: Settings) ->
 
 
 def limits_of_batch(before: RunTrace, settings: Settings) -> Limits:
-    """The budgets that the batch of ``before`` was begun with; the one in USD is of all its runs together."""
+    """Returns the budgets with which the batch of ``before`` began. The one in USD is for all its runs together."""
     kept = None if before.batch is None else before.batch.max_usd
     return before.limits.model_copy(update={"max_usd": settings.max_usd if kept is None else kept})
 
@@ -40,11 +40,7 @@ def as_before(
     pool: str | None,
     seed: int | None,
 ) -> RunRequest:
-    """``request`` with what ``before`` had in place of all that was not given.
-
-    Args:
-        conductor, pool, seed: as given, None: not given.
-    """
+    """Returns ``request``. What ``before`` had fills in all that was not given (None)."""
     name = settings.conductor if before.conductor is None else before.conductor.name
     kept = {
         "conductor": conductor or name,

@@ -1,4 +1,4 @@
-"""A file of tasks, one a line (JSONL): read whole and checked before anything is run. Raises BadInput with the line."""
+"""Reads a file of tasks, one on each line (JSONL), and checks it whole before anything runs. Faults name their line."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -22,28 +22,21 @@ _KEYS = frozenset({"id", "workflow", *_TASK_KEYS})
 
 @dataclass(frozen=True)
 class TaskFile:
-    """What a file of tasks holds.
-
-    Attributes:
-        tasks: in the order of the file.
-        unread: names of further fields that rows have, which nothing here reads.
-    """
+    """Holds the tasks in the file's order. ``unread``: names of further fields of rows, which nothing here reads."""
 
     tasks: tuple[BatchTask, ...]
     unread: tuple[str, ...]
 
 
 def read_tasks(path: Path) -> list[str]:
-    """The tasks alone: each line a JSON string, or an object with ``task`` (or ``prompt``, ...)."""
+    """Reads the tasks alone. Each line is a JSON string, or an object with ``task`` (or ``prompt``, ...)."""
     return [_task(value, place) for value, place, _ in _rows(path)]
 
 
 def read_task_file(path: Path, agents: Sequence[str], limits: Limits) -> TaskFile:
-    """Rows ``{id, task, workflow?}``; a row without an id is named by its line, and one may be a JSON string.
+    """Reads rows ``{id, task, workflow?}``. A row without an id is named by its line, and may be a JSON string.
 
-    Args:
-        agents: those that a row's workflow may name.
-        limits: those that it has to keep.
+    A row's workflow may name only ``agents``, and must keep ``limits``.
     """
     tasks: dict[str, BatchTask] = {}
     unread: dict[str, None] = {}
@@ -62,10 +55,10 @@ def read_task_file(path: Path, agents: Sequence[str], limits: Limits) -> TaskFil
 
 
 def _rows(path: Path) -> list[tuple[Any, str, int]]:
-    """What each line holds, its place for messages, and its number."""
+    """Returns for each line its value, its place for messages, and its number."""
     name = f"task file {one_line(str(path))}"
     rows = []
-    # Not splitlines: a JSON string may hold other line separators as they are.
+    # splitlines would break a JSON string that holds another line separator as it is.
     for number, line in enumerate(read_file(path, "task file").split("\n"), start=1):
         if not line.strip():
             continue
@@ -111,7 +104,7 @@ def _whole(read: Callable[[], str], place: str) -> str:
 
 
 def _workflow(given: Any, place: str, agents: Sequence[str], limits: Limits) -> Workflow:
-    """A workflow as in a workflow file: an object, the list of its steps, or the file's text."""
+    """Reads a workflow as in a workflow file: an object, the list of its steps, or the file's text."""
     if isinstance(given, list):
         given = {"steps": given}
     if not isinstance(given, dict | str):

@@ -9,22 +9,22 @@ _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202
 
 
 def plain(text: str) -> str:
-    r"""``text`` with every character that a terminal would obey written out, as in ``\x1b``; lines and tabs stay."""
+    r"""Writes out every character that a terminal would obey, as in ``\x1b``; lines and tabs stay."""
     return _UNSAFE.sub(_written_out, text.replace("\r\n", "\n"))
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """``plain`` text on one line, at most ``limit`` characters."""
+    """Puts ``plain`` text on one line of at most ``limit`` characters."""
     line = " ".join(plain(text[: 4 * limit + 100]).split())
     return line if len(line) <= limit and len(text) <= 4 * limit + 100 else f"{line[: limit - 3]}..."
 
 
 def indented(text: str, by: str = "    ") -> str:
-    """``plain`` text, each line after ``by``."""
+    """Puts ``by`` before each line of ``plain`` text."""
     return "\n".join(f"{by}{line}".rstrip() for line in plain(text).split("\n"))
 
 
-def labels(paths: "tuple[Path, ...]") -> str:
+def labels(paths: tuple[Path, ...]) -> str:
     return ", ".join(map(label, paths)) or "none"
 
 

@@ -1,4 +1,4 @@
-"""The command ``train``: a Conductor from a config file, stage by stage."""
+"""The command ``train`` makes a Conductor from a config file, stage by stage."""
 
 import os
 import sys
@@ -12,7 +12,6 @@ from conductor_core.cli.extras import needs_extra
 from conductor_core.cli.output import print_json
 from conductor_core.cli.train_scale import train_at_scale
 from conductor_core.errors import BadInput
-from conductor_core.records.training import Stage
 from conductor_core.training.config import STAGES, TrainingConfig, read_config
 
 Config = Annotated[
@@ -39,8 +38,7 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Try every part of a full-size training with small replacements.")
 ]
 Pool = Annotated[
-    str | None,
-    typer.Option("--pool", metavar="NAME", help="Pool instead of the config's; not for a small training."),
+    str | None, typer.Option("--pool", metavar="NAME", help="Pool instead of the config's; not for a small training.")
 ]
 Db = Annotated[
     str | None,
@@ -53,12 +51,7 @@ Db = Annotated[
 ]
 MaxUsd = Annotated[
     float | None,
-    typer.Option(
-        "--max-usd",
-        min=0,
-        max=1e9,
-        help="Cost cap of the workers over the whole training, in USD.",
-    ),
+    typer.Option("--max-usd", min=0, max=1e9, help="Cost cap of the workers over the whole training, in USD."),
 ]
 
 
@@ -78,11 +71,9 @@ def train_command(
     _conductor: options.UnusedConductor = None,
 ) -> int:
     """Train a Conductor by CONFIG. Give the output folder as --conductor to use it."""
-    stage: Stage | None = None
-    if stop_after is not None:
-        stage = next((each for each in STAGES if each == stop_after), None)
-        if stage is None:
-            raise BadInput(f"--stop-after: there is no stage {stop_after}; stages: {', '.join(STAGES)}")
+    stage = next((each for each in STAGES if each == stop_after), None)
+    if stop_after is not None and stage is None:
+        raise BadInput(f"--stop-after: there is no stage {stop_after}; stages: {', '.join(STAGES)}")
     written = read_config(config)
     asked = written if seed is None else written.model_copy(update={"seed": seed})
 
@@ -135,6 +126,6 @@ def train_command(
 
 
 def _own_folder(config: TrainingConfig, written_seed: int) -> Path:
-    """Below the data folder, by the config's name; another seed than its file's has a folder beside that one."""
+    """Returns a folder of the data folder, named by the config, and by the seed if it is not the config's own."""
     name = config.name if config.seed == written_seed else f"{config.name}-seed{config.seed}"
     return inputs.read_settings().data_folder / "training" / name

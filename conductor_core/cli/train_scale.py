@@ -1,4 +1,4 @@
-"""``train`` for a config of real size: real workers, perhaps many processes, or a dry run of it all."""
+"""``train`` for a config of real size has real workers, perhaps many processes, or a dry run of it all."""
 
 import os
 import tempfile
@@ -32,7 +32,7 @@ def train_at_scale(
     db: str | None,
     show: Callable[[str], None],
 ) -> "Trained":
-    """Raises: BadInput, and what stops a training."""
+    """Trains, or rehearses it in a dry run. Raises: BadInput, and what stops a training."""
     config = _with_choices(config, pool, max_usd)
     settings = inputs.read_settings()
     with _folder(out, show, dry_run=dry_run) as folder, _store(db, settings) as store:
@@ -68,16 +68,14 @@ def _main_process() -> bool:
 def _with_choices(config: TrainingConfig, pool: str | None, max_usd: float | None) -> TrainingConfig:
     if config.scale is None:
         raise BadInput(f"--dry-run: config {config.name} is small enough to be run as it is")
-    chosen = {"pool": pool, "max_usd": max_usd}
-    workers = config.scale.workers.model_copy(
-        update={name: value for name, value in chosen.items() if value is not None}
-    )
+    chosen = {name: value for name, value in (("pool", pool), ("max_usd", max_usd)) if value is not None}
+    workers = config.scale.workers.model_copy(update=chosen)
     return config.model_copy(update={"scale": config.scale.model_copy(update={"workers": workers})})
 
 
 @contextmanager
 def _folder(out: Path | None, show: Callable[[str], None], *, dry_run: bool) -> Iterator[Path]:
-    """``out``; for a dry run without one a temporary folder, which is removed."""
+    """Gives ``out``, or for a dry run without one a temporary folder, which is then removed."""
     if out is not None:
         yield out
         return
@@ -90,6 +88,6 @@ def _folder(out: Path | None, show: Callable[[str], None], *, dry_run: bool) -> 
 
 @contextmanager
 def _store(db: str | None, settings: Settings) -> Iterator[Store | None]:
-    """The database in which the rollouts' runs are kept, on the main process, if one is named."""
+    """Opens the database that keeps the rollouts' runs. None if none is named, or if this is not the main process."""
     with opened_store(db, settings) if db is not None and _main_process() else nullcontext() as store:
         yield store

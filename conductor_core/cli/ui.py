@@ -30,25 +30,15 @@ def ui(port: Port = 8501, host: Host = "127.0.0.1", open_browser: Open = False) 
     """Serve the inspector for a browser: ask, watch, edit, re-run."""
     script = app_script()
     _check_free(host, port)
-    # In this process's place, so that signals and the exit code are the server's own.
-    os.execv(  # noqa: S606 - no shell, and no word of it comes from outside this command's checked options
-        sys.executable,
-        [
-            sys.executable,
-            "-P",  # a folder named like a package, where the command was typed, is not imported in its place
-            "-m",
-            "streamlit",
-            "run",
-            str(script),
-            f"--server.port={port}",
-            f"--server.address={host}",
-            f"--server.headless={str(not open_browser).lower()}",
-        ],
-    )
+    # -P keeps a folder named like a package, where the command was typed, from being imported in its place.
+    words = [sys.executable, "-P", "-m", "streamlit", "run", str(script), f"--server.port={port}"]
+    words += [f"--server.address={host}", f"--server.headless={str(not open_browser).lower()}"]
+    # The server replaces this process, so that signals and the exit code are its own.
+    os.execv(sys.executable, words)  # noqa: S606 - no shell, and every word comes from this command's checked options
 
 
 def app_script() -> Path:
-    """The page's entry script: the checkout's, else the installed one. Raises: BadInput."""
+    """Finds the page's entry script: the checkout's, else the installed one. Raises: BadInput."""
     script = _CHECKOUT / "app.py"
     if script.is_file() and (_CHECKOUT / "pyproject.toml").is_file():
         return script
@@ -60,7 +50,7 @@ def app_script() -> Path:
 
 def _check_free(host: str, port: int) -> None:
     try:
-        # An empty one, as an unset variable of a script leaves it, would listen to everybody.
+        # An empty host, which an unset variable of a script leaves, would listen on all addresses.
         socket.getaddrinfo(host.strip() or "no address", port)
     except OSError as error:
         raise BadInput(f"--host {host!r} is no address of this machine: use 127.0.0.1, or 0.0.0.0 for all") from error

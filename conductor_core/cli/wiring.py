@@ -13,10 +13,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened_store(url: str | None, settings: Settings, *, read: bool = False) -> "Iterator[Store]":
-    """The database at ``url``, by default the settings'; runs of dead processes are marked. Raises: StoreError.
+    """Opens the database at ``url``, by default the settings', and marks the runs of dead processes.
 
-    Args:
-        read: one that cannot be written will do, too.
+    With ``read``, a database that cannot be written will do, too. Raises: StoreError.
     """
     from storage import open_store
 
@@ -32,7 +31,7 @@ def opened_store(url: str | None, settings: Settings, *, read: bool = False) -> 
 
 @contextmanager
 def opened_engine(store: "Store", settings: Settings) -> "Iterator[EngineHost]":
-    """The engine, writing to ``store``. What still runs when it is closed is cancelled. Raises: StoreError."""
+    """Opens the engine, which writes to ``store``. On closing it cancels what still runs. Raises: StoreError."""
     if store.refusal is not None:
         raise store.refusal
     from conductor_core.engine.host import EngineHost

@@ -117,10 +117,7 @@ def read_key(spec: WorkerSpec) -> str | None:
 def open_client(spec: WorkerSpec) -> httpx2.AsyncClient:
     """A client that follows no redirect, asks for plain bytes and keeps its connections for the next call."""
     return httpx2.AsyncClient(
-        transport=AiohttpTransport(tls=tls()),
-        headers=_HEADERS,
-        timeout=_timeout(spec),
-        follow_redirects=False,
+        transport=AiohttpTransport(tls=tls()), headers=_HEADERS, timeout=_timeout(spec), follow_redirects=False
     )
 
 

@@ -13,13 +13,7 @@ from conductor_core.workflow.literals import TOO_MANY_PIECES, Node
 from conductor_core.workflow.model import Place
 from conductor_core.workflow.parsed import Parsed, PartialStep, Position, RawStep
 from conductor_core.workflow.scan import CANONICAL, Assignment, Field, ParseAttempt, Scan, scan
-from conductor_core.workflow.source import (
-    MAX_CHARACTERS,
-    MAX_COMPLETION_CHARACTERS,
-    MAX_STEPS_READ,
-    Notes,
-    SourceText,
-)
+from conductor_core.workflow.source import MAX_CHARACTERS, MAX_COMPLETION_CHARACTERS, MAX_STEPS_READ, Notes, SourceText
 
 __all__ = ["Parsed", "PartialStep", "Position", "RawStep", "parse_completion", "parse_workflow_file", "partial_steps"]
 
@@ -39,9 +33,7 @@ def parse_completion(text: str) -> Parsed:
         steps = _read_chosen(found.chosen, notes)
     elif found.spent_at is None:
         notes.fault(
-            "no_workflow",
-            "The text holds no workflow: model_id, subtasks and access_list lists were not found.",
-            0,
+            "no_workflow", "The text holds no workflow: model_id, subtasks and access_list lists were not found.", 0
         )
     if found.spent_at is not None and not any(fault.code == "too_large" for fault in notes.faults):
         notes.fault("too_large", f"Too much: {TOO_MANY_PIECES}.", found.spent_at)
@@ -143,11 +135,7 @@ def _note_end(found: Assignment, attempt: ParseAttempt, notes: Notes) -> None:
         notes.fault(code, sentence, offset, step=step, field=place)
     elif not node.closed:
         notes.fault(
-            "unclosed_list",
-            f"{name}, begun on line {begun}, has no closing bracket.",
-            node.end,
-            step=step,
-            field=place,
+            "unclosed_list", f"{name}, begun on line {begun}, has no closing bracket.", node.end, step=step, field=place
         )
 
 

@@ -107,12 +107,7 @@ class Notes:
         return tuple(sentences)
 
     def parsed(
-        self,
-        steps: tuple[RawStep, ...] | None,
-        *,
-        task: str | None = None,
-        more_steps: int = 0,
-        at: int | None = None,
+        self, steps: tuple[RawStep, ...] | None, *, task: str | None = None, more_steps: int = 0, at: int | None = None
     ) -> Parsed:
         """The outcome of the reading, with all that was noted; ``at``: the offset at which the workflow begins."""
         return Parsed(
