@@ -205,11 +205,10 @@ def _json(texts: Sequence[str]) -> str:
 
 def _introduced(prose: str, blocks: Sequence[Block]) -> str | None:
     """What stands behind the last "the answer is" that follows all code: before code, it is about the code."""
-    marks = [(place, line) for place, line in introduced(prose)]
+    marks = introduced(prose)
     for match in list(_INTRODUCED.finditer(prose))[-20:]:
-        marks.append(
-            (match.start(), prose[match.end() : match.end() + _LONGEST_MARK].lstrip(":： ").partition("\n")[0])
-        )
+        behind = prose[match.end() : match.end() + _LONGEST_MARK].lstrip(":： ")
+        marks.append((match.start(), behind.partition("\n")[0]))
     after = max((block.end for block in blocks), default=0)
     for place, line in sorted(marks, reverse=True):
         if prose.count("\n", 0, place) < after:

@@ -29,7 +29,7 @@ USUAL_PORTS: Mapping[int, str] = {
 
 
 def titles(ports: Iterable[int]) -> dict[int, str]:
-    """What to call a server at each of ``ports`` until it says who it is."""
+    """Says what to call a server at each of ``ports`` until it says who it is."""
     return {port: USUAL_PORTS.get(port, f"port {port}") for port in ports}
 
 
@@ -43,14 +43,11 @@ _NOT_CHAT = re.compile(r"embed|rerank|whisper|tts", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class FoundServer:
-    """A model server that answered.
+    """Is a model server that answered.
 
-    Attributes:
-        title: what it is called, by its own word or by its port.
-        models: those for chat; none of one that wants a key first.
-        needs_key: it refused to say more without one.
-        api_key_env: the variable of the key that it was asked with.
-        parameters: by model, how many it has, where the server tells.
+    ``title`` is the name that it gives, or the usual one of its port. ``models`` are those for chat; a server that
+    wants a key first (``needs_key``) names none. ``api_key_env`` is the variable whose key it was sent.
+    ``parameters``: the number of each model's parameters, where the server tells.
     """
 
     base_url: str
@@ -92,7 +89,7 @@ async def find_servers(
 
 
 def ready_workers(servers: Sequence[FoundServer]) -> tuple[WorkerSpec, ...]:
-    """One worker per model, in the order of the servers; names are unique, the description names the server."""
+    """Makes one worker for each model, in the order of the servers. Names are unique; descriptions name the server."""
     specs: list[WorkerSpec] = []
     taken: set[str] = set()
     for server in servers:
@@ -132,32 +129,39 @@ async def _ask(
 ) -> FoundServer | None:
     key = "" if variable is None else os.environ.get(variable, "").strip()
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    body = bytearray()
     try:
-        async with asyncio.timeout(timeout_s), client.stream("GET", f"{base_url}/models", headers=headers) as response:
-            if response.status_code in (401, 403):
-                return FoundServer(base_url, title, needs_key=True)
-            if response.status_code != 200:
-                return None
-            async for part in response.aiter_bytes():
-                body += part
-                if len(body) > _MOST_BYTES:
-                    return None
-    except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeEncodeError, TimeoutError):
+        status, body = await _get(client, f"{base_url}/models", timeout_s, headers)
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, TimeoutError):
         return None
-    listed = read_models(bytes(body))
+    if status in (401, 403):
+        return FoundServer(base_url, title, needs_key=True)
+    listed = read_models(body) if status == 200 else None
     if listed is None:
         return None
     owner = next((_OWNERS[owned] for _, owned in listed if owned in _OWNERS), title)
     models = [model for model, _ in listed if not _NOT_CHAT.search(model)][:_MOST_MODELS]
-    parameters = _told_parameters(bytes(body))
+    parameters = _told_parameters(body)
     if owner == "Ollama" and not parameters:
         parameters = await _parameters_of_ollama(client, base_url, timeout_s)
     return FoundServer(base_url, owner, tuple(models), api_key_env=variable if key else None, parameters=parameters)
 
 
+async def _get(
+    client: httpx2.AsyncClient, url: str, timeout_s: float, headers: Mapping[str, str] | None = None
+) -> tuple[int, bytes]:
+    """Returns status and body; the body is read only under status 200. Raises: ValueError if it is too large."""
+    body = bytearray()
+    async with asyncio.timeout(timeout_s), client.stream("GET", url, headers=headers) as response:
+        if response.status_code == 200:
+            async for part in response.aiter_bytes():
+                body += part
+                if len(body) > _MOST_BYTES:
+                    raise ValueError("the answer is too large")
+    return response.status_code, bytes(body)
+
+
 def _told_parameters(body: bytes) -> dict[str, int]:
-    """By model, as llama.cpp tells them in its list of models."""
+    """Reads each model's number of parameters from a list of models, where llama.cpp tells it."""
     told: dict[str, int] = {}
     for item in json.loads(body)["data"]:
         meta = item.get("meta") if isinstance(item, dict) else None
@@ -168,15 +172,10 @@ def _told_parameters(body: bytes) -> dict[str, int]:
 
 
 async def _parameters_of_ollama(client: httpx2.AsyncClient, base_url: str, timeout_s: float) -> dict[str, int]:
-    """By model, from Ollama's own list, which says "7.6B"; empty if it does not answer so."""
-    body = bytearray()
+    """Reads each model's number of parameters from Ollama's own list ("7.6B"); empty if there is none."""
     try:
-        async with asyncio.timeout(timeout_s), client.stream("GET", f"{base_url[:-3]}/api/tags") as response:
-            async for part in response.aiter_bytes():
-                body += part
-                if len(body) > _MOST_BYTES:
-                    return {}
-        document = json.loads(bytes(body)) if response.status_code == 200 else None
+        status, body = await _get(client, f"{base_url[:-3]}/api/tags", timeout_s)
+        document = json.loads(body) if status == 200 else None
     except (httpx2.HTTPError, TimeoutError, ValueError, RecursionError):
         return {}
     listed = document.get("models") if isinstance(document, dict) else None

@@ -22,13 +22,11 @@ _MOST_BYTES = 4_000_000
 
 
 class Health(Frozen):
-    """The outcome of one check.
+    """Holds the outcome of one check.
 
-    Attributes:
-        latency_ms: of the check itself; None if nothing was asked.
-        detail: one line: what was proven, or what is wrong and what to do.
-        key: the key's variable and whether it is set, e.g. ``OPENAI_API_KEY: present``; None if no key is needed.
-        context: tokens that the model takes, if its server or its configuration tells.
+    ``latency_ms`` is None if nothing was asked. ``detail`` says on one line what was proven, or what is wrong and what
+    to do. ``key``: as ``OPENAI_API_KEY: present``, None if no key is needed. ``context``: the tokens that the model
+    takes, if its server or its configuration tells.
     """
 
     ok: bool
@@ -46,10 +44,9 @@ def key_state(spec: WorkerSpec) -> str | None:
 
 
 async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
-    """Asks the provider for its models; one that says nothing for ``within_s`` seconds is taken to be away.
+    """Asks the provider for its models. A provider that says nothing for ``within_s`` seconds counts as away.
 
-    Uses connections of its own, so that it can be called from any event loop. A worker without a provider (local,
-    rehearsal) is asked nothing.
+    Uses its own connections, so that any event loop can call it. Asks nothing of a local or rehearsal worker.
     """
     spec = worker.spec
     if not isinstance(worker, HttpWorker):

@@ -18,9 +18,8 @@ class MaskedChunks:
 
     def feed(self, chunk: TextDelta | ReasoningDelta) -> Iterator[TextDelta | ReasoningDelta | None]:
         """What of the answer can be shown now; None between the parts of a long one: others may run there."""
-        kind, stream, text = type(chunk), self._reasoning, chunk.text
-        if kind is TextDelta:
-            stream = self._text
+        kind, text = type(chunk), chunk.text
+        stream = self._text if kind is TextDelta else self._reasoning
         if len(text) <= MOST_AT_ONCE:
             shown = stream.feed(text)
             if shown == text:

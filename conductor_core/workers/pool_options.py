@@ -9,11 +9,9 @@ from conductor_core.workflow.model import Frozen
 
 
 class PoolOptions(Frozen):
-    """The options of a pool file. None where the file leaves one to the settings.
+    """Holds the options of a pool file. None where the file leaves one to the settings.
 
-    Attributes:
-        on_incomplete: what happens to a step whose answer is no whole one.
-        give_question: whether every step is told the task.
+    ``on_incomplete``: what happens to a step whose answer is not whole. ``give_question``: tell every step the task.
     """
 
     on_incomplete: OnIncomplete | None = None

@@ -111,10 +111,8 @@ def compare(before: Workflow, after: Workflow, origins: Origins | None = None) -
     require_fit(before, after, origins)
     known = [origin for origin in origins if origin is not None]
     in_place = _longest_ascending(known)
-    removed = tuple(index for index in range(len(before.steps)) if index not in known)
-    return PlanChanges(
-        steps=tuple(_change(before, after, origins, index, in_place) for index in range(len(origins))), removed=removed
-    )
+    steps = tuple(_change(before, after, origins, index, in_place) for index in range(len(origins)))
+    return PlanChanges(steps=steps, removed=tuple(index for index in range(len(before.steps)) if index not in known))
 
 
 def require_fit(before: Workflow, after: Workflow, origins: Origins) -> None:
@@ -200,21 +198,8 @@ class _Matching:
 
     def _gaps(self) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
         """The unpaired steps of both plans, by the paired step that they follow, as numbered before; -1: none."""
-        then: dict[int, list[int]] = {}
-        now: dict[int, list[int]] = {}
-        last = -1
-        for place in range(len(self._before)):
-            if place in self._free:
-                then.setdefault(last, []).append(place)
-            else:
-                last = place
-        last = -1
-        for index, origin in enumerate(self.origins):
-            if origin is None:
-                now.setdefault(last, []).append(index)
-            else:
-                last = origin
-        return then, now
+        paired = [None if place in self._free else place for place in range(len(self._before))]
+        return _unpaired(paired), _unpaired(self.origins)
 
     def _unknown(self) -> list[int]:
         return [index for index, origin in enumerate(self.origins) if origin is None]
@@ -222,6 +207,18 @@ class _Matching:
     def _take(self, place: int, index: int) -> None:
         self.origins[index] = place
         del self._free[place]
+
+
+def _unpaired(pairs: Sequence[int | None]) -> dict[int, list[int]]:
+    """Returns the indices of None in ``pairs``, grouped by the last number before them; -1: there is none."""
+    gaps: dict[int, list[int]] = {}
+    last = -1
+    for index, pair in enumerate(pairs):
+        if pair is None:
+            gaps.setdefault(last, []).append(index)
+        else:
+            last = pair
+    return gaps
 
 
 def _longest_ascending(numbers: Sequence[int]) -> frozenset[int]:

@@ -15,10 +15,9 @@ _MOST_CHARACTERS = 400
 
 
 def read_agent(node: Node, notes: Notes, step: int, *, by_name_only: bool = False) -> int | str | None:
-    """An ordinal or a name; None, with a fault, if it is neither.
+    """Reads an ordinal or a name; returns None, with a fault, if it is neither.
 
-    Args:
-        by_name_only: a string is always a name (workflow files), else "2" and "Model 2" are ordinals.
+    ``by_name_only``: a string is always a name (workflow files), else "2" and "Model 2" are ordinals.
     """
     if node.kind == "list" and len(node.items) == 1 and node.closed:
         notes.repair(node.start, f"took the agent of step {step} out of its brackets")
@@ -41,13 +40,8 @@ def read_agent(node: Node, notes: Notes, step: int, *, by_name_only: bool = Fals
             notes.repair(node.start, f"read {shorten(text)} as an agent's name without its quotes")
         return text
     if node.closed:
-        notes.fault(
-            "not_an_agent",
-            f"Step {step}: the agent must be a number or a name, not {_describe(node, notes)}.",
-            node.start,
-            step=step,
-            field="agent",
-        )
+        message = f"Step {step}: the agent must be a number or a name, not {_describe(node, notes)}."
+        notes.fault("not_an_agent", message, node.start, step=step, field="agent")
     return None
 
 
@@ -59,13 +53,8 @@ def read_instruction(node: Node, notes: Notes, step: int) -> str | None:
         notes.repair(node.start, f"took the instruction of step {step} out of its brackets")
         return node.items[0].text
     if node.closed:
-        notes.fault(
-            "not_text",
-            f"Step {step}: the instruction must be a string in quotes, not {_describe(node, notes)}.",
-            node.start,
-            step=step,
-            field="instruction",
-        )
+        message = f"Step {step}: the instruction must be a string in quotes, not {_describe(node, notes)}."
+        notes.fault("not_text", message, node.start, step=step, field="instruction")
     return None
 
 
@@ -101,9 +90,8 @@ def _access_word(node: Node, notes: Notes, step: int) -> AccessList | None:
             notes.repair(node.start, f'read {shorten(node.text)} as "all" (step {step})')
         return "all"
     if word in ("none", "null", ""):
-        notes.repair(
-            node.start, f"read {shorten(node.text) or 'an empty string'} as an empty access list (step {step})"
-        )
+        shown = shorten(node.text) or "an empty string"
+        notes.repair(node.start, f"read {shown} as an empty access list (step {step})")
         return ()
     return None
 
@@ -167,18 +155,12 @@ def _whole_number(node: Node) -> int | None:
 
 
 def _bad_access(node: Node, notes: Notes, step: int) -> None:
-    notes.fault(
-        "bad_access",
-        f'Step {step}: the access list must be [], "all" or a list of earlier step indices, '
-        f"not {_describe(node, notes)}.",
-        node.start,
-        step=step,
-        field="access_list",
-    )
+    needed = 'the access list must be [], "all" or a list of earlier step indices'
+    message = f"Step {step}: {needed}, not {_describe(node, notes)}."
+    notes.fault("bad_access", message, node.start, step=step, field="access_list")
 
 
 def _describe(node: Node, notes: Notes) -> str:
     if notes.full:
         return ""
-    written = shorten(notes.source.text[node.start : min(node.end, node.start + 200)])
-    return written or "nothing"
+    return shorten(notes.source.text[node.start : min(node.end, node.start + 200)]) or "nothing"

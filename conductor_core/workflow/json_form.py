@@ -42,10 +42,8 @@ def read_json(text: str) -> Parsed | None:
     except NotLiteral as error:
         if not (text[start] == "{" and _NAMES_STEPS.search(text)):
             return None
-        sentence = (
-            f"This is not valid JSON: {error.reason}." if error.code == "bad_json" else f"Too much: {error.reason}."
-        )
-        notes.fault(error.code, sentence, error.offset)
+        wrong = "This is not valid JSON" if error.code == "bad_json" else "Too much"
+        notes.fault(error.code, f"{wrong}: {error.reason}.", error.offset)
         if error.code == "too_large":
             return notes.parsed(None, at=start)
         reading = reader.lenient(start)
@@ -98,9 +96,8 @@ def _read_step(node: Node, notes: Notes, index: int, *, in_file: bool) -> RawSte
     for key, value in _pairs(node, notes, index):
         name = _ALIASES.get(key.text, key.text)
         if name in values:
-            notes.fault(
-                "duplicate_key", f"Step {index} gives both {name} and {_ALIAS_OF[name]}.", key.start, step=index
-            )
+            message = f"Step {index} gives both {name} and {_ALIAS_OF[name]}."
+            notes.fault("duplicate_key", message, key.start, step=index)
         elif name in _STEP_KEYS:
             values[name] = value
         elif key.text not in _IGNORED_STEP_KEYS and in_file:
@@ -127,9 +124,8 @@ def _pairs(node: Node, notes: Notes, step: int | None) -> Iterator[tuple[Node, N
     seen: set[str] = set()
     for key, value in zip(node.items[::2], node.items[1::2], strict=True):
         if key.text in seen:
-            notes.fault(
-                "duplicate_key", f"The key {shorten(repr(key.text[:60]))} is given twice.", key.start, step=step
-            )
+            message = f"The key {shorten(repr(key.text[:60]))} is given twice."
+            notes.fault("duplicate_key", message, key.start, step=step)
             continue
         seen.add(key.text)
         yield key, value

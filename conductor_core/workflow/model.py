@@ -31,6 +31,13 @@ AccessList = Annotated[Literal["all"] | tuple[int, ...], BeforeValidator(_sequen
 """``"all"``, or the indices of the earlier steps whose outputs are shown; empty: sees nothing."""
 
 
+def readable(access_list: AccessList, index: int) -> tuple[int, ...]:
+    """Returns the steps before step ``index`` that ``access_list`` lets it see, ascending, without repetition."""
+    if access_list == "all":
+        return tuple(range(index))
+    return tuple(sorted({earlier for earlier in access_list if 0 <= earlier < index}))
+
+
 class Step(Frozen):
     """One step: who is told what, and which earlier outputs they may see."""
 
@@ -49,10 +56,7 @@ class Workflow(Frozen):
 
         Indices that do not name an earlier step are left out: validation reports them, execution never follows them.
         """
-        access_list = self.steps[index].access_list
-        if access_list == "all":
-            return tuple(range(index))
-        return tuple(sorted({earlier for earlier in access_list if 0 <= earlier < index}))
+        return readable(self.steps[index].access_list, index)
 
     @property
     def all_reads(self) -> tuple[tuple[int, ...], ...]:

@@ -29,15 +29,8 @@ class RawStep(Frozen):
 
     def position(self, field: Place) -> Position | None:
         """Where ``field`` of this step stands; for the step as a whole, where its first known part stands."""
-        match field:
-            case "instruction":
-                return self.instruction_at
-            case "agent":
-                return self.agent_at
-            case "access_list":
-                return self.access_list_at
-            case "workflow":
-                return self.instruction_at or self.agent_at or self.access_list_at
+        places = {"instruction": self.instruction_at, "agent": self.agent_at, "access_list": self.access_list_at}
+        return places[field] if field in places else next(filter(None, places.values()), None)
 
 
 class Parsed(Frozen):
@@ -67,10 +60,9 @@ class Parsed(Frozen):
 
 
 class PartialStep(Frozen):
-    """A step of a plan that is still being written. None: not written yet.
+    """Is a step of a plan that is still being written. None: not written yet.
 
-    Attributes:
-        writing: the field whose text is growing right now, if it belongs to this step.
+    ``writing``: the field whose text is growing right now, if it belongs to this step.
     """
 
     index: NonNegativeInt

@@ -11,11 +11,9 @@ from conductor_core.workflow.entries import read_access, read_agent, read_instru
 from conductor_core.workflow.json_form import read_json, read_steps
 from conductor_core.workflow.literals import TOO_MANY_PIECES, Node
 from conductor_core.workflow.model import Place
-from conductor_core.workflow.parsed import Parsed, PartialStep, Position, RawStep
+from conductor_core.workflow.parsed import Parsed, PartialStep, RawStep
 from conductor_core.workflow.scan import CANONICAL, Assignment, Field, ParseAttempt, Scan, scan
 from conductor_core.workflow.source import MAX_CHARACTERS, MAX_COMPLETION_CHARACTERS, MAX_STEPS_READ, Notes, SourceText
-
-__all__ = ["Parsed", "PartialStep", "Position", "RawStep", "parse_completion", "parse_workflow_file", "partial_steps"]
 
 _LISTS: tuple[Field, ...] = ("agent", "instruction", "access_list")
 

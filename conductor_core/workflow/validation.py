@@ -6,7 +6,7 @@ The codes are in ``faults``.
 import difflib
 from collections.abc import Sequence
 
-from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Fault, Frozen, Place, Step, Workflow
+from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Fault, Frozen, Place, Step, Workflow, readable
 from conductor_core.workflow.parsed import Parsed, Position, RawStep
 from conductor_core.workflow.source import MOST_NOTES, shorten
 
@@ -143,9 +143,8 @@ class _Check:
         own = agent in (CONDUCTOR_AGENT, len(self._agents)) and not self._allow_recursion
         off = " (the Conductor itself cannot be asked here: recursion is off)" if own else ""
         offered = [f"{ordinal} {name}" for ordinal, name in enumerate(self._agents) if name is not None]
-        listed = offered[:_MOST_NAMES]
-        if len(offered) > _MOST_NAMES:
-            listed.append(f"and {len(offered) - _MOST_NAMES} more")
+        more = [f"and {len(offered) - _MOST_NAMES} more"] if len(offered) > _MOST_NAMES else []
+        listed = offered[:_MOST_NAMES] + more
         has = f"It has {', '.join(listed)}." if listed else "It is empty."
         return f"{off}{close or '.'} {has}"
 
@@ -180,7 +179,7 @@ def _warnings(steps: Sequence[RawStep], names: Sequence[str | None]) -> list[Fau
     found: list[Fault] = []
     if not 2 <= len(steps) <= _MOST_STEPS_WARNED or any(raw.access_list is None for raw in steps):
         return found
-    reads = [_reads(raw, index) for index, raw in enumerate(steps)]
+    reads = _reads(steps)
     last = len(steps) - 1
     read = frozenset[int]().union(*reads)
     for index, raw in enumerate(steps[:last]):
@@ -206,7 +205,7 @@ def _untold(steps: Sequence[RawStep], names: Sequence[str | None], task: str) ->
     """Where nothing that the answer comes from is told the task: the steps that begin, each of which could be."""
     if not 1 <= len(steps) <= _MOST_STEPS_WARNED or any(raw.access_list is None for raw in steps):
         return []
-    reads = [_reads(raw, index) for index, raw in enumerate(steps)]
+    reads = _reads(steps)
     counts = {len(steps) - 1}
     for index in range(len(steps) - 1, -1, -1):
         if index in counts:
@@ -234,18 +233,10 @@ def _untold(steps: Sequence[RawStep], names: Sequence[str | None], task: str) ->
     ]
 
 
-def _reads(raw: RawStep, index: int) -> tuple[int, ...]:
-    if raw.access_list is None or raw.access_list == "all":
-        return tuple(range(index))
-    return tuple(sorted({read for read in raw.access_list if 0 <= read < index}))
+def _reads(steps: Sequence[RawStep]) -> list[tuple[int, ...]]:
+    return [readable(raw.access_list or (), index) for index, raw in enumerate(steps)]
 
 
 def _fault(code: str, message: str, step: int | None, field: Place, at: Position | None) -> Fault:
-    return Fault(
-        code=code,
-        message=message,
-        step=step,
-        field=field,
-        line=at.line if at else None,
-        column=at.column if at else None,
-    )
+    line, column = (at.line, at.column) if at else (None, None)
+    return Fault(code=code, message=message, step=step, field=field, line=line, column=column)
