@@ -65,7 +65,7 @@ def request_of(task: BatchTask, place: BatchRow, each: RunRequest, earlier: Sequ
 
 
 def _only_asked(request: RunRequest) -> dict[str, None]:
-    """Without the Conductor where the plan needs none."""
+    """Drops the Conductor if the plan does not need one."""
     return {} if asks_conductor(request.workflow) else {"conductor": None}
 
 

@@ -1,6 +1,6 @@
-"""What there is to choose from, for the pages: they know the engine and none of the packages below it.
+"""Lists what a run can choose from, for the pages, which know the engine and no package below it.
 
-The functions that ask servers block; they are for callers without an event loop.
+The functions that ask servers block. They are for callers without an event loop.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def check_worker(spec: WorkerSpec, settings: Settings) -> Health:
-    """Whether ``spec``'s provider would answer: asks it for its models, which costs nothing."""
+    """Checks whether the provider of ``spec`` would answer: asks it for its models, which costs nothing."""
 
     async def check() -> Health:
         worker = open_worker(spec, settings, settings.seed)
@@ -57,7 +57,7 @@ def check_worker(spec: WorkerSpec, settings: Settings) -> Health:
 
 
 def check_conductor(ref: str, settings: Settings) -> Health:
-    """Whether the Conductor of that name would write: its server is asked for its models. Raises: BadInput."""
+    """Checks whether the Conductor ``ref`` would write: asks its server for its models. Raises: BadInput."""
     [part] = preflight(ref, (), Limits(), settings).parts
     return Health(ok=part.ok, latency_ms=part.latency_ms, detail=part.detail)
 
@@ -65,7 +65,7 @@ def check_conductor(ref: str, settings: Settings) -> Health:
 def check_all(
     refs: Sequence[str], specs: Sequence[WorkerSpec], settings: Settings
 ) -> tuple[dict[str, Health], dict[str, Health]]:
-    """The health of Conductors and of workers by name, all asked at once. A Conductor that is unknown has its fault."""
+    """Returns the health of Conductors and workers by name, all asked at once. An unknown Conductor has its fault."""
 
     async def conductor(ref: str) -> Health:
         try:
@@ -85,17 +85,17 @@ def check_all(
 
 
 def discover_local_servers(settings: Settings) -> tuple[WorkerSpec, ...]:
-    """The models served on the ports of the settings, as ready workers."""
+    """Returns the models of the servers on the settings' ports, as ready workers."""
     return asyncio.run(discovery.discover_local_servers(discovery.titles(settings.server_ports)))
 
 
 def find_servers(key_variables: Mapping[str, str], settings: Settings) -> tuple[FoundServer, ...]:
-    """The model servers on the ports of the settings, those that want a key included.
+    """Returns the model servers on the settings' ports, including those that want a key.
 
     Args:
-        key_variables: by base URL, the variable whose value that server is sent as its key.
+        key_variables: by base URL, the variable whose value is sent to that server as its key.
 
-    Raises: BadInput for a variable that does not look like a key's, or is not set; then nobody is asked.
+    Raises: BadInput for a variable that does not look like a key's, or is not set; then no server is asked.
     """
     for variable in key_variables.values():
         if fault := variable_fault(variable, settings.key_variables):
@@ -107,7 +107,7 @@ def find_servers(key_variables: Mapping[str, str], settings: Settings) -> tuple[
 
 
 def conductors_file_text(specs: Iterable[WorkerSpec]) -> str:
-    """A conductors file (TOML) with the models of ``specs`` as Conductors."""
+    """Returns a conductors file (TOML) with the models of ``specs`` as Conductors."""
     keys = ("name", "model", "base_url", "api_key_env")
     tables = [{key: getattr(spec, key) for key in keys} for spec in specs]
     return "\n".join(
@@ -117,7 +117,7 @@ def conductors_file_text(specs: Iterable[WorkerSpec]) -> str:
 
 
 def pool_file_text(specs: Iterable[WorkerSpec]) -> str:
-    """A pool file (TOML) with ``specs``, to be saved and edited. Defaults are left out."""
+    """Returns a pool file (TOML) with ``specs``, to be saved and edited, without defaults."""
     return "\n".join(_worker_table(spec) for spec in specs)
 
 

@@ -22,14 +22,14 @@ from conductor_core.workflow.model import QUESTION, Step, Workflow
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a finished step hands on.
+    """What a finished step passes on.
 
     Attributes:
-        agent: who wrote it, which may be another worker than the step's own.
+        agent: who wrote it. It may be another worker than the step's own.
         instruction: with the task filled in.
         sha256: of ``output`` in UTF-8.
         tokens: the provider's count of the output's tokens, else our estimate.
-        ending: what it came to.
+        ending: how the answer ended.
     """
 
     path: Path
@@ -54,9 +54,9 @@ class Answer:
         by: str | None = None,
         reasoned: bool = False,
     ) -> "Answer":
-        """The answer of ``step``, whose call (or recorded call) took ``usage``; ``by``: another worker, the writer.
+        """Returns the answer of ``step``. ``usage``: of its call; ``by``: another worker, which wrote it.
 
-        ``reasoned``: the usage counts reasoning, too, which is not handed on.
+        ``reasoned``: the usage also counts reasoning, which is not passed on.
         """
         counted = usage.output_tokens and not usage.estimated and not reasoned
         return cls(
@@ -71,7 +71,7 @@ class Answer:
 
     @property
     def turn(self) -> str:
-        """Its text as a past turn of whoever reads it: an empty turn says nothing, and some providers refuse it."""
+        """The text as a past turn. An empty answer becomes a note: some providers refuse an empty turn."""
         return self.output if self.output.strip() else f"[This step brought no output: {WHY_EMPTY[self.ending]}.]"
 
     def shared(self) -> SharedOutput:
@@ -82,7 +82,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The messages of one step, and which earlier outputs of its round are, and are not, in them."""
+    """The messages of one step, and which earlier outputs of its round are in them (granted) or not (withheld)."""
 
     messages: tuple[Message, ...]
     granted: tuple[SharedOutput, ...]
@@ -90,12 +90,12 @@ class Context:
 
 
 def expand(instruction: str, task: str) -> str:
-    """``instruction`` with the task in the place of each ``{question}``."""
+    """Returns ``instruction`` with the task in place of each ``{question}``."""
     return instruction.replace(QUESTION, task)
 
 
 def told_instruction(instruction: str, task: str, *, give_question: bool) -> str:
-    """What a step is told: its instruction, the task in it or, if every step is to be told the task, before it."""
+    """Returns the instruction as it is sent: with the task in it or, if every step is told the task, before it."""
     if not give_question or QUESTION in instruction:
         return expand(instruction, task)
     return f"The task:\n{task}\n\nYour part:\n{instruction}"
@@ -110,14 +110,14 @@ def build(
     *,
     give_question: bool = False,
 ) -> Context:
-    """The context of step ``index``.
+    """Builds the context of step ``index``.
 
     Args:
-        give_question: whether a step whose instruction does not name the task is told it all the same. Past turns hold
-            their instructions alone: it is told once.
-        answers: of the earlier steps of this round that have one, by index; all that the step reads must be there.
+        give_question: whether a step is told the task even if its instruction lacks ``{question}``. Past turns hold
+            their instructions alone, so the task is told once.
+        answers: the answers of the earlier steps of this round, by index, with all that the step reads.
 
-    Raises: KeyError if a step it reads has no answer yet.
+    Raises: KeyError if a step that it reads has no answer yet.
     """
     reads = workflow.reads(index)
     turns: list[Message] = []
@@ -136,7 +136,7 @@ def build(
 def withheld(
     workflow: Workflow, index: int, granted: frozenset[int], answers: Mapping[int, Answer], round_path: Path
 ) -> tuple[SharedOutput, ...]:
-    """Every earlier step of the round that is not ``granted``; one without an output (yet) has no digest."""
+    """Returns every earlier step of the round that is not ``granted``. One without an output has no digest."""
     return tuple(
         answers[earlier].shared()
         if earlier in answers

@@ -1,4 +1,4 @@
-"""Runs on an event loop of their own, for callers that have none (pages, command line)."""
+"""Carries out runs on an event loop of its own, for callers that have none (pages, command line)."""
 
 import asyncio
 import atexit
@@ -35,11 +35,11 @@ REMEMBERED_RUNS = 64
 
 @functools.cache
 def _collect_less() -> None:
-    """Once a process: lets Python's garbage collector leave alone what is loaded, and look less often.
+    """Tells Python's garbage collector, once a process, to skip what is loaded and to look less often.
 
-    A full collection stops every thread. With a hundred runs at once it did so for 0.1 s at a time (benchmark 1),
-    mostly to look at modules that live as long as the process anyway. At its end they are collected as ever: bindings
-    that were loaded before would else be reported as leaked.
+    A full collection stops every thread: with a hundred runs at once for 0.1 s at a time (benchmark 1), mostly to look
+    at modules that live as long as the process. Collection is set back at its end, or loaded bindings would be reported as
+    leaked.
     """
     gc.freeze()
     atexit.register(gc.unfreeze)
@@ -47,20 +47,19 @@ def _collect_less() -> None:
 
 
 class EngineHost:
-    """Owns one daemon thread with one event loop; every run, pool and Conductor of the process lives on it.
+    """Owns one daemon thread with one event loop, on which all runs, pools and Conductors of the process live.
 
-    Its methods may be called from any thread but its own. Any number of runs go on at once. Pools and Conductors are
-    opened once and shared.
+    Call its methods from any other thread. Any number of runs go on at once. They share pools and Conductors, which are
+    opened once.
     """
 
     def __init__(
         self, sink: EventSink, settings: Settings, records: RunRecords | None = None, *, awaited: bool = True
     ) -> None:
-        """
-        Args:
-            records: reads queued runs, and those that others build on; None: there are none.
-            awaited: each run's result is kept until ``wait`` has given it. False where nobody waits, as in the app:
-                then only the last results are kept.
+        """Args:
+        records: reads queued runs and the runs that others build on; None: there are none.
+        awaited: keeps the result of each run until ``wait`` has returned it. False where nobody waits, as in the
+            app: then only the last results are kept.
         """
         _collect_less()
         self._awaited = awaited
@@ -89,8 +88,7 @@ class EngineHost:
     def start(self, request: RunRequest, cap: CostCap | None = None) -> str:
         """Begins a run and returns its id as soon as ``run.created`` is durable.
 
-        All up to there happens in the caller's thread: the loop, which may be busy with hundreds of runs, is not
-        waited for.
+        All this happens in the caller's thread. It does not wait for the loop, which may be busy with hundreds of runs.
 
         Args:
             cap: what this run and others with the same cap may spend together.
@@ -110,7 +108,7 @@ class EngineHost:
         return request.run_id
 
     def take_up(self, run_id: str) -> None:
-        """Begins to carry out a queued run, by what its record says alone.
+        """Begins to carry out a queued run from its record alone.
 
         Raises: as ``start``; EventOutOfOrder if another process was quicker.
         """
@@ -136,7 +134,7 @@ class EngineHost:
         return check(request, conductor, pool, self._engine.earlier(request), cap)
 
     def _write(self, checked: CheckedRequest, taken: RunTaken | None = None) -> None:
-        """Writes the event by which this process has the run, and has the loop carry it out. Raises: StoreError."""
+        """Writes the event that makes the run this process's own, and starts the run. Raises: StoreError."""
         checked = replace(checked, taken=taken)
         try:
             self._sink.append_and_wait(checked.created if taken is None else taken)
@@ -149,9 +147,9 @@ class EngineHost:
         self._hand_over(checked)
 
     def cancel(self, run_id: str, caller: Caller) -> bool:
-        """Has a run end, whichever process carries it out: its connections are closed, ``run.cancelled`` is written.
+        """Ends a run, whichever process carries it out: closes its connections and writes ``run.cancelled``.
 
-        False if it has ended, or is unknown.
+        Returns False if the run has ended or is unknown.
         """
         if self._records is not None:
             try:
@@ -164,7 +162,7 @@ class EngineHost:
         return self._stop(run_id, Stop(caller))
 
     def _hear(self, sent: SentCommand) -> None:
-        """Does what a command asks of a run. Of a run that is not here it is remembered for a while: it may be soon."""
+        """Carries out a command. If its run is not here, remembers it for a while: the run may be taken up soon."""
         run_id = sent.command.run_id
         stop = Stop(sent.command.caller, sent.id)
         with self._lock:
@@ -183,9 +181,9 @@ class EngineHost:
         return True
 
     def wait(self, run_id: str, timeout_s: float | None = None) -> RunTrace:
-        """Blocks until the run has ended and gives its trace.
+        """Blocks until the run has ended and returns its trace.
 
-        Raises: UnknownRun for a run that this host did not start, or whose result it gave long ago; TimeoutError;
+        Raises: UnknownRun for a run that this host did not start, or whose result it returned long ago; TimeoutError;
             StoreError if the log failed and the run stopped for that.
         """
         result = self._result(run_id)
@@ -197,15 +195,15 @@ class EngineHost:
                     self._forget_in_time(run_id)
 
     def error(self, run_id: str) -> InspectorError | None:
-        """What stopped a run without its end being written, if that happened. Raises: UnknownRun."""
+        """Returns the error that kept a run's end from being written; None: there was none. Raises: UnknownRun."""
         result = self._result(run_id)
         error = result.exception() if result.done() else None
         return error if isinstance(error, InspectorError) else None
 
     def warm_up(self, conductor_ref: str, pool_ref: str, after_s: float = 0.0) -> None:
-        """Has a local Conductor load and begin a plan for ``pool_ref``, in the background, so that no run waits for it.
+        """Loads a local Conductor and begins a plan for ``pool_ref`` in the background, so that no run waits for that.
 
-        Returns at once. Does nothing for a remote Conductor. A failure is only logged: a run will meet it and say it.
+        Returns at once. Does nothing for a remote Conductor. Only logs a failure: a run will meet it and report it.
         """
 
         def begin() -> None:
@@ -215,12 +213,12 @@ class EngineHost:
         self._loop.call_soon_threadsafe(begin)
 
     def active(self) -> set[str]:
-        """Ids of the runs that are going on."""
+        """Returns the ids of the runs that this host carries out."""
         with self._lock:
             return set(self._running)
 
     def close(self) -> None:
-        """Cancels all runs, waits until their ends are written, closes pools and Conductors and ends the thread."""
+        """Cancels all runs, waits until their ends are written, closes pools and Conductors, and ends the thread."""
         with self._lock:
             if self._closed:
                 return
@@ -258,7 +256,7 @@ class EngineHost:
             return self._results[run_id]
 
     def _forget_in_time(self, run_id: str) -> None:
-        """The result of ``run_id`` need not be kept for much longer. Call it with the lock held."""
+        """Marks the result of ``run_id`` as returned, and forgets the oldest such. Call it with the lock held."""
         self._given[run_id] = None
         if len(self._given) > REMEMBERED_RUNS:
             oldest = next(iter(self._given))
@@ -266,7 +264,7 @@ class EngineHost:
             self._results.pop(oldest, None)
 
     def _hand_over(self, checked: CheckedRequest) -> None:
-        """Has the loop carry out a run that is written. From now on it can be waited for and cancelled."""
+        """Starts a run whose first event is written. From now on it can be waited for and cancelled."""
         run_id = checked.request.run_id
         with self._lock:
             self._results[run_id] = Future()
@@ -309,7 +307,7 @@ class EngineHost:
             result.set_exception(outcome)
 
     def _pool(self, ref: str | PoolInfo, seed: int) -> Pool:
-        """Opened once; a pool file that has changed since is opened anew, and runs on the old one go on."""
+        """Returns an open pool. Opens a changed pool file anew; runs on the old pool go on."""
         if isinstance(ref, PoolInfo):
             key: tuple[object, ...] = (ref.model_dump_json(), seed)
         else:
@@ -324,7 +322,7 @@ class EngineHost:
             return self._pools[key]
 
     async def _conductor(self, ref: str) -> Conductor:
-        """Opened once, off the loop: opening may import a great deal. Raises: UnknownConductor."""
+        """Returns an open Conductor, opened off the loop: that may import a lot. Raises: UnknownConductor."""
         key = (ref, *await asyncio.to_thread(self._conductors_files, ref))
         if key not in self._conductors:
             self._conductors[key] = asyncio.create_task(asyncio.to_thread(self._open_conductor, ref))
@@ -335,7 +333,7 @@ class EngineHost:
             raise
 
     def _conductors_files(self, ref: str) -> list[tuple[Path, int]]:
-        """The files that may say what ``ref`` is, each with when it was changed: then it is opened anew."""
+        """Returns the files that may define ``ref``, each with the time of its last change."""
         if ref == "tiny" or "://" in ref:
             return []
         files = [*self._settings.conductors_folder.glob("*.toml"), given_path(ref.partition("#")[0])]

@@ -1,4 +1,4 @@
-"""The identity of a step: the digest of all that determines its answer. Same digest: the same question, asked alike."""
+"""Computes the identity of a step: a digest of all that determines its answer."""
 
 import hashlib
 import json
@@ -9,15 +9,15 @@ from conductor_core.chat import ConductorInfo, Message, ParentPlan, WorkerSpec
 
 
 def digest_text(text: str) -> str:
-    """SHA-256 of ``text`` in UTF-8, in hexadecimal."""
+    """Returns the SHA-256 of ``text`` in UTF-8, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def worker_identity(spec: WorkerSpec, messages: Sequence[Message], seed: int) -> str:
-    """The identity of a step answered by a worker.
+    """Returns the identity of a step that a worker answers.
 
-    Prices, time limits and keys do not change what a model answers and are left out; the seed determines the answer of
-    simulated workers only.
+    It leaves out prices, time limits and keys, which do not change an answer. The seed counts for simulated workers
+    only.
     """
     return _digest(
         {
@@ -39,9 +39,9 @@ def recursion_identity(
     depth_left: int,
     seed: int,
 ) -> str:
-    """The identity of a step answered by the Conductor itself: all that its inner call is told.
+    """Returns the identity of a step that the Conductor answers: all that its inner call is told.
 
-    Device and dtype are left out: they are not known before the model is loaded.
+    It leaves out device and dtype, which are unknown before the model is loaded.
     """
     fields = {"name", "kind", "model", "constrained"} | ({"prompt_sha256"} if conductor.prompt_sha256 else set())
     asked = conductor.model_dump(mode="json", include=fields)

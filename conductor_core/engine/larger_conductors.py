@@ -1,4 +1,4 @@
-"""Models of this machine that could plan in place of the shipped Conductor, which only chooses among kinds of plan."""
+"""Finds models of this machine that could plan in place of the shipped Conductor."""
 
 import re
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ class LargerConductor:
 
 
 def larger_conductors(options: Iterable[ConductorOption], served: Iterable[WorkerSpec]) -> tuple[LargerConductor, ...]:
-    """What is there and runs: on servers first, and the largest first; nothing that would have to be downloaded."""
+    """Returns the models that are here and run: those on servers first, the largest first. Downloads nothing."""
     found = [
         LargerConductor(f"{spec.base_url}#{spec.model}", spec.model, spec.description.rpartition("served by ")[2], size)
         for spec in served
@@ -39,6 +39,6 @@ def larger_conductors(options: Iterable[ConductorOption], served: Iterable[Worke
 
 
 def parameters_by_name(model: str) -> int:
-    """7,000,000,000 of ``qwen2.5:7b-instruct``; 0 where the name does not say."""
+    """Returns 7,000,000,000 for ``qwen2.5:7b-instruct``; 0 if the name does not say."""
     sizes = _SIZE.findall(model)
     return int(float(sizes[-1]) * 1e9) if sizes else 0

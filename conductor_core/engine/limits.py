@@ -22,7 +22,7 @@ from conductor_core.trace import RunTrace
 
 @dataclass(slots=True)
 class LiveCall:
-    """A call that is on, by estimate. Price None: unknown."""
+    """A call that is going on, with estimated tokens. Price None: unknown."""
 
     price: Price | None
     input_tokens: int
@@ -38,7 +38,7 @@ class LiveCall:
 
 
 class Budget:
-    """What a run has spent (by its trace) and is spending (by estimate) against its limits."""
+    """What a run has spent (by its trace) and is spending (by estimate), against its limits."""
 
     def __init__(self, limits: Limits, trace: RunTrace) -> None:
         self.limits = limits
@@ -60,7 +60,7 @@ class Budget:
         self._calls += 1
 
     def begin_call(self, path: Path, input_tokens: int, price: Price | None) -> LiveCall:
-        """A call (of a step, or of the Conductor for a round) whose estimate counts until it is settled.
+        """Adds a call (of a step, or of the Conductor for a round). Its estimate counts until the call is settled.
 
         The caller raises its ``output_tokens`` as the answer streams, and checks. Raises: LimitReached; then the call
         must not be made, and does not count.
@@ -74,7 +74,7 @@ class Budget:
         return call
 
     def settle(self, path: Path, cost_usd: float | None = None) -> None:
-        """Drops the estimate for a call that has ended; its known cost counts from now on."""
+        """Drops the estimate of a call that has ended, and counts its known cost."""
         self._live.pop(path, None)
         self._known_usd += cost_usd or 0.0
 
@@ -94,7 +94,7 @@ class Budget:
                 raise LimitReached(f"the cost limit of this run is reached: {usd:.6f} of {max_usd:g} USD", limit="usd")
 
     def total(self) -> tuple[Usage, Cost]:
-        """What was spent so far; calls that were broken off count by estimate."""
+        """Returns what was spent so far. Broken-off calls count by estimate."""
         usage, cost = self._trace.usage, Cost(self._trace.cost_usd, self._trace.known_usd)
         for call in self._live.values():
             usage += call.usage
@@ -102,7 +102,7 @@ class Budget:
         return usage, cost
 
     def out_of_time(self) -> LimitReached:
-        """The error of a run whose time is up."""
+        """Returns the error of a run whose time is up."""
         return LimitReached(
             f"the time limit of this run is reached: {self.limits.max_seconds:g} s, planning included", limit="seconds"
         )

@@ -1,4 +1,4 @@
-"""Which keys the workers of a pool lack: said before a run, and all of them at once when a step fails for one."""
+"""Finds the keys that a pool's workers lack, to report all of them at once."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,7 +7,7 @@ from conductor_core.keys import is_set
 
 
 def missing_keys(specs: Iterable[WorkerSpec]) -> Mapping[str, tuple[str, ...]]:
-    """The variables of keys that are not set, in the pool's order, each with the names of the workers that need it."""
+    """Returns the variables of keys that are not set, in the pool's order, each with the workers that need it."""
     missing: dict[str, tuple[str, ...]] = {}
     for spec in specs:
         if spec.api_key_env is not None and not is_set(spec.api_key_env):
@@ -16,7 +16,7 @@ def missing_keys(specs: Iterable[WorkerSpec]) -> Mapping[str, tuple[str, ...]]:
 
 
 def also_missing(agent: str, specs: Iterable[WorkerSpec]) -> str:
-    """What is to be said of the other keys once the worker ``agent`` has failed for its own; empty if nothing is."""
+    """Returns a note on the other missing keys once the worker ``agent`` has failed for its own; empty: none."""
     missing = missing_keys(specs)
     if not any(agent in needed_by for needed_by in missing.values()):
         return ""

@@ -1,4 +1,4 @@
-"""What a Conductor wrote in the place of a plan: named, and kept as it came."""
+"""Names what a Conductor wrote in place of a plan, and keeps it."""
 
 from conductor_core.chat import PlanFinished
 from conductor_core.workflow.parsed import Parsed
@@ -6,7 +6,7 @@ from conductor_core.workflow.source import Notes, SourceText, shorten
 
 
 def as_written(text: str, finished: PlanFinished) -> str:
-    """The whole of a completion: its text, else what there is instead of it."""
+    """Returns the whole completion: its text, else what came instead."""
     if finished.refusal:
         return f"{text}{finished.refusal}"
     if text.strip():
@@ -16,9 +16,9 @@ def as_written(text: str, finished: PlanFinished) -> str:
 
 
 def not_a_plan(text: str, finished: PlanFinished, most_tokens: int) -> Parsed | None:
-    """Why there is no plan in a completion of ``text`` that ended so; None: the text is to be read.
+    """Returns why a completion of ``text`` that ended so holds no plan; None: the text can be read.
 
-    ``most_tokens``: the limit that the Conductor was given.
+    ``most_tokens``: the Conductor's token limit.
     """
     found = _why(text, finished, most_tokens)
     if found is None:

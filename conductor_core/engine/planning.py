@@ -1,4 +1,4 @@
-"""The plan of a round: asked of the Conductor, or given and checked."""
+"""Gets the plan of a round: from the Conductor, or given and checked."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ def check_given(
 
     Args:
         agents: names in the pool's order.
-        task: None: every step is told it anyway.
+        task: None: every step is told the task anyway.
 
     Raises: WorkflowInvalid, with every fault.
     """
@@ -54,10 +54,10 @@ def check_given(
 
 
 async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan | None = None) -> Workflow:
-    """The workflow that the Conductor writes for this round; without steps if it ends a recursion.
+    """Returns the workflow that the Conductor writes for this round; without steps if it ends a recursion.
 
-    A completion that cannot be used is recorded with its faults and the Conductor is asked again, told what was wrong,
-    as often as the settings allow.
+    Records an unusable completion with its faults and asks the Conductor again, with those faults, as often as the
+    settings allow.
 
     Raises: PlanRejected, ConductorError, LimitReached, StoreError.
     """
@@ -93,7 +93,7 @@ async def use_given(
     warnings: tuple[Fault, ...],
     before: Workflow | None = None,
 ) -> None:
-    """Records a plan that nobody had to write now; ``before``: what it was before a person changed it."""
+    """Records a plan that is given, not written now. ``before``: the plan before a person changed it."""
     recorder = state.recorder
     written = workflow if before is None else before
     events: list[ev.Event] = [
@@ -127,7 +127,7 @@ async def use_given(
 
 @dataclass(frozen=True, slots=True)
 class _Spent:
-    """What a completion took. ``cost_usd`` None: its price is unknown."""
+    """What a completion used. ``cost_usd`` None: its price is unknown."""
 
     usage: Usage
     cost_usd: float | None
@@ -137,7 +137,7 @@ class _Spent:
 async def _written(
     state: RunState, conductor: Conductor, request: PlanRequest, round_path: ev.Path, attempt: int
 ) -> Checked:
-    """One completion, read and recorded; a call that failed is made again, as a worker's. Raises: see ``_Writing``."""
+    """Returns one completion, read and recorded. Repeats a failed call, as for a worker. Raises: see ``_Writing``."""
     failed, loading = 0, False
     while True:
         writing = _Writing(state, conductor, request, round_path, attempt)
@@ -159,7 +159,7 @@ async def _written(
 
 
 class _Writing:
-    """One attempt of the Conductor: its completion streamed into the log, read, checked and recorded."""
+    """One attempt of the Conductor: streams its completion into the log, reads, checks and records it."""
 
     def __init__(
         self, state: RunState, conductor: Conductor, request: PlanRequest, round_path: ev.Path, attempt: int
@@ -179,7 +179,7 @@ class _Writing:
         self._deltas = DeltaBuffer(state.recorder, state.settings.delta_interval_ms, self._delta_events)
 
     async def run(self, *, again: bool = False) -> Checked:
-        """``again``: its beginning is on the record already. Raises: ConductorError, LimitReached, StoreError."""
+        """``again``: its start is recorded already. Raises: ConductorError, LimitReached, StoreError."""
         usage, said_usd = await self._stream(again=again)
         text = "".join(self._text)
         raw = text if self._finished is None else as_written(text, self._finished)
@@ -198,7 +198,7 @@ class _Writing:
         return checked
 
     async def failed(self, error: ConductorError, wait_s: float, *, said: bool) -> None:
-        """Records a call that failed and that another follows; ``said``: that is on the record already."""
+        """Records a failed call that another follows. ``said``: this is recorded already."""
         spent = self._call.usage if self._output_characters else Usage()
         price = self._conductor.info.price
         cost_usd = 0.0 if not spent.total_tokens else None if price is None else price.cost_usd(spent)
@@ -287,7 +287,7 @@ class _Writing:
         await self._recorder.emit(*streamed, event)
 
     async def _stream(self, *, again: bool) -> tuple[Usage, float | None]:
-        """``_write``, once there is room for it in what many runs may spend together."""
+        """Calls ``_write`` once the shared cost cap has room for it."""
         cap = self._state.cap
         if cap is None:
             return await self._write(again=again)
@@ -308,7 +308,7 @@ class _Writing:
                 cap.add(took, cost_usd)
 
     async def _write(self, *, again: bool) -> tuple[Usage, float | None]:
-        """Streams the completion and gives what it took, and what the provider itself says that it cost, if it does."""
+        """Streams the completion. Returns what it used, and its cost if the provider states one."""
         budget, name = self._state.budget, self._conductor.info.name
         messages = self._conductor.messages(self._request)
         self._started_ms = self._recorder.now_ms()
@@ -360,7 +360,7 @@ class _Writing:
         )
 
     def _receive(self, text: str, *, reasoning: bool) -> None:
-        """Takes ``text``, the completion's as far as there is room for it."""
+        """Takes ``text``, and of the completion only as much as there is room for."""
         if reasoning:
             self._output_characters += len(text)
             self._deltas.add(text, reasoning=True)
@@ -394,7 +394,7 @@ def _sentence(beginning: str, checked: Checked) -> str:
 
 
 def _told(checked: Checked) -> tuple[str, ...]:
-    """What was wrong with a plan, for the Conductor that is to write a better one."""
+    """Returns the faults of a plan in words, for the Conductor's next attempt."""
     more = checked.fault_count - _MOST_TOLD
     messages = tuple(fault.message for fault in checked.faults[:_MOST_TOLD])
     return (*messages, f"And {more:,} more.") if more > 0 else messages

@@ -1,4 +1,4 @@
-"""The workers of a run, by name: the simulated pool, the paper's pool or a pool file."""
+"""Opens the workers of a run by name: the simulated pool, the paper's pool, or a pool file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,10 +23,10 @@ class Pool:
 
     Attributes:
         workers: by name, in the order of the Conductor's ordinals.
-        seed: the simulated workers answer by it.
+        seed: of the simulated workers.
         excluded: names of the workers that were taken out, for the record.
-        on_incomplete, give_question: what happens to a step whose answer is no whole one, and whether every step is
-            told the task, unless a run says otherwise.
+        on_incomplete, give_question: what happens to a step whose answer is incomplete, and whether every step is told
+            the task, unless a run says otherwise.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Pool:
 
     @property
     def simulated(self) -> bool:
-        """Whether any worker is simulated: then the run says so."""
+        """Whether any worker is simulated. Then the run says so."""
         return any(spec.simulated for spec in self.specs)
 
     def without(self, names: tuple[str, ...]) -> "Pool":
@@ -56,9 +56,9 @@ class Pool:
         return replace(self, workers=workers, excluded=left.excluded)
 
     def with_params(self, params: Mapping[str, Mapping[str, Any]], settings: Settings) -> "Pool":
-        """Opens the pool anew with further parameters for the workers named: ``{"coder": {"max_tokens": 1}}``.
+        """Opens the pool anew with more parameters for the named workers: ``{"coder": {"max_tokens": 1}}``.
 
-        A run on it records what its workers were opened with. Raises: BadInput for a name that is not there.
+        A run on it records these parameters. Raises: BadInput for an unknown name.
         """
         unknown = [name for name in params if name not in self.workers]
         if unknown:
@@ -74,17 +74,17 @@ class Pool:
 
 
 def read_specs(ref: str, settings: Settings | None = None) -> tuple[WorkerSpec, ...]:
-    """The workers of ``rehearsal``, ``paper``, ``small`` or a pool file, unopened, see ``read_pool``."""
+    """Reads the workers of ``rehearsal``, ``paper``, ``small`` or a pool file, unopened, see ``read_pool``."""
     return read_pool(ref, settings).workers
 
 
 def read_pool(ref: str, settings: Settings | None = None) -> PoolFile:
-    """What ``rehearsal``, ``paper``, ``small`` or a pool file says.
+    """Reads ``rehearsal``, ``paper``, ``small`` or a pool file.
 
     Args:
-        ref: as ``pool_file`` finds it. settings: by default as the environment has them.
+        ref: as ``pool_file`` finds it. settings: by default those of the environment.
 
-    Raises: PoolInvalid, with every fault; BadInput for a name that no file has.
+    Raises: PoolInvalid, with every fault; BadInput for a name without a file.
     """
     settings = settings or Settings()
     # Imported when used: a pool of one kind does not load the clients of the other.
@@ -100,9 +100,9 @@ def read_pool(ref: str, settings: Settings | None = None) -> PoolFile:
 
 
 def pool_file(ref: str, settings: Settings) -> Path:
-    """The pool file that ``ref`` names: a path, or the name of a file in ``pools/`` of the data folder.
+    """Returns the pool file that ``ref`` names: a path, or the name of a file in ``pools/`` of the data folder.
 
-    Raises: BadInput for a name that is neither, with those that there are.
+    Raises: BadInput for a name that is neither; it lists the existing names.
     """
     path, folder = given_path(ref), settings.pools_folder
     if is_file(path) or path.name != ref:
@@ -117,7 +117,7 @@ def pool_file(ref: str, settings: Settings) -> Path:
 
 
 def pool_info(ref: str | PoolInfo, settings: Settings, excluded: tuple[str, ...] = ()) -> PoolInfo:
-    """The workers that a run may ask, unopened.
+    """Returns the workers that a run may call, without opening them.
 
     Args:
         ref: a name or file as ``read_pool`` takes it, or the pool of an earlier run.
@@ -136,7 +136,7 @@ def _name(ref: str) -> str:
 
 
 def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
-    """Opens ``rehearsal``, ``paper`` or a TOML file; connects to nothing yet.
+    """Opens ``rehearsal``, ``paper`` or a TOML file. Connects to nothing yet.
 
     Args:
         seed: of the simulated workers; by default the settings'.
@@ -150,7 +150,7 @@ def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
 
 
 def reopen_pool(info: PoolInfo, settings: Settings, *, seed: int | None = None) -> Pool:
-    """Opens the workers of an earlier run as they were recorded, for a re-run.
+    """Opens the workers of an earlier run as they were recorded.
 
     Raises: BadInput for a worker with a key in its fields, or in a variable that does not look like a key's.
     """
@@ -167,7 +167,7 @@ def reopen_pool(info: PoolInfo, settings: Settings, *, seed: int | None = None) 
 
 
 def open_worker(spec: WorkerSpec, settings: Settings, seed: int) -> Worker:
-    """Opens one worker of any provider; connects to nothing yet. ``seed``: of a simulated one."""
+    """Opens one worker of any provider. Connects to nothing yet. ``seed``: of a simulated worker."""
     if spec.provider == "rehearsal":
         from conductor_core.rehearsal import open_rehearsal_worker
 

@@ -1,8 +1,8 @@
-"""Checks before a run what would fail, at once and at no cost.
+"""Finds out before a run what would fail, all at once and at no cost.
 
-Every Conductor and worker is asked for its models, all at the same time and for a few seconds only: whether its key is
-set, its server answers, the model is there, and its context takes the task. What has no price is named where a budget
-in USD is set, which cannot see it.
+It asks every Conductor and worker for its models at the same time, for a few seconds at most: whether the key is set,
+the server answers, the model is there, and its context takes the task. If there is a budget in USD, it also names the
+models without a price, which the budget cannot count.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ class Part(Frozen):
     """One model of a run.
 
     Attributes:
-        ok: whether it would answer, as far as that can be known without paying.
-        hopeless: it cannot, whatever happens: its key is not set.
-        detail: one line: what was proven, or what is wrong and what to do.
+        ok: whether it would answer, as far as can be known without paying.
+        hopeless: it certainly cannot answer: its key is not set.
+        detail: one line: what was found, or what is wrong and what to do.
         priced: whether the price of its tokens is known.
     """
 
@@ -63,7 +63,7 @@ class Preflight(Frozen):
 
     @property
     def some_worker(self) -> bool:
-        """Whether a worker is left if only what answers is used."""
+        """Whether any worker is left if only those that answer are used."""
         return any(part.ok for part in self.parts if part.role == "worker")
 
     @property
@@ -74,7 +74,7 @@ class Preflight(Frozen):
 
     @property
     def budget_warning(self) -> str | None:
-        """What the budget in USD cannot see; None: nothing, or there is none."""
+        """What the budget in USD cannot count; None: nothing, or there is no budget."""
         unpriced = [part for part in self.parts if not part.priced]
         if self.max_usd is None or not unpriced:
             return None
@@ -86,7 +86,7 @@ class Preflight(Frozen):
 
     @property
     def impossible(self) -> str | None:
-        """Why a run certainly cannot work: no plan, or one that nobody can carry out. None: it may."""
+        """Why the run certainly cannot work: nobody can plan or nobody can answer. None: it may work."""
         first = next((part for part in self.parts if part.role == "conductor"), None)
         workers = [part for part in self.parts if part.role == "worker"]
         if first is None:
@@ -101,12 +101,12 @@ class Preflight(Frozen):
 def preflight(
     conductor_ref: str | None, specs: Sequence[WorkerSpec], limits: Limits, settings: Settings, task: str = ""
 ) -> Preflight:
-    """For callers without an event loop.
+    """Runs the checks, for callers without an event loop.
 
     Args:
         conductor_ref: None: none is needed. specs: the workers that may be used.
 
-    Raises: BadInput for a Conductor that nothing is known of.
+    Raises: BadInput for an unknown Conductor.
     """
     return asyncio.run(look(conductor_ref, specs, limits, settings, task))
 
@@ -114,7 +114,7 @@ def preflight(
 async def look(
     conductor_ref: str | None, specs: Sequence[WorkerSpec], limits: Limits, settings: Settings, task: str = ""
 ) -> Preflight:
-    """See ``preflight``."""
+    """Runs the checks, see ``preflight``."""
     asked = [_worker(spec, settings, task) for spec in specs]
     if conductor_ref is not None:
         plan = PlanRequest(
@@ -154,7 +154,7 @@ async def _conductor(ref: str, settings: Settings, plan: PlanRequest) -> Part:
 
 
 def _planning(part: Part, ref: str, settings: Settings, plan: PlanRequest, context: int | None) -> Part:
-    """``part`` of a Conductor, which reads its whole prompt and not the task alone."""
+    """Returns ``part`` for a Conductor, which reads its whole prompt and not only the task."""
     if not part.ok or not plan.task or context is None:
         return part
     conductor = open_conductor(ref, settings)
@@ -186,7 +186,7 @@ def _part(role: Literal["conductor", "worker"], spec: WorkerSpec, health: Health
 
 
 def _fitting(part: Part, said: str, tokens: int, context: int | None) -> Part:
-    """``part``, not ``ok`` if what it is to read does not fit its context."""
+    """Returns ``part``, not ``ok`` if what it has to read does not fit its context."""
     if not part.ok or context is None or tokens < context:
         return part
     return part.model_copy(update={"ok": False, "detail": f"{said}, and its context is {context:,}"})

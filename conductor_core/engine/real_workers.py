@@ -1,6 +1,6 @@
-"""What this machine has to answer with, besides the simulation: servers, keys, small models to run in this process.
+"""Lists what this machine can answer with besides the simulation: servers, keys, and small models in this process.
 
-The offers for somebody whose first question of their own met the simulated workers, best first.
+These are the offers for a first question of one's own that met the simulated workers, best first.
 """
 
 import os
@@ -68,10 +68,10 @@ class SmallModel:
     """A model of the small pool.
 
     Attributes:
-        size_bytes: of its weights on disk, or to be downloaded.
-        needed_bytes, memory: to run it here, and of what there is.
-        answer_s: seconds for an answer of ``WRITTEN_TOKENS`` tokens, measured here; None until that is done, which
-            ``time_answers`` begins; ``timing`` while it goes on.
+        size_bytes: of its weights, on disk or to be downloaded.
+        needed_bytes, memory: what it needs to run here, and of which memory.
+        answer_s: measured seconds for an answer of ``WRITTEN_TOKENS`` tokens here; None until ``time_answers`` has
+            measured it. timing: whether it is being measured.
     """
 
     spec: WorkerSpec
@@ -89,12 +89,12 @@ class SmallModel:
 
 
 def keyed_workers() -> tuple[WorkerSpec, ...]:
-    """The workers of the paper's pool whose key is in the environment."""
+    """Returns the workers of the paper's pool whose key is in the environment."""
     return tuple(spec for spec in read_specs("paper") if spec.api_key_env is not None and is_set(spec.api_key_env))
 
 
 def small_models() -> tuple[SmallModel, ...]:
-    """The small pool's models, as they are now. Asks no server."""
+    """Returns the models of the small pool as they are now. Asks no server."""
     found = []
     for spec in read_specs(SMALL_POOL):
         shape, size_bytes = _SHAPES[spec.model]
@@ -116,14 +116,14 @@ def small_models() -> tuple[SmallModel, ...]:
 
 
 def time_answers() -> None:
-    """Begins to measure what an answer of each model takes here, if that is not done: some seconds of the processor."""
+    """Begins to measure how long an answer of each model takes here, unless measured: some processor seconds."""
     for name, (shape, _) in _SHAPES.items():
         if place(shape.parameters).fits:
             pace.measure_soon(name, shape)
 
 
 def begin(models: Sequence[SmallModel]) -> None:
-    """Downloads what is not here of ``models``, in the background, going on where it stopped."""
+    """Downloads the missing files of ``models`` in the background, continuing where it stopped."""
     downloads().begin([model.spec.model for model in models])
 
 
@@ -132,7 +132,7 @@ def pause(models: Sequence[SmallModel]) -> None:
 
 
 def save_pool(name: str, specs: Sequence[WorkerSpec], settings: Settings) -> Path:
-    """Writes ``specs`` as the pool file ``name`` of the data folder, in place of what it held. Raises: BadInput."""
+    """Writes ``specs`` as the pool file ``name`` of the data folder, replacing its content. Raises: BadInput."""
     return _save(settings.pools_folder / f"{name}.toml", pool_file_text(specs), "pool file")
 
 
@@ -142,7 +142,7 @@ def save_conductors(name: str, specs: Iterable[WorkerSpec], settings: Settings) 
 
 
 def _save(file: Path, text: str, what: str) -> Path:
-    """Replaces the file whole: a full disk leaves what was there."""
+    """Replaces the file as a whole: a full disk leaves the old content."""
     fresh = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The run's pen: every event goes through here, to the log and into the trace, in one order."""
+"""Writes the events of a run to the log and folds them into its trace, in one order."""
 
 import asyncio
 import math
@@ -20,7 +20,7 @@ Piece = tuple[bool, str]
 
 
 class NoLog:
-    """An ``EventSink`` that keeps nothing: for runs that nobody will look at."""
+    """An ``EventSink`` that keeps nothing, for runs that nobody will look at."""
 
     def append(self, *_: Event) -> "asyncio.Future[None]":
         kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -33,7 +33,7 @@ class NoLog:
 
 @asynccontextmanager
 async def closing(stream: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    """Closes a generator when it is left, not when it is collected: that closes the provider's connection."""
+    """Closes a generator on leaving the block, not when it is collected: that closes the provider's connection."""
     try:
         yield stream
     finally:
@@ -42,14 +42,14 @@ async def closing(stream: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
 
 
 class Recorder:
-    """Writes the events of one run that is begun, and keeps its trace: the fold of all its events so far.
+    """Writes the events of one run that has begun, and keeps its trace: the fold of all its events so far.
 
-    The first failure of the log ends the run: ``broken`` is resolved with the error, and no event is written after it
-    but, if it can be, the one that says so.
+    The first failure of the log ends the run and resolves ``broken`` with the error. Only the event that says so may
+    follow.
     """
 
     def __init__(self, sink: EventSink, created: RunCreated, epoch_s: float) -> None:
-        """``created``: the first event, written already; ``epoch_s``: when that was, by ``time.monotonic``."""
+        """``created``: the first event, written already. ``epoch_s``: its time, by ``time.monotonic``."""
         self._sink = sink
         self._epoch_s = epoch_s
         self._closed = False
@@ -58,7 +58,7 @@ class Recorder:
         self.broken: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
     def taken(self, event: RunTaken) -> None:
-        """Folds the event that took the run up from the queue, which is written already."""
+        """Folds the event that took the run up from the queue. It is written already."""
         tr.apply(self.trace, event)
 
     @property
@@ -66,13 +66,13 @@ class Recorder:
         return self.trace.run_id
 
     def now_ms(self) -> float:
-        """Monotonic milliseconds since the run was created."""
+        """Returns monotonic milliseconds since the run was created, or taken up from the queue."""
         return round((time.monotonic() - self._epoch_s) * 1000, 3)
 
     def send(self, *events: Event) -> "asyncio.Future[None]":
-        """Folds ``events`` and hands them to the log; resolved when they are durable. Raises, awaited: StoreError.
+        """Folds ``events`` and hands them to the log. Resolved when they are durable. Raises, awaited: StoreError.
 
-        Up to the call of the log nothing is awaited, so the trace has the order of the log.
+        It awaits nothing before it calls the log, so the trace has the order of the log.
         """
         if self._closed:
             # A straggler of a run whose end is written: the record of a run stops there.
@@ -84,7 +84,7 @@ class Recorder:
         await self.send(*events)
 
     def progress(self, to_event: Callable[[Progress], Event]) -> Tell:
-        """Where a model tells how far it is. What comes when the run is over is dropped."""
+        """Returns a function through which a model reports its progress. It ignores reports after the run's end."""
 
         def tell(progress: Progress) -> None:
             with suppress(asyncio.CancelledError):
@@ -93,11 +93,11 @@ class Recorder:
         return tell
 
     def defer(self, events: Sequence[Event]) -> None:
-        """Keeps ``events`` for the batch of the final event: what a cancelled step had still to say."""
+        """Keeps ``events`` for the batch of the final event: the last text of a cancelled step."""
         self._deferred.extend(events)
 
     async def end(self, event: Event) -> None:
-        """Writes the final event; what comes after it is refused. Raises: StoreError."""
+        """Writes the final event and refuses any later one. Raises: StoreError."""
         events = [*self._deferred, event]
         self._deferred.clear()
         self._closed = True
@@ -127,7 +127,7 @@ _beats: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, list[Callable[[],
 
 
 def _on_beat(loop: asyncio.AbstractEventLoop, due_s: float, wake: Callable[[], None]) -> None:
-    """Calls ``wake`` on the first beat from ``due_s`` on, or at once if that is past."""
+    """Calls ``wake`` on the first beat after ``due_s``, or at once if that has passed."""
     if due_s <= loop.time():
         loop.call_soon(wake)
         return
@@ -145,9 +145,9 @@ def _wake_all(loop: asyncio.AbstractEventLoop, beat: int) -> None:
 
 
 class DeltaBuffer:
-    """Coalesces streamed text: at most one event batch per interval, written while the stream is read on.
+    """Coalesces streamed text: at most one batch of events per interval, written while the stream is read on.
 
-    The first piece after a pause goes out at once. At most one write is on its way; text that arrives meanwhile waits
+    The first piece after a pause is written at once. At most one write is under way; text that arrives meanwhile waits
     for the next.
     """
 
@@ -173,7 +173,7 @@ class DeltaBuffer:
         self._schedule()
 
     def take(self) -> list[Event]:
-        """The events of all text not yet written; the caller writes them."""
+        """Returns the events of all text not yet written. The caller writes them."""
         if not self._pieces:
             return []
         pieces = [(reasoning, "".join(parts)) for reasoning, parts in self._pieces]

@@ -22,9 +22,9 @@ class StepForecast(Frozen):
     """What will happen to one step.
 
     Attributes:
-        before: the step's index in the source's plan; None: it is new.
-        reason: a few words, for a person.
-        reused_run_id, reused_path: where the answer came to be that will be reused.
+        before: the step's index in the source's plan; None: the step is new.
+        reason: a few words for people.
+        reused_run_id, reused_path: where the reused answer came from.
         estimated_tokens, estimated_usd: of running it, from the source's figures; 0 if it is reused; USD None: unknown.
     """
 
@@ -40,7 +40,7 @@ class StepForecast(Frozen):
 
 
 class RerunPreview(Frozen):
-    """Steps by what will happen to them, each ascending, and the sums of what will run."""
+    """The steps that will run and those that are reused, each ascending, and the sums of those that will run."""
 
     will_run: tuple[StepForecast, ...]
     will_reuse: tuple[StepForecast, ...]
@@ -62,7 +62,7 @@ def edit_step(
     agent: str | None = None,
     access: AccessList | None = None,
 ) -> Workflow:
-    """``workflow`` with the given parts of one step changed. Raises: IndexError."""
+    """Returns ``workflow`` with the given parts of one step changed. Raises: IndexError."""
     if not 0 <= index < len(workflow.steps):
         raise IndexError(f"there is no step {index}: the workflow has {len(workflow.steps)}")
     given = {"instruction": instruction, "agent": agent, "access_list": access}
@@ -78,15 +78,15 @@ def preview(
     conductor: ConductorInfo | None = None,
     origins: Origins | None = None,
 ) -> RerunPreview:
-    """What ``RunRequest.rerun(source, workflow)`` will do; nothing is called.
+    """Predicts what ``rerun_of(source, workflow)`` will do. Calls nothing.
 
-    Exact for all steps that read no step that will run. A step that reads one counts as *will run*, although it is
-    reused all the same if the new output turns out byte for byte as before: its reason says so.
+    The forecast is exact for steps that read no step that will run. A step that reads one counts as *will run*. It is
+    still reused if the new output is the same byte for byte; its reason says so.
 
     Args:
-        workflow: valid for ``specs``, the workers that the re-run may ask.
+        workflow: valid for ``specs``, the workers that the re-run may call.
         conductor: the one that the re-run will use; by default the source's.
-        origins: which step of the source's plan each step is, if that is known; by default it is found by content.
+        origins: which step of the source's plan each step is, if known; by default steps are matched by content.
 
     Raises: ValueError if ``origins`` does not fit.
     """
@@ -128,7 +128,7 @@ def preview(
 
 
 class _LookedUp:
-    """An edited workflow beside the run that it was made from: which step is which, what is recorded, and why."""
+    """An edited workflow and the run that it was made from: which step is which, what is recorded, and why."""
 
     def __init__(self, source: RunTrace, workflow: Workflow, origins: Origins | None) -> None:
         self.source, self.workflow = source, workflow
@@ -137,7 +137,7 @@ class _LookedUp:
         self._asked = {(step.agent, step.instruction) for step in source.walk() if step.answered}
 
     def before(self, index: int) -> StepTrace | None:
-        """What step ``index`` was in the source; None: it is new."""
+        """Returns the source's step that became step ``index``; None: the step is new."""
         place = self.changes.steps[index].before
         return None if place is None or place >= len(self.source.steps) else self.source.steps[place]
 
@@ -162,7 +162,7 @@ class _LookedUp:
         return "unchanged"
 
     def why_run(self, index: int, rerun: Sequence[int]) -> str:
-        """``rerun``: the steps that it reads and that will run."""
+        """Returns why step ``index`` runs. ``rerun``: the steps that it reads and that will run."""
         step, change = self.workflow.steps[index], self.changes.steps[index]
         own = "new step" if change.new else self.changes.in_words(index)
         if rerun:
@@ -189,7 +189,7 @@ class _LookedUp:
 
 
 def _forecast(looked_up: _LookedUp, index: int, reason: str, workers: Mapping[str, WorkerSpec]) -> StepForecast:
-    """Estimates from the same step of the source if the same agent answered it there, else from the average step."""
+    """Estimates from the source's step if the same agent answered it there, else from the average step."""
     step, then = looked_up.workflow.steps[index], looked_up.before(index)
     if then is not None and then.answered and then.agent == step.agent:
         usage, cost_usd = _spent(then)
@@ -214,7 +214,7 @@ def _forecast(looked_up: _LookedUp, index: int, reason: str, workers: Mapping[st
 
 
 def _spent(step: StepTrace) -> tuple[Usage, float | None]:
-    """What a step took, with all that its inner round took."""
+    """Returns what a step used, with all that its inner round used."""
     parts: list[StepTrace | RoundTrace] = [step]
     if step.round is not None:
         parts += [*step.round.rounds(), *step.round.walk()]

@@ -1,4 +1,4 @@
-"""When a failed call is made again: the same rule for workers and Conductors."""
+"""Decides when a failed call is repeated, by one rule for workers and Conductors."""
 
 from tenacity import AsyncRetrying, RetryCallState, wait_exponential_jitter
 
@@ -11,16 +11,16 @@ LOADING_WAIT_S = 2.0
 
 
 def left_s(state: RunState) -> float | None:
-    """Seconds until the run's time is up; None: it has no limit."""
+    """Returns the seconds until the run's time is up; None: it has no limit."""
     most_s = state.request.limits.max_seconds
     return None if most_s is None else max(0.0, most_s - state.recorder.now_ms() / 1000)
 
 
 def wait_before_retry_s(error: CallError, attempt: int, settings: Settings, left_s: float | None) -> float | None:
-    """Seconds to wait after failed attempt number ``attempt`` (from 1); None: waiting is in vain.
+    """Returns the seconds to wait after failed attempt ``attempt`` (from 1); None: waiting is useless.
 
-    What the provider asked for (Retry-After), if it did: in vain if that is more than the run has left (``left_s``).
-    Else, and where what it asked for is no time at all, exponential with jitter, at most the settings' longest wait; a
+    It follows the provider (Retry-After), and is useless if that is longer than the run has left (``left_s``). Without
+    a wait from the provider, or with one of zero, it is exponential with jitter, up to the settings' longest wait. A
     server that loads its model is asked again after a fixed time.
     """
     if _beyond(error, left_s):
@@ -36,7 +36,7 @@ def wait_before_retry_s(error: CallError, attempt: int, settings: Settings, left
 
 
 def name_the_limit(error: CallError, state: RunState) -> None:
-    """Adds to ``error`` that the run's time limit is too short for the wait that its server asks for, if it is."""
+    """Adds to ``error`` that the run's time limit is shorter than the wait that its server asks for."""
     if error.retryable and _beyond(error, left_s(state)):
         limit_s = state.request.limits.max_seconds
         error.args = (

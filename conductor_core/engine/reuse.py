@@ -1,4 +1,4 @@
-"""The answers of an earlier run, by identity: what a re-run or a resume need not ask again."""
+"""Finds answers of earlier runs by identity, so that a re-run or a resume does not ask for them again."""
 
 from conductor_core.endings import INCOMPLETE
 from conductor_core.events import Path
@@ -7,20 +7,18 @@ from conductor_core.workflow.model import Workflow
 
 
 class EarlierAnswers:
-    """The finished steps of a run, those of its inner rounds and those it reused itself included.
+    """The finished steps of a run, including those of its inner rounds and those that it reused.
 
-    A step is found by identity alone, whatever its place: a digest covers all that determines the answer, so what is
-    found cannot be stale. An answer that is no whole one (refused, filtered, cut, empty) is asked for again, except
-    where an interrupted run is taken up: that goes on from where it was. Of several answers to the same question the
-    one at the same place comes first, then one that no other step has taken, so that independent attempts stay
-    independent when they are moved.
+    A step is found by its identity alone: the digest covers all that determines the answer, so what is found cannot be
+    stale. An incomplete answer (refused, filtered, cut, empty) is asked for again, except where an interrupted run is
+    taken up: that goes on from where it was. If several answers have the same identity, the one at the same place comes
+    first, then one that no other step has taken: independent attempts stay independent when they are moved.
     """
 
     def __init__(self, trace: RunTrace | None = None, *before: RunTrace, resumed: bool = False) -> None:
-        """
-        Args:
-            before: runs that ``trace`` took up: it may have ended before it had taken over all of their answers.
-            resumed: ``trace`` is taken up where it stopped.
+        """Args:
+        before: runs that ``trace`` took up. It may have ended before it had taken over all of their answers.
+        resumed: whether ``trace`` is taken up where it stopped.
         """
         # One that failed over such an answer would only fail again.
         goes_on = resumed and trace is not None and trace.status in ("interrupted", "cancelled")
@@ -38,16 +36,16 @@ class EarlierAnswers:
                 self._rounds.setdefault(step.identity, step.round.workflow)
 
     def _has(self, step: StepTrace) -> bool:
-        """Whether this very answer, at its place, is there from a later run already."""
+        """Whether this answer, at its place, is known already from a later run."""
         return any(each.path == step.path for each in self._answers.get(step.identity or "", ()))
 
     @property
     def empty(self) -> bool:
-        """Whether there is no answer to be found."""
+        """Whether there is no answer at all."""
         return not self._answers
 
     def find(self, identity: str, path: Path) -> StepTrace | None:
-        """The recorded step whose answer stands in for the step at ``path``, None if it must run."""
+        """Returns the recorded step whose answer stands in for the step at ``path``; None: the step must run."""
         steps = self._answers.get(identity)
         if not steps:
             return None
@@ -58,7 +56,7 @@ class EarlierAnswers:
         return found
 
     def inner_workflow(self, identity: str) -> Workflow | None:
-        """What the inner Conductor wrote for a recursion that did not finish, so that it is not asked again."""
+        """Returns the inner workflow of a recursion that did not finish, so that it is not written again."""
         return self._rounds.get(identity)
 
 
@@ -69,12 +67,12 @@ def _as_reused(run_id: str, step: StepTrace) -> StepTrace:
 
 
 def whole(step: StepTrace) -> bool:
-    """Whether ``step`` has an answer that its provider called complete and that says something."""
+    """Whether ``step`` has an answer that its provider called complete and that is not empty."""
     return step.answered and not step.incomplete and bool(step.output.strip())
 
 
 def origin(source_run_id: str, step: StepTrace) -> tuple[str, Path]:
-    """Run id and path of where ``step`` ran, even if it was itself reused."""
+    """Returns the run id and the path where ``step`` ran, even if it was reused itself."""
     if step.reused_from is not None:
         return step.reused_from.run_id, step.reused_from.path
     return source_run_id, step.path

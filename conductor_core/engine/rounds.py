@@ -1,4 +1,4 @@
-"""One round: a workflow carried out, each step started the moment its reads are there; and the recursion below it."""
+"""Carries out one round: starts each step as soon as all that it reads is there, and the recursion below it."""
 
 import asyncio
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ from conductor_core.workflow.topology import descendants
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a round has no answer: the failed step that its last step is, or waits for."""
+    """Why a round has no answer: its last step failed, or waits for this failed step."""
 
     path: ev.Path
     code: str
@@ -33,7 +33,7 @@ class Failure:
 
 
 async def cancel_all(tasks: Iterable["asyncio.Task[Answer | None]"]) -> None:
-    """Cancels ``tasks`` and waits until each has ended; errors that come only now are of no more interest."""
+    """Cancels ``tasks`` and waits until each has ended. Ignores errors that come only now."""
     tasks = list(tasks)
     for task in tasks:
         task.cancel()
@@ -44,7 +44,7 @@ class RoundRunner:
     """Carries out one workflow.
 
     Attributes:
-        answers: of the steps that have one, by index.
+        answers: the answers so far, by step index.
     """
 
     def __init__(self, state: RunState, path: ev.Path, workflow: Workflow) -> None:
@@ -54,9 +54,9 @@ class RoundRunner:
         self.answers: dict[int, Answer] = {}
 
     async def run(self) -> Answer | Failure:
-        """Runs all that can be run and gives the last step's answer, or why there is none.
+        """Runs all steps that can be run. Returns the last step's answer, or why there is none.
 
-        A failed step takes only its descendants with it. Raises: LimitReached, StoreError; nothing is left running.
+        A failed step stops only its descendants. Leaves nothing running. Raises: LimitReached, StoreError.
         """
         running: dict[asyncio.Task[Answer | None], int] = {}
         tasks: list[asyncio.Task[Answer | None]] = []
@@ -79,9 +79,9 @@ class RoundRunner:
         return self._failures.get(last) or self.answers[last]
 
     async def _ready(self) -> list[tuple[int, StepInput]]:
-        """The steps that can be asked now, once all that can be reused is.
+        """Reuses all that can be reused, then returns the steps that can be called now.
 
-        A recorded answer was there before: a step that may not read it is denied it, and not merely too early for it.
+        Reused answers come first: a step that may not read one records it as withheld, not as missing.
         """
         while (reused := self._reusable()) is not None:
             index, step_input, recorded = reused
@@ -94,7 +94,7 @@ class RoundRunner:
         return ready
 
     def _reusable(self) -> tuple[int, StepInput, StepTrace] | None:
-        """The first step that waits for nothing and has a recorded answer."""
+        """Returns the first step that waits for nothing and has a recorded answer."""
         if self._state.source.empty:
             return None
         for index in self._waiting:
@@ -131,7 +131,7 @@ class RoundRunner:
             await self._skip_below(index, _not_passed_on((*self._path, index), answer, policy))
 
     async def _skip_below(self, index: int, failure: Failure) -> None:
-        """Skips all that waits for step ``index``: its output does not go on."""
+        """Skips all steps that wait for step ``index``, whose output is not passed on."""
         below = [each for each in sorted(descendants(self._workflow, index)) if each in self._waiting]
         for each in below:
             del self._waiting[each]
@@ -158,7 +158,7 @@ class RoundRunner:
 
 
 async def _reuse(state: RunState, path: ev.Path, step: Step, step_input: StepInput, recorded: StepTrace) -> Answer:
-    """Lets a recorded answer stand in for the step at ``path``. Raises: StoreError."""
+    """Records that an earlier answer stands in for the step at ``path``, and returns it. Raises: StoreError."""
     recorder = state.recorder
     source_run_id, source_path = origin(state.source.run_id, recorded)
     digest = recorded.output_sha256 or digest_text(recorded.output)
@@ -197,7 +197,7 @@ async def _reuse(state: RunState, path: ev.Path, step: Step, step_input: StepInp
 
 
 class _Recursion:
-    """A step whose agent is the Conductor itself: it writes a workflow of its own for the same task.
+    """Carries out a step whose agent is the Conductor: it writes a workflow of its own for the same task.
 
     The inner call sees what ``step_input`` holds. Three empty lists return the last response.
     """
@@ -265,7 +265,7 @@ class _Recursion:
         )
 
     async def _complete(self, how: Literal["answered", "stopped"], inner: Answer) -> Answer:
-        """The inner plan and steps count themselves: this step's own usage is zero."""
+        """Records the step without usage of its own: the inner plan and steps count themselves."""
         recorder, now_ms = self._state.recorder, self._state.recorder.now_ms()
         answered = recorder.trace.step_at(inner.path)
         await recorder.emit(
@@ -292,6 +292,6 @@ class _Recursion:
 
 
 def _not_passed_on(path: ev.Path, answer: Answer, policy: OnIncomplete) -> Failure:
-    """Why the steps below ``path`` are not run."""
+    """Returns why the steps below ``path`` are not run."""
     why = f"step {label(path)} ({answer.agent}): {IN_WORDS[answer.ending]}, and no such output is passed on"
     return Failure(path, f"Answer{answer.ending.capitalize()}", f"{why} (on-incomplete {policy})")

@@ -1,4 +1,4 @@
-"""One run from request to final event: plan, round, budgets, cancellation, failure of the log."""
+"""Carries out one run from its request to its final event: plan, round, budgets, cancellation, failure of the log."""
 
 import asyncio
 import contextlib
@@ -39,20 +39,20 @@ SETTLE_S = 0.7
 
 
 class Engine:
-    """Carries out runs, any number at once, on one event loop."""
+    """Carries out any number of runs at once on one event loop."""
 
     def __init__(self, sink: EventSink, settings: Settings, read_trace: ReadTrace | None = None) -> None:
-        """``read_trace``: reads the run that another builds on; None: no run of this engine does."""
+        """``read_trace`` reads the runs that others build on; None: this engine has no such runs."""
         self._sink = sink
         self._read_trace = read_trace
         self._settings = settings
         self._concurrency = ConcurrencyLimits()
 
     async def run(self, request: RunRequest, conductor: Conductor | None, pool: Pool) -> RunTrace:
-        """Carries out one run; a failed one is a trace with status ``failed``.
+        """Carries out one run and returns its trace. A failed run has the status ``failed``.
 
-        Raises: BadInput before anything is written; StoreError if the log fails: then what is not there is lost, and
-            nothing says otherwise. Cancelled (with a ``Stop`` as its message), it first writes ``run.cancelled``.
+        Raises: BadInput before anything is written; StoreError if the log fails: then the record lacks what came later.
+            If cancelled (with a ``Stop`` as the message), it writes ``run.cancelled`` first.
         """
         return await (await self.create(request, conductor, pool)).run()
 
@@ -64,9 +64,9 @@ class Engine:
         return self.begin(checked)
 
     def earlier(self, request: RunRequest) -> tuple[RunTrace, ...]:
-        """The runs whose answers stand in for identical steps of this one: the parent, then those that it took up.
+        """Reads the runs whose answers stand in for identical steps: the parent, then those that it took up.
 
-        Blocks while it reads. Raises: BadInput, UnknownRun, RunUnreadable, StoreError.
+        Blocks. Raises: BadInput, UnknownRun, RunUnreadable, StoreError.
         """
         if request.parent_run_id is None:
             return ()
@@ -75,7 +75,7 @@ class Engine:
         return tuple(map(self._read_trace, (request.parent_run_id, *request.taken_up)))
 
     def begin(self, checked: "CheckedRequest") -> "Execution":
-        """A run whose ``created`` is written. Call it on the loop that is to carry it out."""
+        """Returns the execution of a run whose ``created`` is written. Call it on the loop that carries it out."""
         request, conductor, pool = checked.request, checked.conductor, checked.pool
         recorder = Recorder(self._sink, checked.created, checked.epoch_s)
         if checked.taken is not None:
@@ -117,8 +117,8 @@ class CheckedRequest:
     Attributes:
         pool: without the workers that the request excludes.
         created: the first event, to be written before anything else happens.
-        taken: the event by which this process took the run up from the queue, written already; None: it was not there.
-        epoch_s: when it was made, by ``time.monotonic``.
+        taken: the event, written already, that took the run up from the queue; None: the run was not queued.
+        epoch_s: when the request was checked, by ``time.monotonic``.
         earlier: the runs whose answers stand in for identical steps.
         cap: what this run and others may spend together.
     """
@@ -141,7 +141,7 @@ def check(
     earlier: tuple[RunTrace, ...] = (),
     cap: CostCap | None = None,
 ) -> CheckedRequest:
-    """Whether the request can be carried out, found out in any thread. Raises: BadInput, WorkflowInvalid."""
+    """Checks in any thread whether the request can be carried out. Raises: BadInput, WorkflowInvalid."""
     if conductor is not None and request.conductor is None:
         request = request.model_copy(update={"conductor": conductor.info.name})
     pool = pool.without(request.excluded)
@@ -168,7 +168,7 @@ def _given_plan(
     *,
     give_question: bool,
 ) -> _Plan:
-    """The workflow that the request brings, its warnings, and what it was before an edit; None: to be written.
+    """Returns the given workflow, its warnings, and the workflow before an edit; None: a Conductor writes it.
 
     Raises: BadInput, WorkflowInvalid.
     """
@@ -200,7 +200,7 @@ def _given_plan(
 
 
 class Execution:
-    """A run whose ``run.created`` is written."""
+    """One run whose ``run.created`` is written."""
 
     def __init__(self, state: RunState, plan: _Plan) -> None:
         self._state, self._plan = state, plan
@@ -231,7 +231,7 @@ class Execution:
         return self.trace
 
     async def _body(self) -> Answer | Failure | None:
-        """The answer, or why there is none; None after *Plan only*."""
+        """Returns the answer, or why there is none; None after *Plan only*."""
         state, request = self._state, self._state.request
         if self._plan is None:
             workflow = await ask_conductor(state, ())
@@ -300,7 +300,7 @@ class Execution:
         return self._end(ev.RunFailed, error_code=code, error=message)
 
     def _end(self, kind: type[End], **fields: Any) -> End:
-        """The event that ends the run, with all that it spent."""
+        """Returns the event that ends the run, with all that the run spent."""
         usage, cost = self._state.budget.total()
         now_ms = self._recorder.now_ms()
         spent = {"usage": usage, "cost_usd": cost.usd, "known_usd": cost.known_usd}
@@ -308,7 +308,7 @@ class Execution:
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Awaits ``work`` even if cancelled meanwhile, so that the end of a run is always written; then is cancelled."""
+    """Awaits ``work`` even if cancelled, so that a run always gets its end; raises the cancellation afterwards."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -1,4 +1,4 @@
-"""What all parts of one run share."""
+"""Holds what all parts of one run share."""
 
 import asyncio
 from dataclasses import dataclass
@@ -16,24 +16,23 @@ from conductor_core.settings import Settings
 
 
 class ConcurrencyLimits:
-    """One limit for each worker, shared by all runs of an engine: at most ``max_concurrency`` calls at once."""
+    """Limits the calls of each worker to ``max_concurrency`` at once, over all runs of an engine."""
 
     def __init__(self) -> None:
         self._semaphores: dict[tuple[str | int | None, ...], asyncio.Semaphore] = {}
 
     def of(self, spec: WorkerSpec) -> asyncio.Semaphore:
-        """The limit of ``spec``: the same model under the same name at the same server is the same worker."""
+        """Returns the limit of ``spec``. Name, provider, model and server say which worker it is."""
         key = (spec.name, spec.provider, spec.model, spec.base_url, spec.max_concurrency)
         return self._semaphores.setdefault(key, asyncio.Semaphore(spec.max_concurrency))
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """
-    Attributes:
-        pool: without the workers that the request excludes.
-        on_incomplete: what happens to a step whose answer is no whole one, as ``run.created`` has it.
-        cap: what this run and others may spend together; None: there is none.
+    """Attributes:
+    pool: without the workers that the request excludes.
+    on_incomplete: what happens to a step whose answer is incomplete, as in ``run.created``.
+    cap: what this run and others may spend together; None: there is no cap.
     """
 
     request: RunRequest

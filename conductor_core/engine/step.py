@@ -1,4 +1,4 @@
-"""One step: a call to its worker, its stream, its attempts, its end."""
+"""Carries out one step: calls its worker, streams the answer, repeats failed calls, records the end."""
 
 import asyncio
 import logging
@@ -27,17 +27,17 @@ log = logging.getLogger(__name__)
 
 
 def cost_of(spec: WorkerSpec, usage: Usage) -> float | None:
-    """USD by the worker's price; None if that is unknown."""
+    """Returns the USD by the worker's price; None: the price is unknown."""
     return None if spec.price is None else spec.price.cost_usd(usage)
 
 
 @dataclass(frozen=True, slots=True)
 class _Brought:
-    """What a call brought that is no whole answer: it stands if nothing better comes.
+    """What a call brought without a complete answer. It stands if no later call does better.
 
     Attributes:
         agent: who wrote it; None: the step's own worker.
-        paid: whether its spending is on the record already.
+        paid: whether its spending is recorded already.
     """
 
     finished: Finished
@@ -48,7 +48,7 @@ class _Brought:
 
 
 class StepCall:
-    """Calls workers for one step, records everything, and gives its answer, or None if it failed for good."""
+    """Calls workers for one step, records everything, and returns its answer; None: the step failed for good."""
 
     def __init__(self, state: RunState, path: ev.Path, step: Step, step_input: StepInput) -> None:
         self._state, self._path, self._step, self._step_input = state, path, step, step_input
@@ -65,7 +65,7 @@ class StepCall:
         self._begin_attempt()
 
     async def run(self) -> Answer | None:
-        """Raises: StoreError, LimitReached; cancelled, it closes the provider's connection and keeps what streamed."""
+        """If cancelled, closes the connection and keeps what has streamed. Raises: StoreError, LimitReached."""
         try:
             while True:
                 self._calls += 1
@@ -100,12 +100,12 @@ class StepCall:
 
     @property
     def _spec(self) -> WorkerSpec:
-        """The spec of the worker that is asked now."""
+        """The spec of the worker that is called now."""
         return self._sequence.worker.spec
 
     @property
     def _other(self) -> str | None:
-        """The worker that is asked now, if it is not the step's own."""
+        """The worker that is called now, if it is not the step's own."""
         return None if self._sequence.agent == self._step.agent else self._sequence.agent
 
     def _begin_attempt(self) -> None:
@@ -115,7 +115,7 @@ class StepCall:
         self._first_token_ms: float | None = None
 
     async def _attempt(self) -> Finished:
-        """One call, once there is room for it, also in what many runs may spend together. Raises: WorkerError."""
+        """Makes one call, once the shared cost cap has room for it. Raises: WorkerError."""
         async with self._state.concurrency.of(self._spec):
             cap = self._state.cap
             if cap is None:
@@ -140,7 +140,7 @@ class StepCall:
                     cap.add(usage, cost_usd)
 
     async def _call(self) -> Finished:
-        """One call, from the first byte to the last chunk. Raises: WorkerError."""
+        """Makes one call, from its first byte to its last chunk. Raises: WorkerError."""
         self._asked = False
         if self._calls == 1:
             await self._start()
@@ -166,7 +166,7 @@ class StepCall:
         )
 
     async def _go_on_after(self, error: WorkerError) -> bool:
-        """Records a failed call, and waits if another follows; False if none does.
+        """Records a failed call, and waits if another follows. Returns False if none does.
 
         Then the step has ended, or what an earlier call brought stands.
         """
@@ -187,7 +187,7 @@ class StepCall:
         return then is not None
 
     async def _better_than(self, brought: _Brought) -> bool:
-        """Whether an answer is asked for again that is no whole one; what was brought so far is then recorded."""
+        """Whether an incomplete answer is asked for again. Then it records what was brought so far."""
         self._loading = False
         finished = brought.finished
         ending = finished.ending(brought.output)
@@ -260,18 +260,18 @@ class StepCall:
         ]
 
     def _spent(self, error: WorkerError | None) -> Usage:
-        """What a failed attempt cost: by estimate if the provider had begun to answer, or may have; else nothing."""
+        """Returns the estimated usage of a failed attempt if the provider began to answer, or may have; else none."""
         began = self._output_characters > 0 or isinstance(error, WorkerTimedOut | WorkerStreamCut)
         return self._live.usage if began else Usage()
 
     def _cost(self, usage: Usage, said_usd: float | None = None) -> float | None:
-        """USD of a call of the worker that is asked now: as the provider said, else by its price; None if unknown."""
+        """Returns the USD of a call: as the provider states it, else by price; None: unknown."""
         if said_usd is not None:
             return said_usd
         return 0.0 if usage.total_tokens == 0 else cost_of(self._spec, usage)
 
     def _settle(self, usage: Usage, said_usd: float | None = None) -> float | None:
-        """Moves the call's spending from estimate to record; gives its cost in USD, None if unknown."""
+        """Moves a call's spending from estimate to record and returns its cost in USD; None: unknown."""
         cost_usd = self._cost(usage, said_usd)
         self._budget.settle(self._path, cost_usd)
         return cost_usd
@@ -288,7 +288,7 @@ class StepCall:
         finished: Finished | None = None,
         loading: bool = False,
     ) -> None:
-        """Records a call that another follows, or after which an earlier one stands. ``agent``: whom it asked."""
+        """Records a call that another follows, or after which an earlier one stands. ``agent``: whom it called."""
         await self._recorder.emit(
             *self._deltas.take(),
             ev.StepRetried(
@@ -368,6 +368,6 @@ class StepCall:
 
 
 def _asked_to_stop() -> bool:
-    """Whether this task was cancelled from outside; if not, a ``CancelledError`` is a fault of the worker's."""
+    """Whether this task was cancelled from outside. If not, the worker raised ``CancelledError`` by mistake."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""What a step asks: its messages, what it was granted, and the identity of it all. One code for running and preview."""
+"""Builds what a step is asked: messages, granted outputs, identity. Running and preview use the same code."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from conductor_core.workflow.printer import to_lists
 
 @dataclass(frozen=True, slots=True)
 class StepInput:
-    """One step, ready to be asked.
+    """One step, ready to be called.
 
     Attributes:
         parent: what an inner Conductor call sees besides the task; None for a step that a worker answers.
@@ -34,7 +34,7 @@ class StepInputs:
 
     Attributes:
         workers: by name, in the order of the Conductor's ordinals, without those that the run excludes.
-        seed: the run's. pool_seed: the simulated workers answer by it.
+        seed: of the run. pool_seed: of the simulated workers.
         give_question: whether every step is told the task.
     """
 
@@ -47,9 +47,9 @@ class StepInputs:
     give_question: bool = False
 
     def of(self, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path = ()) -> StepInput:
-        """What step ``index`` is asked, once all that it reads is in ``answers``.
+        """Returns the input of step ``index``, once ``answers`` has all that it reads.
 
-        Raises: KeyError if the pool has no such agent or an answer is not there.
+        Raises: KeyError if the pool has no such agent or an answer is missing.
         """
         if workflow.steps[index].agent == CONDUCTOR_AGENT:
             return self._recursion(workflow, index, answers, round_path)
