@@ -38,8 +38,8 @@ def _collect_less() -> None:
     """Tells Python's garbage collector, once a process, to skip what is loaded and to look less often.
 
     A full collection stops every thread: with a hundred runs at once for 0.1 s at a time (benchmark 1), mostly to look
-    at modules that live as long as the process. Collection is set back at its end, or loaded bindings would be reported as
-    leaked.
+    at modules that live as long as the process. The process's end sets collection back, or loaded bindings would be
+    reported as leaked.
     """
     gc.freeze()
     atexit.register(gc.unfreeze)
