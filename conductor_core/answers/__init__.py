@@ -1,1 +1,1 @@
-"""What a model's text says its answer is: read by rule, for graders and for those who look at a run."""
+"""Reads by rule what a model's text says its answer is, for graders and for people who look at a run."""

@@ -1,4 +1,4 @@
-"""What a piece of code is called: the function, class or type that it defines, in the languages that models write."""
+"""Finds the name of a piece of code: the function, class or type that it defines, in common languages."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ _HELPER = re.compile(r"main$|_?test|check$|_")
 
 
 def begins_as_code(text: str) -> bool:
-    """Whether a text without fences is code: it has several lines and begins as a file of code does."""
+    """Whether a text without fences is code: it has several lines and begins like a file of code."""
     return "\n" in text.strip() and _BEGINS.match(text) is not None
 
 
@@ -45,10 +45,10 @@ def defines_something(code: str) -> bool:
 
 
 def defined_name(pieces: Sequence[str], task: str) -> str:
-    """What the last piece that defines anything defines: what ``task`` names, else no helper and no test if it can be.
+    """Returns the last definition: what ``task`` names, else one that is no helper and no test if possible.
 
-    Of several the last, which usually calls the others. With its parameters, if they stand in its line. Where nothing
-    is defined: the first line that is no comment.
+    The last one usually calls the others. It has its parameters if they are on its line. If nothing is defined, returns
+    the first line that is no comment.
     """
     for piece in reversed(pieces):
         found = list(_definitions(piece[:_READ]))
@@ -63,7 +63,7 @@ def defined_name(pieces: Sequence[str], task: str) -> str:
 
 
 def _definitions(code: str) -> Iterator[tuple[str, str]]:
-    """Names with parameters, in order of place."""
+    """Returns names with parameters, in order of place."""
     found: dict[int, tuple[str, str]] = {}
     for pattern in _DEFINES:
         for match in pattern.finditer(code):
@@ -73,7 +73,7 @@ def _definitions(code: str) -> Iterator[tuple[str, str]]:
 
 
 def _parameters(rest: str) -> str:
-    """The parameters in brackets at the beginning of ``rest``; three dots for those that go on in another line."""
+    """Returns the parameters in brackets at the start of ``rest``; three dots for those on further lines."""
     depth = 0
     for place, character in enumerate(rest):
         depth += {"(": 1, ")": -1}.get(character, 0)

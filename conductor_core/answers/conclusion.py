@@ -1,8 +1,8 @@
-"""What a model's text comes to, in a line: the value it gives, what its code defines, or a sentence of its own.
+"""Finds the conclusion of a model's text, in a line: the value it gives, what its code defines, or a sentence.
 
-By rule, for any model's text and without another model. What models are taught to mark (a box, a tag, a label) counts
-before words that introduce an answer, these before emphasis at the end, and that before a concluding sentence. Nothing
-is reworded: what is shown stands in the text, but for its markup.
+It works by rule, for any model's text and without another model. Marks that models are taught (a box, a tag, a label)
+come first, then words that introduce an answer, then emphasis at the end, then a concluding sentence. It rewords
+nothing: the conclusion is in the text, but for its markup.
 """
 
 import json
@@ -74,7 +74,7 @@ _NOT_PROSE = re.compile(r"\s*(?:#{1,6} |\||[-*_=]{3,}\s*$|<)")
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What a text comes to.
+    """The conclusion of a text.
 
     Attributes:
         kind: ``value``: what it calls its answer, or all of a short text; ``code``: the name of what its code defines;
@@ -89,7 +89,7 @@ class Conclusion:
 
 
 def conclude(text: str, task: str = "") -> Conclusion:
-    """What ``text`` comes to; ``task``: what was asked, by which one function is told from its helpers."""
+    """Returns the conclusion of ``text``. ``task`` tells the function that it asks for from its helpers."""
     body = _bare(text)
     if not body:
         return Conclusion("empty", "")
@@ -120,7 +120,7 @@ def _of_mark(marked: str, body: str) -> Conclusion:
 
 
 def _formula(marked: str) -> str:
-    """What is to be drawn: a formula between delimiters, or in a box; "": a line shows it as well."""
+    """Returns the formula to be drawn, between delimiters or in a box; "": a line shows it as well."""
     alone = _ONE_FORMULA.fullmatch(marked)
     inside = next(filter(None, alone.groups())).strip() if alone else marked.strip()
     in_a_box = "$" not in inside and "\\(" not in inside and re.search(r"\\[A-Za-z,;]|\^|_\{", inside)
@@ -129,7 +129,7 @@ def _formula(marked: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """What is read of ``text``: both ends of a long one, without thoughts and without a signature."""
+    """Returns both ends of a long ``text``, without thoughts and without a signature."""
     if len(text) > _READ_FROM_START + _READ_FROM_END:
         text = f"{text[:_READ_FROM_START]}\n\n{text[-_READ_FROM_END:]}"
     _, closed, after = text.rpartition("</think>")
@@ -141,7 +141,7 @@ def _bare(text: str) -> str:
 
 
 def _without(blocks: Sequence[Block], body: str) -> str:
-    """``body`` with the lines of its fenced blocks left empty, so that numbers of lines stay."""
+    """Returns ``body`` with the lines of its fenced blocks left empty, so that line numbers stay."""
     lines = body.split("\n")
     for block in blocks:
         lines[block.first : block.end] = [""] * (block.end - block.first)
@@ -149,7 +149,7 @@ def _without(blocks: Sequence[Block], body: str) -> str:
 
 
 def _marked(body: str, prose: str) -> str | None:
-    """What a box, a tag or a label marks as the answer, the last of each; "": code; None: there is no such mark."""
+    """Returns the last answer marked by a box, a tag or a label; "": it is code; None: there is no mark."""
     if boxes := boxed(prose):
         return boxes[-1][1]
     if tags := _TAGGED.findall(prose):
@@ -172,14 +172,14 @@ def _marked(body: str, prose: str) -> str | None:
 
 
 def _refusal(prose: str) -> str | None:
-    """Which of its first two sentences says that the writer cannot answer."""
+    """Returns which of the first two sentences says that the writer cannot answer."""
     first = list(sentences(" ".join(prose[:_LONGEST_REFUSAL].split())))[:2]
     long = len(prose.strip()) > _LONGEST_REFUSAL
     return next((said for said in first if refuses(said, simulated_only=long)), None)
 
 
 def _in_json(texts: Sequence[str]) -> str | None:
-    """The answer in a JSON object, by the names that it usually has."""
+    """Returns the answer in a JSON object, by its usual names."""
     for text in texts:
         if not text.lstrip().startswith("{"):
             continue
@@ -194,7 +194,7 @@ def _in_json(texts: Sequence[str]) -> str | None:
 
 
 def _json(texts: Sequence[str]) -> str:
-    """The first that is a JSON object or list: its stars and underscores are no markup. "": none is."""
+    """Returns the first JSON object or list, whose stars and underscores are no markup; "": there is none."""
     for text in map(str.strip, texts):
         if text[:1] + text[-1:] in ("{}", "[]"):
             with suppress(ValueError, RecursionError):
@@ -204,7 +204,7 @@ def _json(texts: Sequence[str]) -> str:
 
 
 def _introduced(prose: str, blocks: Sequence[Block]) -> str | None:
-    """What stands behind the last "the answer is" that follows all code: before code, it is about the code."""
+    """Returns what follows the last "the answer is" after all code: before code, it is about the code."""
     marks = introduced(prose)
     for match in list(_INTRODUCED.finditer(prose))[-20:]:
         behind = prose[match.end() : match.end() + _LONGEST_MARK].lstrip(":： ")
@@ -219,7 +219,7 @@ def _introduced(prose: str, blocks: Sequence[Block]) -> str | None:
 
 
 def _is_code(body: str, blocks: Sequence[Block]) -> bool:
-    """Whether ``body`` is there for its code, rather than to mention some."""
+    """Whether ``body`` is mainly code, rather than text that mentions some."""
     return sum(len(block.code) for block in blocks) >= 0.4 * len(body) or defines_something(blocks[-1].code)
 
 
@@ -243,7 +243,7 @@ def _of_prose(body: str, prose: str) -> Conclusion:
 
 
 def _emphasised(paragraph: str) -> str:
-    """A formula or bold words that the last paragraph ends with."""
+    """Returns the formula or bold words that end the last paragraph."""
     if formula := _FORMULA.fullmatch(paragraph):
         return _line(f"\\({formula[1]}\\)")
     line = paragraph.rpartition("\n")[2].strip()
@@ -255,7 +255,7 @@ def _emphasised(paragraph: str) -> str:
 
 
 def _value(marked: str) -> str:
-    """A value alone: its first sentence, without the reason behind it and without an end mark."""
+    """Returns a value alone: its first sentence, without the reason behind it and without an end mark."""
     first = next(sentences(_line(marked)), "")
     return _REASON.sub("", first).rstrip(".。।;,").strip() or first
 

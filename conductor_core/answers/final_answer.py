@@ -1,4 +1,4 @@
-r"""Where in a model's prose the final answer stands: ``\boxed{}``, ``####``, "the answer is", bold words."""
+"""Finds the final answer in a model's prose: ``\\boxed{}``, ``####``, "the answer is", bold words."""
 
 import re
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def boxed(text: str) -> list[tuple[int, str]]:
 
 
 def stated(text: str) -> list[tuple[int, str]]:
-    """What the text calls its answer, in order of place: boxed, after ``####``, or the line after "answer is"."""
+    """Returns what the text calls its answer, in order of place: boxed, after ``####``, or after "answer is"."""
     marks = boxed(text)
     hashes = list(_HASHES.finditer(text))[-_MOST_MARKS:]
     marks += [(match.start(), match["answer"][:_LONGEST_MARK]) for match in hashes]
@@ -44,7 +44,7 @@ def stated(text: str) -> list[tuple[int, str]]:
 
 
 def introduced(text: str) -> list[tuple[int, str]]:
-    """The line after each "answer is", with the place where these words stand."""
+    """Returns the line after each "answer is", with the place where these words are."""
     marks = []
     for match in list(_PHRASE.finditer(text))[-_MOST_MARKS:]:
         rest = text[match.end() : match.end() + _LONGEST_MARK].lstrip("\n ")
@@ -76,7 +76,7 @@ class Block:
 
 
 def fenced_blocks(text: str) -> list[Block]:
-    """The blocks of a Markdown text in order. The indentation of the fence is taken off the lines."""
+    """Returns the blocks of a Markdown text in order, without the indentation of their fence."""
     blocks: list[Block] = []
     fence, language, indent, first, lines = "", "", 0, 0, list[str]()
     every = text.split("\n")

@@ -1,4 +1,4 @@
-r"""A formula as one line of text that means the same: ``\frac{1}{x+1}`` is ``1/(x+1)``, never ``1/x+1``."""
+"""Writes a formula as one line of text with the same meaning: ``\\frac{1}{x+1}`` is ``1/(x+1)``, never ``1/x+1``."""
 
 import re
 

@@ -1,4 +1,4 @@
-r"""Markdown and LaTeX as one would read them aloud in a line, and where a sentence ends. Nothing is reworded."""
+"""Turns Markdown and LaTeX into a line of plain text, and finds where sentences end. Rewords nothing."""
 
 import re
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ _LIST_NUMBER = re.compile(r"^\s*\d{1,3}\.$")
 
 
 def plain(text: str) -> str:
-    """``text`` without its markup, its white space drawn together; a formula is read so that it means the same."""
+    """Returns ``text`` without markup and with single spaces. A formula keeps its meaning."""
     text = _FORMULA.sub(_read, text.replace("\\$", "\ue000"))
     text = _ESCAPED.sub(r"\1", text)
     if _COMMAND.search(text):
@@ -50,7 +50,7 @@ def _read(match: re.Match[str]) -> str:
 
 
 def sentences(paragraph: str) -> Iterator[str]:
-    """The sentences of ``paragraph`` in order, with their end marks. A decimal point or an abbreviation ends none."""
+    """Returns the sentences of ``paragraph`` with their end marks. A decimal point or an abbreviation ends none."""
     start = 0
     for boundary in _BOUNDARY.finditer(paragraph):
         said = paragraph[start : boundary.end()].strip()

@@ -1,4 +1,4 @@
-"""Whether a text says, at its beginning, that its writer cannot answer; by words, in many languages."""
+"""Tells by words, in many languages, whether a text says at its beginning that its writer cannot answer."""
 
 import re
 
@@ -48,6 +48,6 @@ _BY_ANYONE = re.compile("|".join((*_ENGLISH, *_ELSEWHERE, *_REHEARSED)), re.IGNO
 def refuses(sentence: str, *, simulated_only: bool = False) -> bool:
     """Whether ``sentence``, one of a text's first, says that its writer cannot or will not answer.
 
-    ``simulated_only``: only in the words of the rehearsal pool, which mean nothing else.
+    ``simulated_only``: counts only the words of the rehearsal pool, which mean nothing else.
     """
     return bool((_BY_REHEARSAL if simulated_only else _BY_ANYONE).search(sentence[:_READ]))

@@ -1,7 +1,7 @@
-"""Anthropic's Messages interface, streamed natively.
+"""Speaks Anthropic's Messages interface, with its own streaming events.
 
-Wire format: https://docs.anthropic.com/en/api/messages-streaming. An answer is whole when ``message_delta`` has brought
-a ``stop_reason``; input tokens come with ``message_start``, output tokens, cumulative, with ``message_delta``.
+Wire format: https://docs.anthropic.com/en/api/messages-streaming. An answer is complete when ``message_delta`` has
+brought a ``stop_reason``. Input tokens come with ``message_start``, cumulative output tokens with ``message_delta``.
 """
 
 import json
@@ -36,14 +36,14 @@ class AnthropicDialect:
         return f"{_base(spec)}/messages"
 
     def models_url(self, spec: WorkerSpec) -> str:
-        """The one model: its list is paged and leaves out aliases."""
+        """Names the one model: the list is paged and leaves out aliases."""
         return f"{_base(spec)}/models/{quote(spec.model, safe='')}"
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"anthropic-version": _VERSION} | ({"x-api-key": key} if key else {})
 
     def body(self, spec: WorkerSpec, messages: Sequence[Message]) -> dict[str, Any]:
-        """System turns go into ``system``; the turns of the conversation keep their order."""
+        """Moves system turns into ``system``; the turns of the conversation keep their order."""
         system = "\n\n".join(message.content for message in messages if message.role == "system")
         turns = [{"role": turn.role, "content": turn.content} for turn in messages if turn.role != "system"]
         body: dict[str, Any] = {"max_tokens": DEFAULT_MAX_TOKENS, **spec.params}
@@ -52,7 +52,7 @@ class AnthropicDialect:
         return body | {"model": spec.model, "messages": turns, "stream": True}
 
     def simpler(self, body: Mapping[str, Any], complaint: str) -> dict[str, Any] | None:
-        """Nothing sent is optional."""
+        """Returns None: nothing that is sent is optional."""
         return None
 
     def reader(self) -> "MessageReader":
@@ -60,7 +60,7 @@ class AnthropicDialect:
 
 
 def _base(spec: WorkerSpec) -> str:
-    """Both forms of base URL are in use: with and without the version."""
+    """Returns the base URL with the version: both forms are in use."""
     base = (spec.base_url or BASE_URL).rstrip("/")
     return base if base.endswith("/v1") else f"{base}/v1"
 
@@ -138,7 +138,7 @@ class MessageReader:
         return []
 
     def _tool(self, block: Mapping[str, Any]) -> None:
-        """``tool_use``: its name with the block's start, its input as JSON, whole there or in pieces that follow."""
+        """Reads ``tool_use``: its name comes with the block's start, its input there as a whole or in later pieces."""
         if block.get("type") == "tool_use":
             given = json.dumps(block["input"], ensure_ascii=False) if block.get("input") else ""
             self._aside.call(self._blocks, {"name": block.get("name"), "arguments": given})
@@ -157,7 +157,7 @@ class MessageReader:
             self._aside.refuse(details.get("explanation"))
 
     def _read_usage(self, usage: Any) -> None:
-        """Cached input is reported apart from ``input_tokens``; all of it was read."""
+        """Counts cached input too, which is reported apart from ``input_tokens``."""
         if not isinstance(usage, dict):
             return
         parts = [usage.get(name) for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")]

@@ -1,7 +1,7 @@
-"""What went wrong on the way to a provider, as one of our errors with one clear line.
+"""Turns faults on the way to a provider into our errors, each with one clear line.
 
-A line names the worker, what happened and what to do. It never holds a page of HTML or a control character: what a
-provider says is untrusted, and is masked, cleaned and cut short before it is quoted.
+A line names the worker, what happened and what to do. It never holds a page of HTML or a control character: a
+provider's words are untrusted, so they are masked, cleaned and cut before they are quoted.
 """
 
 import socket
@@ -69,7 +69,7 @@ def _key_hint(spec: WorkerSpec) -> str:
 def from_status(
     spec: WorkerSpec, url: httpx2.URL, status: int, said: ErrorReply, wait_s: float | None = None
 ) -> WorkerError:
-    """The error for an HTTP status, or for the status that an error object under 200 stands for."""
+    """Returns the error for an HTTP status, or for the status that an error object under 200 stands for."""
     quoted = f" ({said.text})" if said.text else ""
     where = _host(spec, url)
     if provider_words.filtered(status, said.code):
@@ -103,7 +103,7 @@ def from_status(
 
 
 def from_error_object(spec: WorkerSpec, url: httpx2.URL, found: Any) -> WorkerError:
-    """The error for an error object where an answer should be: under 200, or in the middle of a stream."""
+    """Returns the error for an error object in place of an answer: under 200, or in the middle of a stream."""
     said = provider_words.error_reply_of(found)
     words = [found.get(key) for key in ("code", "type", "status")] if isinstance(found, dict) else []
     for status in map(_status_of, words):
@@ -114,14 +114,14 @@ def from_error_object(spec: WorkerSpec, url: httpx2.URL, found: Any) -> WorkerEr
 
 
 def _status_of(word: Any) -> int | None:
-    """The HTTP status that a provider's error code stands for: 429, "429" and "rate_limit_error" alike."""
+    """Returns the HTTP status that a provider's error code stands for: 429, "429" or "rate_limit_error"."""
     if isinstance(word, str):
         word = int(word) if word.isascii() and word.isdecimal() and len(word) == 3 else _STATUS_OF_TYPE.get(word)
     return word if type(word) is int and 400 <= word < 600 else None
 
 
 def from_transport(spec: WorkerSpec, url: httpx2.URL, error: Exception, *, answering: bool) -> WorkerError:
-    """The error for a failed connection; ``answering``: the provider had begun to answer."""
+    """Returns the error for a failed connection. ``answering``: the provider had begun to answer."""
     where = _host(spec, url)
     if isinstance(error, httpx2.ConnectTimeout):
         return WorkerUnreachable(f"{where} did not accept a connection in time; is the server up and base_url right?")

@@ -1,9 +1,9 @@
-"""Workers behind an HTTP interface: one POST a call, its answer read as server-sent events.
+"""Workers behind an HTTP interface: each call is one POST, and its answer is read as server-sent events.
 
-HttpWorker.answer      messages in, chunks out; the end decided by the finish reason
+HttpWorker.answer      takes messages, yields chunks; the finish reason decides the end
   Dialect              what is sent and how an event is read: openai.py, anthropic.py
   Exchange             one POST over httpx2: status, content type, bounds, events as JSON objects
-  faults               everything that goes wrong, as one of our errors
+  faults               turns everything that goes wrong into one of our errors
 """
 
 import asyncio
@@ -57,30 +57,30 @@ class Reader(Protocol):
 
     @property
     def complete(self) -> bool:
-        """Whether the provider has said why the answer ended."""
+        """Whether the provider has given the reason why the answer ended."""
         ...
 
     @property
     def aside_size(self) -> int:
-        """Characters that it keeps beside the text: of a refusal, of tool calls."""
+        """The number of characters kept beside the text: of a refusal and of tool calls."""
         ...
 
     def feed(self, event: Mapping[str, Any]) -> Sequence[TextDelta | ReasoningDelta]:
-        """The text in one event. Raises: ValueError saying what was sent that has no place in an answer."""
+        """Returns the text of one event. Raises: ValueError that names what does not belong in an answer."""
         ...
 
     def finished(self) -> Finished:
-        """What is known at the end of a complete answer."""
+        """Returns what is known at the end of a complete answer."""
         ...
 
 
 class Dialect(Protocol):
-    """How a provider is spoken to. Implemented for OpenAI and Anthropic."""
+    """Speaks a provider's protocol. Implemented for OpenAI and Anthropic."""
 
     def url(self, spec: WorkerSpec) -> str: ...
 
     def models_url(self, spec: WorkerSpec) -> str:
-        """Where a GET proves cheaply that the provider is there and accepts the key."""
+        """Returns a URL where a GET shows cheaply that the provider is there and accepts the key."""
         ...
 
     def headers(self, key: str | None) -> dict[str, str]: ...
@@ -88,16 +88,16 @@ class Dialect(Protocol):
     def body(self, spec: WorkerSpec, messages: Sequence[Message]) -> dict[str, Any]: ...
 
     def simpler(self, body: Mapping[str, Any], complaint: str) -> dict[str, Any] | None:
-        """``body`` without the optional part that a 400 or 422 complains about; None if there is none."""
+        """Returns ``body`` without the optional part that a 400 or 422 complains about; None: there is none."""
         ...
 
     def reader(self) -> Reader: ...
 
 
 def read_key(spec: WorkerSpec) -> str | None:
-    """The worker's key from the environment; None if it needs none. From now on it is masked wherever it turns up.
+    """Reads the worker's key from the environment; None if it needs none. Masks it everywhere from now on.
 
-    Raises: WorkerRefused naming the variable, if it is missing or cannot be sent. The key itself is never in a message.
+    Raises: WorkerRefused, with the variable's name, if the key is missing or cannot be sent. No message holds the key.
     """
     if spec.api_key_env is None:
         return None
@@ -115,7 +115,7 @@ def read_key(spec: WorkerSpec) -> str | None:
 
 
 def open_client(spec: WorkerSpec) -> httpx2.AsyncClient:
-    """A client that follows no redirect, asks for plain bytes and keeps its connections for the next call."""
+    """Opens a client that follows no redirect, asks for plain bytes, and keeps its connections for the next call."""
     return httpx2.AsyncClient(
         transport=AiohttpTransport(tls=tls()), headers=_HEADERS, timeout=_timeout(spec), follow_redirects=False
     )
@@ -136,19 +136,19 @@ class Exchange:
     """One POST and the JSON objects of its answer. Made by ``exchange``; iterate it once."""
 
     def __init__(self, spec: WorkerSpec, response: httpx2.Response, limit_s: float) -> None:
-        """``limit_s``: when the attempt has to be over, by the event loop's clock."""
+        """``limit_s``: when the attempt must end, by the event loop's clock."""
         self.response = response
         self._spec = spec
         self._limit_s = limit_s
         self._until_s: float | None = None
 
     def is_whole(self) -> None:
-        """The reader has the finish reason: from now on the rest is waited for only briefly, all of it together."""
+        """Notes that the finish reason has come: all that follows is waited for only briefly."""
         if self._until_s is None:
             self._until_s = min(asyncio.get_running_loop().time() + TAIL_S, self._limit_s - MARGIN_S)
 
     async def complaint(self) -> ErrorReply:
-        """What the body of an error reply says, bounded in bytes and time; empty if nothing fit for a person."""
+        """Returns what the body of an error reply says, bounded in bytes and time; empty: nothing for people."""
         response = self.response
         if _encoding_of(response):
             return ErrorReply()
@@ -165,7 +165,7 @@ class Exchange:
         return read_error_reply(bytes(body[:_ERROR_BODY_BYTES]), response.headers.get("content-type", ""))
 
     async def events(self) -> AsyncGenerator[dict[str, Any]]:
-        """The answer's events, or the one JSON document of a server that does not stream. Raises: WorkerError."""
+        """Yields the answer's events, or the one JSON document of a server without streaming. Raises: WorkerError."""
         headers, name = self.response.headers, self._spec.name
         if encoding := _encoding_of(self.response):
             raise WorkerRefused(
@@ -185,7 +185,7 @@ class Exchange:
             )
 
     async def _next(self, source: AsyncGenerator[str]) -> str | None:
-        """The next event's data; None at the end."""
+        """Returns the next event's data; None at the end."""
         try:
             if self._until_s is None:
                 data = await anext(source)
@@ -221,7 +221,7 @@ class Exchange:
         return "".join(parts)
 
     def _parse(self, text: str) -> dict[str, Any]:
-        """One JSON object. Raises: WorkerError, also for an error object."""
+        """Parses one JSON object. Raises: WorkerError, also for an error object."""
         try:
             parsed = json.loads(text)
         except (ValueError, RecursionError):
@@ -242,7 +242,7 @@ def _rest(masked: MaskedChunks, thoughts: Thoughts) -> Iterator[TextDelta | Reas
 
 
 def event_bytes(spec: WorkerSpec) -> int:
-    """The largest event worth holding in memory: a whole answer in one, its characters escaped."""
+    """Returns the largest event to hold in memory: a whole answer in one event, with its characters escaped."""
     return 2 * spec.max_output_bytes + 64 * 1024
 
 
@@ -281,9 +281,9 @@ class HttpWorker:
         return self._dialect
 
     async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk]:
-        """See ``Worker.answer``. A missing key is refused before a connection is made.
+        """Streams an answer, see ``Worker.answer``. Refuses a missing key before it connects.
 
-        Whatever it gives or raises has the keys hidden that this process knows.
+        It masks the keys that this process knows in all that it yields or raises.
         """
         try:
             key = read_key(self._spec)
@@ -316,7 +316,7 @@ class HttpWorker:
 
     @asynccontextmanager
     async def _post(self, body: Mapping[str, Any], key: str | None) -> AsyncGenerator[Exchange]:
-        """Sends ``body`` and gives the reply; what fails on the wire, here or while it is read, is a WorkerError."""
+        """Sends ``body`` and yields the reply. Raises: WorkerError for a fault of the connection, reading included."""
         url = self._url
         if self._transport is None:
             self._transport = AiohttpTransport(tls=tls())

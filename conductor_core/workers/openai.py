@@ -1,8 +1,8 @@
-"""OpenAI's chat completions, as spoken by OpenAI, Google, OpenRouter, vLLM, Ollama, llama.cpp, LM Studio and others.
+"""Speaks OpenAI's chat completions, as do Google, OpenRouter, vLLM, Ollama, llama.cpp, LM Studio and others.
 
-Wire format: https://platform.openai.com/docs/api-reference/chat-streaming. Known departures of compatible servers that
-are read: thinking in ``reasoning_content`` or ``reasoning``, content as a list of parts, a whole ``message`` where a
-``delta`` should be (a server that does not stream), usage in every event, no ``[DONE]``, cost in ``usage.cost``.
+Wire format: https://platform.openai.com/docs/api-reference/chat-streaming. It also reads known departures of compatible
+servers: thinking in ``reasoning_content`` or ``reasoning``, content as a list of parts, a whole ``message`` in place of
+a ``delta`` (a server that does not stream), usage in every event, no ``[DONE]``, cost in ``usage.cost``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ class OpenAIDialect:
         }
 
     def simpler(self, body: Mapping[str, Any], complaint: str) -> dict[str, Any] | None:
-        """Without ``stream_options``: older compatible servers refuse it."""
+        """Leaves out ``stream_options``, which older compatible servers refuse."""
         if "stream_options" not in body or not ("stream_options" in complaint or "include_usage" in complaint):
             return None
         return {key: value for key, value in body.items() if key != "stream_options"}

@@ -13,10 +13,10 @@ from conductor_core.workers.openai import OpenAIDialect
 
 
 def open_worker(spec: WorkerSpec, settings: Settings) -> Worker:
-    """The worker that ``spec`` describes. Nothing is connected and no model loaded before its first answer.
+    """Opens the worker that ``spec`` describes. Connects to nothing and loads no model before its first answer.
 
-    Raises: BadInput for a rehearsal worker: those come from ``conductor_core.rehearsal``; and for one in whose fields a
-        key stands, or whose key is in a variable that does not look like one.
+    Raises: BadInput for a rehearsal worker (``conductor_core.rehearsal`` opens those), for a key in one of its fields,
+        and for a key in a variable that does not look like one.
     """
     check_spec(spec, settings.key_variables)
     if spec.api_key_env is not None:

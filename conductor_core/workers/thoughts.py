@@ -1,7 +1,7 @@
-"""Tells an answer from the reasoning that some models write first, between ``<think>`` and ``</think>``.
+"""Separates an answer from the reasoning that some models write first, between ``<think>`` and ``</think>``.
 
-Only a block that the text begins with is reasoning: later on the words are the answer's own, as in an answer about such
-models. A block in the block belongs to it. One that never closes is all reasoning: the model never came to an answer.
+Only a block at the beginning of the text is reasoning: later on these words belong to the answer, for instance in an
+answer about such models. A block inside the block belongs to it. If the block never closes, all of it is reasoning.
 """
 
 import re
@@ -14,10 +14,10 @@ _TAG = re.compile(f"{_OPEN}|{_CLOSE}")
 
 
 class Thoughts:
-    """The chunks of one answer, sorted.
+    """Sorts the chunks of one answer.
 
     Args:
-        passed: reasoning, however it came, stays in the answer's text, between the tags: later steps see it there.
+        passed: keeps reasoning, however it came, in the answer's text between the tags, so that later steps see it.
     """
 
     def __init__(self, *, passed: bool = False) -> None:
@@ -40,7 +40,7 @@ class Thoughts:
             yield from self._sort()
 
     def rest(self) -> Iterator[TextDelta | ReasoningDelta]:
-        """What was held back when the answer ended."""
+        """Returns what was held back when the answer ended."""
         yield from self._closed()
         if self._held and self._state != "behind":
             yield ReasoningDelta(text=self._held) if self._state == "inside" else TextDelta(text=self._held)
@@ -75,7 +75,7 @@ class Thoughts:
             self._held = ""
 
     def _thought(self) -> str:
-        """Takes the reasoning off what is held, up to the end of its block or to what may be a tag."""
+        """Takes the reasoning off the held text, up to the end of its block or to a possible tag."""
         for tag in _TAG.finditer(self._held):
             self._depth += 1 if tag[0] == _OPEN else -1
             if self._depth == 0:
@@ -88,7 +88,7 @@ class Thoughts:
 
 
 def _possible_tag(text: str) -> int:
-    """How many characters at the end of ``text`` could be the beginning of a tag."""
+    """Returns how many characters at the end of ``text`` may begin a tag."""
     for size in range(len(_CLOSE) - 1, 0, -1):
         if text.endswith(_CLOSE[:size]) or (size < len(_OPEN) and text.endswith(_OPEN[:size])):
             return size

@@ -1,6 +1,6 @@
-"""Changes to a workflow's structure, each returning a new one with its access lists renumbered.
+"""Changes a workflow's structure. Each function returns a new workflow with renumbered access lists.
 
-``"all"`` stays ``"all"``: it means whatever is earlier then. References that were no valid ones before (to the step
+``"all"`` stays ``"all"``: it then means whatever is earlier. References that were not valid before (to the step
 itself, a later or a missing step) are renumbered but never removed, so that validation goes on reporting them.
 """
 
@@ -11,7 +11,7 @@ from conductor_core.workflow.model import AccessList, Step, Workflow
 
 
 class Reference(NamedTuple):
-    """Step ``reader`` lists step ``read`` in its access list. Both numbered as before the change."""
+    """Says that step ``reader`` lists step ``read`` in its access list, both numbered as before the change."""
 
     reader: int
     read: int
@@ -29,7 +29,7 @@ def add_step(workflow: Workflow, index: int, step: Step) -> Workflow:
 
 
 def remove_step(workflow: Workflow, index: int) -> tuple[Workflow, tuple[Reference, ...]]:
-    """Takes step ``index`` out; also returns the references to it, which go with it. Raises: IndexError."""
+    """Removes step ``index``. Also returns the references to it, which go with it. Raises: IndexError."""
     workflow.require(index)
     kept: list[Step] = []
     removed: list[Reference] = []
@@ -69,7 +69,7 @@ def move_step(workflow: Workflow, from_index: int, to_index: int) -> tuple[Workf
 
 
 def replace_step(workflow: Workflow, index: int, step: Step) -> Workflow:
-    """Puts ``step`` in the place of step ``index``; no number changes. Raises: IndexError."""
+    """Replaces step ``index`` by ``step``. No number changes. Raises: IndexError."""
     workflow.require(index)
     return Workflow(steps=(*workflow.steps[:index], step, *workflow.steps[index + 1 :]))
 

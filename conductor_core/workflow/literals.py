@@ -53,11 +53,11 @@ _JSON_STRING = re.compile(r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4
 
 
 class Node(NamedTuple):
-    """A literal and where it stands: ``text[start:end]``.
+    """A literal and its place: ``text[start:end]``.
 
     Attributes:
-        text: of a string, what it stands for; of a word or a number, as written.
-        items: of a list, its entries; of an object, keys and values in turn.
+        text: the value of a string; a word or a number as written.
+        items: the entries of a list; keys and values of an object by turns.
         closed: False if it has no end of its own.
     """
 
@@ -71,7 +71,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What reading one literal brought. ``problem``: code, offset and sentence of what made it stop, if anything."""
+    """The result of reading one literal. ``problem``: code, offset and sentence of what stopped it, if anything."""
 
     node: Node
     repairs: tuple[tuple[int, str], ...] = ()
@@ -79,7 +79,7 @@ class Reading:
 
 
 class NotLiteral(Exception):
-    """Strict reading failed at ``offset``."""
+    """Says that strict reading failed at ``offset``."""
 
     def __init__(self, offset: int, reason: str, code: str = "bad_json") -> None:
         super().__init__(reason)
@@ -89,10 +89,10 @@ class NotLiteral(Exception):
 
 
 class Allowance:
-    """What may still be read of one text, in pieces, shared by all its readers.
+    """Limits how much of one text may still be read, in pieces. All its readers share it.
 
     Attributes:
-        spent_at: the offset at which nothing was left, None as long as there is.
+        spent_at: the offset at which nothing was left; None: there is some.
     """
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class Reader:
         return self._read(start, len(self.text), strict=True)
 
     def lenient(self, start: int, limit: int | None = None, *, short_strings: bool = False) -> Reading:
-        """Reads what can be read of the literal at ``start``, no further than ``limit``. Never raises.
+        """Reads what it can of the literal at ``start``, no further than ``limit``. Never raises.
 
         Args:
             short_strings: strings are names and indices, not prose: a quote before a comma always closes.
@@ -184,7 +184,7 @@ class Reader:
         return self._stops[found] if found < len(self._stops) else len(self.text)
 
     def _refuse(self, offset: int, reason: str) -> None:
-        """A deviation: the end of strict reading, a repair in lenient reading."""
+        """Notes a deviation. It ends strict reading, and is a repair in lenient reading."""
         if self._strict:
             raise NotLiteral(offset, reason)
         self._repairs.append((offset, reason))
@@ -231,7 +231,7 @@ class Reader:
         return Node("word", start, self._at, text=self.text[start : self._at].strip())
 
     def _bracketed(self, kind: Literal["list", "object"], depth: int) -> Node:
-        """A list or tuple, or an object, whose keys and values are its items by turns."""
+        """Reads a list or tuple, or an object, whose items are its keys and values by turns."""
         start, closing = self._at, _CLOSING[self.text[self._at]]
         most, too_many = MAX_ITEMS, f"a list has more than {MAX_ITEMS} entries"
         if kind == "object":
@@ -269,7 +269,7 @@ class Reader:
             comma = False
 
     def _key(self, items: list[Node], depth: int) -> bool:
-        """Reads a key and its colon. False: the text ends before its value, and the key is left out."""
+        """Reads a key and its colon. Returns False if the text ends before its value; the key is then left out."""
         key = self._value(depth + 1)
         self._skip()
         if self._ended():
@@ -287,7 +287,7 @@ class Reader:
         return True
 
     def _unclosed(self, kind: Literal["list", "object"], start: int, items: list[Node], depth: int) -> Node:
-        """What is there of a list or object without an end. Only a whole list's own bracket can safely be put in."""
+        """Returns what there is of a list or object without an end. Only a whole list's bracket is safe to add."""
         if self._strict:
             raise NotLiteral(self._at, "a bracket is not closed")
         closed = False
@@ -303,7 +303,7 @@ class Reader:
     # -- strings --
 
     def _strings(self, quote: re.Match[str]) -> Node:
-        """One string literal, and those that follow it directly or after a plus: they are one string."""
+        """Reads one string literal, and joins those that follow it directly or after a plus."""
         start = self._at
         parts: list[str] = []
         closed = True
@@ -330,7 +330,7 @@ class Reader:
         return Node("string", start, self._at, text="".join(parts), closed=closed)
 
     def _string(self, opening: re.Match[str]) -> tuple[str, bool]:
-        """What one string literal stands for, and whether it is closed."""
+        """Returns the value of one string literal, and whether it is closed."""
         prefix, quote, start = opening["prefix"].lower(), opening["quote"], self._at
         if self._strict and self._json and quote == '"' and (text := self._valid_json_string(start)) is not None:
             return text, True
@@ -352,7 +352,7 @@ class Reader:
         return text, closed
 
     def _valid_json_string(self, start: int) -> str | None:
-        """A valid JSON string, read by the standard library: a file's results may be long."""
+        """Reads a valid JSON string by the standard library: the results in a file may be long."""
         match = _JSON_STRING.match(self.text, start, self._limit)
         if match is None:
             return None
@@ -360,7 +360,7 @@ class Reader:
         return without_halves(json_module.loads(match.group())) if "\\" in match.group() else match.group()[1:-1]
 
     def _find_close(self, quote: str, opened: int) -> int:
-        """The offset where the string's inside ends; ``_at`` then stands after the quote, or at the limit if none."""
+        """Returns the offset where the string's inside ends; ``_at`` then follows the quote, or is the limit."""
         triple = len(quote) == 3
         special = _SPECIAL[quote[0]]
         noted: set[str] = set()

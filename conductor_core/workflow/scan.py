@@ -59,7 +59,7 @@ class Assignment:
 
     @property
     def whole(self) -> bool:
-        """Closed, and no template: an entry of nothing but dots is a gap that was never filled in."""
+        """Whether it is closed and no template: an entry of only dots is a gap that was never filled in."""
         if self.node.kind != "list" or not self.node.closed or self.reading.problem is not None:
             return False
         if self.field == "steps":
@@ -93,7 +93,7 @@ class Scan:
 
 
 def scan(source: SourceText) -> Scan:
-    """Finds all attempts in ``source``. Takes time linear in its length."""
+    """Finds all attempts in ``source``, in time linear in its length."""
     allowance = Allowance()
     assignments, work = _assignments(source, allowance)
     ends = [match.start() for match in _REASONING_END.finditer(source.text)]
@@ -119,7 +119,7 @@ class _Head:
 
 
 def _heads(text: str, allowance: Allowance) -> list[_Head]:
-    """All heads in order, as far as the allowance reaches."""
+    """Yields all heads in order, as far as the allowance reaches."""
     heads: list[_Head] = []
     for match in _HEAD.finditer(text):
         if not allowance.spend(_PIECES_OF_A_HEAD, match.start()):
@@ -135,7 +135,7 @@ def _heads(text: str, allowance: Allowance) -> list[_Head]:
 
 
 def _assignments(source: SourceText, allowance: Allowance) -> tuple[list[Assignment], int]:
-    """All assignments in order, none inside another, as far as the allowance reaches."""
+    """Returns all assignments in order, none inside another, as far as the allowance reaches."""
     text = source.text
     heads = _heads(text, allowance)
     reasoning_ends = [match.start() for match in _REASONING_END.finditer(text)]
@@ -163,13 +163,13 @@ def _assignments(source: SourceText, allowance: Allowance) -> tuple[list[Assignm
 
 
 def _next(offsets: Sequence[int], offset: int, end: int) -> int:
-    """The first of the ascending ``offsets`` that is not before ``offset``, else ``end``."""
+    """Returns the first of the ascending ``offsets`` that is not before ``offset``, else ``end``."""
     at = bisect_left(offsets, offset)
     return offsets[at] if at < len(offsets) else end
 
 
 def _read(reader: Reader, start: int, limit: int, *, short: bool = False) -> Reading:
-    """Strictly where that succeeds, else leniently. Strict reading may run far before it fails, so it is rationed."""
+    """Reads strictly if that succeeds, else leniently. Strict reading may run far before it fails: it is rationed."""
     if reader.work <= _STRICT_WORK_PER_CHARACTER * len(reader.text):
         try:
             return reader.strict(start)
@@ -196,11 +196,11 @@ def _outside(offsets: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[i
 
 
 def _whole_attempts(source: SourceText, assignments: Sequence[Assignment]) -> list[ParseAttempt]:
-    """Whole attempts, ascending by their end.
+    """Returns the whole attempts, ascending by their end.
 
-    Lists with nothing but punctuation and comments between them belong together, in whatever order. What is left may
-    have explanations in between; then the order of the paper is needed, so that a list mentioned in prose does not
-    join two attempts. Only if nothing at all is whole by these rules does any order do.
+    Lists with only punctuation and comments between them belong together, in any order. The remaining lists may have
+    explanations in between; then they need the order of the paper, so that a list mentioned in prose does not join two
+    attempts. Any order counts only if these rules find nothing whole.
     """
     usable = [found for found in assignments if found.whole]
     attempts: list[ParseAttempt] = [(found,) for found in usable if found.field == "steps" and found.node.items]
@@ -252,7 +252,7 @@ def _is_whole(attempt: ParseAttempt) -> bool:
 
 
 def _best_unfinished(assignments: Sequence[Assignment]) -> ParseAttempt:
-    """The attempt with the most lists, the last of several; a lone ``steps`` in prose is none."""
+    """Returns the attempt with the most lists, the last of several. A lone ``steps`` in prose is none."""
     lists = [
         found
         for found in assignments
@@ -265,7 +265,7 @@ def _best_unfinished(assignments: Sequence[Assignment]) -> ParseAttempt:
 
 
 def _latest(assignments: Sequence[Assignment], chosen: ParseAttempt) -> ParseAttempt:
-    """What is being written last: what follows ``chosen`` if that names agents or instructions, else ``chosen``."""
+    """Returns what is written last: what follows ``chosen`` if that names agents or instructions, else ``chosen``."""
     end = chosen[-1].node.end if chosen else -1
     following = [found for found in assignments if found.start >= end]
     last = _best_unfinished(following)

@@ -1,4 +1,4 @@
-"""The shape of a workflow: who reads whom, in layers, and what the slowest way through it is.
+"""Describes the shape of a workflow: who reads whom, in layers, and its critical path.
 
 An edge leads from a step to a step that reads it. References that do not name an earlier step are no edges
 (see ``Workflow.reads``), so the graph is always acyclic. Shapes after "Learning to Orchestrate Agents in Natural
@@ -19,7 +19,7 @@ Topology = Literal["stop", "one shot", "chain", "fan-out", "tree", "debate", "be
 
 
 def to_digraph(workflow: Workflow) -> "nx.DiGraph":
-    """Nodes are step indices with ``agent`` and ``instruction``; edges lead from what is read to its reader."""
+    """Returns a graph of step indices with ``agent`` and ``instruction``; edges lead from a step to its readers."""
     import networkx as nx  # when used: it takes a tenth of a second
 
     graph = nx.DiGraph()
@@ -31,7 +31,7 @@ def to_digraph(workflow: Workflow) -> "nx.DiGraph":
 
 
 def descendants(workflow: Workflow, index: int) -> frozenset[int]:
-    """All steps that step ``index``'s output reaches, directly or through others. Raises: IndexError."""
+    """Returns all steps that the output of step ``index`` reaches, directly or through others. Raises: IndexError."""
     workflow.require(index)
     import networkx as nx
 
@@ -39,7 +39,7 @@ def descendants(workflow: Workflow, index: int) -> frozenset[int]:
 
 
 def layers(reads: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """Steps by the length of the longest path that leads to them: layer 0 reads nothing.
+    """Groups steps by the length of the longest path that leads to them: layer 0 reads nothing.
 
     Within a layer no step reads another; each layer is ascending. No steps, no layers.
 
@@ -58,10 +58,10 @@ def layers(reads: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
 
 
 def critical_path(workflow: Workflow, durations_ms: Sequence[float]) -> tuple[int, ...]:
-    """The chain of steps that determines the wall time, when each starts as soon as all it reads is there.
+    """Returns the chain of steps that determines the wall time, if each starts as soon as its inputs are there.
 
-    Ends at the step that ends last (the lowest index of several) and goes back, each time, through the input that
-    ended last. Empty for a workflow without steps.
+    It ends at the step that ends last (the lowest index of several) and goes back through the input that ended last.
+    Empty for a workflow without steps.
 
     Raises: ValueError if there is not exactly one finite, non-negative duration a step.
     """
@@ -138,7 +138,7 @@ def _is_debate(workflow: Workflow) -> bool:
 
 
 def _debaters(workflow: Workflow, rounds: Sequence[Sequence[int]]) -> set[int]:
-    """The last replies of those who replied in ``rounds``, the first of which holds the openings; empty: no debate."""
+    """Returns the last replies in ``rounds``, of which the first holds the openings; empty: this is no debate."""
     said = list(rounds[0]) if rounds else []
     replied: set[int] = set()
     copies = len({workflow.steps[opening].agent for opening in said}) < len(said)
