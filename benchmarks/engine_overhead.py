@@ -73,7 +73,7 @@ class Ours:
         self._workflow = Workflow(steps=steps)
         self._url = url
         self._store = open_store(f"sqlite:///{database}")
-        self._host = EngineHost(self._store.log, Settings())
+        self._host = EngineHost(self._store.log, Settings(), self._store)
 
     def begin(self, model: str) -> str:
         from conductor_core.chat import WorkerSpec
