@@ -81,8 +81,7 @@ async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan
         request = request.model_copy(update={"rejected": _told(checked)})
     times = "once" if attempts == 1 else f"{attempts} times"
     raise PlanRejected(
-        _sentence(f"{conductor.info.name} was asked {times} and wrote no usable workflow", checked),
-        checked.faults,
+        _sentence(f"{conductor.info.name} was asked {times} and wrote no usable workflow", checked), checked.faults
     )
 
 

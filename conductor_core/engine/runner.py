@@ -161,12 +161,7 @@ def check(
 
 
 def _given_plan(
-    request: RunRequest,
-    conductor: Conductor | None,
-    pool: Pool,
-    earlier: tuple[RunTrace, ...],
-    *,
-    give_question: bool,
+    request: RunRequest, conductor: Conductor | None, pool: Pool, earlier: tuple[RunTrace, ...], *, give_question: bool
 ) -> _Plan:
     """Returns the given workflow, its warnings, and the workflow before an edit; None: a Conductor writes it.
 

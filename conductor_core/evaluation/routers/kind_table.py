@@ -169,11 +169,7 @@ def workflow_of(plan: Plan) -> Workflow:
     """Returns the plan as a workflow."""
     return Workflow(
         steps=tuple(
-            Step(
-                instruction=ROLES[call.role],
-                agent=call.agent,
-                access_list=tuple(range(index)) if call.reads else (),
-            )
+            Step(instruction=ROLES[call.role], agent=call.agent, access_list=tuple(range(index)) if call.reads else ())
             for index, call in enumerate(plan)
         )
     )

@@ -81,9 +81,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "bigcodebench": Benchmark(
         {
             "test": HubDataset(
-                "bigcode/bigcodebench",
-                "b74c0d0bf70d2c0bc459be537895cca163007f1a",
-                "data/v0.1.4-00000-of-00001.parquet",
+                "bigcode/bigcodebench", "b74c0d0bf70d2c0bc459be537895cca163007f1a", "data/v0.1.4-00000-of-00001.parquet"
             )
         },
         hub_rows.library_function,
