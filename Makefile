@@ -38,7 +38,7 @@ test: $(VENV)/.dev $(INTEROP)/.installed
 # A quick check during work: no browser, no server, no second environment, nothing that trains or writes with a model.
 SLOW := training tiny rehearsal evaluation/graders workflow/test_parser_bounds.py storage/test_damaged_databases.py
 test-fast: $(VENV)/.dev
-	$(BIN)/python -m pytest -q tests/pure $(SLOW:%=--ignore=tests/pure/%)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/pure $(SLOW:%=--ignore=tests/pure/%)
 
 # Property tests with new cases each time, repeated for MINUTES. .hypothesis keeps failing cases, which are tried first.
 MINUTES ?= 10

@@ -1,8 +1,13 @@
 """What may reach a run from outside, from any process: durable, and answered by an event of the run."""
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field, PositiveInt, TypeAdapter
 
 from conductor_core.actor import Caused
+from conductor_core.run_facts import Path
+from conductor_core.workflow.changes import Origins
+from conductor_core.workflow.model import Workflow
 
 
 class Cancel(Caused):
@@ -12,7 +17,46 @@ class Cancel(Caused):
     run_id: str
 
 
-Command = Cancel
+class Approve(Caused):
+    """Grants the requests ``numbers``; None: all that are open when the command is heard.
+
+    ``rest``: opens all gates of the run. ``after_edit``: id of a command to edit, without which nothing is granted.
+    Answered by ``approval.granted``, or by ``command.refused``.
+    """
+
+    kind: Literal["approve"] = "approve"
+    run_id: str
+    numbers: tuple[PositiveInt, ...] | None = None
+    rest: bool = False
+    after_edit: int | None = None
+    note: str = ""
+
+
+class Deny(Caused):
+    """Denies the requests ``numbers``; None: all that are open. Answered by ``approval.denied``, or refused."""
+
+    kind: Literal["deny"] = "deny"
+    run_id: str
+    numbers: tuple[PositiveInt, ...] | None = None
+    note: str = ""
+
+
+class Edit(Caused):
+    """Replaces the workflow of a round while something of the run waits. No step that has begun may differ.
+
+    Answered by ``plan.edited``, or refused. ``origins``: as there.
+    """
+
+    kind: Literal["edit"] = "edit"
+    run_id: str
+    round: Path = ()
+    workflow: Workflow
+    origins: Origins | None = None
+
+
+Command = Cancel | Approve | Deny | Edit
+
+COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="kind")])
 
 
 class SentCommand(NamedTuple):

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from conductor_core.errors import RunUnreadable
-from conductor_core.run_trace import Mutable
+from conductor_core.run_facts import label
+from conductor_core.run_trace import Approval, Mutable
 from conductor_core.spending import Cost, basis, cost_of_part, cost_so_far
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.model import Frozen, Workflow
@@ -49,11 +50,32 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "steps": [_step(trace, step, whole) for step in trace.steps],
         "answer": trace.answer,
         "error": _error(trace.error_code, trace.error),
+        "waiting": waiting_document(trace) if trace.status == "waiting" else None,
+        "gates": [str(gate) for gate in trace.gates],
+        "approvals": [_approval(approval, whole) for approval in trace.approvals],
+        "refused_commands": [_dump(refused) for refused in trace.refused],
         "ended_by": None if trace.ended_by is None else _dump(trace.ended_by),
         "usage": _dump(trace.usage),
         **_cost(cost_so_far(trace), trace),
         "duration_ms": trace.duration_ms,
     }
+
+
+def waiting_document(trace: RunTrace) -> Document:
+    """Returns what a run waits for: the first request, and all of them."""
+    first = trace.asked_for[0] if trace.asked_for else None
+    return {
+        "for": "approval",
+        "rule": None if first is None else ", ".join(first.rules),
+        "step": None if first is None or first.of != "step" else label(first.path),
+        "since_utc": None if trace.waiting_since_utc is None else trace.waiting_since_utc.isoformat(),
+        "requests": [_approval(approval, whole=False) for approval in trace.asked_for],
+    }
+
+
+def _approval(approval: Approval, whole: bool) -> Document:
+    document = approval.model_dump(mode="json", exclude=set() if whole else {"messages"})
+    return document | {"what": approval.what}
 
 
 def summary_document(run: "RunSummary") -> Document:

@@ -7,14 +7,22 @@ workflow that an inner Conductor wrote as step 2's answer. The path of a *round*
 """
 
 import asyncio
-from datetime import UTC, datetime
 from typing import Annotated, Literal, Protocol, Self, get_args
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, TypeAdapter, model_validator
 
 from conductor_core.actor import Caused
+from conductor_core.approval_events import ApprovalDenied as ApprovalDenied
+from conductor_core.approval_events import ApprovalEvent as ApprovalEvent
+from conductor_core.approval_events import ApprovalGranted as ApprovalGranted
+from conductor_core.approval_events import ApprovalRequested as ApprovalRequested
+from conductor_core.approval_events import CommandRefused as CommandRefused
+from conductor_core.approval_events import RunDenied as RunDenied
+from conductor_core.approval_events import RunWaiting as RunWaiting
 from conductor_core.chat import ConductorInfo, FinishReason, Message, ToolCall, Usage
 from conductor_core.endings import Ending, OnIncomplete
+from conductor_core.event_base import RunEvent, Spent
+from conductor_core.event_base import now_utc as now_utc
 from conductor_core.progress import Progress
 from conductor_core.run_facts import BatchRow as BatchRow
 from conductor_core.run_facts import Limits as Limits
@@ -24,22 +32,10 @@ from conductor_core.run_facts import SharedOutput as SharedOutput
 from conductor_core.run_request import RunRequest as RunRequest
 from conductor_core.run_request import read_flat
 from conductor_core.workflow.changes import Origins, require_fit
-from conductor_core.workflow.model import Fault, Frozen, Workflow
+from conductor_core.workflow.model import Fault, Workflow
 
 
-def now_utc() -> datetime:
-    return datetime.now(UTC)
-
-
-class _Event(Frozen):
-    """Attributes: at_utc: wall clock; at_ms: milliseconds since the run was created, by a monotonic clock."""
-
-    run_id: str
-    at_utc: datetime = Field(default_factory=now_utc)
-    at_ms: NonNegativeFloat = 0.0
-
-
-class RunCreated(_Event):
+class RunCreated(RunEvent):
     """The whole request, with the Conductor and the pool as they are now.
 
     Attributes:
@@ -61,11 +57,11 @@ class RunCreated(_Event):
     _flat = model_validator(mode="before")(read_flat)
 
 
-class RunTaken(_Event):
-    kind: Literal["run.taken"] = "run.taken"  # a process begins to carry out a queued run
+class RunTaken(RunEvent):
+    kind: Literal["run.taken"] = "run.taken"  # a process begins to carry out a run that was queued, or waited
 
 
-class PlanStarted(_Event):
+class PlanStarted(RunEvent):
     """``agents``: the workers' names by ordinal (``model_id``), None for an ordinal without a worker. Empty in older
     records: the pool's own order holds."""
 
@@ -76,7 +72,7 @@ class PlanStarted(_Event):
     agents: tuple[str | None, ...] = ()
 
 
-class PlanDelta(_Event):
+class PlanDelta(RunEvent):
     """Streamed text, collected. ``reasoning``: whether it is reasoning, which is no part of the completion."""
 
     kind: Literal["plan.delta"] = "plan.delta"
@@ -85,7 +81,7 @@ class PlanDelta(_Event):
     reasoning: bool = False
 
 
-class PlanCompleted(_Event):
+class PlanCompleted(RunEvent):
     """A usable plan.
 
     Attributes:
@@ -111,7 +107,7 @@ class PlanCompleted(_Event):
     duration_ms: NonNegativeFloat = 0.0
 
 
-class PlanRetried(_Event):
+class PlanRetried(RunEvent):
     """A call of the Conductor failed, and the next one writes the plan from its beginning.
 
     Attributes:
@@ -134,7 +130,7 @@ class PlanRetried(_Event):
     loading: bool = False
 
 
-class PlanRejected(_Event):
+class PlanRejected(RunEvent):
     """A completion that is no usable plan. ``cost_usd``, ``at_list_price``: as in ``PlanCompleted``."""
 
     kind: Literal["plan.rejected"] = "plan.rejected"
@@ -150,10 +146,11 @@ class PlanRejected(_Event):
     will_retry: bool
 
 
-class PlanEdited(_Event, Caused):
-    """A person (or a script) changed the plan before this run executed it. Topology and warnings are of ``after``.
+class PlanEdited(RunEvent, Caused):
+    """A person (or a script) changed the plan before it was carried out. Topology and warnings are of ``after``.
 
     ``origins`` says which step of ``before`` each step of ``after`` is; None if that is unknown, as in older records.
+    ``command``: id of the command that asked for it while the run waited; None: it came with the request.
     """
 
     kind: Literal["plan.edited"] = "plan.edited"
@@ -163,6 +160,7 @@ class PlanEdited(_Event, Caused):
     origins: Origins | None = None
     topology: str | None = None
     warnings: tuple[Fault, ...] = ()
+    command: int | None = None
 
     @model_validator(mode="after")
     def _origins_fit(self) -> Self:
@@ -171,7 +169,7 @@ class PlanEdited(_Event, Caused):
         return self
 
 
-class StepStarted(_Event):
+class StepStarted(RunEvent):
     """A step is about to call its worker. The event is durable before a byte leaves for the provider.
 
     Attributes:
@@ -189,7 +187,7 @@ class StepStarted(_Event):
     withheld: tuple[SharedOutput, ...] = ()
 
 
-class StepDelta(_Event):
+class StepDelta(RunEvent):
     """Streamed text, collected. ``output_tokens``: received so far in this attempt, estimated while it runs."""
 
     kind: Literal["step.delta"] = "step.delta"
@@ -199,7 +197,7 @@ class StepDelta(_Event):
     output_tokens: NonNegativeInt = 0
 
 
-class PlanProgress(_Event):
+class PlanProgress(RunEvent):
     """How far a Conductor in this process is, sent a few times a second at most. A record may lack it."""
 
     kind: Literal["plan.progress"] = "plan.progress"
@@ -207,7 +205,7 @@ class PlanProgress(_Event):
     progress: Progress
 
 
-class StepProgress(_Event):
+class StepProgress(RunEvent):
     """Like ``PlanProgress``, for a worker in this process."""
 
     kind: Literal["step.progress"] = "step.progress"
@@ -215,7 +213,7 @@ class StepProgress(_Event):
     progress: Progress
 
 
-class StepRetried(_Event):
+class StepRetried(RunEvent):
     """An attempt failed or brought an incomplete answer, and another follows.
 
     Attributes:
@@ -248,7 +246,7 @@ class StepRetried(_Event):
     loading: bool = False
 
 
-class StepCompleted(_Event):
+class StepCompleted(RunEvent):
     """A step has its answer. The event is durable before any step that reads it starts.
 
     Attributes:
@@ -282,7 +280,7 @@ class StepCompleted(_Event):
     passed_on: bool = True
 
 
-class StepFailed(_Event):
+class StepFailed(RunEvent):
     kind: Literal["step.failed"] = "step.failed"
     path: Path
     error_code: str
@@ -294,7 +292,7 @@ class StepFailed(_Event):
     duration_ms: NonNegativeFloat = 0.0
 
 
-class StepSkipped(_Event):
+class StepSkipped(RunEvent):
     """The step did not run. ``because`` names the failed steps above it; it is empty if the run itself stopped."""
 
     kind: Literal["step.skipped"] = "step.skipped"
@@ -302,7 +300,7 @@ class StepSkipped(_Event):
     because: tuple[Path, ...] = ()
 
 
-class StepReused(_Event):
+class StepReused(RunEvent):
     """The recorded answer of an identical step is used. Nothing was sent, and nothing is paid.
 
     Attributes:
@@ -339,13 +337,13 @@ class StepReused(_Event):
     reasoning: str = ""
 
 
-class RecursionEntered(_Event):
+class RecursionEntered(RunEvent):
     kind: Literal["recursion.entered"] = "recursion.entered"
     path: Path
     depth: int
 
 
-class RecursionLeft(_Event):
+class RecursionLeft(RunEvent):
     """``answered``: the inner workflow gave it; ``stopped``: with three empty lists the previous response stands."""
 
     kind: Literal["recursion.left"] = "recursion.left"
@@ -353,7 +351,7 @@ class RecursionLeft(_Event):
     how: Literal["answered", "stopped", "failed"]
 
 
-class RunCompleted(_Event):
+class RunCompleted(RunEvent):
     """``answer`` is the last step's output; None after *Plan only*. Totals hold what this run itself spent.
 
     ``known_usd``, as at every end, is the cost of what has a price; None in older records. ``ending`` is that of the
@@ -369,26 +367,20 @@ class RunCompleted(_Event):
     ending: Ending = "completed"
 
 
-class _Spent(_Event):
-    usage: Usage = Usage()
-    cost_usd: float | None = None
-    known_usd: float | None = None
-
-
-class RunFailed(_Spent):
+class RunFailed(Spent):
     kind: Literal["run.failed"] = "run.failed"
     error_code: str
     error: str
     duration_ms: NonNegativeFloat = 0.0
 
 
-class RunCancelled(_Spent, Caused):
+class RunCancelled(Spent, Caused):
     kind: Literal["run.cancelled"] = "run.cancelled"
     command: int | None = None
     duration_ms: NonNegativeFloat = 0.0
 
 
-class RunInterrupted(_Spent):
+class RunInterrupted(Spent):
     """Ends a run whose process is gone. Running calls count by estimate, except in older records."""
 
     kind: Literal["run.interrupted"] = "run.interrupted"
@@ -411,15 +403,15 @@ StepEvent = (
 )
 """Events of one step, ``path``."""
 
-FinalEvent = RunCompleted | RunFailed | RunCancelled | RunInterrupted
+FinalEvent = RunCompleted | RunFailed | RunCancelled | RunInterrupted | RunDenied
 """The last event of a run."""
 
-Event = RunCreated | RunTaken | PlanEvent | StepEvent | FinalEvent
+Event = RunCreated | RunTaken | PlanEvent | StepEvent | ApprovalEvent | FinalEvent
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 """Parses an event from JSON; ``event.model_dump_json()`` is its inverse."""
 
-VOCABULARY = 4
+VOCABULARY = 5
 """The version of these events; databases of schema 0001 have version 1.
 
 It grows with each release that adds a kind of event or a field. Each run records it, so that an older program can tell

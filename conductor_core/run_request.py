@@ -4,6 +4,7 @@ from pydantic import Field
 
 from conductor_core.actor import Actor, Caused, Door, local_actor
 from conductor_core.endings import OnIncomplete
+from conductor_core.gates import Gate
 from conductor_core.run_facts import BatchRow, Limits, PoolInfo
 from conductor_core.run_ids import new_run_id
 from conductor_core.workflow.changes import Origins
@@ -26,6 +27,7 @@ class RunRequest(Caused):
         batch: its place in a file of tasks; None for a run that came alone.
         on_incomplete, give_question: what happens to a step with an incomplete answer, and whether every step is told
             the task; None if the pool decides.
+        gates: when the run waits for an approval.
         actor, door: who asks, and through which door. The actor is None in older records.
         purpose: what the run is for besides its task, for instance an evaluation; empty if somebody asked for it.
     """
@@ -46,6 +48,7 @@ class RunRequest(Caused):
     batch: BatchRow | None = None
     on_incomplete: OnIncomplete | None = None
     give_question: bool | None = None
+    gates: tuple[Gate, ...] = ()
     actor: Actor | None = Field(default_factory=local_actor)
     door: Door | None = "cli"
     purpose: str = ""

@@ -7,19 +7,34 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from conductor_core.actor import Actor, Caller, Door
+from conductor_core.approval_events import ApprovalOf
 from conductor_core.chat import ConductorInfo, FinishReason, Message, ToolCall, Usage
 from conductor_core.endings import Ending, OnIncomplete
 from conductor_core.events import BatchRow, Limits, Path, PoolInfo, SharedOutput
+from conductor_core.gates import Gate
 from conductor_core.progress import Progress
+from conductor_core.run_facts import label
 from conductor_core.workflow.changes import Origins, compare
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 
 StepStatus = Literal[
-    "waiting", "running", "completed", "refused", "filtered", "cut", "empty", "reused", "failed", "skipped", "cancelled"
+    "waiting",
+    "running",
+    "completed",
+    "refused",
+    "filtered",
+    "cut",
+    "empty",
+    "reused",
+    "failed",
+    "denied",
+    "skipped",
+    "cancelled",
 ]
 RunStatus = Literal[
     "queued",
     "running",
+    "waiting",
     "planned",
     "completed",
     "refused",
@@ -27,12 +42,15 @@ RunStatus = Literal[
     "cut",
     "empty",
     "failed",
+    "denied",
     "cancelled",
     "interrupted",
 ]
 RoundStatus = Literal["planning", "planned", "stopped", "rejected"]
 
-ENDED_STATUSES: frozenset[str] = frozenset(get_args(RunStatus)) - {"queued", "running"}
+ENDED_STATUSES: frozenset[str] = frozenset(get_args(RunStatus)) - {"queued", "running", "waiting"}
+AT_REST: frozenset[str] = frozenset({"queued", "waiting"})
+"""Statuses of runs that no process carries out, and that any process may take up."""
 
 
 class Mutable(BaseModel):
@@ -198,12 +216,57 @@ class RoundTrace(Mutable):
         yield from (step.round for step in self.walk() if step.round is not None)
 
 
+class Approval(Mutable):
+    """A request for an approval, and its decision; see ``ApprovalRequested`` and ``ApprovalGranted``.
+
+    Attributes:
+        status: ``replaced`` if the plan was edited before anybody decided.
+    """
+
+    number: int
+    of: ApprovalOf
+    path: Path
+    rules: tuple[str, ...]
+    identity: str
+    agent: str = ""
+    messages: tuple[Message, ...] = ()
+    most: Usage
+    most_usd: float | None = None
+    requested_at_utc: datetime
+    status: Literal["open", "granted", "denied", "replaced"] = "open"
+    decided_by: Caller | None = None
+    decided_at_utc: datetime | None = None
+    rest: bool = False
+    note: str = ""
+    command: int | None = None
+    carried_from: str | None = None
+
+    @property
+    def what(self) -> str:
+        """Words for what waits: ``step 2``, ``the plan``, ``the Conductor's answer for step 2``."""
+        if self.of == "step":
+            return f"step {label(self.path)}"
+        what = "the plan" if self.of == "plan" else "the question to the Conductor"
+        return f"{what} of step {label(self.path)}" if self.path else what
+
+
+class RefusedCommand(Mutable):
+    command: int
+    asked: str
+    reason: str
+    at_utc: datetime
+    by: Caller
+
+
 class RunTrace(Mutable):
     """The state of a run after ``last_at_ms``.
 
     Attributes:
         cost_usd: of all calls that ended; None if the price of one is unknown. known_usd: of the calls with a price.
         at_list_price: whether some of the cost is computed from a price.
+        approvals: all requests, by ``number`` less one. refused: commands that changed nothing.
+        heard: id of the last command that was answered.
+        waiting_since_utc: None unless the run waits.
         broken_off, broken_off_usd: the estimated share of ``usage`` and ``known_usd`` of calls that the run's end cut.
     """
 
@@ -238,6 +301,11 @@ class RunTrace(Mutable):
     error_code: str | None = None
     error: str | None = None
     ended_by: Caller | None = None
+    gates: tuple[Gate, ...] = ()
+    approvals: list[Approval] = Field(default_factory=list)
+    refused: list[RefusedCommand] = Field(default_factory=list)
+    heard: int = 0
+    waiting_since_utc: datetime | None = None
     last_at_ms: float = 0.0
 
     @property
@@ -247,6 +315,16 @@ class RunTrace(Mutable):
     @property
     def ended(self) -> bool:
         return self.status in ENDED_STATUSES
+
+    @property
+    def asked_for(self) -> list[Approval]:
+        """The requests that nobody has decided yet."""
+        return [approval for approval in self.approvals if approval.status == "open"]
+
+    @property
+    def denial(self) -> Approval | None:
+        """The request that was denied, if one was."""
+        return next((approval for approval in self.approvals if approval.status == "denied"), None)
 
     @property
     def steps(self) -> list[StepTrace]:

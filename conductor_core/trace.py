@@ -4,10 +4,13 @@ from collections.abc import Iterable
 from typing import Any, assert_never
 
 from conductor_core import events as ev
+from conductor_core.approval_fold import apply_approval, deny, hear, replace_requests
 from conductor_core.chat import Usage, sum_of_costs
 from conductor_core.events import Event
 from conductor_core.progress import Progress
+from conductor_core.run_facts import label
 from conductor_core.run_trace import (
+    AT_REST,
     ENDED_STATUSES,
     Attempt,
     Mutable,
@@ -70,10 +73,12 @@ def apply(trace: RunTrace, event: Event) -> None:
         _apply_plan(trace, event)
     elif isinstance(event, ev.FinalEvent):
         _apply_end(trace, event)
+    elif isinstance(event, ev.ApprovalEvent):
+        apply_approval(trace, event)
     elif isinstance(event, ev.RunTaken):
-        if trace.status != "queued":
-            raise ValueError("only a queued run can be taken up")
-        trace.status = "running"
+        if trace.status not in AT_REST:
+            raise ValueError("only a run that is queued or waits can be taken up")
+        trace.status, trace.waiting_since_utc = "running", None
     elif isinstance(event, ev.RunCreated):
         raise ValueError("run.created stands only at the beginning")
     else:
@@ -120,9 +125,7 @@ def _apply_plan(trace: RunTrace, event: ev.PlanEvent) -> None:
             _spend_on_plan(trace, round_, event)
             _set_workflow(trace, round_, event.workflow)
         case ev.PlanEdited():
-            round_.edited_by, round_.before_edit, round_.edit_origins = event.caller, event.before, event.origins
-            round_.topology, round_.warnings = event.topology or round_.topology, event.warnings
-            _set_workflow(trace, round_, event.after)
+            _apply_edit(trace, round_, event)
         case _:
             assert_never(event)
 
@@ -136,6 +139,29 @@ def _spend_on_plan(
     round_.duration_ms = (round_.duration_ms or 0.0) + event.duration_ms
     _spend(round_, event.usage, cost_usd, at_list_price=bool(event.at_list_price))
     _spend(trace, event.usage, event.cost_usd, at_list_price=bool(event.at_list_price))
+
+
+def _apply_edit(trace: RunTrace, round_: RoundTrace, event: ev.PlanEdited) -> None:
+    """Raises: ValueError if the command was answered before, or if a step that has begun would differ."""
+    begun = [step for step in round_.steps if step.status != "waiting"]
+    for step in begun:
+        after = event.after.steps[step.index] if step.index < len(event.after.steps) else None
+        if after is None or (after.agent, after.instruction, after.access_list) != (
+            step.agent,
+            step.instruction,
+            step.access_list,
+        ):
+            raise ValueError(f"step {label(step.path)} has begun, and the edit changes it")
+    hear(trace, event.command)
+    # Of several edits, the plan before the first is kept, to which no list of origins leads from the last.
+    again = round_.before_edit is not None
+    round_.edited_by, round_.edit_origins = event.caller, None if again else event.origins
+    round_.before_edit = round_.before_edit or event.before
+    round_.topology, round_.warnings = event.topology or round_.topology, event.warnings
+    replace_requests(trace, round_, event.after)
+    _set_workflow(trace, round_, event.after)
+    for step in begun:
+        round_.steps[step.index] = step
 
 
 def _set_workflow(trace: RunTrace, round_: RoundTrace, workflow: Workflow) -> None:
@@ -251,6 +277,7 @@ def _apply_end(trace: RunTrace, event: ev.FinalEvent) -> None:
             trace.at_list_price |= known_usd > trace.known_usd
             trace.broken_off_usd = known_usd - trace.known_usd
             trace.known_usd = known_usd
+    trace.waiting_since_utc = None
     match event:
         case ev.RunCompleted():
             trace.status = "planned" if trace.plan_only else event.ending
@@ -259,9 +286,13 @@ def _apply_end(trace: RunTrace, event: ev.FinalEvent) -> None:
             trace.status, trace.duration_ms = "failed", event.duration_ms
             trace.error_code, trace.error = event.error_code, event.error
         case ev.RunCancelled():
+            trace.heard = max(trace.heard, event.command or 0)
             trace.status, trace.duration_ms, trace.ended_by = "cancelled", event.duration_ms, event.caller
         case ev.RunInterrupted():
             trace.status, trace.duration_ms = "interrupted", max(trace.last_at_ms, event.at_ms)
+        case ev.RunDenied():
+            trace.duration_ms = event.duration_ms
+            deny(trace, event)
         case _:
             assert_never(event)
     for step in trace.walk():

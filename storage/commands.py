@@ -3,10 +3,10 @@
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from conductor_core.commands import Command, SentCommand
+from conductor_core.commands import COMMAND, Command, SentCommand
 from conductor_core.errors import StoreError
 from conductor_core.trace import ENDED_STATUSES
 from storage.database import Database
@@ -20,6 +20,10 @@ _STATUS = "SELECT status FROM runs WHERE run_id = ?"
 _SEND = "INSERT INTO commands (run_id, kind, at_utc, payload) VALUES (?, ?, ?, ?)"
 _NEWEST = "SELECT coalesce(max(id), 0) FROM commands"
 _AFTER = "SELECT id, payload FROM commands WHERE id > ? ORDER BY id"
+_OF_RUN = "SELECT id, payload FROM commands WHERE run_id = ? AND id > ? ORDER BY id"
+_TO_WAITING = (
+    "SELECT DISTINCT run_id FROM runs JOIN commands USING (run_id) WHERE status = 'waiting' ORDER BY runs.sequence"
+)
 
 
 def send(cursor: sqlite3.Cursor, command: Command) -> int | str:
@@ -33,6 +37,20 @@ def send(cursor: sqlite3.Cursor, command: Command) -> int | str:
     now = datetime.now(UTC).isoformat()
     cursor.execute(_SEND, (command.run_id, command.kind, now, command.model_dump_json()))
     return int(cursor.lastrowid or 0)
+
+
+def read_commands(connection: sqlite3.Connection, run_id: str, after: int) -> list[SentCommand]:
+    """Returns the commands sent to the run after the command ``after``, in order."""
+    return _sent(connection.execute(_OF_RUN, (run_id, after)).fetchall())
+
+
+def read_sent_to_waiting(connection: sqlite3.Connection) -> list[str]:
+    """Returns the runs that wait and to which anything was ever sent."""
+    return [run_id for (run_id,) in connection.execute(_TO_WAITING)]
+
+
+def _sent(rows: Sequence[tuple[int, str]]) -> list[SentCommand]:
+    return [SentCommand(number, COMMAND.validate_json(payload)) for number, payload in rows]
 
 
 class CommandWatch:
@@ -78,4 +96,4 @@ class CommandWatch:
             rows = connection.execute(_AFTER, (self._last,)).fetchall()
         if rows:
             self._last = rows[-1][0]
-        return [SentCommand(number, Command.model_validate_json(payload)) for number, payload in rows]
+        return _sent(rows)

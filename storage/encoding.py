@@ -9,7 +9,19 @@ from typing import Any, NamedTuple
 
 from pydantic_core import PydanticSerializationError
 
-from conductor_core import actor, chat, events, run_facts, run_request, run_trace, trace
+from conductor_core import (
+    actor,
+    approval_events,
+    approval_fold,
+    chat,
+    event_base,
+    events,
+    gates,
+    run_facts,
+    run_request,
+    run_trace,
+    trace,
+)
 from conductor_core.actor import Actor, Caller
 from conductor_core.characters import whole_characters
 from conductor_core.events import EVENT, Event
@@ -100,7 +112,8 @@ def _sha256(*values: object) -> str:
 def fold_digest() -> str:
     """Returns a digest of the code that folds events, because a snapshot of other code may mean something else."""
     digest = hashlib.sha256()
-    for module in (model, chat, actor, run_facts, run_request, events, run_trace, trace):
+    vocabulary = (model, chat, actor, run_facts, gates, event_base, approval_events, run_request, events)
+    for module in (*vocabulary, run_trace, approval_fold, trace):
         digest.update(Path(str(module.__file__)).read_bytes())
     return digest.hexdigest()[:16]
 

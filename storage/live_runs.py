@@ -19,9 +19,11 @@ from conductor_core.events import (
     PlanProgress,
     RunCreated,
     RunTaken,
+    RunWaiting,
     StepDelta,
     StepProgress,
 )
+from conductor_core.run_trace import AT_REST
 from conductor_core.spending import basis, cost_so_far
 from conductor_core.trace import RunTrace
 from storage.database import Database
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 _SNAPSHOT_TAIL_SIZE = 64 << 10
 _EXISTS = "SELECT 1 FROM runs WHERE run_id = ?"
+_RELEASE = "UPDATE runs SET owner_id = '' WHERE run_id = ?"
 _NEW_BATCH = (
     "INSERT OR IGNORE INTO batches (batch_id, sequence, created_at_utc, name, size) "
     "VALUES (:batch_id, :sequence, :created_at_utc, :name, :size)"
@@ -98,7 +101,7 @@ class LiveRuns:
             raise
         for run_id, live in self._touched.items():
             live.is_new = False
-            if live.trace.ended or live.trace.status == "queued":
+            if live.trace.ended or live.trace.status in AT_REST:
                 self._runs.pop(run_id, None)
 
     def advance(self, cursor: sqlite3.Cursor, event: Event, sequence: int, line: bytes) -> None:
@@ -132,20 +135,23 @@ class LiveRuns:
                 raise EventOutOfOrder(
                     f"run {run_id}: {event.kind} cannot follow the events before it ({error})"
                 ) from error
+            if isinstance(event, RunWaiting):
+                live.created["owner_id"] = ""
+                cursor.execute(_RELEASE, (run_id,))
         live.sequence = sequence
         live.digest.update(line)
         live.tail_size += len(line)
         live.row_due |= not isinstance(event, StepDelta | PlanDelta | StepProgress | PlanProgress)
 
     def _take(self, cursor: sqlite3.Cursor, run_id: str) -> None:
-        """Makes this process the owner of a queued run. Raises: EventOutOfOrder if another one was quicker."""
+        """Makes this process the owner of a run at rest. Raises: EventOutOfOrder if another one was quicker."""
         self._owner.hold()
         owner = self._columns_of_owner()
         owner.pop("vocabulary")
         columns = ", ".join(f"{name} = :{name}" for name in owner)
         taking = f"UPDATE runs SET {columns} WHERE run_id = :run_id AND owner_id = ''"  # noqa: S608  own names
         if cursor.execute(taking, owner | {"run_id": run_id}).rowcount != 1:
-            raise EventOutOfOrder(f"run {run_id} is not in the queue: another process has taken it up")
+            raise EventOutOfOrder(f"run {run_id} is not at rest: another process has taken it up")
 
     def save(self, cursor: sqlite3.Cursor) -> None:
         """Stores the rows and snapshots that the folded events changed."""

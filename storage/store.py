@@ -4,11 +4,11 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 
 from conductor_core.actor import Caller
-from conductor_core.commands import Command
+from conductor_core.commands import Command, SentCommand
 from conductor_core.errors import (
     BadInput,
     EventOutOfOrder,
@@ -234,6 +234,29 @@ class Store:
         if outcome == "unknown":
             raise run_reading.unknown_run(command.run_id)
         raise RunHasEnded(f"run {command.run_id} has ended already: {outcome}")
+
+    def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
+        """Returns the commands sent to the run after the command ``after``, in order."""
+        with self._database.reading() as connection:
+            return commands.read_commands(connection, run_id, after)
+
+    def waiting(self, limit: int = 1000) -> list[RunTrace]:
+        """Returns the runs of which something waits for an approval, the one that waits longest first.
+
+        Of some of them other steps still run. Leaves out those that cannot be read.
+        """
+        found = []
+        for run in (*self.runs(limit=limit, status="waiting"), *self.runs(limit=limit, status="running")):
+            with suppress(UnknownRun, RunUnreadable):
+                trace, _ = self.trace(run.run_id)
+                if trace.asked_for and not trace.ended:
+                    found.append(trace)
+        return sorted(found, key=lambda trace: trace.asked_for[0].requested_at_utc)
+
+    def sent_to_waiting(self) -> list[str]:
+        """Returns the runs that wait and to which anything was ever sent."""
+        with self._database.reading() as connection:
+            return commands.read_sent_to_waiting(connection)
 
     def watch(self, listener: Listener) -> CommandWatch:
         """Tells ``listener`` each command that any process sends from now on, in a thread of its own, until closed.

@@ -22,6 +22,9 @@ COMMANDS = {
     ),
     "ui": ("ui:ui", "Serve the inspector for a browser: ask, watch, edit, re-run."),
     "runs": ("show:runs", "List runs, newest first."),
+    "waiting": ("waiting:waiting", "List the runs that wait for an approval: for what, by which gate, since when."),
+    "approve": ("waiting:approve", "Let RUN_ID go on, as it is or with an edited workflow."),
+    "deny": ("waiting:deny", "End RUN_ID as denied. Finished steps are kept."),
     "cancel": ("cancel:cancel_command", "Cancel RUN_ID, whichever process carries it out. Finished steps are kept."),
     "train": ("train:train_command", "Train a Conductor by CONFIG. Give the output folder as --conductor to use it."),
     "evaluate": (

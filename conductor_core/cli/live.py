@@ -2,14 +2,14 @@
 
 import asyncio
 import sys
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, assert_never
 
 from conductor_core import events as ev
 from conductor_core.actor import local_caller
 from conductor_core.advice import advice
-from conductor_core.cli import endings
+from conductor_core.cli import approvals, endings
 from conductor_core.cli.signals import stopping
 from conductor_core.cli.text import duration, labels, one_line, plain
 from conductor_core.endings import INCOMPLETE
@@ -45,15 +45,16 @@ class ProgressView:
     Args:
         quiet: print nothing but why there is no answer, or that a simulated one is.
         answer: the answer goes to stdout, and is streamed there if that is a terminal.
+        trace: the run as it stands, of which only what follows is shown; None: all is shown.
 
     ``answer_shown`` is the part of the answer that stdout has seen.
     """
 
-    def __init__(self, *, quiet: bool, answer: bool) -> None:
+    def __init__(self, *, quiet: bool, answer: bool, trace: RunTrace | None = None) -> None:
         self._quiet = quiet
         self._answer = answer
         self._stream = answer and sys.stdout.isatty()
-        self._trace: RunTrace | None = None
+        self._trace = None if trace is None else trace.model_copy(deep=True)
         self._writing_plan = False
         self._told: dict[tuple[bool, ev.Path], tuple[str, float]] = {}
         self.answer_shown = ""
@@ -67,6 +68,8 @@ class ProgressView:
             print(flush=True)
         if not self._quiet:
             self._print(event, self._trace)
+        elif isinstance(event, ev.RunWaiting):
+            self._say(approvals.waits(self._trace))
         elif event.kind in ev.FINAL_KINDS and self._trace.status == "completed":
             if self._answer and self._trace.simulated:
                 self._say("simulated workers")
@@ -101,7 +104,9 @@ class ProgressView:
         elif isinstance(event, ev.RunCreated):
             self._say(_created(event))
         elif isinstance(event, ev.RunTaken):
-            self._say("taken up from the queue")
+            self._say("taken up")
+        elif isinstance(event, ev.ApprovalEvent):
+            self._say_each(approvals.lines(event, trace))
         else:
             assert_never(event)
 
@@ -250,21 +255,34 @@ def _step_line(event: ev.StepEvent, step: StepTrace) -> str | None:
             assert_never(event)
 
 
-def watch(store: "Store", host: "EngineHost", run_id: str, view: ProgressView) -> tuple[RunTrace, int]:
+def watch(
+    store: "Store",
+    host: "EngineHost",
+    run_id: str,
+    view: ProgressView,
+    *,
+    after: int = 0,
+    until_it_waits: bool = False,
+) -> tuple[RunTrace, int]:
     """Shows a run of ``host`` until it has ended. Ctrl-C or SIGTERM cancels it, a second one ends the program.
+
+    Args:
+        after: the sequence of the last event that ``view`` knows.
 
     Returns the trace and the exit code. Raises: RunStopped if the log failed, and could not even take the run's end.
     """
     try:
-        return asyncio.run(_watch(store, host, run_id, view))
+        return asyncio.run(_watch(store, host, run_id, _show(store, run_id, view, after, until_it_waits)))
     except StoreError as error:
         raise RunStopped(error) from error
 
 
-async def _watch(store: "Store", host: "EngineHost", run_id: str, view: ProgressView) -> tuple[RunTrace, int]:
+async def _watch(
+    store: "Store", host: "EngineHost", run_id: str, shown: Coroutine[Any, Any, None]
+) -> tuple[RunTrace, int]:
     with stopping(lambda: host.cancel(run_id, local_caller("cli"))) as stopped_by:
         ended = asyncio.get_running_loop().run_in_executor(None, host.wait, run_id)
-        showing = asyncio.create_task(_show(store, run_id, view))
+        showing = asyncio.create_task(shown)
         try:
             first_to_end: set[asyncio.Future[Any]] = {ended, showing}
             await asyncio.wait(first_to_end, return_when=asyncio.FIRST_COMPLETED)
@@ -277,15 +295,29 @@ async def _watch(store: "Store", host: "EngineHost", run_id: str, view: Progress
                 if not trace.ended:
                     raise
             await showing
+            if trace.status == "waiting":
+                trace = store.read(run_id)  # after the wait, any process may have carried it out
         finally:
             showing.cancel()
     if stopped_by and trace.status == "cancelled":
         return trace, stopped_by[0]
-    return trace, 0 if trace.status in ("completed", "planned") else 1
+    return trace, exit_code(trace)
 
 
-async def _show(store: "Store", run_id: str, view: ProgressView) -> None:
-    async with aclosing(store.follow(run_id)) as groups:
+def exit_code(trace: RunTrace) -> int:
+    """Returns 0 for a run that is done, 3 for one that waits, 1 for any other end."""
+    return 0 if trace.status in ("completed", "planned") else 3 if trace.status == "waiting" else 1
+
+
+def follow(store: "Store", run_id: str, view: ProgressView, after: int) -> None:
+    """Shows a run that another process carries out, until it has ended or waits. Ctrl-C only stops the showing."""
+    asyncio.run(_show(store, run_id, view, after, until_it_waits=True))
+
+
+async def _show(store: "Store", run_id: str, view: ProgressView, after: int, until_it_waits: bool) -> None:
+    async with aclosing(store.follow(run_id, after)) as groups:
         async for group in groups:
             for stored in group:
                 view.show(stored.event)
+                if until_it_waits and stored.event.kind == "run.waiting":
+                    return

@@ -12,8 +12,8 @@ from conductor_core.events import Limits
 from conductor_core.settings import Settings
 
 Status = Literal[
-    "queued", "running", "planned", "completed", "refused", "filtered", "cut", "empty", "failed", "cancelled",
-    "interrupted", "damaged", "too_new",
+    "queued", "running", "waiting", "planned", "completed", "refused", "filtered", "cut", "empty", "failed", "denied",
+    "cancelled", "interrupted", "damaged", "too_new",
 ]  # fmt: skip
 """What ``runs --status`` takes."""
 Conductor = Annotated[
@@ -104,6 +104,21 @@ Resume = Annotated[
     typer.Option(
         "--resume", help="Continue the last batch of this file with the options it had. No finished step is paid again."
     ),
+]
+Gates = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gate",
+        metavar="GATE",
+        help="Wait for an approval: plan (before any worker is called), steps (before every step), step:N, usd:X (if "
+        "the highest possible cost exceeds X USD) or provider:NAME (before anything goes there). May be repeated.",
+    ),
+]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="End with exit code 3 as soon as the run waits.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, or its beginning.")]
+Note = Annotated[str, typer.Option("--note", metavar="TEXT", help="Why. Kept in the run's record.")]
+OfStep = Annotated[
+    str | None, typer.Option("--step", metavar="N", help="Decide only about step N. Default: all that waits now.")
 ]
 
 

@@ -6,7 +6,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING
 
 from conductor_core.actor import Caller
-from conductor_core.cli import endings
+from conductor_core.cli import approvals, endings
 from conductor_core.cli.inputs import fault_line
 from conductor_core.cli.live import summary, workflow_lines
 from conductor_core.cli.text import duration, indented, labels, one_line, plain
@@ -104,8 +104,12 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     yield f"incomplete answers: {trace.on_incomplete.replace('_', ' ')}"
     if trace.give_question:
         yield "every step is told the task"
+    if trace.gates:
+        yield f"gates: {', '.join(one_line(str(gate), 80) for gate in trace.gates)}"
     yield from ("", "task", indented(trace.task), "")
     yield from _round_lines(trace, trace.root)
+    if trace.approvals or trace.refused:
+        yield from ("approvals", *(f"  {line}" for line in approvals.record_lines(trace)), "")
     if trace.answer is not None:
         yield from ("answer" + simulated, indented(trace.answer))
 

@@ -1,5 +1,6 @@
 """``run``: one task, or a file of them."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +15,9 @@ from conductor_core.cli.wiring import opened_engine, opened_store
 from conductor_core.engine.pool import pool_info
 from conductor_core.engine.request import asks_conductor
 from conductor_core.errors import BadInput
+from conductor_core.gates import read_gate
 from conductor_core.run_request import RunRequest
+from conductor_core.settings import Settings
 from conductor_core.workflow.model import Workflow
 
 
@@ -37,11 +40,15 @@ def run(
     on_incomplete: options.Incomplete = None,
     give_question: options.GiveQuestion = None,
     only_what_answers: options.OnlyWhatAnswers = False,
+    gate: options.Gates = None,
+    no_wait: options.NoWait = False,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
     """Run TASK: the Conductor plans, workers answer. The answer goes to stdout, progress to stderr."""
     settings = inputs.read_settings()
+    if gate and (tasks is not None or resume):
+        raise BadInput("--gate is for one TASK: the runs of a file would all wait; leave --gate or --tasks out")
     before = last_run_of_batch(tasks, db, settings) if resume else None
     budget = options.limits(
         settings if before is None else limits_of_batch(before, settings),
@@ -60,6 +67,7 @@ def run(
         excluded=tuple(exclude or ()),
         on_incomplete=on_incomplete,
         give_question=give_question,
+        gates=tuple(dict.fromkeys(map(read_gate, gate or ()))),
     )
     if tasks is not None or resume:
         from conductor_core.cli.batch import BatchOptions, batch_file, run_batch  # only a file of tasks needs it
@@ -69,21 +77,26 @@ def run(
             request = as_before(before, request, settings, conductor=conductor, pool=pool, seed=seed)
         request = ready(request, settings, only_answering=only_what_answers, quiet=quiet)
         return run_batch(BatchOptions(file, request, db, concurrency, as_json, quiet, resume), settings)
-    given: Workflow | None = None
-    if workflow is not None:
-        parsed = inputs.read_workflow(workflow)
-        task = parsed.task if task is None else task
-        agents = [spec.name for spec in pool_info(pool or settings.pool, settings, request.excluded).workers]
-        given = inputs.valid_workflow(parsed, agents, budget, f"workflow file {one_line(str(workflow))}: ")
-    if task is None:
-        raise BadInput("give a TASK" + (": the workflow file holds none" if workflow is not None else ""))
-    asked = request.conductor if asks_conductor(given) else None
-    update = {"task": inputs.given_text(task, "task"), "workflow": given, "conductor": asked}
-    request = request.model_copy(update=update)
+    request = _of_one_task(request, task, workflow, settings)
     request = ready(request, settings, only_answering=only_what_answers, quiet=quiet)
     with opened_store(db, settings) as store, opened_engine(store, settings) as host:
         run_id = host.start(request)
         view = ProgressView(quiet=quiet, answer=not as_json)
-        trace, code = watch(store, host, run_id, view)
+        trace, code = watch(store, host, run_id, view, until_it_waits=no_wait)
     print_outcome(trace, view, as_json=as_json)
     return code
+
+
+def _of_one_task(request: RunRequest, task: str | None, file: Path | None, settings: Settings) -> RunRequest:
+    """Returns ``request`` with its task and its workflow, as given or as in ``file``. Raises: BadInput."""
+    given: Workflow | None = None
+    if file is not None:
+        parsed = inputs.read_workflow(file)
+        task = parsed.task if task is None else task
+        agents = [spec.name for spec in pool_info(request.pool or settings.pool, settings, request.excluded).workers]
+        given = inputs.valid_workflow(parsed, agents, request.limits, f"workflow file {one_line(str(file))}: ")
+    if task is None:
+        raise BadInput("give a TASK" + (": the workflow file holds none" if file is not None else ""))
+    asked = request.conductor if asks_conductor(given) else None
+    update = {"task": inputs.given_text(task, "task"), "workflow": given, "conductor": asked}
+    return request.model_copy(update=update)

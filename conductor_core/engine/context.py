@@ -15,7 +15,9 @@ from dataclasses import dataclass
 
 from conductor_core.chat import Message, Usage
 from conductor_core.endings import WHY_EMPTY, Ending
+from conductor_core.engine.identity import digest_text
 from conductor_core.events import Path, SharedOutput
+from conductor_core.run_trace import StepTrace
 from conductor_core.token_estimates import estimate_tokens
 from conductor_core.workflow.model import QUESTION, Step, Workflow
 
@@ -67,6 +69,23 @@ class Answer:
             sha256=sha256,
             tokens=usage.output_tokens if counted else estimate_tokens(output),
             ending=ending,
+        )
+
+    @classmethod
+    def recorded(cls, trace: StepTrace, step: Step, task: str) -> "Answer":
+        """Returns what a finished step passes on, from its record."""
+        # Of a step that was called again, the record has the sum of its calls alone.
+        unknown = trace.round is not None or any(each.usage.total_tokens for each in trace.attempts)
+        return cls.of(
+            trace.path,
+            step,
+            task,
+            trace.output,
+            trace.output_sha256 or digest_text(trace.output),
+            Usage() if unknown else trace.usage,
+            ending=trace.ending,
+            by=trace.answered_by,
+            reasoned=bool(trace.reasoning),
         )
 
     @property

@@ -6,24 +6,23 @@ import functools
 import gc
 import logging
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 from conductor_core.actor import THE_PROGRAM, Caller
-from conductor_core.chat import Conductor, PlanRequest
-from conductor_core.commands import SentCommand
-from conductor_core.engine.commands import Stop, cancel
+from conductor_core.commands import Cancel, Edit, SentCommand
+from conductor_core.engine.commands import Stop, cancel, refusals
 from conductor_core.engine.cost_cap import CostCap
-from conductor_core.engine.pool import BUILT_IN_POOLS, Pool, open_pool, pool_file, reopen_pool
-from conductor_core.engine.recorder import closing
-from conductor_core.engine.request import RunRecords
-from conductor_core.engine.runner import CheckedRequest, Engine, check
-from conductor_core.errors import InspectorError, RunHasEnded, StoreError, UnknownRun
-from conductor_core.events import EventSink, PoolInfo, RunRequest, RunTaken
-from conductor_core.given_path import given_path, is_file
+from conductor_core.engine.opened import Opened
+from conductor_core.engine.request import RunRecords, asks_conductor
+from conductor_core.engine.runner import CheckedRequest, Engine, Execution, check
+from conductor_core.errors import EventOutOfOrder, InspectorError, RunHasEnded, StoreError, UnknownRun
+from conductor_core.events import EventSink, RunRequest
+from conductor_core.run_trace import AT_REST
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 
@@ -54,14 +53,22 @@ class EngineHost:
     """
 
     def __init__(
-        self, sink: EventSink, settings: Settings, records: RunRecords | None = None, *, awaited: bool = True
+        self,
+        sink: EventSink,
+        settings: Settings,
+        records: RunRecords | None = None,
+        *,
+        awaited: bool = True,
+        carries_on_all: bool = False,
     ) -> None:
         """Args:
         records: reads queued runs and the runs that others build on; None: there are none.
         awaited: keeps the result of each run until ``wait`` has returned it. False where nobody waits, as in the
             app: then only the last results are kept.
+        carries_on_all: goes on with any run that waits as soon as somebody decides, not only with those begun here.
         """
         _collect_less()
+        self._carries_on_all = carries_on_all
         self._awaited = awaited
         self._settings = settings
         self._sink = sink
@@ -69,15 +76,14 @@ class EngineHost:
         self._records = records
         self._loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
-        self._opening = threading.Lock()
         # None: the loop has not come to it yet.
         self._running: dict[str, asyncio.Task[None] | None] = {}
         self._results: dict[str, Future[RunTrace]] = {}
         self._given: dict[str, None] = {}
-        self._pools: dict[tuple[object, ...], Pool] = {}
-        self._conductors: dict[tuple[object, ...], asyncio.Task[Conductor]] = {}
-        self._warming: dict[str, asyncio.Task[None]] = {}
-        self._early: dict[str, Stop] = {}
+        self._opened = Opened(settings, self._loop)
+        self._executions: dict[str, Execution] = {}
+        self._own: set[str] = set()
+        self._kept: set[asyncio.Task[None]] = set()
         self._starting = 0
         self._none_starts = threading.Condition(self._lock)
         self._closed = False
@@ -108,13 +114,32 @@ class EngineHost:
         return request.run_id
 
     def take_up(self, run_id: str) -> None:
-        """Begins to carry out a queued run from its record alone.
+        """Begins to carry out a run that is queued or waits from its record alone, and answers what was sent to it.
 
         Raises: as ``start``; EventOutOfOrder if another process was quicker.
         """
+        with self._being_started():
+            asyncio.run_coroutine_threadsafe(self._take_up(run_id), self._loop).result()
+
+    async def _take_up(self, run_id: str) -> None:
+        checked, commands = await asyncio.to_thread(self._at_rest, run_id)
+        execution = self._engine.begin(checked)
+        await execution.take_up(commands)
+        with self._lock:
+            self._results[run_id] = Future()
+            self._running[run_id] = self._loop.create_task(self._execute(execution))
+            self._executions[run_id] = execution
+            self._own.add(run_id)
+        for sent in await asyncio.to_thread(self._unanswered, run_id, execution.trace.heard):
+            self._hear(sent)
+
+    def _at_rest(self, run_id: str) -> tuple[CheckedRequest, list[SentCommand]]:
+        """Reads a run that is queued or waits, as it can be taken up, and the commands that it has not answered."""
         if self._records is None:
             raise UnknownRun(f"run {run_id} cannot be read here")
-        created = self._records.created(run_id)
+        trace, created = self._records.read(run_id), self._records.created(run_id)
+        if trace.status not in AT_REST:
+            raise EventOutOfOrder(f"run {run_id} is {trace.status}: only a run that is queued or waits can be taken up")
         # The pool is recorded without the workers that are left out, and with its own settings.
         as_recorded = {
             "pool": created.pool,
@@ -122,22 +147,66 @@ class EngineHost:
             "on_incomplete": created.on_incomplete,
             "give_question": created.give_question,
         }
-        with self._being_started():
-            checked = self._checked(created.request.model_copy(update=as_recorded))
-            self._write(replace(checked, created=created), RunTaken(run_id=run_id))
+        request = created.request.model_copy(update=as_recorded)
+        epoch_s = time.monotonic() - trace.last_at_ms / 1000
+        commands = self._unanswered(run_id, trace.heard)
+        if trace.status == "queued":
+            return replace(self._checked(request), created=created, trace=trace, epoch_s=epoch_s), commands
+        plans = [trace.root.workflow, *(sent.command.workflow for sent in commands if isinstance(sent.command, Edit))]
+        conductor = None
+        if request.conductor is not None and any(map(asks_conductor, plans)):
+            conductor = self._opened.conductor(request.conductor)
+        pool = self._opened.pool(created.pool, request.seed)
+        earlier = self._engine.earlier(request)
+        return CheckedRequest(request, conductor, pool, None, created, epoch_s, earlier, trace=trace), commands
+
+    def _unanswered(self, run_id: str, heard: int) -> list[SentCommand]:
+        return [] if self._records is None else self._records.commands(run_id, heard)
+
+    async def _carry_on(self, run_id: str) -> None:
+        """Takes up a run that waits, if something was sent to it. Ends without a word if another process does."""
+        while True:
+            try:
+                trace = await asyncio.to_thread(self._read, run_id)
+                if trace.status != "waiting" or not await asyncio.to_thread(self._unanswered, run_id, trace.heard):
+                    return None
+                return await self._take_up(run_id)
+            except EventOutOfOrder:
+                continue  # another process was quicker; it may have left a command unanswered, and the run at rest
+            except StoreError as error:
+                log.warning("run %s cannot be gone on with: %s", run_id, error)
+                return None
+            except InspectorError as error:
+                await self._leave_waiting(trace, error)
+                return None
+
+    def _read(self, run_id: str) -> RunTrace:
+        if self._records is None:
+            raise UnknownRun(f"run {run_id} cannot be read here")
+        return self._records.read(run_id)
+
+    async def _leave_waiting(self, trace: RunTrace, error: InspectorError) -> None:
+        """Answers what was sent to a run that cannot be carried out here by the reason."""
+        sent = await asyncio.to_thread(self._unanswered, trace.run_id, trace.heard)
+        with suppress(StoreError):
+            await self._sink.append(*refusals(trace, sent, f"the run cannot go on here: {error}"))
+
+    def carry_on_all(self) -> None:
+        """Goes on with all runs to which something was sent while no process heard it. Returns at once."""
+        if self._records is None:
+            return
+        for run_id in self._records.sent_to_waiting():
+            self._loop.call_soon_threadsafe(self._keep, self._carry_on(run_id))
 
     def _checked(self, request: RunRequest, cap: CostCap | None = None) -> CheckedRequest:
-        pool = self._pool(self._settings.pool if request.pool is None else request.pool, request.seed)
-        conductor = None
-        if request.conductor is not None:
-            conductor = asyncio.run_coroutine_threadsafe(self._conductor(request.conductor), self._loop).result()
+        pool = self._opened.pool(self._settings.pool if request.pool is None else request.pool, request.seed)
+        conductor = None if request.conductor is None else self._opened.conductor(request.conductor)
         return check(request, conductor, pool, self._engine.earlier(request), cap)
 
-    def _write(self, checked: CheckedRequest, taken: RunTaken | None = None) -> None:
+    def _write(self, checked: CheckedRequest) -> None:
         """Writes the event that makes the run this process's own, and starts the run. Raises: StoreError."""
-        checked = replace(checked, taken=taken)
         try:
-            self._sink.append_and_wait(checked.created if taken is None else taken)
+            self._sink.append_and_wait(checked.created)
         except Exception:
             raise  # Nothing is written.
         except BaseException:
@@ -162,16 +231,25 @@ class EngineHost:
         return self._stop(run_id, Stop(caller))
 
     def _hear(self, sent: SentCommand) -> None:
-        """Carries out a command. If its run is not here, remembers it for a while: the run may be taken up soon."""
+        """Passes a command on to its run, if that is carried out here; or goes on with it, if it waits."""
         run_id = sent.command.run_id
-        stop = Stop(sent.command.caller, sent.id)
-        with self._lock:
-            if run_id not in self._running:
-                self._early[run_id] = stop
-                if len(self._early) > REMEMBERED_RUNS:
-                    del self._early[next(iter(self._early))]
-                return
-        self._stop(run_id, stop)
+        if isinstance(sent.command, Cancel):
+            self._stop(run_id, Stop(sent.command.caller, sent.id))
+        else:
+            self._loop.call_soon_threadsafe(self._tell, sent)
+
+    def _tell(self, sent: SentCommand) -> None:
+        run_id = sent.command.run_id
+        if (execution := self._executions.get(run_id)) is not None:
+            execution.hear(sent)
+        elif self._carries_on_all or run_id in self._own:
+            self._keep(self._carry_on(run_id))
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begins ``work`` on the loop, and keeps it from being collected."""
+        task = self._loop.create_task(work)
+        self._kept.add(task)
+        task.add_done_callback(self._kept.discard)
 
     def _stop(self, run_id: str, stop: Stop) -> bool:
         with self._lock:
@@ -181,7 +259,7 @@ class EngineHost:
         return True
 
     def wait(self, run_id: str, timeout_s: float | None = None) -> RunTrace:
-        """Blocks until the run has ended and returns its trace.
+        """Blocks until the run has ended, or waits, and returns its trace.
 
         Raises: UnknownRun for a run that this host did not start, or whose result it returned long ago; TimeoutError;
             StoreError if the log failed and the run stopped for that.
@@ -206,11 +284,7 @@ class EngineHost:
         Returns at once. Does nothing for a remote Conductor. Only logs a failure: a run will meet it and report it.
         """
 
-        def begin() -> None:
-            if conductor_ref not in self._warming:
-                self._warming[conductor_ref] = self._loop.create_task(self._warm_up(conductor_ref, pool_ref, after_s))
-
-        self._loop.call_soon_threadsafe(begin)
+        self._opened.warm_up(conductor_ref, pool_ref, after_s)
 
     def active(self) -> set[str]:
         """Returns the ids of the runs that this host carries out."""
@@ -269,14 +343,14 @@ class EngineHost:
         with self._lock:
             self._results[run_id] = Future()
             self._running[run_id] = None
-            early = self._early.pop(run_id, None)
+            self._own.add(run_id)
         self._loop.call_soon_threadsafe(self._begin, checked)
-        if early is not None:
-            self._stop(run_id, early)
 
     def _begin(self, checked: CheckedRequest) -> None:
+        execution = self._engine.begin(checked)
         with self._lock:
-            self._running[checked.request.run_id] = self._loop.create_task(self._execute(checked))
+            self._executions[execution.run_id] = execution
+            self._running[execution.run_id] = self._loop.create_task(self._execute(execution))
 
     def _cancel(self, run_id: str, stop: Stop) -> None:
         with self._lock:
@@ -285,86 +359,30 @@ class EngineHost:
             # Not at once: a task that is cancelled before its first turn never gets one, and writes no end.
             self._loop.call_soon(task.cancel, stop)
 
-    async def _execute(self, checked: CheckedRequest) -> None:
-        run_id = checked.request.run_id
+    async def _execute(self, execution: Execution) -> None:
+        run_id = execution.run_id
         outcome: RunTrace | Exception
         try:
-            execution = self._engine.begin(checked)
             with suppress(asyncio.CancelledError):  # Its end is written: the trace says that it was cancelled.
                 await execution.run()
             outcome = execution.trace
         except Exception as error:
             log.exception("run %s stopped", run_id)
             outcome = error
+        waits = isinstance(outcome, RunTrace) and outcome.status == "waiting"
         with self._lock:
-            del self._running[run_id]
+            del self._running[run_id], self._executions[run_id]
             result = self._results[run_id]
+            if not waits:
+                self._own.discard(run_id)
             if not self._awaited:
                 self._forget_in_time(run_id)
         if isinstance(outcome, RunTrace):
             result.set_result(outcome)
         else:
             result.set_exception(outcome)
-
-    def _pool(self, ref: str | PoolInfo, seed: int) -> Pool:
-        """Returns an open pool. Opens a changed pool file anew; runs on the old pool go on."""
-        if isinstance(ref, PoolInfo):
-            key: tuple[object, ...] = (ref.model_dump_json(), seed)
-        else:
-            file = None if ref in BUILT_IN_POOLS else pool_file(ref, self._settings)
-            key = (ref, file, file.stat().st_mtime_ns if file is not None and is_file(file) else None, seed)
-        with self._opening:
-            if key not in self._pools:
-                if isinstance(ref, PoolInfo):
-                    self._pools[key] = reopen_pool(ref, self._settings, seed=seed)
-                else:
-                    self._pools[key] = open_pool(ref, self._settings, seed=seed)
-            return self._pools[key]
-
-    async def _conductor(self, ref: str) -> Conductor:
-        """Returns an open Conductor, opened off the loop: that may import a lot. Raises: UnknownConductor."""
-        key = (ref, *await asyncio.to_thread(self._conductors_files, ref))
-        if key not in self._conductors:
-            self._conductors[key] = asyncio.create_task(asyncio.to_thread(self._open_conductor, ref))
-        try:
-            return await asyncio.shield(self._conductors[key])
-        except InspectorError:
-            self._conductors.pop(key, None)
-            raise
-
-    def _conductors_files(self, ref: str) -> list[tuple[Path, int]]:
-        """Returns the files that may define ``ref``, each with the time of its last change."""
-        if ref == "tiny" or "://" in ref:
-            return []
-        files = [*self._settings.conductors_folder.glob("*.toml"), given_path(ref.partition("#")[0])]
-        with suppress(OSError, ValueError):  # gone meanwhile, or no path at all
-            return [(file, file.stat().st_mtime_ns) for file in files if is_file(file)]
-        return []
-
-    def _open_conductor(self, ref: str) -> Conductor:
-        # Imported when used: a run of a given workflow needs no Conductor.
-        from conductor_core.conductors.catalogue import open_conductor
-
-        return open_conductor(ref, self._settings)
-
-    async def _warm_up(self, conductor_ref: str, pool_ref: str, after_s: float) -> None:
-        await asyncio.sleep(after_s)
-        try:
-            conductor = await self._conductor(conductor_ref)
-            if conductor.info.kind != "local":
-                return
-            agents = self._pool(pool_ref, self._settings.seed).specs
-            # As a first run with default settings would ask, so that its grammar is compiled too.
-            request = PlanRequest(
-                task="Warm up.",
-                agents=agents,
-                max_steps=self._settings.max_steps,
-                allow_recursion=self._settings.max_depth > 0,
-            )
-            async with closing(conductor.write(request)) as stream:
-                await anext(stream)
-        except InspectorError as error:
-            log.warning("Conductor %s is not warm: %s", conductor_ref, error)
+        if waits:
+            self._keep(self._carry_on(run_id))  # if something was sent at the last moment
 
     async def _close(self) -> None:
         with self._lock:
@@ -372,12 +390,8 @@ class EngineHost:
         for task in tasks:
             task.cancel(Stop(Caller(actor=THE_PROGRAM)))
         await asyncio.gather(*tasks, return_exceptions=True)
-        for warming in self._warming.values():
-            warming.cancel()
-        await asyncio.gather(*self._warming.values(), return_exceptions=True)
-        for pool in self._pools.values():
-            await pool.aclose()
-        for opened in await asyncio.gather(*self._conductors.values(), return_exceptions=True):
-            if not isinstance(opened, BaseException):
-                await opened.aclose()
+        for kept in self._kept:
+            kept.cancel()
+        await asyncio.gather(*self._kept, return_exceptions=True)
+        await self._opened.aclose()
         await self._loop.shutdown_asyncgens()

@@ -43,8 +43,10 @@ class Budget:
     def __init__(self, limits: Limits, trace: RunTrace) -> None:
         self.limits = limits
         self._trace = trace
-        self._calls = 0
-        self._known_usd = 0.0
+        # A run that waited goes on with what it has spent.
+        begun = [step for step in trace.walk() if step.round is None and step.reused_from is None]
+        self._calls = sum(step.started_ms is not None for step in begun)
+        self._known_usd = trace.known_usd
         self._live: dict[Path, LiveCall] = {}
 
     def start_step(self) -> None:

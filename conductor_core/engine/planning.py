@@ -11,12 +11,13 @@ from conductor_core.characters import whole_characters
 from conductor_core.chat import Conductor, Message, ParentPlan, PlanFinished, PlanRequest, PlanThought, Usage
 from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.engine.cost_cap import longest_plan
+from conductor_core.engine.given_plan import sentence
 from conductor_core.engine.limits import LiveCall
 from conductor_core.engine.plan_faults import as_written, not_a_plan
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
 from conductor_core.engine.retry import left_s, name_the_limit, wait_before_retry_s
 from conductor_core.engine.state import RunState
-from conductor_core.errors import ConductorError, ConductorUnavailable, InspectorError, PlanRejected, WorkflowInvalid
+from conductor_core.errors import ConductorError, ConductorUnavailable, InspectorError, PlanRejected
 from conductor_core.progress import Progress, watching
 from conductor_core.token_estimates import estimate_input_tokens, tokens_of
 from conductor_core.workflow.model import Fault, Workflow
@@ -32,25 +33,6 @@ _MOST_TOLD = 10
 """Faults that a Conductor is told before it is asked again: more would crowd the task out of its prompt."""
 
 log = logging.getLogger(__name__)
-
-
-def check_given(
-    workflow: Workflow, agents: tuple[str, ...], *, max_steps: int, allow_recursion: bool, task: str | None = None
-) -> Checked:
-    """Checks a workflow that a person gave, before any run is created.
-
-    Args:
-        agents: names in the pool's order.
-        task: None: every step is told the task anyway.
-
-    Raises: WorkflowInvalid, with every fault.
-    """
-    checked = validate(
-        workflow, agents, max_steps=max_steps, allow_recursion=allow_recursion, allow_stop=False, task=task
-    )
-    if checked.faults:
-        raise WorkflowInvalid(_sentence("the workflow cannot be run", checked), checked.faults)
-    return checked
 
 
 async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan | None = None) -> Workflow:
@@ -81,7 +63,7 @@ async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan
         request = request.model_copy(update={"rejected": _told(checked)})
     times = "once" if attempts == 1 else f"{attempts} times"
     raise PlanRejected(
-        _sentence(f"{conductor.info.name} was asked {times} and wrote no usable workflow", checked), checked.faults
+        sentence(f"{conductor.info.name} was asked {times} and wrote no usable workflow", checked), checked.faults
     )
 
 
@@ -385,11 +367,6 @@ class _Writing:
             ev.PlanDelta(run_id=self._recorder.run_id, at_ms=now_ms, round=self._round, text=text, reasoning=reasoning)
             for reasoning, text in pieces
         ]
-
-
-def _sentence(beginning: str, checked: Checked) -> str:
-    more = f" (and {checked.fault_count - 1:,} more)" if checked.fault_count > 1 else ""
-    return f"{beginning}: {checked.faults[0].message}{more}"
 
 
 def _told(checked: Checked) -> tuple[str, ...]:

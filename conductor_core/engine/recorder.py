@@ -9,7 +9,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from conductor_core import trace as tr
-from conductor_core.events import Event, EventSink, RunCreated, RunTaken
+from conductor_core.events import Event, EventSink
 from conductor_core.progress import Progress, Tell
 from conductor_core.trace import RunTrace
 
@@ -48,25 +48,31 @@ class Recorder:
     follow.
     """
 
-    def __init__(self, sink: EventSink, created: RunCreated, epoch_s: float) -> None:
-        """``created``: the first event, written already. ``epoch_s``: its time, by ``time.monotonic``."""
+    def __init__(self, sink: EventSink, trace: RunTrace, epoch_s: float) -> None:
+        """
+        Args:
+            trace: the run as it is recorded.
+            epoch_s: when its clock showed zero, or would have, had it not stood, by ``time.monotonic``.
+        """
         self._sink = sink
         self._epoch_s = epoch_s
+        self._collected: list[Event] | None = None
         self._closed = False
         self._deferred: list[Event] = []
-        self.trace: RunTrace = tr.begin(created)
+        self.trace = trace
         self.broken: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-
-    def taken(self, event: RunTaken) -> None:
-        """Folds the event that took the run up from the queue. It is written already."""
-        tr.apply(self.trace, event)
 
     @property
     def run_id(self) -> str:
         return self.trace.run_id
 
+    @property
+    def closed(self) -> bool:
+        """Whether the run has its end, or waits: then nothing may follow from here."""
+        return self._closed
+
     def now_ms(self) -> float:
-        """Returns monotonic milliseconds since the run was created, or taken up from the queue."""
+        """Returns the monotonic milliseconds that the run has run. The clock stands while it is queued, or waits."""
         return round((time.monotonic() - self._epoch_s) * 1000, 3)
 
     def send(self, *events: Event) -> "asyncio.Future[None]":
@@ -78,6 +84,17 @@ class Recorder:
             # A straggler of a run whose end is written: the record of a run stops there.
             raise asyncio.CancelledError
         return self._send(events)
+
+    async def together(self, send: Callable[[], None]) -> None:
+        """Writes all events that ``send`` sends in one transaction: all are kept, or none. Raises: StoreError."""
+        self._collected = []
+        try:
+            send()
+        finally:
+            events, self._collected = self._collected, None
+        writing = self._sink.append(*events)
+        writing.add_done_callback(self._written)
+        await writing
 
     async def emit(self, *events: Event) -> None:
         """Returns when ``events`` are durable. Raises: StoreError."""
@@ -106,6 +123,9 @@ class Recorder:
     def _send(self, events: Sequence[Event]) -> "asyncio.Future[None]":
         for event in events:
             tr.apply(self.trace, event)
+        if self._collected is not None:
+            self._collected += events
+            return asyncio.get_running_loop().create_future()  # ``together`` awaits the writing
         writing = self._sink.append(*events)
         if writing.done():
             self._written(writing)

@@ -35,6 +35,14 @@ class RunRecords(Protocol):
         """Keeps a command for whoever carries out its run, and returns its id. Raises also: RunHasEnded."""
         ...
 
+    def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
+        """The commands sent to the run after the command ``after``, in order."""
+        ...
+
+    def sent_to_waiting(self) -> list[str]:
+        """The runs that wait and to which anything was ever sent."""
+        ...
+
     def watch(self, listener: Callable[[SentCommand], None]) -> Watch:
         """Tells ``listener`` each command that any process sends from now on, in a thread of its own."""
         ...
@@ -69,6 +77,7 @@ def rerun_of(
         origins=origins,
         on_incomplete=source.on_incomplete,
         give_question=source.give_question,
+        gates=source.gates,
     )
 
 

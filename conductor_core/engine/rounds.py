@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from conductor_core import events as ev
 from conductor_core.chat import ParentPlan, Usage
-from conductor_core.endings import IN_WORDS, OnIncomplete
+from conductor_core.endings import IN_WORDS, INCOMPLETE, OnIncomplete
 from conductor_core.engine.context import Answer
 from conductor_core.engine.identity import digest_text
 from conductor_core.engine.missing_keys import also_missing
@@ -18,7 +18,7 @@ from conductor_core.engine.step import StepCall
 from conductor_core.engine.step_input import StepInput
 from conductor_core.errors import ConductorError, WorkerRefused, codes_of
 from conductor_core.run_facts import label
-from conductor_core.trace import StepTrace
+from conductor_core.trace import RoundTrace, StepTrace
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.topology import descendants
 
@@ -32,7 +32,14 @@ class Failure:
     message: str
 
 
-async def cancel_all(tasks: Iterable["asyncio.Task[Answer | None]"]) -> None:
+class Held:
+    """A round, or the step that opened it, cannot go on: all that is left waits for an approval, or was denied it."""
+
+
+HELD = Held()
+
+
+async def cancel_all(tasks: "Iterable[asyncio.Task[Answer | Held | None]]") -> None:
     """Cancels ``tasks`` and waits until each has ended. Ignores errors that come only now."""
     tasks = list(tasks)
     for task in tasks:
@@ -41,56 +48,116 @@ async def cancel_all(tasks: Iterable["asyncio.Task[Answer | None]"]) -> None:
 
 
 class RoundRunner:
-    """Carries out one workflow.
+    """Carries out the workflow of one round, from where its trace says that it stands.
 
     Attributes:
         answers: the answers so far, by step index.
     """
 
-    def __init__(self, state: RunState, path: ev.Path, workflow: Workflow) -> None:
-        self._state, self._path, self._workflow = state, path, workflow
-        self._waiting = dict.fromkeys(range(len(workflow.steps)))
+    def __init__(self, state: RunState, path: ev.Path) -> None:
+        self._state, self._path = state, path
         self._failures: dict[int, Failure] = {}
+        self._running: dict[asyncio.Task[Answer | Held | None], int] = {}
+        # Steps that opened a round of their own which cannot go on before the next decision.
+        self._held: set[int] = set()
+        self._asked_for = False
         self.answers: dict[int, Answer] = {}
+        self._read_trace()
 
-    async def run(self) -> Answer | Failure:
+    @property
+    def _round(self) -> RoundTrace:
+        return self._state.recorder.trace.round_at(self._path)
+
+    @property
+    def _workflow(self) -> Workflow:
+        workflow = self._round.workflow
+        if workflow is None:
+            raise RuntimeError(f"round {self._path} has no plan yet")
+        return workflow
+
+    @property
+    def _waiting(self) -> list[int]:
+        """The steps that are still to be begun, or gone on with after a wait."""
+        taken = {*self._running.values(), *self.answers, *self._failures, *self._held}
+        return [step.index for step in self._round.steps if step.index not in taken]
+
+    def _read_trace(self) -> None:
+        steps, policy = self._round.steps, self._state.on_incomplete
+        for index, step in enumerate(steps):
+            if step.answered or step.status in INCOMPLETE:
+                self.answers[index] = Answer.recorded(step, self._workflow.steps[index], self._state.request.task)
+            elif step.status == "failed":
+                self._failures[index] = self._failure_of(step)
+            elif step.status == "skipped":
+                above = self._round.steps[step.because[0][-1]]
+                why = self._failures.get(above.index)
+                self._failures[index] = why or _not_passed_on(above.path, self.answers[above.index], policy)
+
+    async def run(self) -> Answer | Failure | Held:
         """Runs all steps that can be run. Returns the last step's answer, or why there is none.
 
         A failed step stops only its descendants. Leaves nothing running. Raises: LimitReached, StoreError.
         """
-        running: dict[asyncio.Task[Answer | None], int] = {}
-        tasks: list[asyncio.Task[Answer | None]] = []
+        tasks: list[asyncio.Task[Answer | Held | None]] = []
         try:
             while True:
+                decision = self._state.approvals.decision
                 for index, step_input in await self._ready():
+                    self._state.approvals.begun.add((*self._path, index))
                     task = asyncio.create_task(self._step(index, step_input), name=f"step {(*self._path, index)}")
-                    running[task] = index
+                    self._running[task] = index
                     tasks.append(task)
-                if not running:
+                waits = self._asked_for or bool(self._held)
+                if not self._running and not (waits and decision.done()):
                     break
-                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in sorted(done, key=lambda each: running[each]):
-                    await self._ended(running.pop(task), task.result())
-                if running or self._waiting:
-                    self._state.budget.check()
+                await self._one_ends(decision if waits else None)
+                if decision.done():
+                    self._held.clear()
         finally:
             await cancel_all(tasks)
+        if waits or self._denied:
+            return HELD
         last = len(self._workflow.steps) - 1
         return self._failures.get(last) or self.answers[last]
+
+    @property
+    def _denied(self) -> bool:
+        return self._state.recorder.trace.denial is not None
+
+    async def _one_ends(self, decision: "asyncio.Future[None] | None") -> None:
+        """Waits until a step ends, or somebody decides. Raises: LimitReached, StoreError."""
+        waited: set[asyncio.Future[Any]] = {*self._running} if decision is None else {*self._running, decision}
+        done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        for task in sorted((each for each in self._running if each in done), key=lambda each: self._running[each]):
+            await self._ended(self._running.pop(task), task.result())
+        if self._running or self._waiting:
+            self._state.budget.check()
 
     async def _ready(self) -> list[tuple[int, StepInput]]:
         """Reuses all that can be reused, then returns the steps that can be called now.
 
         Reused answers come first: a step that may not read one records it as withheld, not as missing.
         """
+        self._asked_for = False
+        if self._denied:
+            return []
         while (reused := self._reusable()) is not None:
             index, step_input, recorded = reused
-            del self._waiting[index]
             path = (*self._path, index)
             await self._take(index, await _reuse(self._state, path, self._workflow.steps[index], step_input, recorded))
-        ready = [(index, self._step_input(index)) for index in self._waiting if self._can_be_asked(index)]
-        for index, _ in ready:
-            del self._waiting[index]
+        approvals, workflow = self._state.approvals, self._workflow
+        can_be_asked = [index for index in self._waiting if self._can_be_asked(index)]
+        if can_be_asked and not approvals.admits_plan(self._path, workflow):
+            self._asked_for = True
+            return []
+        ready = []
+        for index in can_be_asked:
+            step_input = self._step_input(index)
+            begun = self._round.steps[index].status == "running"
+            if begun or approvals.admits_step((*self._path, index), workflow.steps[index], step_input):
+                ready.append((index, step_input))
+            else:
+                self._asked_for = True
         return ready
 
     def _reusable(self) -> tuple[int, StepInput, StepTrace] | None:
@@ -98,7 +165,7 @@ class RoundRunner:
         if self._state.source.empty:
             return None
         for index in self._waiting:
-            if self._can_be_asked(index):
+            if self._can_be_asked(index) and self._round.steps[index].status == "waiting":
                 step_input = self._step_input(index)
                 recorded = self._state.source.find(step_input.identity, (*self._path, index))
                 if recorded is not None:
@@ -111,18 +178,23 @@ class RoundRunner:
     def _step_input(self, index: int) -> StepInput:
         return self._state.step_inputs.of(self._workflow, index, self.answers, self._path)
 
-    async def _ended(self, index: int, answer: Answer | None) -> None:
-        path = (*self._path, index)
-        if answer is not None:
+    async def _ended(self, index: int, answer: Answer | Held | None) -> None:
+        if isinstance(answer, Held):
+            self._held.add(index)
+            if self._round.steps[index].status == "waiting":
+                self._state.approvals.begun.discard((*self._path, index))
+        elif answer is not None:
             await self._take(index, answer)
-            return
-        failed = self._state.recorder.trace.step_at(path)
+        else:
+            failure = self._failures[index] = self._failure_of(self._round.steps[index])
+            await self._skip_below(index, failure)
+
+    def _failure_of(self, failed: StepTrace) -> Failure:
         others = ""
         if failed.error_code in codes_of(WorkerRefused):
             others = also_missing(failed.agent, self._state.pool.specs)
-        message = f"step {label(path)} ({failed.agent}) failed: {failed.error or ''}{others}"
-        failure = self._failures[index] = Failure(path, failed.error_code or "", message)
-        await self._skip_below(index, failure)
+        message = f"step {label(failed.path)} ({failed.agent}) failed: {failed.error or ''}{others}"
+        return Failure(failed.path, failed.error_code or "", message)
 
     async def _take(self, index: int, answer: Answer) -> None:
         self.answers[index] = answer
@@ -132,10 +204,9 @@ class RoundRunner:
 
     async def _skip_below(self, index: int, failure: Failure) -> None:
         """Skips all steps that wait for step ``index``, whose output is not passed on."""
-        below = [each for each in sorted(descendants(self._workflow, index)) if each in self._waiting]
-        for each in below:
-            del self._waiting[each]
-            self._failures[each] = failure
+        waiting = self._waiting
+        below = [each for each in sorted(descendants(self._workflow, index)) if each in waiting]
+        self._failures |= dict.fromkeys(below, failure)
         if below:
             recorder = self._state.recorder
             await recorder.emit(
@@ -150,7 +221,7 @@ class RoundRunner:
                 )
             )
 
-    async def _step(self, index: int, step_input: StepInput) -> Answer | None:
+    async def _step(self, index: int, step_input: StepInput) -> Answer | Held | None:
         state, step, path = self._state, self._workflow.steps[index], (*self._path, index)
         if step_input.parent is not None:
             return await _Recursion(state, path, step, step_input, step_input.parent).run()
@@ -206,10 +277,45 @@ class _Recursion:
         self._state, self._path, self._step, self._step_input, self._parent = state, path, step, step_input, parent
         self._started_ms = 0.0
 
-    async def run(self) -> Answer | None:
+    async def run(self) -> Answer | Held | None:
         """Raises: LimitReached, StoreError."""
-        state, recorder, last = self._state, self._state.recorder, self._step_input.last
-        self._started_ms = recorder.now_ms()
+        state, last = self._state, self._step_input.last
+        known = state.recorder.trace.step_at(self._path).round
+        workflow = None if known is None else known.workflow
+        recorded = state.source.inner_workflow(self._step_input.identity)
+        asks = workflow is None and recorded is None
+        if asks and not state.approvals.admits_conductor(self._path, self._step_input.identity):
+            return HELD
+        await self._start()
+        try:
+            workflow = workflow or await self._plan(recorded)
+        except ConductorError as error:
+            await self._fail(error.code, str(error))
+            return None
+        if not workflow.steps:
+            if last is None:
+                await self._fail(
+                    "NothingToReturn",
+                    "the Conductor ended the recursion with three empty lists, but this step reads no earlier step "
+                    "whose answer could be returned: give it an access list",
+                )
+                return None
+            return await self._complete("stopped", last)
+        outcome = await RoundRunner(state, self._path).run()
+        if isinstance(outcome, Held):
+            return outcome
+        if isinstance(outcome, Failure):
+            await self._fail(outcome.code, outcome.message)
+            return None
+        return await self._complete("answered", outcome)
+
+    async def _start(self) -> None:
+        """Records the start, unless the step began before a wait."""
+        recorder = self._state.recorder
+        began_ms = recorder.trace.step_at(self._path).started_ms
+        self._started_ms = recorder.now_ms() if began_ms is None else began_ms
+        if began_ms is not None:
+            return
         await recorder.emit(
             ev.StepStarted(
                 run_id=recorder.run_id,
@@ -223,28 +329,9 @@ class _Recursion:
             ),
             ev.RecursionEntered(run_id=recorder.run_id, at_ms=self._started_ms, path=self._path, depth=len(self._path)),
         )
-        try:
-            workflow = await self._plan()
-        except ConductorError as error:
-            await self._fail(error.code, str(error))
-            return None
-        if not workflow.steps:
-            if last is None:
-                await self._fail(
-                    "NothingToReturn",
-                    "the Conductor ended the recursion with three empty lists, but this step reads no earlier step "
-                    "whose answer could be returned: give it an access list",
-                )
-                return None
-            return await self._complete("stopped", last)
-        outcome = await RoundRunner(state, self._path, workflow).run()
-        if isinstance(outcome, Failure):
-            await self._fail(outcome.code, outcome.message)
-            return None
-        return await self._complete("answered", outcome)
 
-    async def _plan(self) -> Workflow:
-        recorded = self._state.source.inner_workflow(self._step_input.identity)
+    async def _plan(self, recorded: Workflow | None) -> Workflow:
+        """Raises: ConductorError, LimitReached, StoreError."""
         if recorded is None:
             return await ask_conductor(self._state, self._path, self._parent)
         await use_given(self._state, self._path, recorded, ())

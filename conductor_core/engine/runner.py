@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -13,22 +13,27 @@ from conductor_core import events as ev
 from conductor_core.actor import THE_PROGRAM, Caller
 from conductor_core.characters import whole_characters
 from conductor_core.chat import Conductor
+from conductor_core.commands import SentCommand
+from conductor_core.engine.approvals import Approvals
 from conductor_core.engine.commands import Stop
 from conductor_core.engine.context import Answer
 from conductor_core.engine.cost_cap import CostCap
+from conductor_core.engine.gate_rules import GateRules
+from conductor_core.engine.given_plan import check_given
 from conductor_core.engine.limits import Budget
-from conductor_core.engine.planning import ask_conductor, check_given, use_given
+from conductor_core.engine.planning import ask_conductor, use_given
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.recorder import Recorder
 from conductor_core.engine.request import ReadTrace
 from conductor_core.engine.reuse import EarlierAnswers
-from conductor_core.engine.rounds import Failure, RoundRunner
+from conductor_core.engine.rounds import HELD, Failure, Held, RoundRunner
 from conductor_core.engine.state import ConcurrencyLimits, RunState
 from conductor_core.engine.step_input import StepInputs
 from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.events import EventSink, RunRequest
+from conductor_core.run_trace import Approval
 from conductor_core.settings import Settings
-from conductor_core.trace import RunTrace
+from conductor_core.trace import RunTrace, begin
 from conductor_core.workflow.changes import require_fit
 from conductor_core.workflow.model import Fault, Workflow
 
@@ -77,34 +82,36 @@ class Engine:
     def begin(self, checked: "CheckedRequest") -> "Execution":
         """Returns the execution of a run whose ``created`` is written. Call it on the loop that carries it out."""
         request, conductor, pool = checked.request, checked.conductor, checked.pool
-        recorder = Recorder(self._sink, checked.created, checked.epoch_s)
-        if checked.taken is not None:
-            recorder.taken(checked.taken)
+        trace = begin(checked.created) if checked.trace is None else checked.trace
+        recorder = Recorder(self._sink, trace, checked.epoch_s)
+        inputs = StepInputs(
+            task=request.task,
+            workers={spec.name: spec for spec in pool.specs},
+            conductor=trace.conductor if conductor is None else conductor.info,
+            limits=request.limits,
+            seed=request.seed,
+            pool_seed=pool.seed,
+            give_question=checked.created.give_question,
+        )
+        rules = GateRules(request.gates, inputs, self._settings.plan_max_tokens)
         state = RunState(
             request=request,
             settings=self._settings,
             conductor=conductor,
             pool=pool,
-            step_inputs=StepInputs(
-                task=request.task,
-                workers={spec.name: spec for spec in pool.specs},
-                conductor=None if conductor is None else conductor.info,
-                limits=request.limits,
-                seed=request.seed,
-                pool_seed=pool.seed,
-                give_question=checked.created.give_question,
-            ),
+            step_inputs=inputs,
             recorder=recorder,
-            budget=Budget(request.limits, recorder.trace),
+            budget=Budget(request.limits, trace),
             source=EarlierAnswers(*checked.earlier, resumed=request.resumed),
             concurrency=self._concurrency,
+            approvals=Approvals(recorder, rules, inputs, checked.earlier if request.resumed else ()),
             on_incomplete=checked.created.on_incomplete,
             cap=checked.cap,
         )
         return Execution(state, checked.plan)
 
 
-End = TypeVar("End", ev.RunCompleted, ev.RunFailed, ev.RunCancelled)
+End = TypeVar("End", ev.RunCompleted, ev.RunFailed, ev.RunCancelled, ev.RunDenied)
 
 _Plan = tuple[Workflow, tuple[Fault, ...], Workflow | None] | None
 """A given workflow, its warnings, and what it was before an edit; None: it has to be written."""
@@ -117,8 +124,8 @@ class CheckedRequest:
     Attributes:
         pool: without the workers that the request excludes.
         created: the first event, to be written before anything else happens.
-        taken: the event, written already, that took the run up from the queue; None: the run was not queued.
-        epoch_s: when the request was checked, by ``time.monotonic``.
+        trace: the run as it is recorded, if it was queued or waited, and is to be taken up; None: it is new.
+        epoch_s: when its clock showed zero, or would have, had it not stood, by ``time.monotonic``.
         earlier: the runs whose answers stand in for identical steps.
         cap: what this run and others may spend together.
     """
@@ -131,7 +138,7 @@ class CheckedRequest:
     epoch_s: float
     earlier: tuple[RunTrace, ...] = ()
     cap: CostCap | None = None
-    taken: ev.RunTaken | None = None
+    trace: RunTrace | None = None
 
 
 def check(
@@ -210,37 +217,64 @@ class Execution:
         """The run as it stands."""
         return self._recorder.trace
 
-    async def run(self) -> RunTrace:
-        """See ``Engine.run``."""
-        body = asyncio.create_task(self._body(), name=f"run {self.run_id}")
-        max_seconds = self._state.request.limits.max_seconds
-        left_s = None if max_seconds is None else max(0.0, max_seconds - self._recorder.now_ms() / 1000)
-        first_to_end: set[asyncio.Future[Any]] = {body, self._recorder.broken}
-        try:
-            await asyncio.wait(first_to_end, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError as error:
-            stop = next((arg for arg in error.args if isinstance(arg, Stop)), Stop(Caller(actor=THE_PROGRAM)))
-            await _to_the_end(self._conclude(body, stop))
-            raise
-        await _to_the_end(self._conclude(body))
-        return self.trace
+    async def take_up(self, commands: Sequence[SentCommand]) -> None:
+        """Makes a run that was queued or waited this process's own, and answers ``commands``, all or nothing.
 
-    async def _body(self) -> Answer | Failure | None:
-        """Returns the answer, or why there is none; None after *Plan only*."""
+        Raises: EventOutOfOrder if another process was quicker; StoreError.
+        """
+
+        def send() -> None:
+            self._recorder.send(ev.RunTaken(run_id=self.run_id, at_ms=self._recorder.now_ms()))
+            for sent in commands:
+                self._state.approvals.hear(sent)
+
+        await self._recorder.together(send)
+
+    def hear(self, sent: SentCommand) -> None:
+        """Answers a command to this run. Once the run has ended or waits, it does nothing."""
+        if not self._recorder.closed:
+            self._state.approvals.hear(sent)
+
+    async def run(self) -> RunTrace:
+        """See ``Engine.run``. Returns also when the run waits."""
+        while True:
+            self._decision = self._state.approvals.decision
+            body = asyncio.create_task(self._body(), name=f"run {self.run_id}")
+            max_seconds = self._state.request.limits.max_seconds
+            left_s = None if max_seconds is None else max(0.0, max_seconds - self._recorder.now_ms() / 1000)
+            first_to_end: set[asyncio.Future[Any]] = {body, self._recorder.broken}
+            try:
+                await asyncio.wait(first_to_end, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError as error:
+                stop = next((arg for arg in error.args if isinstance(arg, Stop)), Stop(Caller(actor=THE_PROGRAM)))
+                await _to_the_end(self._conclude(body, stop))
+                raise
+            await _to_the_end(self._conclude(body))
+            if self._recorder.closed:
+                return self.trace
+
+    async def _body(self) -> Answer | Failure | Held | None:
+        """Returns the answer, or why there is none; None after *Plan only*. Goes on where the trace stands."""
         state, request = self._state, self._state.request
-        if self._plan is None:
-            workflow = await ask_conductor(state, ())
-        else:
-            workflow, warnings, before = self._plan
-            await use_given(state, (), workflow, warnings, before)
+        if self.trace.root.workflow is None:
+            if self._plan is not None:
+                workflow, warnings, before = self._plan
+                await use_given(state, (), workflow, warnings, before)
+            elif state.approvals.admits_conductor(()):
+                await ask_conductor(state, ())
+            else:
+                return HELD
         if request.plan_only:
             return None
-        return await RoundRunner(state, (), workflow).run()
+        return await RoundRunner(state, ()).run()
 
-    async def _conclude(self, body: "asyncio.Task[Answer | Failure | None]", stop: Stop | None = None) -> None:
-        """Stops what still runs and writes the final event. Raises: StoreError."""
+    async def _conclude(self, body: "asyncio.Task[Answer | Failure | Held | None]", stop: Stop | None = None) -> None:
+        """Stops what still runs and writes the final event, or that the run waits.
+
+        Writes nothing if somebody has decided since the body found that it is held. Raises: StoreError.
+        """
         recorder, broken = self._recorder, self._recorder.broken
-        if not body.done():
+        if not body.done() or (stop is not None and _held(body)):
             body.cancel()
             await asyncio.wait({body}, timeout=SETTLE_S)
             if not body.done():
@@ -255,6 +289,8 @@ class Execution:
                 outcome = self._failed(self._state.budget.out_of_time())
         elif broken.done():
             outcome = self._failed(broken.result())
+        elif _held(body) and self.trace.denial is None and self._decision.done():
+            return None
         else:
             outcome = self._ended(body)
         if body.done() and not body.cancelled():
@@ -270,18 +306,28 @@ class Execution:
         cause = broken.result()
         raise cause if isinstance(cause, InspectorError) else StoreError(f"the log broke: {cause}") from cause
 
-    def _ended(self, body: "asyncio.Task[Answer | Failure | None]") -> ev.Event:
+    def _ended(self, body: "asyncio.Task[Answer | Failure | Held | None]") -> ev.Event:
         if body.cancelled():
             return self._failed(RuntimeError("a step was cancelled by no one"))
         error = body.exception()
         if error is not None:
             return self._failed(error)
-        result = body.result()
+        result, denial = body.result(), self.trace.denial
+        if denial is not None:
+            return self._denied(denial)
+        if isinstance(result, Held):
+            return ev.RunWaiting(run_id=self.run_id, at_ms=self._recorder.now_ms())
         if isinstance(result, Failure):
             return self._failure(result.code, result.message)
         if result is None:
             return self._end(ev.RunCompleted, answer=None, ending="completed")
         return self._end(ev.RunCompleted, answer=result.output, ending=result.ending)
+
+    def _denied(self, denial: Approval) -> ev.RunDenied:
+        by = denial.decided_by or Caller()
+        why = f": {denial.note}" if denial.note else ""
+        error = f"{by.in_words} denied {denial.what}{why}"
+        return self._end(ev.RunDenied, actor=by.actor, door=by.door, error=error)
 
     def _failed(self, error: BaseException) -> ev.RunFailed:
         if isinstance(error, InspectorError):
@@ -300,6 +346,10 @@ class Execution:
         now_ms = self._recorder.now_ms()
         spent = {"usage": usage, "cost_usd": cost.usd, "known_usd": cost.known_usd}
         return kind(run_id=self.run_id, at_ms=now_ms, duration_ms=now_ms, **spent, **fields)
+
+
+def _held(body: "asyncio.Task[Answer | Failure | Held | None]") -> bool:
+    return not body.cancelled() and body.exception() is None and isinstance(body.result(), Held)
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:

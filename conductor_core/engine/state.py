@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from conductor_core.chat import Conductor, WorkerSpec
 from conductor_core.endings import OnIncomplete
+from conductor_core.engine.approvals import Approvals
 from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.limits import Budget
 from conductor_core.engine.pool import Pool
@@ -44,5 +45,6 @@ class RunState:
     budget: Budget
     source: EarlierAnswers
     concurrency: ConcurrencyLimits
+    approvals: Approvals
     on_incomplete: OnIncomplete = "allow"
     cap: CostCap | None = None

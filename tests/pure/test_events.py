@@ -50,6 +50,14 @@ EXAMPLES: list[Event] = [
     ev.RunCancelled(run_id="r", door="page"),
     ev.RunInterrupted(run_id="r"),
     ev.RunTaken(run_id="r"),
+    ev.ApprovalRequested(
+        run_id="r", number=1, of="step", path=(0,), rules=("usd:0.5",), identity="i", agent="solver", most_usd=0.7
+    ),
+    ev.ApprovalGranted(run_id="r", numbers=(1, 2), rest=True, note="go", command=3, door="cli", carried_from="q"),
+    ev.ApprovalDenied(run_id="r", numbers=(1,), note="no", command=3, door="page"),
+    ev.CommandRefused(run_id="r", command=4, asked="edit", reason="step 0 has begun", door="api"),
+    ev.RunWaiting(run_id="r"),
+    ev.RunDenied(run_id="r", error="no", door="page"),
 ]
 
 
@@ -111,4 +119,8 @@ def test_an_event_cannot_be_changed() -> None:
 def test_the_final_kinds_are_the_ends_of_a_run() -> None:
     kinds = {event.kind for event in EXAMPLES}
     assert kinds >= FINAL_KINDS
-    assert {kind for kind in kinds if kind.startswith("run.")} - FINAL_KINDS == {"run.created", "run.taken"}
+    assert {kind for kind in kinds if kind.startswith("run.")} - FINAL_KINDS == {
+        "run.created",
+        "run.taken",
+        "run.waiting",
+    }

@@ -213,7 +213,7 @@ class MemorySink:
 
     def __init__(self, delay_s: float = 0.0) -> None:
         self.events: list[Event] = []
-        self.commands: list[SentCommand] = []
+        self.sent: list[SentCommand] = []
         self._listeners: list[Callable[[SentCommand], None]] = []
         self.error: Exception | None = None
         self.failing: frozenset[str] = frozenset()
@@ -235,10 +235,17 @@ class MemorySink:
         trace = self.read(command.run_id) if any(event.run_id == command.run_id for event in self.events) else None
         if trace is None or trace.ended:
             raise RunHasEnded(command.run_id)
-        self.commands.append(SentCommand(len(self.commands) + 1, command))
+        self.sent.append(SentCommand(len(self.sent) + 1, command))
         for listener in self._listeners:
-            listener(self.commands[-1])
-        return len(self.commands)
+            listener(self.sent[-1])
+        return len(self.sent)
+
+    def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
+        return [sent for sent in self.sent if sent.command.run_id == run_id and sent.id > after]
+
+    def sent_to_waiting(self) -> list[str]:
+        run_ids = dict.fromkeys(sent.command.run_id for sent in self.sent)
+        return [run_id for run_id in run_ids if self.read(run_id).status == "waiting"]
 
     def watch(self, listener: Callable[[SentCommand], None]) -> "MemorySink":
         self._listeners.append(listener)

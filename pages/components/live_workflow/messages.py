@@ -178,7 +178,7 @@ class LiveView:
             rounds, steps = [trace.round_at(event.path)], [trace.step_at(event.path)]
         elif isinstance(event, ev.StepEvent):
             steps = [trace.step_at(event.path)]
-        elif isinstance(event, ev.FinalEvent):
+        elif isinstance(event, ev.FinalEvent | ev.ApprovalEvent):
             steps = [step for step in trace.walk() if before_status.get(step.path) != step.status]
         elif not isinstance(event, ev.RunCreated | ev.RunTaken | ev.PlanRetried | ev.PlanDelta | ev.PlanProgress):
             assert_never(event)
@@ -267,5 +267,11 @@ def _continues(earlier: MessageJson, later: MessageJson) -> bool:
     return where is not None and all(earlier.get(name) == later[name] for name in ("type", where, "reasoning"))
 
 
+# What an approval would send is with its step.
+_NO_SCALARS: dict[str, Any] = dict.fromkeys(("root", "pool", "task", "conductor", "limits", "last_at_ms"), True) | {
+    "approvals": {"__all__": {"messages"}}
+}
+
+
 def _scalars(trace: RunTrace) -> MessageJson:
-    return trace.model_dump(mode="json", exclude={"root", "pool", "task", "conductor", "limits", "last_at_ms"})
+    return trace.model_dump(mode="json", exclude=_NO_SCALARS)

@@ -4,6 +4,7 @@
 RUN_STATUSES = {
     "queued": ("◌", "queued"),
     "running": ("◔", "running"),
+    "waiting": ("‖", "waits for approval"),
     "planned": ("◇", "planned"),
     "completed": ("✓", "completed"),
     "refused": ("⊗", "refused"),
@@ -11,6 +12,7 @@ RUN_STATUSES = {
     "cut": ("◐", "cut off"),
     "empty": ("∅", "empty"),
     "failed": ("✕", "failed"),
+    "denied": ("⊖", "denied"),
     "cancelled": ("■", "cancelled"),
     "interrupted": ("⚡", "interrupted"),
     "damaged": ("⚠", "damaged"),
@@ -26,6 +28,7 @@ STEP_STATUSES = {
     "empty": ("∅", "empty"),
     "reused": ("↺", "reused"),
     "failed": ("✕", "failed"),
+    "denied": ("⊖", "denied"),
     "skipped": ("⊘", "skipped"),
     "cancelled": ("■", "cancelled"),
 }

@@ -47,14 +47,19 @@ def current() -> Session:
 
 
 def open_session(settings: Settings) -> Session:
-    """Opens the store, marks the runs of a dead process as interrupted, and starts the engine. Raises: StoreError."""
+    """Opens the store, marks the runs of a dead process as interrupted, and starts the engine.
+
+    The engine goes on with all runs about which somebody decided while no process heard it. Raises: StoreError.
+    """
     store = open_store(settings.resolved_database_url)
     try:
         store.mark_interrupted()
     except BaseException:
         store.close()
         raise
-    return Session(settings, store, EngineHost(store.log, settings, store, awaited=False))
+    host = EngineHost(store.log, settings, store, awaited=False, carries_on_all=True)
+    host.carry_on_all()
+    return Session(settings, store, host)
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ import pytest
 from conductor_core.engine.recorder import DeltaBuffer, Piece, Recorder, closing
 from conductor_core.errors import StoreError
 from conductor_core.events import Event, PlanDelta, PoolInfo, RunCancelled, RunCreated, RunRequest
+from conductor_core.trace import begin
 from tests.support.fakes import MemorySink
 
 
@@ -23,7 +24,7 @@ async def recorder_of(sink: MemorySink) -> Recorder:
         app_version="0",
     )
     await sink.append(created)
-    return Recorder(sink, created, time.monotonic())
+    return Recorder(sink, begin(created), time.monotonic())
 
 
 def buffer_of(recorder: Recorder, interval_ms: float) -> DeltaBuffer:

@@ -22,6 +22,7 @@ const BOXED = {
   loading: "warn",
   reused: "reused",
   failed: "failed",
+  denied: "failed",
   cancelled: "warn",
   unread: "warn",
 }

@@ -11,6 +11,7 @@ const ENDED = new Set([
   "cut",
   "empty",
   "failed",
+  "denied",
   "cancelled",
   "interrupted",
   "damaged",

@@ -114,6 +114,8 @@ function outcomeOf(model, run, last) {
   if (run.answer !== null) return answered(model, run, last)
   const none = { title: "No answer", kind: "cancelled", hint: KEPT }
   switch (run.status) {
+    case "denied":
+      return { ...none, kind: "failed", conclusion: run.error }
     case "failed":
       return {
         ...none,

@@ -14,6 +14,7 @@ export const STEP_STATUS = {
   empty: { glyph: "∅", word: "empty" },
   reused: { glyph: "↺", word: "reused" },
   failed: { glyph: "✕", word: "failed" },
+  denied: { glyph: "⊖", word: "denied" },
   skipped: { glyph: "⊘", word: "skipped" },
   cancelled: { glyph: "■", word: "cancelled" },
   unread: { glyph: "⚠", word: "record ends here" },
@@ -38,6 +39,7 @@ export function shownStatus(step) {
 export const RUN_STATUS = {
   queued: { glyph: "◌", word: "Queued" },
   running: { glyph: "◔", word: "Running" },
+  waiting: { glyph: "‖", word: "Waits for approval" },
   planned: { glyph: "◇", word: "Planned" },
   completed: { glyph: "✓", word: "Completed" },
   refused: { glyph: "⊗", word: "Refused" },
@@ -45,6 +47,7 @@ export const RUN_STATUS = {
   cut: { glyph: "◐", word: "Cut off" },
   empty: { glyph: "∅", word: "Empty" },
   failed: { glyph: "✕", word: "Failed" },
+  denied: { glyph: "⊖", word: "Denied" },
   cancelled: { glyph: "■", word: "Cancelled" },
   interrupted: { glyph: "⚡", word: "Interrupted" },
   damaged: { glyph: "⚠", word: "Damaged" },

@@ -1,0 +1,154 @@
+"""``waiting``, ``approve`` and ``deny``: runs that wait for an approval."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from conductor_core import documents
+from conductor_core.actor import local_caller
+from conductor_core.cli import approvals, inputs, options
+from conductor_core.cli.live import ProgressView, exit_code, follow, watch
+from conductor_core.cli.output import print_json, print_notes, print_outcome
+from conductor_core.cli.text import one_line
+from conductor_core.cli.wiring import opened_engine, opened_store
+from conductor_core.commands import Approve, Deny, Edit
+from conductor_core.errors import BadInput, EventOutOfOrder, RunHasEnded
+from conductor_core.run_facts import label
+from conductor_core.settings import Settings
+from conductor_core.trace import RunTrace
+from storage import Store
+
+
+def waiting(db: options.Db = None, as_json: options.AsJson = False) -> int:
+    """List the runs that wait for an approval: for what, by which gate, since when."""
+    with opened_store(db, inputs.read_settings(), read=True) as store:
+        found = store.waiting()
+        print_notes(store)
+    if as_json:
+        print_json({"waiting": [_document(trace) for trace in found]})
+        return 0
+    for trace in found:
+        since = trace.waiting_since_utc or trace.asked_for[0].requested_at_utc
+        others = "" if trace.status == "waiting" else " · other steps still run"
+        print(f"{trace.run_id}  since {since:%Y-%m-%d %H:%M:%S} UTC{others}  {one_line(trace.task, 80)}")
+        for approval in trace.asked_for:
+            print(f"  {approvals.asked(approval)} · gate {', '.join(approval.rules)}")
+    if not found:
+        print("no run waits for an approval")
+    return 0
+
+
+def approve(
+    run_id: options.RunId,
+    step: options.OfStep = None,
+    rest: Annotated[
+        bool, typer.Option("--all", help="Approve all that waits, and all that would wait from now on.")
+    ] = False,
+    workflow: Annotated[
+        Path | None,
+        typer.Option("--workflow", metavar="FILE", help="Go on with this workflow: no step that has begun may differ."),
+    ] = None,
+    note: options.Note = "",
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> int:
+    """Let RUN_ID go on, as it is or with an edited workflow.
+
+    Shows it until it ends or waits again. If no other process goes on with the run, this one does.
+    """
+    settings, caller = inputs.read_settings(), local_caller("cli")
+    if step is not None and (rest or workflow is not None):
+        raise BadInput("give --step, or --all or --workflow, not both")
+    with opened_store(db, settings) as store:
+        trace, sequence = _that_waits(store, run_id)
+        by = {"run_id": trace.run_id, "actor": caller.actor, "door": caller.door}
+        numbers: tuple[int, ...] | None = _numbers(trace, step)
+        edit = None
+        if workflow is not None:
+            agents = [spec.name for spec in trace.pool.workers]
+            what = f"workflow file {one_line(str(workflow))}: "
+            given = inputs.valid_workflow(inputs.read_workflow(workflow), agents, trace.limits, what)
+            edit, numbers = store.send(Edit.model_validate(by | {"workflow": given})), None
+        said = {"numbers": numbers, "rest": rest, "note": note, "after_edit": edit}
+        number = store.send(Approve.model_validate(by | said))
+        view = ProgressView(quiet=quiet, answer=not as_json, trace=trace)
+        trace = _go_on(store, settings, trace.run_id, (edit, number), view, sequence)
+    print_outcome(trace, view, as_json=as_json)
+    return exit_code(trace)
+
+
+def deny(
+    run_id: options.RunId,
+    step: options.OfStep = None,
+    note: options.Note = "",
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> int:
+    """End RUN_ID as denied. Finished steps are kept."""
+    settings, caller = inputs.read_settings(), local_caller("cli")
+    with opened_store(db, settings) as store:
+        trace, sequence = _that_waits(store, run_id)
+        numbers = _numbers(trace, step)
+        command = Deny(run_id=trace.run_id, numbers=numbers, note=note, actor=caller.actor, door=caller.door)
+        view = ProgressView(quiet=quiet, answer=False, trace=trace)
+        trace = _go_on(store, settings, trace.run_id, (store.send(command),), view, sequence)
+    if as_json:
+        print_json(documents.run_document(trace))
+    return 0 if trace.status == "denied" else 1
+
+
+def _document(trace: RunTrace) -> documents.Document:
+    return {
+        "run_id": trace.run_id,
+        "task": trace.task,
+        "status": trace.status,
+        **documents.waiting_document(trace),
+    }
+
+
+def _that_waits(store: Store, run_id: str) -> tuple[RunTrace, int]:
+    """Returns the run, and the sequence of its last event.
+
+    Raises: UnknownRun; RunHasEnded; BadInput if nothing of the run waits.
+    """
+    trace, sequence = store.trace(store.resolve(run_id))
+    if trace.ended:
+        raise RunHasEnded(f"run {trace.run_id} has ended already: {trace.status}")
+    if not trace.asked_for:
+        raise BadInput(f"nothing of run {trace.run_id} waits for an approval: it is {trace.status}")
+    return trace, sequence
+
+
+def _numbers(trace: RunTrace, step: str | None) -> tuple[int, ...]:
+    """Returns the requests that are decided: what is asked now, not what may be asked when the command is heard."""
+    asked = [approval for approval in trace.asked_for if step is None or label(approval.path) == step.strip()]
+    if not asked:
+        waits = ", ".join(approval.what for approval in trace.asked_for)
+        raise BadInput(f"--step {step}: that does not wait for an approval; {waits} of run {trace.run_id} does")
+    return tuple(approval.number for approval in asked)
+
+
+def _go_on(
+    store: Store, settings: Settings, run_id: str, numbers: Collection[int | None], view: ProgressView, sequence: int
+) -> RunTrace:
+    """Carries the run out here, or follows it in another process, until it has ended or waits again.
+
+    Raises: BadInput if one of the commands ``numbers`` was refused.
+    """
+    with opened_engine(store, settings) as host:
+        try:
+            host.take_up(run_id)
+        except EventOutOfOrder:
+            follow(store, run_id, view, sequence)
+        else:
+            watch(store, host, run_id, view, after=sequence, until_it_waits=True)
+    trace = store.read(run_id)
+    # Of an edit and its approval, the edit comes first and says why.
+    refused = next((each for each in trace.refused if each.command in numbers), None)
+    if refused is not None:
+        raise BadInput(f"refused: {refused.reason}")
+    return trace

@@ -1,0 +1,129 @@
+"""Which gates hold a call back: to whom it would go, and what it could cost."""
+
+from collections.abc import Callable, Iterable, Mapping
+from urllib.parse import urlsplit
+
+from conductor_core.chat import ConductorInfo, Message, Price, Usage, WorkerSpec, sum_of_costs
+from conductor_core.engine.context import expand
+from conductor_core.engine.cost_cap import longest_answer
+from conductor_core.engine.step_input import StepInputs
+from conductor_core.gates import Gate
+from conductor_core.run_facts import Path
+from conductor_core.token_estimates import estimate_input_tokens, estimate_tokens
+from conductor_core.workers import anthropic, openai
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
+
+_USUAL_SERVERS = {"openai": openai.BASE_URL, "anthropic": anthropic.BASE_URL}
+
+Most = tuple[Usage, float | None]
+"""The highest number of tokens that something may use without a repeated call, by estimate, and their cost in USD;
+None: a price is unknown."""
+
+
+class GateRules:
+    """The gates of a run, over the workers and the Conductor that it may call."""
+
+    def __init__(self, gates: Iterable[Gate], inputs: StepInputs, plan_max_tokens: int) -> None:
+        self._gates = tuple(gates)
+        self._inputs = inputs
+        self._plan_max_tokens = plan_max_tokens
+
+    def __bool__(self) -> bool:
+        return bool(self._gates)
+
+    def for_plan(self, path: Path, most_usd: float | None) -> tuple[str, ...]:
+        """Returns the gates that hold back a plan with which the run costs up to ``most_usd`` in all."""
+
+        def holds(gate: Gate) -> bool:
+            return (gate.rule == "plan" and not path) or _dear(gate, most_usd)
+
+        return self._that(holds)
+
+    def for_step(self, path: Path, agent: str, most_usd: float | None) -> tuple[str, ...]:
+        """Returns the gates that hold back a step after which the run costs up to ``most_usd`` in all."""
+        servers = self._servers(agent)
+
+        def holds(gate: Gate) -> bool:
+            return (
+                gate.rule == "steps"
+                or (gate.rule == "step" and path == (gate.number,))
+                or (gate.rule == "provider" and gate.provider in servers)
+                or _dear(gate, most_usd)
+            )
+
+        return self._that(holds)
+
+    def for_conductor(self) -> tuple[str, ...]:
+        """Returns the gates that hold back a question to the Conductor."""
+        servers = _servers_of_conductor(self._inputs.conductor)
+        return self._that(lambda gate: gate.rule == "provider" and gate.provider in servers)
+
+    def most_of_call(self, agent: str, messages: tuple[Message, ...]) -> Most:
+        """Returns the highest cost of one call. A fallback may make it."""
+        return self._most(agent, estimate_input_tokens(messages))
+
+    def most_of_plan(self, workflow: Workflow) -> Most:
+        """Returns the highest cost of all steps. What an inner plan of the Conductor may cost is not in it."""
+        mosts = []
+        for index, step in enumerate(workflow.steps):
+            read = [workflow.steps[earlier].agent for earlier in workflow.reads(index)]
+            tokens = estimate_tokens(expand(step.instruction, self._inputs.task))
+            tokens += sum(self._longest(agent) for agent in read)
+            mosts.append(self._most(step.agent, tokens))
+        usage = sum((usage for usage, _ in mosts), Usage(estimated=True))
+        return usage, sum_of_costs(usd for _, usd in mosts)
+
+    def _that(self, holds: Callable[[Gate], bool]) -> tuple[str, ...]:
+        return tuple(str(gate) for gate in self._gates if holds(gate))
+
+    def _longest(self, agent: str) -> int:
+        return self._plan_max_tokens if agent == CONDUCTOR_AGENT else longest_answer(self._inputs.workers[agent])
+
+    def _most(self, agent: str, input_tokens: int) -> Most:
+        usage = Usage(input_tokens=input_tokens, output_tokens=self._longest(agent), estimated=True)
+        conductor = self._inputs.conductor
+        prices: list[Price | None]
+        if agent == CONDUCTOR_AGENT:
+            prices = [None if conductor is None else conductor.price]
+        else:
+            prices = [spec.price for spec in with_fallbacks(agent, self._inputs.workers)]
+        costs = [None if price is None else price.cost_usd(usage) for price in prices]
+        return usage, None if None in costs else max(cost or 0.0 for cost in costs)
+
+    def _servers(self, agent: str) -> set[str]:
+        if agent == CONDUCTOR_AGENT:
+            return set()  # It is asked about as the Conductor, which is called, and for each step of its own plan.
+        return {server for spec in with_fallbacks(agent, self._inputs.workers) for server in servers(spec)}
+
+
+def with_fallbacks(agent: str, workers: Mapping[str, WorkerSpec]) -> list[WorkerSpec]:
+    """Returns the worker ``agent`` and those that may be called instead of it."""
+    found: list[WorkerSpec] = []
+    spec = workers.get(agent)
+    while spec is not None and spec not in found:
+        found.append(spec)
+        spec = None if spec.fallback is None else workers.get(spec.fallback)
+    return found
+
+
+def servers(spec: WorkerSpec) -> set[str]:
+    """Returns the names by which a gate may name the provider of ``spec``: its kind and its server's host."""
+    return {spec.provider, *_hosts(spec.base_url or _USUAL_SERVERS.get(spec.provider))}
+
+
+def _servers_of_conductor(conductor: ConductorInfo | None) -> set[str]:
+    if conductor is None or conductor.kind == "local":
+        return {"local"}
+    return {"openai", *_hosts(conductor.name.partition("#")[0])}
+
+
+def _hosts(url: str | None) -> set[str]:
+    try:
+        parts = urlsplit(url or "")
+    except ValueError:
+        return set()
+    return {name for name in (parts.hostname, parts.netloc.rpartition("@")[2]) if name}
+
+
+def _dear(gate: Gate, most_usd: float | None) -> bool:
+    return gate.usd is not None and (most_usd is None or most_usd > gate.usd)
