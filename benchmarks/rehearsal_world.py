@@ -85,6 +85,7 @@ def print_world(tasks: Sequence[RehearsalTask]) -> list[Found]:
     specs = rehearsal_specs()
     chosen = []
     lengths: dict[str, list[tuple[float, ...]]] = {difficulty: [] for difficulty in DIFFICULTIES}
+    print("family, difficulty | best worker | best two steps | best three steps | mixture of agents | best length")
     for task in tasks:
         best = best_by_length(task)
         worthiest = max(best, key=lambda found: found.worth)

@@ -20,47 +20,53 @@ from conductor_core.rehearsal.writing import token_count
 
 HEAD = """# The rehearsal world
 
-`python -m tests.rehearsal_page` makes this page from `conductor_core/rehearsal/`, and a test compares the two.
+`python -m tests.rehearsal_page > docs/rehearsal.md` writes this page from `conductor_core/rehearsal/`. A test compares
+the two.
 
 The rehearsal world has questions with computable answers and seven simulated workers. A worker acts on what it is
 given: the role and the wording of its instruction, whether the question is in view, and the outputs that its access
 list grants.
 
 **The world models an effect** and claims nothing about any vendor's model. Workers differ in skill by kind of task. A
-plan in view helps on hard tasks. A check helps only if the solution is in view and another worker wrote it. The figures
-are chosen to show that effect; they measure nothing. The workers' names are neutral for this reason.
+plan in view helps on hard tasks. A check needs the solution in view, and helps most if another worker wrote it. The
+figures are chosen to show these effects; they measure nothing. The workers' names are neutral for this reason.
 
-`decisions.py` holds all rules. A worker draws from them by a hash of seed, name and messages. `exact.py` enumerates
-them, so the chance of a plan is known without sampling. `python -m benchmarks.rehearsal_world` prints what
-orchestration gains here.
+`conductor_core/rehearsal/decisions.py` holds all rules. A worker draws one outcome by a hash of seed, worker and
+messages. `exact.py` adds up all outcomes, so the chance that a plan gives the right answer is known without sampling.
+`python -m benchmarks.rehearsal_world` prints what orchestration gains here.
 """
 
 ROLES = """## What a worker does
 
-The instruction's own words name the role; the question does not count. If they name several roles, the first counts.
+The words of the instruction name the role; the question in it does not count. If they name several roles, the first
+counts. If they name none, the worker solves. The question may stand in the instruction or in an output that the worker
+may read. A question that is not from this world counts as none.
 
-| role | with | outcome |
+| role | in view | outcome |
 |---|---|---|
-| solve, compute, code | the question | the right answer by the worker's skill, the difficulty, a plan in view, \
-earlier answers in view, and the wording; else one of the mistakes that the question invites, each equally likely |
-| plan | the question | a complete plan, or one that leaves something out; a solver that follows the latter does \
-slightly worse than without a plan |
-| verify | the question and an answer | recomputes: confirms what is right, corrects what is wrong; or only reads \
-through the working and lets it pass |
-| verify | an answer without the question | passes it on and says that it is unchecked |
-| verify, aggregate | no answer in view | says what is missing from its access list, and answers nothing |
-| aggregate | several answers | the majority; among equals a recomputed one, else the first. With the question \
-in view it may see which one holds, whatever their number |
-| write, format | an answer | passes on the last one in view and seldom spoils it; without an answer it solves |
-| any | neither question nor answer | says that it is a simulation and shows what reached it |
+| solve, compute, code | the question | the right answer, with a chance that depends on the worker's skill, the \
+difficulty, the wording of the instruction, and a plan or earlier answers in view; else one of the mistakes that the \
+question invites, each equally likely |
+| plan | the question | a complete plan, or an incomplete one, with which a solver does slightly worse than without a \
+plan |
+| verify | the question and answers | either recomputes the most frequent answer, and confirms or corrects it; or only \
+reads through the working and lets it pass |
+| verify | answers, no question | passes on the last one and says that it is unchecked |
+| verify, aggregate | the question, no answer | says what is missing from its access list, and answers nothing |
+| aggregate | answers | the majority; among equally frequent ones a recomputed one, else the first. With the question \
+in view it may instead see which answer is right, if one is |
+| write, format | answers | passes on the last one; with the question in view it sometimes spoils it |
+| write, format | the question, no answer | solves |
+| solve, compute, code, plan | no question | says that it is a simulation and shows what reached it |
+| any | neither question nor answer | the same |
 
 **The text shows doubt.** A check that recomputed begins "Check, recomputed". One that did not begins "Check, read only"
 and says so. A wrong solver says in {wrong:.0%} of the cases that it is not sure of a line, a right one in {right:.0%}.
 An aggregator that could not tell says that it took the first. A Conductor that reads the last response can therefore
 tell when a second round is worth its cost.
 
-Every text ends with its author, the word "simulated" and a short sign of its call. Two calls with the same worker and
-the same messages give the same text; any other two differ.
+Every text ends with its author, the word "simulated" and the first six characters of the hash. Calls with the same
+seed, worker and messages give the same text. All other calls give different texts.
 """
 
 
@@ -98,34 +104,43 @@ def _workers() -> str:
     head = ("worker", "as described to Conductors", "plan", "aggregate", "write", "pace")
     said = (
         "All chances are for a medium task. Plan: of a complete plan. Aggregate: of seeing which of several answers\n"
-        "holds, where a majority would mislead. Write: of passing an answer on unharmed. Pace: speed as a multiple of\n"
-        "the pool's tokens per second."
+        "is right, where counting them gives a wrong one. Write: of passing an answer on unchanged. Pace: speed as\n"
+        "a multiple of the pool's tokens per second."
     )
     return f"## The workers\n\n{said}\n\n" + table(head, rows)
 
 
+_SOLVED, _RECOMPUTED = "a solution is right", "a check recomputes"
+_JUDGED = "an aggregator sees which answer is right"
+
+
 def _adjustments() -> str:
     by_difficulty = (
-        ("a solution is right", profiles.DIFFICULTY_LOGITS),
+        (_SOLVED, profiles.DIFFICULTY_LOGITS),
         ("... with a complete plan in view, added", profiles.GOOD_PLAN_LOGITS),
         ("a plan is complete", profiles.PLANNING_LOGITS),
-        ("a check recomputes", profiles.CHECKING_LOGITS),
-        ("an aggregator sees which answer holds", profiles.JUDGING_LOGITS),
+        (_RECOMPUTED, profiles.CHECKING_LOGITS),
+        (_JUDGED, profiles.JUDGING_LOGITS),
     )
     rows = [[name, *(f"{logits[difficulty]:+.1f}" for difficulty in DIFFICULTIES)] for name, logits in by_difficulty]
     rest = (
-        ("an incomplete plan in view", profiles.POOR_PLAN_LOGITS),
-        ("most earlier answers in view are right", profiles.ANCHOR_RIGHT_LOGITS),
-        ("earlier answers in view, but not most of them right", profiles.ANCHOR_WRONG_LOGITS),
-        ("the instruction says what to do in five or more different words of its own", profiles.CLEAR_LOGITS),
-        ("the instruction repeats a word", profiles.VAGUE_LOGITS),
-        ("a worker checks or weighs only what it wrote itself", profiles.OWN_WORK_LOGITS),
+        ("an incomplete plan is in view", _SOLVED, profiles.POOR_PLAN_LOGITS),
+        ("most earlier answers in view are right", _SOLVED, profiles.ANCHOR_RIGHT_LOGITS),
+        ("earlier answers are in view, but not most of them right", _SOLVED, profiles.ANCHOR_WRONG_LOGITS),
+        ("the instruction has five or more different words besides the question", _SOLVED, profiles.CLEAR_LOGITS),
+        ("the instruction has the same word twice in a row (replaces the row above)", _SOLVED, profiles.VAGUE_LOGITS),
+        ("the answer to check is wrong, and a right one is in view too", _RECOMPUTED, profiles.ANCHOR_RIGHT_LOGITS),
+        ("the worker wrote that answer itself", _RECOMPUTED, profiles.OWN_WORK_LOGITS),
+        ("the worker wrote all answers in view itself", _JUDGED, profiles.OWN_WORK_LOGITS),
     )
     return (
-        "## What is added, in logits\n\nThe tables above are for medium tasks, asked plainly, with nothing in view.\n\n"
+        "## What is added, in logits\n\n"
+        "The tables above are for medium tasks, asked plainly, with nothing in view. Otherwise the logit of a chance\n"
+        "p, ln(p / (1 - p)), changes by the sum of these figures. For example, +1.1 makes 0.75 of 0.50. The world\n"
+        "assumes that checks of easy tasks are careless, so they recompute less often.\n\n"
         + table(["chance that", *DIFFICULTIES], rows)
         + "\n"
-        + table(["when", "added"], [[name, f"{value:+.1f}"] for name, value in rest])
+        + table(["when", "chance that", "added"], [[when, what, f"{value:+.1f}"] for when, what, value in rest])
         + f"\nA check that only reads through spoils a right solution in {profiles.FALSE_ALARM:.0%} of the cases.\n"
     )
 
@@ -153,7 +168,7 @@ def _lengths() -> str:
         [role, *(f"{median(each):.0f} ({min(each)} to {max(each)})" for each in by_difficulty.values())]
         for role, by_difficulty in lengths.items()
     ]
-    said = "Median over workers and families (least to most), as the rehearsal pool counts tokens."
+    said = "Median over workers and families (lowest to highest), as the rehearsal pool counts tokens."
     return f"## Tokens of a text\n\n{said}\n\n" + table(["role", *DIFFICULTIES], rows)
 
 
@@ -167,8 +182,8 @@ def _forms() -> str:
         for form in FORMS
     ]
     said = (
-        "The wordings are in `families/wordings.toml`. No training uses those of the test set, and the same seed\n"
-        "draws other figures there. An example of each:"
+        "The wordings are in `conductor_core/rehearsal/families/wordings.toml`. Training never uses the wordings for\n"
+        "tests. The same seed draws different figures for training and for tests. An example of each:"
     )
     examples = []
     for split in ("train", "test"):
