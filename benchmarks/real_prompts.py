@@ -232,59 +232,91 @@ def _lines(text: str, indent: str = "") -> str:
     return textwrap.fill(text, 120, subsequent_indent=indent, break_on_hyphens=False)
 
 
-def report(outcomes: Sequence[Outcome], free: Sequence[Outcome], agents: Sequence[WorkerSpec], command: str) -> str:
-    """The Markdown of ``docs/real-prompts.md``."""
+_FILES = ", ".join(f"`{name}.jsonl`" for name in PROMPT_OF)
+
+
+def _none_left(outcomes: Sequence[Outcome]) -> str:
+    """Says of which data sets all prompts are in earlier draws."""
+    drawn = {each.dataset for each in outcomes}
+    missing = [PUBLIC_NAME[name] for name in PROMPT_OF if name not in drawn]
+    return f". Those left out here hold all prompts of {' and '.join(missing)}" if missing else ""
+
+
+def _counted(outcomes: Sequence[Outcome], free: Sequence[Outcome]) -> list[str]:
     valid = sum(each.workflow is not None for each in outcomes)
     free_valid = sum(each.workflow is not None for each in free)
     durations = sorted(each.duration_ms for each in outcomes)
     wordings = {step.instruction for each in outcomes if each.workflow for step in each.workflow.steps}
     taught = frozenset(run for request in typed_requests() for run in runs(request.text))
-    sets = ", ".join(PUBLIC_NAME[name] for name in PROMPT_OF if any(each.dataset == name for each in outcomes))
     alike = sum(not taught.isdisjoint(runs(each.prompt)) for each in outcomes)
+    return [
+        f"**{valid} of {len(outcomes)} plans parse and validate** with grammar-constrained decoding, as in the app. "
+        f"{sum(bool(each.repairs) for each in outcomes)} of them needed a repair; "
+        f"{sum(bool(each.warnings) for each in outcomes)} of them led to a warning.",
+        f"Without the grammar: {free_valid} of {len(free)}, drawn from the same prompts.",
+        f"{statistics.median(durations):.0f} ms per plan (median), {durations[int(len(durations) * 0.95)]:.0f} ms at "
+        "the 95th percentile, on a machine of two cores with other work on it.",
+        f"{sum(each.fits for each in outcomes)} plans fit the kind of task. A plan begins with a line of thought, "
+        'whose noun names the kind ("a short word problem"). The noun must fit the data set. The instructions must '
+        "speak of options for multiple choice, and only there.",
+        f"{len(wordings)} different instructions.",
+        f"{alike} prompts have {RUN_WORDS} consecutive words in common with a typed request of the training corpus.",
+        f"{sum(bool(each.unreadable) for each in outcomes)} plans hold an instruction that the check of wording "
+        "rejects (`benchmarks/readable.py`: repetitions, words never taught, broken macros, nothing to work on).",
+    ]
+
+
+def report(outcomes: Sequence[Outcome], free: Sequence[Outcome], agents: Sequence[WorkerSpec], command: str) -> str:
+    """The Markdown of ``docs/real-prompts.md``."""
+    sets = ", ".join(PUBLIC_NAME[name] for name in PROMPT_OF if any(each.dataset == name for each in outcomes))
     lines = [
         "# What the tiny Conductor plans for real prompts",
         "",
-        "This command measures plans and prints this page; `--write` writes it here. No worker is called.",
+        _lines(
+            f"This command draws prompts from public benchmark files ({sets}), has the tiny Conductor plan each, and "
+            "prints this page. With `--write` it writes the page. No worker is called."
+        ),
         "",
         "```sh",
         command,
         "```",
         "",
         _lines(
-            f"The prompts come from public benchmark files ({sets}). Neither this repository nor the tiny Conductor's "
-            "training corpus contains them. FOLDER holds them, as `benchmarks/real_prompts.py` says."
+            f"FOLDER holds {_FILES}, with the fields of the public data sets (`benchmarks/real_prompts.py` names those "
+            "that it reads). Neither this repository nor the tiny Conductor's training corpus contains these prompts. "
+            f"`--besides N:SEED ...` leaves out the N prompts of an earlier draw{_none_left(outcomes)}."
         ),
         "",
-        f"Machine: {platform.machine()}, {platform.system()}, Python {platform.python_version()}, on the CPU, one",
-        f"request at a time. Decoding: greedy, at most {MAX_STEPS} steps, recursion on offer (as by default).",
+        _lines(
+            f"Machine: {platform.machine()}, {platform.system()}, Python {platform.python_version()}, on the CPU, one "
+            f"request at a time. Decoding: greedy, at most {MAX_STEPS} steps, recursion on offer (as by default)."
+        ),
         "",
-        f"- **{valid} of {len(outcomes)} plans parse and validate** with grammar-constrained decoding, as in the app.",
-        f"  {sum(bool(each.repairs) for each in outcomes)} needed a repair, and",
-        f"  {sum(bool(each.warnings) for each in outcomes)} carry a warning.",
-        f"- Without the grammar: {free_valid} of {len(free)}.",
-        f"- {statistics.median(durations):.0f} ms per plan (median), {durations[int(len(durations) * 0.95)]:.0f} ms at",
-        "  the 95th percentile, on a machine of two cores with other work on it.",
-        f"- {sum(each.fits for each in outcomes)} plans recognise the kind of task. The noun in the line of thought",
-        "  decides and, for multiple choice, instructions that speak of options.",
-        f"- {len(wordings)} different instructions.",
-        f"- {alike} prompts share a run of {RUN_WORDS} words with one of the corpus' typed requests.",
-        f"- {sum(bool(each.unreadable) for each in outcomes)} plans hold an instruction that the check of wording",
-        "  rejects (`benchmarks/readable.py`: repetitions, words never taught, broken macros, nothing to work on).",
+        *(_lines(f"- {each}", "  ") for each in _counted(outcomes, free)),
         "",
         "## Topologies and step counts",
+        "",
+        "`conductor_core/workflow/topology.py` defines the topologies.",
         "",
         _shapes(outcomes),
         "",
         "## Who is asked, as a share of steps",
         "",
+        "The agent `conductor` is the Conductor itself: it may plan a second round (recursion).",
+        "",
         _agents(outcomes, agents),
         "",
         "## One plan of each",
         "",
-        _samples(outcomes),
+        _lines(
+            'In a line of thought "model N" is a seat: 0 plans, 1 reasons, 2 computes, 3 codes, 4 knows facts, '
+            "5 checks, 6 writes, 7 is the Conductor. A rule gives the seats to the workers "
+            "([decision](decisions/0033-seats-for-small-conductors.md))."
+        ),
         "",
+        _samples(outcomes),
     ]
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
@@ -293,7 +325,7 @@ def main() -> int:
     parser.add_argument("--n", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--besides", nargs="*", default=[], metavar="N:SEED", help="draws that were looked at before: none of theirs"
+        "--besides", nargs="*", default=[], metavar="N:SEED", help="leave out the prompts of these earlier draws"
     )
     parser.add_argument("--conductor", default="tiny", help="tiny, or a model folder")
     parser.add_argument("--pool", default="rehearsal", help="rehearsal, paper or a pool file")
@@ -302,17 +334,20 @@ def main() -> int:
     parser.add_argument("--plans", type=Path, help="write every prompt and plan to this file, to be read")
     given = parser.parse_args()
     earlier: set[str] = set()
-    for each in given.besides:
-        n, _, seed = each.partition(":")
-        earlier |= {prompt for _, prompt in draw(given.data, int(n), int(seed))}
-    drawn = draw(given.data, given.n, given.seed, earlier)
+    try:
+        for each in given.besides:
+            n, _, seed = each.partition(":")
+            earlier |= {prompt for _, prompt in draw(given.data, int(n), int(seed))}
+        drawn = draw(given.data, given.n, given.seed, earlier)
+    except OSError as problem:
+        parser.error(f"--data {given.data}: {problem}")
     outcomes, agents = asyncio.run(plan_all(drawn, given.pool, Settings(constrained=True), given.conductor))
     sample = random.Random(given.seed).sample(drawn, min(given.free, len(drawn)))
     free, _ = asyncio.run(plan_all(sample, given.pool, Settings(constrained=False), given.conductor))
     command = f"python -m benchmarks.real_prompts --data FOLDER --n {given.n} --seed {given.seed} --pool {given.pool}"
     command += f" --besides {' '.join(given.besides)}" if given.besides else ""
     text = report(outcomes, free, agents, command)
-    print(text)
+    print(text, end="")
     if given.write:
         REPORT.write_text(text, encoding="utf-8")
     if given.plans:
