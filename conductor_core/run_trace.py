@@ -267,6 +267,7 @@ class RunTrace(Mutable):
         approvals: all requests, by ``number`` less one. refused: commands that changed nothing.
         heard: id of the last command that was answered.
         waiting_since_utc: None unless the run waits.
+        clock_zero_utc: when the run's clock showed zero, or would have, had it not stood while the run waited.
         broken_off, broken_off_usd: the estimated share of ``usage`` and ``known_usd`` of calls that the run's end cut.
     """
 
@@ -306,6 +307,7 @@ class RunTrace(Mutable):
     refused: list[RefusedCommand] = Field(default_factory=list)
     heard: int = 0
     waiting_since_utc: datetime | None = None
+    clock_zero_utc: datetime
     last_at_ms: float = 0.0
 
     @property

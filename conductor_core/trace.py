@@ -1,6 +1,7 @@
 """Folds a run's events into its trace, which the live page, a reload, the command line and a re-run all read."""
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any, assert_never
 
 from conductor_core import events as ev
@@ -58,7 +59,7 @@ def begin(event: Event) -> RunTrace:
         raise ValueError(f"a trace begins with run.created, not {event.kind}")
     fields = _fields_of(event.request, RunTrace) | _fields_of(event, RunTrace)
     status = "queued" if event.queued else "running"
-    return RunTrace(created_at_utc=event.at_utc, status=status, **fields)
+    return RunTrace(created_at_utc=event.at_utc, clock_zero_utc=event.at_utc, status=status, **fields)
 
 
 def apply(trace: RunTrace, event: Event) -> None:
@@ -79,6 +80,7 @@ def apply(trace: RunTrace, event: Event) -> None:
         if trace.status not in AT_REST:
             raise ValueError("only a run that is queued or waits can be taken up")
         trace.status, trace.waiting_since_utc = "running", None
+        trace.clock_zero_utc = event.at_utc - timedelta(milliseconds=event.at_ms)
     elif isinstance(event, ev.RunCreated):
         raise ValueError("run.created stands only at the beginning")
     else:

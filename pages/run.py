@@ -2,6 +2,8 @@
 
 import streamlit as st
 
+from conductor_core.actor import local_caller
+from conductor_core.commands import Edit
 from conductor_core.endings import INCOMPLETE
 from conductor_core.engine.pool import pool_info
 from conductor_core.engine.request import rerun_of, resume_of
@@ -53,6 +55,8 @@ def _workspace(trace: RunTrace | None, *, readable: bool) -> None:
     if trace is None or not readable:
         live_workflow(None if trace is None else trace.run_id, key=LIVE)
         return
+    if not trace.ended:
+        trace = _read(trace.run_id)[0] or trace  # it may have gone on since the page was drawn
     editing = _editing(trace)
     looked_up = None if editing is None else _look_up(editing)
     intent = live_workflow(
@@ -69,7 +73,10 @@ def _workspace(trace: RunTrace | None, *, readable: bool) -> None:
     if editing is not None and looked_up is not None:
 
         def start(workflow: Workflow, origins: Origins) -> None:
-            _begin(trace, rerun_of(trace, workflow, door="page", origins=origins))
+            if trace.ended:
+                _begin(trace, rerun_of(trace, workflow, door="page", origins=origins))
+            else:
+                _edit(trace, workflow, origins)
 
         with editor_at:
             plan_editor(editing, looked_up, start, _close_editor)
@@ -82,7 +89,7 @@ def _workspace(trace: RunTrace | None, *, readable: bool) -> None:
 
 def _editable(trace: RunTrace) -> bool:
     """Tells whether the plan can change: it is whole and nothing runs on it."""
-    return trace.ended and trace.root.workflow is not None
+    return (trace.ended or trace.status == "waiting") and trace.root.workflow is not None
 
 
 def _read(run_id: str) -> tuple[RunTrace | None, RunUnreadable | None]:
@@ -155,6 +162,28 @@ def _look_up(editing: Editing) -> LookedUp:
 
 def _close_editor() -> None:
     st.session_state.pop(EDITING, None)
+
+
+def _edit(trace: RunTrace, workflow: Workflow, origins: Origins) -> None:
+    """Changes the plan of a run that waits. It then waits for an approval of the changed plan."""
+    before = trace.root.workflow
+    begun = [step.index for step in trace.steps if step.status != "waiting"]
+    kept = () if before is None else before.steps
+    changed = [index for index in begun if workflow.steps[index : index + 1] != kept[index : index + 1]]
+    if changed:
+        st.session_state[RERUN_ERROR] = (
+            f"Step {changed[0]} has run already and cannot change in this run: change only steps that have not run."
+        )
+    else:
+        try:
+            caller = local_caller("page")
+            edit = Edit(run_id=trace.run_id, workflow=workflow, origins=origins, actor=caller.actor, door=caller.door)
+            current().store.send(edit)
+        except InspectorError as error:
+            st.session_state[RERUN_ERROR] = str(error)
+        else:
+            _close_editor()
+    st.rerun()
 
 
 def _begin(trace: RunTrace, request: RunRequest) -> None:

@@ -326,7 +326,7 @@ class Execution:
     def _denied(self, denial: Approval) -> ev.RunDenied:
         by = denial.decided_by or Caller()
         why = f": {denial.note}" if denial.note else ""
-        error = f"{by.in_words} denied {denial.what}{why}"
+        error = f"{denial.what} was denied by {by.in_words}{why}"
         return self._end(ev.RunDenied, actor=by.actor, door=by.door, error=error)
 
     def _failed(self, error: BaseException) -> ev.RunFailed:

@@ -31,6 +31,7 @@ from conductor_core.advice import ADVICE, OTHERWISE
 from conductor_core.answers.conclusion import conclude
 from conductor_core.errors import InspectorError, RunUnreadable
 from conductor_core.events import Event, Path
+from conductor_core.run_trace import AT_REST
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace, apply
 from conductor_core.workflow.model import AccessList
 from conductor_core.workflow.parser import partial_steps
@@ -82,7 +83,7 @@ class LiveView:
             "type": "snapshot",
             "sequence": self._sequence,
             "elapsed_ms": self._elapsed_ms(now_utc or datetime.now(UTC)),
-            "run": self._trace.model_dump(mode="json"),
+            "run": self._trace.model_dump(mode="json") | {"approvals": _approvals(self._trace)},
             "drafts": [self._draft_json(path) for path in self._drafts],
             "layout": self._layout(),
             "shape": shape_in_words(self._trace),
@@ -213,9 +214,10 @@ class LiveView:
         return {"round": list(path), "steps": steps}
 
     def _elapsed_ms(self, now_utc: datetime) -> float:
-        if self._trace.ended:
-            return self._trace.last_at_ms
-        return max((now_utc - self._trace.created_at_utc).total_seconds() * 1000, self._trace.last_at_ms)
+        trace = self._trace
+        if trace.ended or trace.status in AT_REST:
+            return trace.last_at_ms
+        return max((now_utc - trace.clock_zero_utc).total_seconds() * 1000, trace.last_at_ms)
 
 
 def draft_steps(round_: RoundTrace, trace: RunTrace) -> tuple[DraftStep, ...]:
@@ -267,11 +269,15 @@ def _continues(earlier: MessageJson, later: MessageJson) -> bool:
     return where is not None and all(earlier.get(name) == later[name] for name in ("type", where, "reasoning"))
 
 
-# What an approval would send is with its step.
-_NO_SCALARS: dict[str, Any] = dict.fromkeys(("root", "pool", "task", "conductor", "limits", "last_at_ms"), True) | {
-    "approvals": {"__all__": {"messages"}}
-}
-
-
 def _scalars(trace: RunTrace) -> MessageJson:
-    return trace.model_dump(mode="json", exclude=_NO_SCALARS)
+    others = {"root", "pool", "task", "conductor", "limits", "last_at_ms", "approvals"}
+    return trace.model_dump(mode="json", exclude=others) | {"approvals": _approvals(trace)}
+
+
+def _approvals(trace: RunTrace) -> list[MessageJson]:
+    """Returns all requests. Only open ones have what would be sent: later, that is in the step."""
+    return [
+        approval.model_dump(mode="json", exclude=set() if approval.status == "open" else {"messages"})
+        | {"what": approval.what}
+        for approval in trace.approvals
+    ]

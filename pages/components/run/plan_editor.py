@@ -7,6 +7,7 @@ from typing import Any
 import streamlit as st
 
 from conductor_core.engine.rerun import RerunPreview, StepForecast
+from conductor_core.trace import RunTrace
 from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.printer import to_json
@@ -83,7 +84,7 @@ def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, 
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         shape = topology(draft.workflow) if draft.workflow.steps else "no steps"
         st.markdown(f"**Edit the plan** :small[:gray[{shape}]]", width="content")
-        st.markdown(f":small[{_in_words(forecast)}]", width="stretch")
+        st.markdown(f":small[{_in_words(forecast, editing.trace)}]", width="stretch")
         changes: list[tuple[str, str, bool, str | None, Callable[[Draft], Draft]]] = [
             ("Undo", "undo", not draft.past, "Mod+Alt+Z", drafts.undo),
             ("Redo", "redo", not draft.future, "Mod+Alt+Y", drafts.redo),
@@ -116,7 +117,7 @@ def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, 
         kept = "Your changes are kept until you leave this run."
         st.button("Close", key="close-editor", help=kept, on_click=close)
         asked = st.button(
-            _start_label(forecast),
+            _start_label(forecast, editing.trace),
             type="primary",
             icon=":material/play_arrow:",
             key="start-edited",
@@ -144,7 +145,9 @@ def _note(editing: Editing) -> None:
             st.markdown(f":gray[Typing applies by itself, {keys}]")
 
 
-def _start_label(forecast: RerunPreview | None) -> str:
+def _start_label(forecast: RerunPreview | None, trace: RunTrace) -> str:
+    if not trace.ended:
+        return "Use this plan"
     if forecast is None:
         return "Re-run"
     runs, reused = len(forecast.will_run), len(forecast.will_reuse)
@@ -153,11 +156,14 @@ def _start_label(forecast: RerunPreview | None) -> str:
     return f"Re-run {runs} of {runs + reused} steps" if reused else f"Run {runs} step{'s' if runs != 1 else ''}"
 
 
-def _in_words(forecast: RerunPreview | None) -> str:
+def _in_words(forecast: RerunPreview | None, trace: RunTrace) -> str:
     """Says what will run, what is reused and the likely cost, in one line."""
     if forecast is None:
         return ":red[Fix the fault before you run this plan.]"
     runs, reused = _numbers(forecast.will_run), _numbers(forecast.will_reuse)
+    if not trace.ended:
+        done = f"step {reused} has run and stays as it is · " if reused else ""
+        return f"‖ {done}this run goes on with the plan as soon as somebody approves it"
     if not runs:
         return f"↺ **{reused}** reused: nothing has changed, nothing to pay"
     cost = inert(forecast.cost.in_line)

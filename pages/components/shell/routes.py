@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, Field, PositiveInt, ValidationError
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -18,7 +19,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from conductor_core.actor import local_caller
-from conductor_core.errors import RunUnreadable, StoreError, UnknownRun
+from conductor_core.commands import Approve, Deny
+from conductor_core.errors import RunHasEnded, RunUnreadable, StoreError, UnknownRun
 from pages.components.live_workflow.messages import LiveView
 from pages.components.shell import index_page
 from pages.components.shell.runtime import OneLineStartFault, current
@@ -117,6 +119,36 @@ async def cancel_run(request: Request) -> Response:
     return JSONResponse({"run_id": run_id}, status_code=202)
 
 
+class _Decision(BaseModel):
+    """What the page sends with a decision: the requests that it showed, and why."""
+
+    numbers: tuple[PositiveInt, ...] = Field(min_length=1, max_length=1000)
+    rest: bool = False
+    note: str = Field(default="", max_length=2000)
+
+
+async def decide(request: Request) -> Response:
+    """Sends a decision about a run that waits: 202 with the command's id; 400 or 404 with the reason.
+
+    Whoever carries the run out answers it, so another decision may have come first.
+    """
+    run_id, caller = request.path_params["run_id"], local_caller("page")
+    try:
+        said = _Decision.model_validate_json(await request.body())
+    except ValidationError:
+        return JSONResponse({"error": "this is no decision about a run"}, status_code=400)
+    common = {"run_id": run_id, "numbers": said.numbers, "note": said.note, "actor": caller.actor, "door": caller.door}
+    denied = request.url.path.endswith("/deny")
+    command = Deny.model_validate(common) if denied else Approve.model_validate(common | {"rest": said.rest})
+    try:
+        number = await asyncio.to_thread(current().store.send, command)
+    except (UnknownRun, RunHasEnded) as error:
+        return JSONResponse({"error": str(error)}, status_code=404)
+    except StoreError as error:
+        return JSONResponse({"error": str(error)}, status_code=503)
+    return JSONResponse({"command": number}, status_code=202)
+
+
 async def plotly_js(_request: Request) -> Response:
     """Serves the part of Plotly that our figures need: a component cannot reach Streamlit's own copy.
 
@@ -137,6 +169,7 @@ class _KatexFiles(StaticFiles):
 ROUTES: list[BaseRoute] = [
     WebSocketRoute("/api/runs/{run_id}/live", follow_run),
     Route("/api/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
+    *(Route(f"/api/runs/{{run_id}}/{decision}", decide, methods=["POST"]) for decision in ("approve", "deny")),
     Route("/api/plotly.js", plotly_js),
     Mount("/api/katex", _KatexFiles(directory=KATEX)),
     *index_page.ROUTES,

@@ -98,7 +98,8 @@ def test_denied(capsys: pytest.CaptureFixture[str], db: str, plan: str) -> None:
     run_id = waiting_run(capsys, db, plan)
     run = document(capsys, "deny", run_id, "--note", "too dear", "--db", db)
     assert (run["status"], run["error"]["code"], run["ended_by"]["door"]) == ("denied", "Denied", "cli")
-    assert run["error"]["message"].endswith("denied step 0: too dear")
+    assert run["error"]["message"].startswith("step 0 was denied by ")
+    assert run["error"]["message"].endswith(": too dear")
     assert main(["approve", run_id, "--db", db]) == 2
     assert "has ended already: denied" in capsys.readouterr().err
     assert [run["status"] for run in document(capsys, "runs", "--status", "denied", "--db", db)["runs"]] == ["denied"]

@@ -221,7 +221,7 @@ def test_the_conductor_is_a_provider_too(host: EngineHost, store: Store, monkeyp
 def test_denied(host: EngineHost, store: Store) -> None:
     run_id = gated(host, "step:1")
     trace = at_rest(store, run_id, said(store, run_id, BOB, Deny, note="too dear"))
-    assert (trace.status, trace.ended_by, trace.error) == ("denied", BOB, "Bob, api denied step 1: too dear")
+    assert (trace.status, trace.ended_by, trace.error) == ("denied", BOB, "step 1 was denied by Bob, api: too dear")
     assert [step.status for step in trace.steps] == ["completed", "denied", "completed", "skipped"]
     assert trace.usage.total_tokens > 0
 

@@ -20,6 +20,7 @@ def budget_of(**limits: float | None) -> tuple[Budget, RunTrace]:
         limits=asked,
         app_version="0",
         created_at_utc=now_utc(),
+        clock_zero_utc=now_utc(),
     )
     return Budget(asked, trace), trace
 

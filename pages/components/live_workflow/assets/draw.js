@@ -24,6 +24,7 @@ const BOXED = {
   failed: "failed",
   denied: "failed",
   cancelled: "warn",
+  asked: "warn",
   unread: "warn",
 }
 
@@ -150,6 +151,9 @@ function footer(step, status, model) {
   switch (status) {
     case "draft":
       return "being written"
+    case "asked":
+    case "denied":
+      return STEP_STATUS[status].word
     case "waiting":
       return step.reads.length ? `waits for ${unfinished(step, model).join(", ") || "its turn"}` : "ready to start"
     case "running": {

@@ -6,6 +6,8 @@ import { priceOf } from "./model.js"
 import { beginning, cutNotice, notices } from "./panes.js"
 import { StreamedMarkdown, visible } from "./text.js"
 
+const WOULD_SEND = "If you approve, exactly this is sent"
+
 export const stepTabs = { Saw: saw, Output: output, Messages: messages, Cost: cost, Edit: edit }
 
 function output(body, { onRead }) {
@@ -54,7 +56,7 @@ function saw(body, { onSelect }) {
   body.append(parts, facts)
   return (model, step) => {
     const begun = step.messages.length > 0 || step.granted.length > 0 || step.withheld.length > 0
-    const state = `${step.status}|${begun}|${step.identity}|${step.granted.length}|${step.withheld.length}|${preview(model, step)}`
+    const state = `${step.status}|${begun}|${step.identity}|${step.granted.length}|${step.withheld.length}|${preview(model, step)}|${step.asked?.number}`
     once(parts, state, () => sawParts(model, step, begun, onSelect))
     once(facts, `${step.identity}|${accessList(step.access_list)}`, () => [
       "Access list ",
@@ -69,7 +71,7 @@ const preview = (model, step) =>
   step.reads.map((index) => firstLine(model, [...step.path.slice(0, -1), index])).join("|")
 
 function sawParts(model, step, begun, onSelect) {
-  if (!begun) return planned(model, step, onSelect)
+  if (!begun) return [...planned(model, step, onSelect), ...asked(step)]
   const granted = step.granted.map((part) => sharedCard(model, part, onSelect))
   // Only an existing output can be withheld. An output that was withheld has a digest.
   const withheld = step.withheld.filter((part) => part.sha256)
@@ -100,6 +102,9 @@ function absentBox(absent) {
   return el("div", { class: "absent", title }, `Not there yet when it started: ${names}`)
 }
 
+// Whoever approves a step first sees what would be sent.
+const asked = (step) => (step.asked?.messages.length ? messageList(step.asked.messages, WOULD_SEND) : [])
+
 // Before the step starts, the plan says what it will see.
 function planned(model, step, onSelect) {
   const prefix = step.path.slice(0, -1)
@@ -109,7 +114,8 @@ function planned(model, step, onSelect) {
     return source && sharedCard(model, { path: source.path, agent: source.agent, tokens: null, sha256: null }, onSelect)
   })
   const never = model.ended && model.run.status !== "planned"
-  const when = never ? "Was not run. It would have seen:" : "Will see, as soon as they are done:"
+  const later = step.asked ? "Will see:" : "Will see, as soon as they are done:"
+  const when = never ? "Was not run. It would have seen:" : later
   return [el("p", { class: "muted" }, when), ...rows.filter(Boolean)]
 }
 
@@ -149,17 +155,20 @@ function messages(body) {
   const list = el("div", { class: "messages" })
   body.append(list)
   return (model, step) =>
-    once(list, `${step.identity}|${step.messages.length}|${step.status === "waiting"}`, () =>
-      step.messages.length ? messageList(step.messages) : [el("p", { class: "muted" }, emptyMessages(model, step))],
-    )
+    once(list, `${step.identity}|${step.messages.length}|${step.status === "waiting"}|${step.asked?.number}`, () => {
+      if (step.asked?.messages.length) return messageList(step.asked.messages, WOULD_SEND)
+      return step.messages.length
+        ? messageList(step.messages)
+        : [el("p", { class: "muted" }, emptyMessages(model, step))]
+    })
 }
 
-export function messageList(sent) {
+export function messageList(sent, title = "Exactly as sent") {
   return [
     el(
       "p",
       { class: "muted small" },
-      `Exactly as sent: ${plural(sent.length, "message")}, ${count(sent.reduce((sum, { content }) => sum + content.length, 0))} characters.`,
+      `${title}: ${plural(sent.length, "message")}, ${count(sent.reduce((sum, { content }) => sum + content.length, 0))} characters.`,
     ),
     ...sent.map(({ role, content }, index) =>
       el(

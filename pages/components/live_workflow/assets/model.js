@@ -18,6 +18,8 @@ const ENDED = new Set([
   "too_new",
 ])
 
+const AT_REST = new Set(["queued", "waiting"])
+
 export class RunModel {
   constructor() {
     this.run = null
@@ -30,6 +32,7 @@ export class RunModel {
     this.shape = ""
     this.conclusion = null // {kind, text, formula} of the run's answer
     this.startedAt = 0
+    this.stoodAt = 0
     this.edited = null // the plan under a person's hands, drawn in place of the run's
     this.stopped = false // failed, and the log could not even take its end
   }
@@ -76,6 +79,8 @@ export class RunModel {
     this.conclusion = message.conclusion
     this.stopped = message.stopped === true
     this.startedAt = performance.now() - message.elapsed_ms
+    this.stoodAt = message.elapsed_ms
+    this.markAsked()
     return { structure: true, run: true, plan: true, steps: new Set(this.steps.keys()) }
   }
 
@@ -130,8 +135,12 @@ export class RunModel {
   }
 
   applyPatch(message, touched) {
+    const rested = AT_REST.has(this.run.status)
     Object.assign(this.run, message.run)
-    this.startedAt = Math.min(this.startedAt, performance.now() - message.elapsed_ms)
+    // While a run is queued or waits, its clock stands.
+    const startedAt = performance.now() - message.elapsed_ms
+    this.startedAt = rested ? startedAt : Math.min(this.startedAt, startedAt)
+    this.stoodAt = message.elapsed_ms
     touched.run = true
     for (const round of message.rounds) {
       const key = pathKey(round.path)
@@ -154,6 +163,24 @@ export class RunModel {
     if (message.timeline !== undefined) this.timeline = message.timeline
     if (message.conclusion !== undefined) this.conclusion = message.conclusion
     if (touched.structure) this.dropStrays()
+    if (message.run.approvals) {
+      this.markAsked()
+      touched.structure = true
+    } else if (message.steps.length) this.markAsked()
+  }
+
+  // The requests that nobody has decided yet.
+  get askedFor() {
+    return (this.run?.approvals ?? []).filter((approval) => approval.status === "open")
+  }
+
+  // Marks the steps that wait for an approval, each with its request.
+  markAsked() {
+    for (const step of this.steps.values()) step.asked = null
+    for (const approval of this.askedFor) {
+      const step = approval.of === "plan" ? null : this.steps.get(pathKey(approval.path))
+      if (step?.status === "waiting") step.asked = approval
+    }
   }
 
   // A plan that is written again may have fewer steps than the earlier one.
@@ -199,6 +226,7 @@ export class RunModel {
   elapsedMs() {
     if (this.run === null) return 0
     if (this.ended) return this.run.duration_ms ?? this.run.last_at_ms
+    if (AT_REST.has(this.run.status)) return this.stoodAt
     return performance.now() - this.startedAt
   }
 

@@ -3,6 +3,7 @@
 export const STEP_STATUS = {
   draft: { glyph: "…", word: "being written" },
   waiting: { glyph: "○", word: "waiting" },
+  asked: { glyph: "‖", word: "waits for approval" },
   running: { glyph: "◔", word: "running" },
   retrying: { glyph: "↻", word: "retrying" },
   loading: { glyph: "◷", word: "loading its model" },
@@ -32,6 +33,7 @@ export function shownStatus(step) {
   if (step.status === "running" && step.attempts.length && !step.output && !step.reasoning) {
     return step.attempts.at(-1).loading ? "loading" : "retrying"
   }
+  if (step.asked) return "asked"
   if (step.status === "completed" && step.incomplete) return "incomplete"
   return step.status
 }

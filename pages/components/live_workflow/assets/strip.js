@@ -73,10 +73,13 @@ export class Strip {
     setText(this.link, { connecting: "connecting…", reconnecting: "connection lost, reconnecting…" }[connection] ?? "")
     this.cancel.disabled = model.ended || cancelling
     this.cancel.hidden = model.ended
-    this.edit.disabled = !editable || !model.editable || model.steps.size === 0
-    this.edit.title = model.editable
-      ? "Change the plan and run what changed"
-      : "The plan can be edited when the run is over"
+    const canEdit = model.editable || run.status === "waiting"
+    this.edit.disabled = !editable || !canEdit || model.steps.size === 0
+    this.edit.title = !canEdit
+      ? "The plan can be edited when the run is over, or waits"
+      : model.ended
+        ? "Change the plan and run what changed"
+        : "Change the steps that have not run"
   }
 
   showCost(model) {

@@ -1,5 +1,6 @@
 // The component as a whole: one model fed by one socket, shown by the parts.
 
+import { Approval } from "./approval.js"
 import { bringFields } from "./bring_fields.js"
 import { el, setText } from "./dom.js"
 import { EDITOR, EditorKeys } from "./editor_keys.js"
@@ -36,6 +37,13 @@ export class LiveWorkflow {
       onSelect: (key) => this.select(key),
       onGoOn: () => this.intend("go-on"),
       onWorkers: () => this.intend("workers"),
+    })
+    this.approval = new Approval({
+      onSelect: (key) => this.select(key),
+      onFault: (fault) => {
+        this.unknown = fault || null
+        this.queue()
+      },
     })
     this.graph = new Graph({ onSelect: (key) => this.select(key) })
     this.twin = new Twin({ onSelect: (key) => this.select(key), onOpen: (key) => this.open(key) })
@@ -82,6 +90,7 @@ export class LiveWorkflow {
       this.strip.element,
       this.notice,
       this.outcome.element,
+      this.approval.element,
       stage,
       this.reader.element,
     )
@@ -104,6 +113,7 @@ export class LiveWorkflow {
     this.editorKeys.destroy()
     this.graph.destroy()
     this.outcome.destroy()
+    this.approval.destroy()
     this.reader.destroy()
     this.root.remove()
   }
@@ -227,7 +237,9 @@ export class LiveWorkflow {
     const steps = [...model.steps.values()]
     const begun = steps.filter((step) => step.status === "running")
     const latest = begun.toSorted((a, b) => b.started_ms - a.started_ms)[0]
+    const asked = model.ended ? undefined : steps.find((step) => step.asked)
     if (latest) this.selected = pathKey(latest.path)
+    else if (asked) this.selected = pathKey(asked.path)
     else if (model.ended && steps.length) this.selected = pathKey(whatMatters(model, steps).path)
     else if (!steps.length) this.selected = null
   }
@@ -279,7 +291,16 @@ export class LiveWorkflow {
     this.stale = false
     this.strip.show(this.model, this)
     this.outcome.show(this.model, this.goOn)
+    this.outcome.element.hidden = this.approval.show(this.model, this.selected)
+    this.nameTab()
     this.inspector.show(this.model, this.selected, this)
+  }
+
+  // The browser's tab says that the run waits.
+  nameTab() {
+    const bare = document.title.replace(WAITS, "")
+    const title = this.model.askedFor.length && !this.model.ended ? `${WAITING}${bare}` : bare
+    if (document.title !== title) document.title = title
   }
 
   tick() {
@@ -381,10 +402,14 @@ function editedLegend({ layout }) {
   return [here.has("gained") && "⊕ sees now", here.has("lost") && "⊖ sees no more"].filter(Boolean).join("    ")
 }
 
+const WAITING = "‖ Waits · "
+const WAITS = new RegExp(`^(${WAITING})+`)
 const USUAL = new Set(["waiting", "running", "completed"])
 
 // Returns the step that made an ended run fail, or else the one that gives the answer.
 function whatMatters(model, steps) {
+  const denied = model.run.status === "denied" && steps.find((step) => step.status === "denied")
+  if (denied) return denied
   const failed =
     model.run.status === "failed" &&
     (steps.find((step) => step.status === "failed") ?? steps.find((step) => notWhole(step.status)))

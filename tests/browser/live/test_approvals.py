@@ -1,0 +1,146 @@
+"""A run that waits, in a browser: what is asked, the decision, the edit, a second browser."""
+
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from conductor_core.gates import read_gate
+from conductor_core.run_request import RunRequest
+from conductor_core.workflow.model import Workflow
+from tests.browser.conftest import App
+from tests.support.fakes import workflow_of
+
+OpenPage = Callable[..., Page]
+PLAN = workflow_of(
+    ("planner", "Plan: {question}", ()),
+    ("reasoner", "Solve it.", (0,)),
+    ("calculator", "Compute it.", (0,)),
+    ("writer", "Say it.", (1, 2)),
+)
+
+
+def gated(app: App, *gates: str, workflow: Workflow = PLAN) -> str:
+    asked = RunRequest(task="What is 6 times 7?", workflow=workflow, gates=tuple(map(read_gate, gates)))
+    # Playwright's event loop has this thread; the engine is asked from another.
+    with ThreadPoolExecutor(1) as aside:
+        run_id = aside.submit(app.engine.start, asked).result()
+        aside.submit(app.engine.wait, run_id, 60).result()
+    return run_id
+
+
+def banner(page: Page) -> Locator:
+    return page.get_by_role("region", name="Approval")
+
+
+def approve(page: Page, what: str) -> None:
+    page.get_by_role("button", name=f"Approve {what}", exact=True).click()
+
+
+def status(page: Page) -> Locator:
+    return page.locator(".strip .pill").first
+
+
+def test_the_plan_is_approved_with_a_note(app: App, open_page: OpenPage) -> None:
+    run_id = gated(app, "plan")
+    page = open_page(app.run_url(run_id))
+    expect(banner(page)).to_contain_text("the plan")
+    expect(banner(page)).to_contain_text("before any worker is called")
+    expect(banner(page)).to_contain_text("goes to simulated workers")
+    expect(page).to_have_title(re.compile("^‖ Waits"))
+    page.get_by_label("Note for the record").fill("looks right")
+    approve(page, "the plan")
+    expect(status(page)).to_contain_text("Completed")
+    expect(page).not_to_have_title(re.compile("Waits"))
+    (approval,) = app.store.read(run_id).approvals
+    assert (approval.status, approval.note) == ("granted", "looks right")
+    assert approval.decided_by is not None
+    assert approval.decided_by.door == "page"
+
+
+def test_step_by_step_by_keyboard_one_of_two_first(app: App, open_page: OpenPage) -> None:
+    run_id = gated(app, "steps")
+    page = open_page(app.run_url(run_id))
+    expect(page.get_by_role("button", name="Approve step 0")).to_be_visible()
+    expect(page.get_by_text("If you approve, exactly this is sent")).to_be_visible()
+    expect(page.locator(".message pre").first).to_have_text("Plan: What is 6 times 7?")
+    page.keyboard.press("a")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Approve both")).to_be_visible()
+    page.locator(".pane .name").nth(2).click()
+    approve(page, "step 2")
+    expect(page.locator(".pane").nth(2)).to_contain_text(re.compile("✓"))
+    assert app.store.read(run_id).steps[1].status == "waiting"
+    page.get_by_role("button", name="Approve the rest").click()
+    expect(status(page)).to_contain_text("Completed")
+
+
+def test_a_letter_in_a_field_approves_nothing(app: App, open_page: OpenPage) -> None:
+    page = open_page(app.run_url(gated(app, "plan")))
+    note = page.get_by_label("Note for the record")
+    note.press_sequentially("a banana")
+    expect(note).to_have_value("a banana")
+    expect(note).to_be_focused()
+
+
+def test_denied_with_a_reason(app: App, open_page: OpenPage) -> None:
+    page = open_page(app.run_url(gated(app, "step:1")))
+    page.get_by_role("button", name="Deny").click()
+    expect(page.get_by_label("Note for the record")).to_be_focused()
+    page.keyboard.type("too dear")
+    page.get_by_role("button", name="Deny").click()
+    expect(status(page)).to_contain_text("Denied")
+    expect(page.get_by_text(re.compile("step 1 was denied by .*, page: too dear"))).to_be_visible()
+    expect(page.locator(".pane .chip").nth(1)).to_contain_text("denied")
+
+
+def test_an_edited_step_is_approved_in_a_second_browser(app: App, open_page: OpenPage) -> None:
+    run_id = gated(app, "step:1")
+    first, second = open_page(app.run_url(run_id)), open_page(app.run_url(run_id))
+    first.get_by_role("button", name="Edit plan").click()
+    field = first.get_by_role("textbox", name="Instruction of step 1")
+    field.fill("Solve it twice.")
+    field.press("Control+Enter")
+    first.get_by_role("button", name="Use this plan").click()
+    for page in (first, second):
+        expect(page.locator(".message pre").last).to_have_text("Solve it twice.")
+    approve(second, "step 1")
+    for page in (first, second):
+        expect(status(page)).to_contain_text("Completed")
+    trace = app.store.read(run_id)
+    assert trace.steps[1].messages[-1].content == "Solve it twice."
+    assert [approval.status for approval in trace.approvals] == ["replaced", "granted"]
+
+
+def test_of_two_browsers_the_later_one_learns_who_was_first(app: App, open_page: OpenPage) -> None:
+    run_id = gated(app, "plan")
+    page = open_page(app.run_url(run_id))
+    expect(page.get_by_role("button", name="Approve the plan")).to_be_visible()
+    refused = page.evaluate(
+        """async ([url, body]) => {
+             const send = () => fetch(url, {method: "POST", headers: {"content-type": "application/json"}, body})
+             return (await Promise.all([send(), send()])).map((answer) => answer.status)
+           }""",
+        [f"{app.url}/api/runs/{run_id}/approve", '{"numbers": [1]}'],
+    )
+    assert set(refused) <= {202, 404}
+    expect(status(page)).to_contain_text("Completed")
+    assert [approval.status for approval in app.store.read(run_id).approvals] == ["granted"]
+
+
+@pytest.mark.parametrize("body", ["", "[]", '{"numbers": []}', '{"numbers": [0]}', '{"numbers": [1], "note": 5}'])
+def test_what_is_no_decision_is_refused(app: App, open_page: OpenPage, body: str) -> None:
+    run_id = gated(app, "plan")
+    page = open_page(app.run_url(run_id))
+    answer = page.request.post(f"{app.url}/api/runs/{run_id}/approve", data=body, headers={"origin": app.url})
+    assert (answer.status, app.store.read(run_id).status) == (400, "waiting")
+
+
+def test_another_site_cannot_approve(app: App, open_page: OpenPage) -> None:
+    run_id = gated(app, "plan")
+    page = open_page(app.run_url(run_id))
+    url, headers = f"{app.url}/api/runs/{run_id}/approve", {"origin": "http://evil.example"}
+    assert page.request.post(url, data='{"numbers": [1]}', headers=headers).status == 403
+    assert app.store.read(run_id).status == "waiting"
