@@ -262,6 +262,7 @@ class RunTrace(Mutable):
     """The state of a run after ``last_at_ms``.
 
     Attributes:
+        workflow: as the request brought it, until a plan is recorded in ``root``; then, and without one, None.
         cost_usd: of all calls that ended; None if the price of one is unknown. known_usd: of the calls with a price.
         at_list_price: whether some of the cost is computed from a price.
         approvals: all requests, by ``number`` less one. refused: commands that changed nothing.
@@ -281,6 +282,7 @@ class RunTrace(Mutable):
     resumed: bool = False
     batch: BatchRow | None = None
     plan_only: bool = False
+    workflow: Workflow | None = None
     simulated: bool
     seed: int = 0
     conductor: ConductorInfo | None = None

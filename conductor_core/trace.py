@@ -168,6 +168,7 @@ def _apply_edit(trace: RunTrace, round_: RoundTrace, event: ev.PlanEdited) -> No
 
 def _set_workflow(trace: RunTrace, round_: RoundTrace, workflow: Workflow) -> None:
     simulated = {spec.name for spec in trace.pool.workers if spec.simulated}
+    trace.workflow = None
     round_.workflow = workflow
     round_.status = "planned" if workflow.steps else "stopped"
     round_.steps = [

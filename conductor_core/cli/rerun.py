@@ -134,7 +134,7 @@ def prepare(
     agents = [spec.name for spec in specs]
     changed = changed_workflow(source, agents, edit)
     resume = source.status == "interrupted" and changed is None
-    workflow = changed or source.root.workflow
+    workflow = changed or source.root.workflow or source.workflow
     if workflow is None and not resume:
         raise BadInput(f"run {source.run_id} has no workflow to run again: give one with --workflow, or use run")
     needed = asks_conductor(workflow)

@@ -84,10 +84,11 @@ def rerun_of(
 def resume_of(source: RunTrace, *before: RunTrace, door: Door) -> RunRequest:
     """Takes up an interrupted run: a new run that pays for no finished step again.
 
-    Without a plan in ``source``, or in the runs that it took up (``before``, latest first), it is planned anew.
+    Without a plan in ``source``, or in the runs that it took up (``before``, latest first), it is planned anew, unless
+    its request brought a workflow.
     """
     plans = (each.root.workflow for each in (source, *before))
-    plan = next((plan for plan in plans if plan is not None), None)
+    plan = next((plan for plan in plans if plan is not None), source.workflow)
     taken_up = tuple(each.run_id for each in before)
     more = {"plan_only": source.plan_only, "taken_up": taken_up, "resumed": True}
     return rerun_of(source, plan, door=door).model_copy(update=more)

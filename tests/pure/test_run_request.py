@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_core.actor import Actor
+from conductor_core.engine.request import resume_of
 from conductor_core.events import BatchRow, Limits, PoolInfo, RunCreated, RunRequest
+from conductor_core.trace import fold
 from conductor_core.workflow.model import Workflow
 from tests.support.fakes import ScriptedWorker, run, workflow_of
-from tests.support.run_events import POOL, TWO_STEPS
+from tests.support.run_events import POOL, TWO_STEPS, created, created_otherwise
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 NUMBERS = st.none() | st.integers(0, 10**9)
@@ -65,3 +67,9 @@ def test_it_runs_equal(**asked: Any) -> None:
 
     first, second = asyncio.run(twice())
     assert first == second
+
+
+def test_a_run_that_was_killed_before_it_recorded_its_given_plan_is_resumed_with_it() -> None:
+    plan = workflow_of(("a", "Do it.", ()))
+    event = created_otherwise(created("r"), workflow=plan)
+    assert resume_of(fold([event]), door="cli").workflow == plan

@@ -270,7 +270,7 @@ def _continues(earlier: MessageJson, later: MessageJson) -> bool:
 
 
 def _scalars(trace: RunTrace) -> MessageJson:
-    others = {"root", "pool", "task", "conductor", "limits", "last_at_ms", "approvals"}
+    others = {"root", "pool", "task", "conductor", "limits", "last_at_ms", "approvals", "workflow"}
     return trace.model_dump(mode="json", exclude=others) | {"approvals": _approvals(trace)}
 
 

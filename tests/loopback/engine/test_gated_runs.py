@@ -1,18 +1,22 @@
 """A run waits at its gates, from its record alone, and goes on when somebody decides."""
 
+import asyncio
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from conductor_core.actor import Actor, Caller
 from conductor_core.commands import Approve, Command, Deny, Edit
 from conductor_core.conductors import catalogue
-from conductor_core.engine import opened
+from conductor_core.engine import host as host_module
+from conductor_core.engine import opened, recorder, runner
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import resume_of
 from conductor_core.events import ApprovalGranted, Limits, RunRequest
@@ -392,3 +396,28 @@ def test_what_waits_is_listed_the_longest_first(host: EngineHost, store: Store) 
     at_rest(store, first, said(store, first))
     assert [trace.run_id for trace in store.waiting()] == [second, first]
     assert [run.status for run in store.runs(status="waiting")] == ["waiting", "waiting"]
+
+
+def test_a_hundred_runs_wait_for_a_day_and_hold_nothing(
+    host: EngineHost, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(5):
+        store.read(gated(host, "plan"))  # what is opened once is open now
+
+    def held() -> tuple[int, int, int]:
+        tasks = asyncio.run_coroutine_threadsafe(all_tasks(), host._loop).result()
+        return threading.active_count(), len(os.listdir("/dev/fd")), tasks
+
+    async def all_tasks() -> int:
+        return len(asyncio.all_tasks()) - 1
+
+    before = held()
+    run_ids = [gated(host, "plan", limits=Limits(max_seconds=30)) for _ in range(100)]
+    assert held() == before, "threads, files and sockets, tasks"
+    assert (host.active(), host._executions, any(store.log.writes(run_id) for run_id in run_ids)) == (set(), {}, False)
+    a_day_later = SimpleNamespace(monotonic=lambda: time.monotonic() + 86_400)
+    for module in (host_module, runner, recorder):
+        monkeypatch.setattr(module, "time", a_day_later)
+    trace = at_rest(store, run_ids[0], said(store, run_ids[0]))
+    assert (trace.status, len(store.waiting())) == ("completed", 104), "its time limit did not run"
+    assert (trace.duration_ms or 0.0) < 30_000

@@ -8,13 +8,13 @@ import { visible } from "./text.js"
 export class Approval {
   constructor({ onSelect, onFault }) {
     this.onFault = onFault
-    this.title = el("span", { class: "outcome-title" })
+    this.title = el("span", { class: "asks-title" })
     this.what = el("button", {
       type: "button",
       class: "quiet what",
       onclick: () => this.first && onSelect(pathKey(this.first.path)),
     })
-    this.hint = el("p", { class: "muted hint" })
+    this.hint = el("p", { class: "muted asks-hint" })
     this.note = el("input", {
       type: "text",
       class: "note",
@@ -43,15 +43,15 @@ export class Approval {
     )
     this.element = el(
       "section",
-      { class: "card outcome asks", "aria-label": "Approval", hidden: true },
+      { class: "card asks", "aria-label": "Approval", hidden: true },
       el(
         "div",
-        { class: "outcome-head", role: "status", "aria-live": "polite" },
-        el("div", { class: "outcome-line" }, this.title),
+        { class: "asks-head", role: "status", "aria-live": "polite" },
+        el("div", { class: "asks-line" }, this.title),
         this.what,
         this.hint,
       ),
-      el("div", { class: "outcome-actions" }, this.note, this.approve, this.all, this.rest, this.deny),
+      el("div", { class: "asks-actions" }, this.note, this.approve, this.all, this.rest, this.deny),
     )
     this.keys = (event) => this.key(event)
     document.addEventListener("keydown", this.keys)

@@ -1,6 +1,8 @@
 // Brings the fields of a step into view, in the plan's editor, which Python draws.
 
 const FIELDS_REST_MS = 1500
+// How long a busy server may take to draw them.
+const FIELDS_COME_MS = 15_000
 const FIELDS_AGAIN_MS = 75
 
 let bringing = new AbortController()
@@ -10,7 +12,8 @@ let bringing = new AbortController()
 // step is brought, or somebody scrolls, clicks or types.
 export function bringFields(number) {
   const selector = `.st-key-edit-fields-${number}`
-  const until = performance.now() + FIELDS_REST_MS
+  let until = performance.now() + FIELDS_COME_MS
+  let drawn = false
   bringing.abort()
   bringing = new AbortController()
   const { signal } = bringing
@@ -23,6 +26,8 @@ export function bringFields(number) {
     const fields = document.querySelector(selector)
     const list = fields?.closest(".st-key-edit-steps")
     if (list) {
+      if (!drawn) until = performance.now() + FIELDS_REST_MS
+      drawn = true
       intoView(list, list.querySelector(`.st-key-edit-row-${number}`) ?? fields, fields)
       const { top, bottom } = list.getBoundingClientRect()
       const rests = place === top + bottom

@@ -26,17 +26,21 @@ export class RunSocket {
     const url = runUrl(this.runId, "live")
     url.protocol = url.protocol === "https:" ? "wss:" : "ws:"
     this.onState(this.attempts ? "reconnecting" : "connecting")
-    this.socket = new WebSocket(url)
-    this.socket.onmessage = (event) => {
+    const socket = new WebSocket(url)
+    this.socket = socket
+    socket.onmessage = (event) => {
+      // What a lost connection still delivers may lack what came before it: the next one begins with the whole run.
+      if (socket !== this.socket) return
       this.attempts = 0
       this.onState("live")
       this.onMessage(JSON.parse(event.data))
     }
-    this.socket.onclose = (event) => this.lost(event.code)
+    socket.onclose = (event) => this.lost(event.code)
   }
 
   lost(code) {
     if (this.closed) return
+    this.socket = null
     if (code === CLOSE_UNKNOWN_RUN || code === CLOSE_REFUSED || this.finished()) {
       this.onState(code === CLOSE_REFUSED ? "refused" : "over")
       return
@@ -50,6 +54,6 @@ export class RunSocket {
   close() {
     this.closed = true
     clearTimeout(this.timer)
-    this.socket.close()
+    this.socket?.close()
   }
 }
