@@ -1,7 +1,7 @@
-"""Runs the whole path of a training of real size in seconds, without a card, a download or a paid answer.
+"""Runs the whole path of a training of real size in a minute or two, without a GPU, a download or a paid answer.
 
 ``differences`` lists the stand-ins, and is shown before anything else. The base model's stand-in has the same
-architecture and chat format with a few ten thousand random weights. Some seconds of supervised steps on a handful of
+architecture and chat format with 228,544 random weights. Some seconds of supervised steps on a handful of
 plans make some of its samples valid, so that the workers are asked.
 """
 
