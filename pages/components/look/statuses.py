@@ -4,7 +4,7 @@
 RUN_STATUSES = {
     "queued": ("◌", "queued"),
     "running": ("◔", "running"),
-    "waiting": ("‖", "waits for approval"),
+    "waiting": ("‖", "waits"),
     "planned": ("◇", "planned"),
     "completed": ("✓", "completed"),
     "refused": ("⊗", "refused"),

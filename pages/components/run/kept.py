@@ -46,6 +46,8 @@ class Kept(Frozen):
     max_usd: Choice[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None] | None = None
     on_incomplete: Choice[OnIncomplete | None] | None = None
     give_question: Choice[bool | None] | None = None
+    gates: Choice[tuple[str, ...]] | None = None
+    gate_above_usd: Choice[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None] | None = None
     proposed: bool = False
     max_seconds: Choice[Annotated[float, Field(ge=1, allow_inf_nan=False)] | None] | None = None
 

@@ -19,9 +19,10 @@ from conductor_core.engine.pool import pool_file, read_pool, read_specs
 from conductor_core.engine.request import limits_from
 from conductor_core.errors import InspectorError
 from conductor_core.events import Limits, PoolInfo, RunRequest
+from conductor_core.gates import read_gate
 from conductor_core.given_path import given_path, is_file, is_folder
 from pages.components.look.words import inert, is_text, listed, plural
-from pages.components.run import kept, policies
+from pages.components.run import kept, policies, waits
 from pages.components.run.kept import Choice, Kept
 from pages.components.run.policies import Policies
 from pages.components.shell.browser_id import browser_id
@@ -44,7 +45,7 @@ T = TypeVar("T")
 
 
 def request(task: str, *, plan_only: bool) -> RunRequest:
-    """Returns the request for a run of ``task`` with what is chosen at this moment. Raises: PoolInvalid."""
+    """Returns the request for a run of ``task`` with what is chosen at this moment. Raises: PoolInvalid, BadInput."""
     names = [spec.name for spec in read_specs(pool(), current().settings)]
     chosen = chosen_policies()
     return RunRequest(
@@ -58,6 +59,7 @@ def request(task: str, *, plan_only: bool) -> RunRequest:
         excluded=tuple(name for name in excluded() if name in names),
         on_incomplete=chosen.on_incomplete,
         give_question=chosen.give_question,
+        gates=tuple(map(read_gate, gates())),
     )
 
 
@@ -101,6 +103,11 @@ def excluded() -> list[str]:
 def exclude(name: str, out: bool) -> None:
     st.session_state[excluded_key()] = [each for each in excluded() if each != name] + ([name] if out else [])
     _keep_excluded()
+
+
+def gates() -> tuple[str, ...]:
+    """Returns when the next run waits for an approval, as written: it may hold what is no gate."""
+    return waits.chosen(_before("gates", ()), _before("gate_above_usd", None))
 
 
 def chosen_policies() -> Policies:
@@ -209,6 +216,7 @@ def also_exclude(names: Sequence[str]) -> None:
 def _keep(name: str, key: str, setting: object) -> None:
     """Keeps what the field ``key`` says now as the choice ``name``."""
     chosen = st.session_state[key]
+    chosen = tuple(chosen) if isinstance(chosen, list) else chosen
     kept_so = chosen != setting and chosen != ""
     _write(**{name: Choice(chosen=chosen, instead_of=setting) if kept_so else None})
 
@@ -280,6 +288,8 @@ def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
             _choose_conductor()
         with middle:
             _choose_pool(names, fault)
+            rules, above_usd = _before("gates", ()), _before("gate_above_usd", None)
+            waits.choose(specs, rules, above_usd, lambda name, key: _keep(name, key, () if name == "gates" else None))
         with right:
             _choose_limits()
             policies.choose(_policies_before(), lambda name, key: _keep(name, key, None))
@@ -302,6 +312,8 @@ def _label(specs: Sequence[WorkerSpec], shown: PoolInfo | None) -> str:
         workers += f", {keys}"
     chips = [f"Conductor: {conductor()}", f"Pool: {pool_name()}, {workers}", f"Limits: {' · '.join(parts)}"]
     chips += chosen_policies().in_words
+    if waiting := gates():
+        chips.append(f"Waits: {listed([waits.in_words(gate) for gate in waiting])}")
     other = shown is not None and (shown.name, set(shown.excluded)) != (pool_name(), set(out))
     return ("Next run " if other else "") + " ".join(f":gray-badge[{inert(chip)}]" for chip in chips)
 

@@ -149,6 +149,15 @@ async def decide(request: Request) -> Response:
     return JSONResponse({"command": number}, status_code=202)
 
 
+async def count_waiting(_request: Request) -> Response:
+    """Returns how many runs wait for an approval: ``{"runs": 2}``; 503 if the database cannot be read."""
+    try:
+        found = await asyncio.to_thread(current().store.totals, None, None, "waiting")
+    except StoreError as error:
+        return JSONResponse({"error": str(error)}, status_code=503)
+    return JSONResponse({"runs": found.statuses.get("waiting", 0)}, headers={"cache-control": "no-store"})
+
+
 async def plotly_js(_request: Request) -> Response:
     """Serves the part of Plotly that our figures need: a component cannot reach Streamlit's own copy.
 
@@ -170,6 +179,7 @@ ROUTES: list[BaseRoute] = [
     WebSocketRoute("/api/runs/{run_id}/live", follow_run),
     Route("/api/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
     *(Route(f"/api/runs/{{run_id}}/{decision}", decide, methods=["POST"]) for decision in ("approve", "deny")),
+    Route("/api/waiting", count_waiting),
     Route("/api/plotly.js", plotly_js),
     Mount("/api/katex", _KatexFiles(directory=KATEX)),
     *index_page.ROUTES,

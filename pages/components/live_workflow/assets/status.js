@@ -41,7 +41,7 @@ export function shownStatus(step) {
 export const RUN_STATUS = {
   queued: { glyph: "◌", word: "Queued" },
   running: { glyph: "◔", word: "Running" },
-  waiting: { glyph: "‖", word: "Waits for approval" },
+  waiting: { glyph: "‖", word: "Waits" },
   planned: { glyph: "◇", word: "Planned" },
   completed: { glyph: "✓", word: "Completed" },
   refused: { glyph: "⊗", word: "Refused" },

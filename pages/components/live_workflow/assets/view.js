@@ -292,15 +292,7 @@ export class LiveWorkflow {
     this.strip.show(this.model, this)
     this.outcome.show(this.model, this.goOn)
     this.outcome.element.hidden = this.approval.show(this.model, this.selected)
-    this.nameTab()
     this.inspector.show(this.model, this.selected, this)
-  }
-
-  // The browser's tab says that the run waits.
-  nameTab() {
-    const bare = document.title.replace(WAITS, "")
-    const title = this.model.askedFor.length && !this.model.ended ? `${WAITING}${bare}` : bare
-    if (document.title !== title) document.title = title
   }
 
   tick() {
@@ -402,8 +394,6 @@ function editedLegend({ layout }) {
   return [here.has("gained") && "⊕ sees now", here.has("lost") && "⊖ sees no more"].filter(Boolean).join("    ")
 }
 
-const WAITING = "‖ Waits · "
-const WAITS = new RegExp(`^(${WAITING})+`)
 const USUAL = new Set(["waiting", "running", "completed"])
 
 // Returns the step that made an ended run fail, or else the one that gives the answer.

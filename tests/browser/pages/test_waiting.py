@@ -1,0 +1,76 @@
+"""A person chooses when a run waits, and every page says how many do."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import App
+
+OpenPage = Callable[..., Page]
+BADGE = """
+() => {
+  const link = document.querySelector('[data-testid="stSidebarNavLink"][href$="/history"]')
+  const drawn = getComputedStyle(link, "::after").content
+  return drawn.includes("‖") ? getComputedStyle(document.documentElement).getPropertyValue("--waiting") : ""
+}
+"""
+
+
+@pytest.fixture
+def own_app(start_app: Callable[..., AbstractContextManager[App]], tmp_path: Path) -> Iterator[App]:
+    """An app of its own: what is chosen here would hold for the runs of other tests."""
+    with start_app(tmp_path / "data") as app:
+        yield app
+
+
+def say_when(page: Page, text: str) -> None:
+    page.locator(".st-key-settings summary").click()
+    expect(page.locator('[data-test-script-state="notRunning"]')).to_be_visible()
+    field = page.get_by_role("combobox", name="Wait for approval")
+    field.click()
+    field.press_sequentially(text)
+    expect(page.get_by_role("option").first).to_contain_text(text)
+    field.press("Enter")
+    expect(page.locator(".st-key-settings summary")).to_contain_text(f"Waits: {text}")
+    page.keyboard.press("Escape")
+
+
+def run_a_task(page: Page) -> None:
+    page.get_by_role("textbox", name="Task", exact=True).fill("What is 6 times 7?")
+    page.locator(".st-key-run button").click()
+
+
+def test_a_run_waits_as_chosen_and_every_page_says_so(own_app: App, open_page: OpenPage) -> None:
+    page = open_page(own_app.url)
+    say_when(page, "before every step")
+    run_a_task(page)
+    expect(page.get_by_role("region", name="Approval")).to_contain_text("before every step")
+    expect(page).to_have_title(re.compile("^‖ 1 waits · "))
+    history = open_page(f"{own_app.url}/history")
+    expect(history).to_have_title(re.compile("^‖ 1 waits · "))
+    expect(history.locator(".pill.waiting")).to_have_text("‖ waits")
+    assert "1" in history.evaluate(BADGE)
+    page.get_by_role("button", name="Approve the rest").click()
+    expect(page.locator(".strip .pill").first).to_contain_text("Completed")
+    for each in (page, history):
+        expect(each).not_to_have_title(re.compile("‖"))
+    assert history.evaluate(BADGE) == ""
+    # The choice is kept for the next run of this browser.
+    page.reload()
+    expect(page.locator(".st-key-settings summary")).to_contain_text("Waits: before every step")
+    page.close()
+    history.close()
+
+
+def test_what_is_no_gate_starts_nothing(own_app: App, open_page: OpenPage) -> None:
+    page = open_page(own_app.url)
+    say_when(page, "step two")
+    expect(page.get_by_text("is no gate")).to_have_count(1)
+    run_a_task(page)
+    expect(page.get_by_text("is no gate")).to_have_count(2)
+    assert own_app.store.runs() == []
+    page.close()
