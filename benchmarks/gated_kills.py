@@ -13,9 +13,9 @@ marks what was interrupted, resumes it, and approves what waits. Checked from th
 """
 
 import argparse
-import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -116,8 +116,8 @@ def approve_until_the_end(store: Any, run_id: str) -> RunTrace:
         time.sleep(0.002)
 
 
-def begin(path: str, gate: str, at: int, after: bool, counted: Any = None) -> None:
-    """Carries out one run, and dies at the write ``at``; None of that for a run that is only counted."""
+def begin(path: str, gate: str, at: int, *, after: bool) -> int:
+    """Carries out one run, and dies at the write ``at``. Returns the number of writes if there is no such."""
     store = open_store(f"sqlite:///{path}")
     log = Killing(store.log, at, after=after)
     records = Records(store, log)
@@ -126,8 +126,7 @@ def begin(path: str, gate: str, at: int, after: bool, counted: Any = None) -> No
     approve_until_the_end(records, run_id)
     host.close()
     store.close()
-    if counted is not None:
-        counted.value = log.writes
+    return log.writes
 
 
 def go_on(store: Store) -> RunTrace | None:
@@ -182,23 +181,20 @@ def faults(store: Store, trace: RunTrace | None, answer: str) -> Iterator[str]:
 
 def kill_at(points: int, gates: tuple[str, ...]) -> tuple[int, list[str]]:
     """Kills at up to ``points`` boundaries, the same share of each gate. Returns how many, and all faults."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["conductor_core.engine.host", "conductor_core.rehearsal", "storage"])
     found: list[str] = []
     tried = 0
     with tempfile.TemporaryDirectory() as folder:
         for gate in gates:
-            counted = context.Value("i", 0)
             whole = Path(folder) / f"{gates.index(gate)}-whole.sqlite3"
-            run(context, str(whole), gate, -1, False, counted)
+            writes = killed(whole, gate, -1, after=False)
             store = open_store(f"sqlite:///{whole}")
             answer = store.read(store.runs()[0].run_id).answer or ""
             store.close()
-            both = [(at, after) for at in range(counted.value) for after in (False, True)]
+            both = [(at, after) for at in range(writes) for after in (False, True)]
             share = max(1, points // len(gates))
             for at, after in both[:: max(1, len(both) // share)][:share]:
                 path = Path(folder) / f"{gates.index(gate)}-{at}-{after}.sqlite3"
-                run(context, str(path), gate, at, after)
+                killed(path, gate, at, after=after)
                 store = open_store(f"sqlite:///{path}")
                 side = "after" if after else "before"
                 try:
@@ -210,12 +206,13 @@ def kill_at(points: int, gates: tuple[str, ...]) -> tuple[int, list[str]]:
     return tried, found
 
 
-def run(context: Any, *arguments: Any) -> None:
-    process = context.Process(target=begin, args=arguments)
-    process.start()
-    process.join(2 * WAIT_S)
-    if process.exitcode not in (0, -signal.SIGKILL):
-        raise RuntimeError(f"the process ended with {process.exitcode}")
+def killed(path: Path, gate: str, at: int, *, after: bool) -> int:
+    """Runs ``begin`` in a process of its own. Returns the number of writes, or 0 if it was killed."""
+    command = [sys.executable, "-m", "benchmarks.gated_kills", "--child", str(path), gate, str(at), str(after)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * WAIT_S)
+    if done.returncode not in (0, -signal.SIGKILL):
+        raise RuntimeError(f"the process ended with {done.returncode}: {done.stderr}")
+    return int(done.stdout or 0)
 
 
 def main() -> int:
@@ -231,4 +228,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--child"]:
+        _, _, path_, gate_, at_, after_ = sys.argv
+        print(begin(path_, gate_, int(at_), after=after_ == "True"))
+    else:
+        sys.exit(main())

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from pydantic import ValidationError
+
 from conductor_core.commands import COMMAND, Command, SentCommand
 from conductor_core.errors import StoreError
 from conductor_core.trace import ENDED_STATUSES
@@ -50,7 +52,14 @@ def read_sent_to_waiting(connection: sqlite3.Connection) -> list[str]:
 
 
 def _sent(rows: Sequence[tuple[int, str]]) -> list[SentCommand]:
-    return [SentCommand(number, COMMAND.validate_json(payload)) for number, payload in rows]
+    """Reads commands. Leaves out those that are damaged, or of a newer version of this program."""
+    sent = []
+    for number, payload in rows:
+        try:
+            sent.append(SentCommand(number, COMMAND.validate_json(payload)))
+        except ValidationError as error:
+            log.warning("command %s cannot be read and is left out: %s", number, error.errors()[0]["msg"])
+    return sent
 
 
 class CommandWatch:

@@ -28,6 +28,8 @@ from conductor_core.trace import RunTrace
 
 log = logging.getLogger(__name__)
 
+_TAKE_UP_ATTEMPTS = 20
+_CANCEL_S = 1.0
 REMEMBERED_RUNS = 64
 """Results that stay in memory for ``wait`` and ``error`` once they have been given; older ones are in the store."""
 
@@ -165,20 +167,30 @@ class EngineHost:
 
     async def _carry_on(self, run_id: str) -> None:
         """Takes up a run that waits, if something was sent to it. Ends without a word if another process does."""
-        while True:
+        for attempt in range(_TAKE_UP_ATTEMPTS):
+            await asyncio.sleep(0.02 * attempt)
             try:
                 trace = await asyncio.to_thread(self._read, run_id)
-                if trace.status != "waiting" or not await asyncio.to_thread(self._unanswered, run_id, trace.heard):
-                    return None
-                return await self._take_up(run_id)
+                sent = await asyncio.to_thread(self._unanswered, run_id, trace.heard)
+                if trace.status != "waiting" or not sent:
+                    return
+                if attempt == 0 and all(isinstance(each.command, Cancel) for each in sent):
+                    # Whoever cancels a run that waits ends it, too, unless they are killed in between.
+                    await asyncio.sleep(_CANCEL_S)
+                    continue
+            except InspectorError as error:
+                log.warning("run %s cannot be read: %s", run_id, error)
+                return
+            try:
+                await self._take_up(run_id)
             except EventOutOfOrder:
                 continue  # another process was quicker; it may have left a command unanswered, and the run at rest
             except StoreError as error:
-                log.warning("run %s cannot be gone on with: %s", run_id, error)
-                return None
+                log.warning("run %s cannot go on: %s", run_id, error)
             except InspectorError as error:
                 await self._leave_waiting(trace, error)
-                return None
+            return
+        log.warning("run %s cannot be taken up, although it waits and somebody decided", run_id)
 
     def _read(self, run_id: str) -> RunTrace:
         if self._records is None:

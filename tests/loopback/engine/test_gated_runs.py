@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,25 +19,13 @@ from conductor_core.engine import host as host_module
 from conductor_core.engine import opened, recorder, runner
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import resume_of
-from conductor_core.events import ApprovalGranted, Limits, RunRequest
-from conductor_core.events import Path as StepPath
-from conductor_core.gates import read_gate
-from conductor_core.run_trace import RunTrace
-from conductor_core.settings import Settings
+from conductor_core.events import ApprovalGranted, Limits
 from conductor_core.workflow.model import Workflow
 from storage import Store, open_store
 from tests.support.fakes import Reply, ScriptedConductor, ScriptedWorker, lists_of, pool_of, workflow_of
+from tests.support.gated_runs import ADA, FAN, FAST, at_rest, gated, paths, said, until, waits_for
 
-TASK = "What is 6 times 7?"
-FAN = workflow_of(
-    ("planner", "Plan: {question}", ()),
-    ("reasoner", "Solve it.", (0,)),
-    ("coder", "Compute it.", (0,)),
-    ("writer", "Say it.", (1, 2)),
-)
-ADA = Caller(actor=Actor(kind="person", id="7", name="Ada"), door="page")
 BOB = Caller(actor=Actor(kind="person", id="8", name="Bob"), door="api")
-FAST = Settings(rehearsal_tokens_per_s=0, warm_up=False)
 APPROVES = """
 import sys
 from conductor_core.cli.main import main
@@ -62,39 +50,6 @@ def host(store: Store) -> Iterator[EngineHost]:
     host = EngineHost(store.log, FAST, store)
     yield host
     host.close()
-
-
-def gated(host: EngineHost, *gates: str, workflow: Workflow | None = FAN, **fields: object) -> str:
-    """Starts a run with these gates, and returns its id once it waits or has ended."""
-    asked = {"task": TASK, "workflow": workflow, "gates": tuple(map(read_gate, gates))}
-    run_id = host.start(RunRequest.model_validate(asked | fields))
-    host.wait(run_id, 30)
-    return run_id
-
-
-def until(store: Store, run_id: str, holds: Callable[[RunTrace], bool]) -> RunTrace:
-    deadline_s = time.monotonic() + 20
-    while not holds(trace := store.read(run_id)):
-        assert time.monotonic() < deadline_s, (trace.status, [each.what for each in trace.asked_for])
-        time.sleep(0.005)
-    return trace
-
-
-def at_rest(store: Store, run_id: str, number: int) -> RunTrace:
-    """Returns the run after command ``number``, once it waits again or has ended."""
-    return until(store, run_id, lambda trace: trace.heard >= number and trace.status != "running")
-
-
-def said(store: Store, run_id: str, by: Caller = ADA, kind: type[Command] = Approve, **fields: object) -> int:
-    return store.send(kind.model_validate({"run_id": run_id, "actor": by.actor, "door": by.door} | fields))
-
-
-def waits_for(trace: RunTrace) -> list[str]:
-    return [approval.what for approval in trace.asked_for]
-
-
-def paths(store: Store, run_id: str, kind: str) -> list[StepPath]:
-    return [getattr(stored.event, "path", ()) for stored in store.events(run_id) if stored.event.kind == kind]
 
 
 def test_before_the_plan_is_carried_out(host: EngineHost, store: Store) -> None:
@@ -301,16 +256,19 @@ def test_several_people_look_and_one_decision_counts(host: EngineHost, store: St
     assert trace.heard == max(numbers) or trace.ended
 
 
-def test_the_clock_stands_while_a_run_waits(host: EngineHost, store: Store) -> None:
-    run_id = gated(host, "steps", limits=Limits(max_seconds=1.0))
-    for _ in range(3):
-        time.sleep(0.5)
-        trace = at_rest(store, run_id, said(store, run_id))
-    assert trace.status == "completed", trace.error
+def test_the_clock_stands_while_a_run_waits(host: EngineHost, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    days = [0]
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + 86_400 * days[0])
+    for module in (host_module, runner, recorder):
+        monkeypatch.setattr(module, "time", later)
+    run_id = gated(host, "steps", limits=Limits(max_seconds=60))
+    while (trace := store.read(run_id)).status == "waiting":
+        days[0] += 1
+        at_rest(store, run_id, said(store, run_id))
+    assert (trace.status, days) == ("completed", [3]), trace.error
     assert trace.duration_ms is not None
-    assert trace.duration_ms < 1000
-    ends = [(step.started_ms or 0.0) + (step.duration_ms or 0.0) for step in trace.steps]
-    assert all(end <= trace.duration_ms for end in ends)
+    assert trace.duration_ms < 60_000
+    assert all((step.started_ms or 0.0) + (step.duration_ms or 0.0) <= trace.duration_ms for step in trace.steps)
 
 
 def test_a_waiting_run_outlives_its_process_and_another_one_goes_on(url: str) -> None:
@@ -417,7 +375,7 @@ def test_a_hundred_runs_wait_for_a_day_and_hold_nothing(
     # A pool of at most six threads, each with its own connection to the database, serves any number of runs.
     assert threads <= threads_before + 6
     assert files <= files_before + 18
-    assert tasks == tasks_before
+    assert tasks <= tasks_before + 1, "one that looks whether anything came at the last moment"
     assert (host.active(), host._executions, any(store.log.writes(run_id) for run_id in run_ids)) == (set(), {}, False)
     a_day_later = SimpleNamespace(monotonic=lambda: time.monotonic() + 86_400)
     for module in (host_module, runner, recorder):

@@ -1,0 +1,62 @@
+"""What must not stop a run that waits, or others: damaged commands, a run that nobody can take up."""
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from conductor_core.engine.host import EngineHost
+from conductor_core.errors import EventOutOfOrder
+from storage import Store, open_store
+from tests.support.gated_runs import FAST, at_rest, gated, said
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'runs.sqlite3'}"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    store = open_store(url)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def host(store: Store) -> Iterator[EngineHost]:
+    host = EngineHost(store.log, FAST, store)
+    yield host
+    host.close()
+
+
+def test_a_damaged_command_stops_nobody_else(host: EngineHost, store: Store, url: str) -> None:
+    run_id = gated(host, "plan")
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        row = "INSERT INTO commands (run_id, kind, at_utc, payload) VALUES (?, 'approve', '', ?)"
+        connection.executemany(row, [(run_id, "no json"), (run_id, '{"kind": "of_tomorrow"}')])
+        connection.commit()
+    time.sleep(0.3)  # the watch has met them
+    assert at_rest(store, run_id, said(store, run_id)).status == "completed"
+
+
+def test_a_run_that_can_never_be_taken_up_is_left_alone(
+    host: EngineHost, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_id = gated(host, "plan")
+    tried: list[str] = []
+
+    async def never(run_id: str) -> None:
+        tried.append(run_id)
+        raise EventOutOfOrder("always another one")
+
+    monkeypatch.setattr(host, "_take_up", never)
+    said(store, run_id)
+    deadline_s = time.monotonic() + 20
+    while "cannot be taken up" not in caplog.text and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert 1 < len(tried) < 50
+    assert store.read(run_id).status == "waiting"

@@ -1,0 +1,58 @@
+"""Runs that wait, and decisions about them."""
+
+import time
+from collections.abc import Callable
+
+from conductor_core.actor import Actor, Caller
+from conductor_core.commands import Approve, Command
+from conductor_core.engine.host import EngineHost
+from conductor_core.events import Path, RunRequest
+from conductor_core.gates import read_gate
+from conductor_core.run_trace import RunTrace
+from conductor_core.settings import Settings
+from conductor_core.workflow.model import Workflow
+from storage import Store
+from tests.support.fakes import workflow_of
+
+TASK = "What is 6 times 7?"
+FAN = workflow_of(
+    ("planner", "Plan: {question}", ()),
+    ("reasoner", "Solve it.", (0,)),
+    ("coder", "Compute it.", (0,)),
+    ("writer", "Say it.", (1, 2)),
+)
+ADA = Caller(actor=Actor(kind="person", id="7", name="Ada"), door="page")
+FAST = Settings(rehearsal_tokens_per_s=0, warm_up=False)
+
+
+def gated(host: EngineHost, *gates: str, workflow: Workflow | None = FAN, **fields: object) -> str:
+    """Starts a run with these gates, and returns its id once it waits or has ended."""
+    asked = {"task": TASK, "workflow": workflow, "gates": tuple(map(read_gate, gates))}
+    run_id = host.start(RunRequest.model_validate(asked | fields))
+    host.wait(run_id, 30)
+    return run_id
+
+
+def until(store: Store, run_id: str, holds: Callable[[RunTrace], bool]) -> RunTrace:
+    deadline_s = time.monotonic() + 20
+    while not holds(trace := store.read(run_id)):
+        assert time.monotonic() < deadline_s, (trace.status, [each.what for each in trace.asked_for])
+        time.sleep(0.005)
+    return trace
+
+
+def at_rest(store: Store, run_id: str, number: int) -> RunTrace:
+    """Returns the run after command ``number``, once it waits again or has ended."""
+    return until(store, run_id, lambda trace: trace.heard >= number and trace.status != "running")
+
+
+def said(store: Store, run_id: str, by: Caller = ADA, kind: type[Command] = Approve, **fields: object) -> int:
+    return store.send(kind.model_validate({"run_id": run_id, "actor": by.actor, "door": by.door} | fields))
+
+
+def waits_for(trace: RunTrace) -> list[str]:
+    return [approval.what for approval in trace.asked_for]
+
+
+def paths(store: Store, run_id: str, kind: str) -> list[Path]:
+    return [getattr(stored.event, "path", ()) for stored in store.events(run_id) if stored.event.kind == kind]
