@@ -73,7 +73,11 @@ class Settings(BaseSettings):
         description="Cost budget of a run in USD. None: no limit. It counts the calls whose price is known.",
     )
     max_seconds: float | None = Field(
-        600, gt=0, le=1e9, description="Wall time budget of a run in seconds, so that an unwatched run ends."
+        600,
+        gt=0,
+        le=1e9,
+        description="Wall time budget of a run in seconds, so that an unwatched run ends. "
+        "The time in which a run waits for an approval does not count.",
     )
     max_depth: int = Field(1, ge=0, le=8, description="Recursive rounds below the first; the paper uses one.")
     plan_attempts: int = Field(
