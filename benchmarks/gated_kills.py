@@ -1,6 +1,6 @@
 """SIGKILL at every boundary of gated runs: nothing is lost, done twice, paid twice, or sent without an approval.
 
-    python -m benchmarks.gated_kills [--points 200] [--gates steps plan step:1 provider:rehearsal]
+    python -m benchmarks.gated_kills [--points 200] [--gates steps plan ...]
 
 A process begins a run of four steps and approves what it asks for. It is killed just before, or just after, one write
 to the log becomes durable: events of the run, and commands to it. Then another process goes on as people would: it
@@ -36,7 +36,7 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
 
-GATES = ("steps", "plan", "step:1", "provider:rehearsal")
+GATES = ("steps", "plan", "step:1", "step:3", "provider:rehearsal")
 TASK = "What is 6 times 7?"
 WORKFLOW = Workflow(
     steps=(

@@ -130,7 +130,7 @@ class RoundRunner:
         done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         for task in sorted((each for each in self._running if each in done), key=lambda each: self._running[each]):
             await self._ended(self._running.pop(task), task.result())
-        if self._running or self._waiting:
+        if self._running or len(self.answers) + len(self._failures) < len(self._round.steps):
             self._state.budget.check()
 
     async def _ready(self) -> list[tuple[int, StepInput]]:
@@ -145,9 +145,11 @@ class RoundRunner:
             index, step_input, recorded = reused
             path = (*self._path, index)
             await self._take(index, await _reuse(self._state, path, self._workflow.steps[index], step_input, recorded))
-        approvals, workflow = self._state.approvals, self._workflow
         can_be_asked = [index for index in self._waiting if self._can_be_asked(index)]
-        if can_be_asked and not approvals.admits_plan(self._path, workflow):
+        if not can_be_asked:
+            return []
+        approvals, workflow = self._state.approvals, self._workflow
+        if not approvals.admits_plan(self._path, workflow):
             self._asked_for = True
             return []
         ready = []
@@ -173,7 +175,7 @@ class RoundRunner:
         return None
 
     def _can_be_asked(self, index: int) -> bool:
-        return all(earlier in self.answers for earlier in self._workflow.reads(index))
+        return self.answers.keys() >= set(self._round.steps[index].reads)
 
     def _step_input(self, index: int) -> StepInput:
         return self._state.step_inputs.of(self._workflow, index, self.answers, self._path)

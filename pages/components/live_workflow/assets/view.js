@@ -130,6 +130,7 @@ export class LiveWorkflow {
     this.model = new RunModel()
     this.editedText = ""
     this.fieldsOpen = []
+    this.chosenFields = null
     this.selected = null
     this.following = true
     this.cancelling = false
@@ -164,10 +165,14 @@ export class LiveWorkflow {
   }
 
   // Takes the steps of the editor whose fields are open, the last opened one last. Several may come at once, if the
-  // page draws two clicks as one; the last one is brought into view.
+  // page draws two clicks as one; the last one is brought into view. A step that was chosen in the graph may have been
+  // open before, and moves when the others close.
   takeOpen(numbers) {
-    const opened = numbers.findLast((number) => !this.fieldsOpen.includes(number))
+    const chosen = numbers.find((number) => number === this.chosenFields)
+    const opened = chosen ?? numbers.findLast((number) => !this.fieldsOpen.includes(number))
+    if (numbers.join() === this.fieldsOpen.join()) return
     this.fieldsOpen = numbers
+    if (chosen !== undefined) this.chosenFields = null
     if (opened !== undefined) bringFields(opened)
   }
 
@@ -312,7 +317,9 @@ export class LiveWorkflow {
     if (key === null || !document.querySelector(EDITOR)) return
     this.intend("edit", this.selectedPath())
     const { number } = this.model.editedStep(key) ?? { number: Number(key) }
-    if (number !== null) bringFields(number)
+    if (number === null) return
+    this.chosenFields = number
+    bringFields(number)
   }
 
   selectedPath() {
