@@ -1,12 +1,13 @@
 """Which gates hold a call back: to whom it would go, and what it could cost."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from urllib.parse import urlsplit
 
 from conductor_core.chat import ConductorInfo, Message, Price, Usage, WorkerSpec, sum_of_costs
 from conductor_core.engine.context import expand
 from conductor_core.engine.cost_cap import longest_answer
 from conductor_core.engine.step_input import StepInputs
+from conductor_core.errors import BadInput
 from conductor_core.gates import Gate
 from conductor_core.run_facts import Path
 from conductor_core.token_estimates import estimate_input_tokens, estimate_tokens
@@ -47,7 +48,7 @@ class GateRules:
             return (
                 gate.rule == "steps"
                 or (gate.rule == "step" and path == (gate.number,))
-                or (gate.rule == "provider" and gate.provider in servers)
+                or _at(gate, servers)
                 or _dear(gate, most_usd)
             )
 
@@ -56,7 +57,7 @@ class GateRules:
     def for_conductor(self) -> tuple[str, ...]:
         """Returns the gates that hold back a question to the Conductor."""
         servers = _servers_of_conductor(self._inputs.conductor)
-        return self._that(lambda gate: gate.rule == "provider" and gate.provider in servers)
+        return self._that(lambda gate: _at(gate, servers))
 
     def most_of_call(self, agent: str, messages: tuple[Message, ...]) -> Most:
         """Returns the highest cost of one call. A fallback may make it."""
@@ -111,6 +112,15 @@ def servers(spec: WorkerSpec) -> set[str]:
     return {spec.provider, *_hosts(spec.base_url or _USUAL_SERVERS.get(spec.provider))}
 
 
+def check_providers(gates: Iterable[Gate], workers: Iterable[WorkerSpec], conductor: ConductorInfo | None) -> None:
+    """Raises: BadInput for a gate that could hold nothing back, because nothing of the run goes to its provider."""
+    known = {server for spec in workers for server in servers(spec)}
+    known |= set() if conductor is None else _servers_of_conductor(conductor)
+    for gate in gates:
+        if gate.rule == "provider" and not _at(gate, known):
+            raise BadInput(f"gate {gate}: nothing of this run goes there; it goes to {', '.join(sorted(known))}")
+
+
 def _servers_of_conductor(conductor: ConductorInfo | None) -> set[str]:
     if conductor is None or conductor.kind == "local":
         return {"local"}
@@ -122,7 +132,11 @@ def _hosts(url: str | None) -> set[str]:
         parts = urlsplit(url or "")
     except ValueError:
         return set()
-    return {name for name in (parts.hostname, parts.netloc.rpartition("@")[2]) if name}
+    return {name.lower() for name in (parts.hostname, parts.netloc.rpartition("@")[2]) if name}
+
+
+def _at(gate: Gate, servers: Collection[str]) -> bool:
+    return gate.provider is not None and gate.provider.lower() in servers
 
 
 def _dear(gate: Gate, most_usd: float | None) -> bool:

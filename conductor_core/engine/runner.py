@@ -18,7 +18,7 @@ from conductor_core.engine.approvals import Approvals
 from conductor_core.engine.commands import Stop
 from conductor_core.engine.context import Answer
 from conductor_core.engine.cost_cap import CostCap
-from conductor_core.engine.gate_rules import GateRules
+from conductor_core.engine.gate_rules import GateRules, check_providers
 from conductor_core.engine.given_plan import check_given
 from conductor_core.engine.limits import Budget
 from conductor_core.engine.planning import ask_conductor, use_given
@@ -153,6 +153,7 @@ def check(
         request = request.model_copy(update={"conductor": conductor.info.name})
     pool = pool.without(request.excluded)
     give_question = pool.give_question if request.give_question is None else request.give_question
+    check_providers(request.gates, pool.specs, None if conductor is None else conductor.info)
     plan = _given_plan(request, conductor, pool, earlier, give_question=give_question)
     created = ev.RunCreated(
         run_id=request.run_id,

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core.engine import opened
 from conductor_core.engine.host import EngineHost
-from conductor_core.errors import EventOutOfOrder
+from conductor_core.errors import BadInput, EventOutOfOrder
 from storage import Store, open_store
-from tests.support.gated_runs import FAST, at_rest, gated, said
+from tests.support.fakes import ScriptedWorker, pool_of
+from tests.support.gated_runs import FAN, FAST, at_rest, gated, said, waits_for
 
 
 @pytest.fixture
@@ -60,3 +62,18 @@ def test_a_run_that_can_never_be_taken_up_is_left_alone(
         time.sleep(0.05)
     assert 1 < len(tried) < 50
     assert store.read(run_id).status == "waiting"
+
+
+@pytest.mark.parametrize("name", ["openai", "FAR.example", "far.EXAMPLE:8443"])
+def test_a_provider_is_told_whatever_the_case(
+    host: EngineHost, store: Store, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    pool = pool_of(*(ScriptedWorker(step.agent, base_url="https://Far.Example:8443/v1") for step in FAN.steps))
+    monkeypatch.setattr(opened, "open_pool", lambda ref, settings, *, seed: pool)
+    assert waits_for(store.read(gated(host, f"provider:{name}"))) == ["step 0"]
+
+
+def test_a_gate_for_a_provider_that_nobody_has_is_refused(host: EngineHost, store: Store) -> None:
+    with pytest.raises(BadInput, match=r"provider:opnai.*rehearsal"):
+        gated(host, "provider:opnai")
+    assert store.runs() == []

@@ -96,7 +96,6 @@ def test_a_chosen_step_waits_while_others_run_on(host: EngineHost, store: Store)
         ("provider:openai", ["step 0"]),
         ("provider:127.0.0.1:9", ["step 0"]),
         ("provider:127.0.0.1", ["step 0"]),
-        ("provider:anthropic", []),
     ],
 )
 def test_money_and_providers(
