@@ -51,6 +51,8 @@ def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> De
             run = cursor.execute(_RUN, (run_id,)).fetchone()
             if run is None:
                 done.refused[run_id] = "there is no such run any more"
+            elif run[0] == "waiting":
+                done.refused[run_id] = "it waits for an approval: deny or cancel it first"
             elif run[0] not in ENDED_STATUSES:
                 done.refused[run_id] = "it is running: cancel it first"
             elif _is_held(cursor, run_id):

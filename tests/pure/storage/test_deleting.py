@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conductor_core.errors import UnknownRun
-from conductor_core.events import BatchRow
+from conductor_core.events import ApprovalRequested, BatchRow, RunWaiting
 from storage import open_store
 from tests.support.run_events import PAGE, created, whole_run
 
@@ -45,6 +45,10 @@ def test_a_running_and_a_held_run_are_refused(url: str) -> None:
         "running": "it is running: cancel it first",
         "nobody": "there is no such run any more",
     }
+    requested = ApprovalRequested(run_id="running", number=1, of="plan", path=(), rules=("plan",), identity="i")
+    store.log.append_and_wait(requested, RunWaiting(run_id="running"))
+    waits = {"running": "it waits for an approval: deny or cancel it first"}
+    assert store.delete(["running"], PAGE).refused == waits
     store.hold(["held"], PAGE, held=False)
     assert store.delete(["held"], PAGE).run_ids == ["held"]
     store.close()
