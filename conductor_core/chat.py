@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from conductor_core.endings import Ending
+from conductor_core.message_parts import Accepted, Content, ImagePart, content_of, in_words
 from conductor_core.workflow.model import Frozen
 
 Provider = Literal["openai", "anthropic", "local", "rehearsal"]
@@ -16,7 +17,17 @@ class Message(Frozen):
     """One turn of a conversation, exactly as sent."""
 
     role: Literal["system", "user", "assistant"]
-    content: str
+    content: Content
+
+    @property
+    def text(self) -> str:
+        """The content as text. Parts that are no text are described in brackets."""
+        return in_words(self.content)
+
+
+def conversation_of(task: str, images: Sequence[ImagePart], earlier: Sequence[Message]) -> tuple[Message, ...]:
+    """Returns a conversation whose last turn is the task, which a user says with its images."""
+    return (*earlier, Message(role="user", content=content_of(task, images)))
 
 
 class Usage(Frozen):
@@ -62,6 +73,7 @@ class WorkerSpec(Frozen):
         pass_reasoning: its reasoning stays in its answer, between ``<think>`` and ``</think>``, for later steps to see.
         fallback: the pool's worker that is asked instead when this one fails for good, and, if the run is set so, when
             its answer is incomplete.
+        accepts: the kinds of parts that a message to it may have.
     """
 
     name: str = Field(min_length=1, max_length=80)
@@ -77,6 +89,7 @@ class WorkerSpec(Frozen):
     max_output_bytes: PositiveInt = 4_000_000
     pass_reasoning: bool = False
     fallback: str | None = None
+    accepts: tuple[Accepted, ...] = ("text",)
 
     @property
     def simulated(self) -> bool:
@@ -230,6 +243,8 @@ class PlanRequest(Frozen):
         agents: the pool in its own order. ``seating.agents_by_ordinal`` gives the ordinals of ``model_id``.
         allow_recursion: whether the Conductor itself is offered, as one more ordinal after the workers.
         rejected: faults of the previous attempt, one sentence each, so that the next can avoid them.
+        earlier: the turns of the conversation before the task.
+        images: how many images come with the task.
     """
 
     task: str
@@ -239,6 +254,8 @@ class PlanRequest(Frozen):
     parent: ParentPlan | None = None
     seed: int = 0
     rejected: tuple[str, ...] = ()
+    earlier: tuple[Message, ...] = ()
+    images: NonNegativeInt = 0
 
 
 class Conductor(Protocol):

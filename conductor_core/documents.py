@@ -37,6 +37,8 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "purpose": trace.purpose,
         "seed": trace.seed,
         "task": trace.task,
+        "images": _dump_all(trace.images),
+        "earlier": _dump_all(trace.earlier),
         "pool": trace.pool.name,
         "excluded": list(trace.pool.excluded),
         "on_incomplete": trace.on_incomplete,

@@ -270,6 +270,9 @@ class StoreGone(StoreError): ...
 class OwnerGone(StoreError): ...
 
 
+class ContentMissing(StoreError): ...
+
+
 class RunUnreadable(StoreError):
     """A run that cannot be read to its end.
 

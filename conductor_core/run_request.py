@@ -3,18 +3,26 @@
 from pydantic import Field
 
 from conductor_core.actor import Actor, Caused, Door, local_actor
+from conductor_core.chat import Message, conversation_of
 from conductor_core.endings import OnIncomplete
 from conductor_core.gates import Gate
+from conductor_core.message_parts import ImagePart, images_in
 from conductor_core.run_facts import BatchRow, Limits, PoolInfo
 from conductor_core.run_ids import new_run_id
 from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.model import Workflow
+
+MOST_IMAGES = 8
+"""More images than this cannot come with one task."""
 
 
 class RunRequest(Caused):
     """One run. A process that has the database and the run's id can carry it out.
 
     Attributes:
+        task: the last turn of the conversation, which a user said.
+        images: come with the task.
+        earlier: the turns of the conversation before the task.
         conductor: as the user named it; None if the request brings a workflow instead.
         pool: ``rehearsal``, ``paper``, a TOML file, or the recorded pool of another run; None for the settings' pool.
         workflow: carried out as given; None if the Conductor writes one, and in old records.
@@ -49,9 +57,24 @@ class RunRequest(Caused):
     on_incomplete: OnIncomplete | None = None
     give_question: bool | None = None
     gates: tuple[Gate, ...] = ()
+    images: tuple[ImagePart, ...] = Field(default=(), max_length=MOST_IMAGES)
+    earlier: tuple[Message, ...] = ()
     actor: Actor | None = Field(default_factory=local_actor)
     door: Door | None = "cli"
     purpose: str = ""
+
+    @property
+    def all_images(self) -> tuple[ImagePart, ...]:
+        """The images of the whole conversation, each once."""
+        if not self.images and not self.earlier:
+            return ()
+        found = (image for turn in self.conversation for image in images_in(turn.content))
+        return tuple({image.sha256: image for image in found}.values())
+
+    @property
+    def conversation(self) -> tuple[Message, ...]:
+        """All turns up to the task, which is the last."""
+        return conversation_of(self.task, self.images, self.earlier)
 
 
 _ALSO_RESULTS = {"conductor", "pool", "on_incomplete", "give_question"}

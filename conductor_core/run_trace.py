@@ -8,10 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from conductor_core.actor import Actor, Caller, Door
 from conductor_core.approval_events import ApprovalOf
-from conductor_core.chat import ConductorInfo, FinishReason, Message, ToolCall, Usage
+from conductor_core.chat import ConductorInfo, FinishReason, Message, ToolCall, Usage, conversation_of
 from conductor_core.endings import Ending, OnIncomplete
 from conductor_core.events import BatchRow, Limits, Path, PoolInfo, SharedOutput
 from conductor_core.gates import Gate
+from conductor_core.message_parts import ImagePart
 from conductor_core.progress import Progress
 from conductor_core.run_facts import label
 from conductor_core.workflow.changes import Origins, compare
@@ -262,6 +263,7 @@ class RunTrace(Mutable):
     """The state of a run after ``last_at_ms``.
 
     Attributes:
+        images, earlier: what came with the task, and the turns of the conversation before it.
         workflow: as the request brought it, until a plan is recorded in ``root``; then, and without one, None.
         cost_usd: of all calls that ended; None if the price of one is unknown. known_usd: of the calls with a price.
         at_list_price: whether some of the cost is computed from a price.
@@ -280,6 +282,8 @@ class RunTrace(Mutable):
     purpose: str = ""
     parent_run_id: str | None = None
     resumed: bool = False
+    images: tuple[ImagePart, ...] = ()
+    earlier: tuple[Message, ...] = ()
     batch: BatchRow | None = None
     plan_only: bool = False
     workflow: Workflow | None = None
@@ -315,6 +319,11 @@ class RunTrace(Mutable):
     @property
     def caller(self) -> Caller:
         return Caller(actor=self.actor, door=self.door)
+
+    @property
+    def conversation(self) -> tuple[Message, ...]:
+        """All turns up to the task, which is the last."""
+        return conversation_of(self.task, self.images, self.earlier)
 
     @property
     def ended(self) -> bool:

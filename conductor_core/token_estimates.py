@@ -1,6 +1,7 @@
 """Estimates tokens that nobody has counted."""
 
 from conductor_core.chat import Message
+from conductor_core.message_parts import Content, ImagePart, images_in, in_words
 
 
 def estimate_tokens(text: str) -> int:
@@ -10,7 +11,14 @@ def estimate_tokens(text: str) -> int:
 
 def estimate_input_tokens(messages: tuple[Message, ...]) -> int:
     """Estimates the tokens of a prompt, with four per message for its role and separators."""
-    return sum(estimate_tokens(message.content) + 4 for message in messages)
+    return sum(_content_tokens(message.content) + 4 for message in messages)
+
+
+def _content_tokens(content: Content) -> int:
+    if isinstance(content, str):
+        return estimate_tokens(content)
+    words = tuple(part for part in content if not isinstance(part, ImagePart))
+    return estimate_tokens(in_words(words)) + sum(image.tokens for image in images_in(content))
 
 
 def tokens_of(characters: int) -> int:

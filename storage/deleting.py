@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from conductor_core.actor import Caller
 from conductor_core.trace import ENDED_STATUSES
+from storage import contents
 from storage.encoding import caller_columns, read_caller, read_text, read_time, stored_line, stored_rows
 
 _RUN = "SELECT status, created_at_utc FROM runs WHERE run_id = ?"
@@ -71,6 +72,7 @@ def _delete_one(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], calle
     sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
     now = datetime.now(UTC).isoformat()
     cursor.execute(_RECORD, (run_id, now, *caller_columns(caller), run[1], run[0], len(events), sha256))
+    contents.forget(cursor, run_id)
     for table in ("events", "commands", "snapshots", "runs"):
         cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  own names
 

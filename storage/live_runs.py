@@ -26,6 +26,7 @@ from conductor_core.events import (
 from conductor_core.run_trace import AT_REST
 from conductor_core.spending import basis, cost_so_far
 from conductor_core.trace import RunTrace
+from storage import contents
 from storage.database import Database
 from storage.encoding import SnapshotRow, caller_columns, snapshot_row
 from storage.owner import Owner
@@ -120,6 +121,8 @@ class LiveRuns:
                 live.created["owner_id"] = ""
             self._runs[run_id] = live
             self._touched[run_id] = live
+            if images := event.request.all_images:
+                contents.name(cursor, run_id, images)
             if (batch := event.request.batch) is not None:
                 cursor.execute(_NEW_BATCH, live.created | {"name": batch.name, "size": batch.size})
         else:

@@ -19,9 +19,10 @@ from conductor_core.errors import (
     UnknownRun,
 )
 from conductor_core.events import FINAL_KINDS, RunCreated
+from conductor_core.message_parts import LoadedImage
 from conductor_core.spending import interruption
 from conductor_core.trace import ENDED_STATUSES, RunTrace
-from storage import batch_lock, batches, commands, deleting, failures, queries, totals
+from storage import batch_lock, batches, commands, contents, deleting, failures, queries, totals
 from storage import reading as run_reading
 from storage.commands import CommandWatch, Listener
 from storage.database import BUSY_TIMEOUT_S, Database
@@ -252,6 +253,16 @@ class Store:
                 if trace.asked_for and not trace.ended:
                     found.append(trace)
         return sorted(found, key=lambda trace: trace.asked_for[0].requested_at_utc)
+
+    def keep_images(self, images: Sequence[LoadedImage]) -> None:
+        """Keeps the bytes of images, each once. Begin the run that names them within a day. Raises: StoreError."""
+        if images:
+            self.log.change_and_wait(lambda cursor: contents.keep(cursor, images))
+
+    def content(self, sha256: str) -> tuple[str, bytes]:
+        """Returns the media type and the bytes of a content. Raises: ContentMissing if they are gone or changed."""
+        with self._database.reading() as connection:
+            return contents.read(connection, sha256)
 
     def sent_to_waiting(self) -> list[str]:
         """Returns the runs that wait and to which anything was ever sent."""

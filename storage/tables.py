@@ -4,7 +4,7 @@ Times are ISO 8601 text in UTC, and JSON is text: both read the same in every da
 module, because its import takes as long as a short command.
 """
 
-from sqlalchemy import Boolean, Column, Float, Index, Integer, Text
+from sqlalchemy import Boolean, Column, Float, Index, Integer, LargeBinary, Text
 from sqlmodel import Field, SQLModel
 
 
@@ -131,6 +131,31 @@ class CommandRow(SQLModel, table=True):
     kind: str = Field(sa_column=Column(Text, nullable=False))
     at_utc: str = Field(sa_column=Column(Text, nullable=False))
     payload: str = Field(sa_column=Column(Text, nullable=False))
+
+
+class ContentRow(SQLModel, table=True):
+    """Bytes that events name by their digest, each kept once: the images of tasks. Triggers forbid to change one.
+
+    Attributes:
+        sha256: of ``data``, in hexadecimal.
+    """
+
+    __tablename__ = "contents"
+
+    sha256: str = Field(sa_column=Column(Text, primary_key=True))
+    media_type: str = Field(sa_column=Column(Text, nullable=False))
+    data: bytes = Field(sa_column=Column(LargeBinary, nullable=False))
+    created_at_utc: str = Field(sa_column=Column(Text, nullable=False))
+
+
+class RunContentRow(SQLModel, table=True):
+    """Which run's ``run.created`` names which content. A content that no run names goes with the last that did."""
+
+    __tablename__ = "run_contents"
+    __table_args__ = (Index("ix_run_contents_sha256", "sha256"),)
+
+    run_id: str = Field(sa_column=Column(Text, primary_key=True))
+    sha256: str = Field(sa_column=Column(Text, primary_key=True))
 
 
 class DeletionRow(SQLModel, table=True):

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import typer
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
+from conductor_core.chat import Message
 from conductor_core.cli.text import one_line
 from conductor_core.errors import BadInput, WorkflowInvalid
 from conductor_core.events import Limits
@@ -16,7 +18,16 @@ from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.parser import parse_workflow_file
 from conductor_core.workflow.validation import Checked, validate
 
+
+class _Turn(Message):
+    """A turn as a file may give it: an image would need its bytes."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+
 _MOST_BYTES = 32 << 20
+_TURNS = TypeAdapter(tuple[_Turn, ...])
 
 
 def read_settings() -> Settings:
@@ -83,6 +94,28 @@ def read_file(path: Path, what: str) -> str:
         line = raw.count(b"\n", 0, error.start) + 1
         column = error.start - raw.rfind(b"\n", 0, error.start)
         raise BadInput(f"{name}: line {line}, byte {column}: it is not UTF-8 text") from error
+
+
+def read_conversation(path: Path | None, task: str | None) -> tuple[tuple[Message, ...], str | None]:
+    """Returns the turns before the task, and the task: ``task``, or the text of the last turn without one.
+
+    Raises: BadInput.
+    """
+    if path is None:
+        return (), task
+    name = f"conversation {one_line(str(path))}"
+    try:
+        turns = _TURNS.validate_json(read_file(path, "conversation"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ", ".join(f"turn {part}" if isinstance(part, int) else str(part) for part in first["loc"])
+        place = f"{where}: " if where else ""
+        raise BadInput(f"{name}: {place}{first['msg']}; write a JSON list of role and content") from error
+    if task is not None:
+        return turns, task
+    if not turns or turns[-1].role != "user":
+        raise BadInput(f"{name}: its last turn is no user's, so give the TASK, too")
+    return turns[:-1], turns[-1].text
 
 
 def read_workflow(path: Path) -> Parsed:

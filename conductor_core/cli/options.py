@@ -114,6 +114,24 @@ Gates = Annotated[
         "the highest possible cost exceeds X USD) or provider:NAME (before anything goes there). May be repeated.",
     ),
 ]
+Images = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--image",
+        metavar="FILE",
+        help="A PNG, JPEG, WebP or GIF image that comes with TASK. The steps that are told the task see it. May be "
+        "repeated.",
+    ),
+]
+Conversation = Annotated[
+    Path | None,
+    typer.Option(
+        "--conversation",
+        metavar="FILE",
+        help='The conversation before TASK: a JSON list of {"role": "user" or "assistant", "content": TEXT}. Without '
+        "TASK, its last turn is the task.",
+    ),
+]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="End with exit code 3 as soon as the run waits.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, or its beginning.")]
 Note = Annotated[str, typer.Option("--note", metavar="TEXT", help="Why. Kept in the run's record.")]

@@ -106,7 +106,11 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
         yield "every step is told the task"
     if trace.gates:
         yield f"gates: {', '.join(one_line(str(gate), 80) for gate in trace.gates)}"
-    yield from ("", "task", indented(trace.task), "")
+    for turn in trace.earlier:
+        yield from ("", f"before the task, {turn.role}", indented(turn.text))
+    yield from ("", "task", indented(trace.task))
+    yield from (f"  {image.described}" for image in trace.images)
+    yield ""
     yield from _round_lines(trace, trace.root)
     if trace.approvals or trace.refused:
         yield from ("approvals", *(f"  {line}" for line in approvals.record_lines(trace)), "")
@@ -171,7 +175,7 @@ def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
         if absent:
             yield f"  was not there yet when it started: {', '.join(absent)}"
     for message in step.messages:
-        yield from (f"  message, {message.role}", indented(message.content, "    > "))
+        yield from (f"  message, {message.role}", indented(message.text, "    > "))
     for attempt in step.attempts:
         yield f"  {endings.retried(step, attempt)} ({attempt.error_code})"
         if attempt.partial:

@@ -1,5 +1,6 @@
 """``run``: one task, or a file of them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,8 @@ from conductor_core.engine.pool import pool_info
 from conductor_core.engine.request import asks_conductor
 from conductor_core.errors import BadInput
 from conductor_core.gates import read_gate
-from conductor_core.run_request import RunRequest
+from conductor_core.message_parts import ImagePart, LoadedImage
+from conductor_core.run_request import MOST_IMAGES, RunRequest
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Workflow
 
@@ -42,6 +44,8 @@ def run(
     only_what_answers: options.OnlyWhatAnswers = False,
     gate: options.Gates = None,
     no_wait: options.NoWait = False,
+    image: options.Images = None,
+    conversation: options.Conversation = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
@@ -49,6 +53,8 @@ def run(
     settings = inputs.read_settings()
     if gate and (tasks is not None or resume):
         raise BadInput("--gate is for one TASK: the runs of a file would all wait; leave --gate or --tasks out")
+    if (image or conversation) and (tasks is not None or resume):
+        raise BadInput("--image and --conversation come with one TASK: leave them or --tasks out")
     before = last_run_of_batch(tasks, db, settings) if resume else None
     budget = options.limits(
         settings if before is None else limits_of_batch(before, settings),
@@ -77,14 +83,29 @@ def run(
             request = as_before(before, request, settings, conductor=conductor, pool=pool, seed=seed)
         request = ready(request, settings, only_answering=only_what_answers, quiet=quiet)
         return run_batch(BatchOptions(file, request, db, concurrency, as_json, quiet, resume), settings)
+    earlier, task = inputs.read_conversation(conversation, task)
     request = _of_one_task(request, task, workflow, settings)
+    images = _read_images(image or [])
+    request = request.model_copy(update={"images": tuple(map(ImagePart.of, images)), "earlier": earlier})
     request = ready(request, settings, only_answering=only_what_answers, quiet=quiet)
     with opened_store(db, settings) as store, opened_engine(store, settings) as host:
+        store.keep_images(images)
         run_id = host.start(request)
         view = ProgressView(quiet=quiet, answer=not as_json)
         trace, code = watch(store, host, run_id, view, until_it_waits=no_wait)
     print_outcome(trace, view, as_json=as_json)
     return code
+
+
+def _read_images(files: Sequence[Path]) -> list[LoadedImage]:
+    """Reads the images that come with the task. Raises: BadInput."""
+    if not files:
+        return []
+    from conductor_core.images import read_image  # only a task with images needs the library that decodes them
+
+    if len(files) > MOST_IMAGES:
+        raise BadInput(f"{len(files)} images are given; at most {MOST_IMAGES} can come with one task")
+    return [read_image(file) for file in files]
 
 
 def _of_one_task(request: RunRequest, task: str | None, file: Path | None, settings: Settings) -> RunRequest:

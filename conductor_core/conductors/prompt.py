@@ -116,7 +116,7 @@ def full_prompt(request: PlanRequest, own: str | None = None) -> tuple[Message, 
 
 def require_room(name: str, messages: Sequence[Message], context: int | None) -> None:
     """Raises: PromptOverflows if a prompt alone takes all of ``context`` (tokens, None: unknown), by estimate."""
-    tokens = sum(len(message.content) for message in messages) // 4
+    tokens = sum(len(message.text) for message in messages) // 4
     if context is not None and tokens >= context:
         raise PromptOverflows(
             f"Conductor {name}: the prompt takes about {tokens:,} tokens, and its context is {context:,}: shorten the "

@@ -58,7 +58,7 @@ class Approvals:
         if self._open:
             return True
         return self._admits(
-            "conductor", round_path, self._rules.for_conductor(), identity or digest_text(self._inputs.task)
+            "conductor", round_path, self._rules.for_conductor(), identity or self._inputs.task_identity
         )
 
     def admits_plan(self, round_path: ev.Path, workflow: Workflow) -> bool:
@@ -235,6 +235,7 @@ class Approvals:
             max_steps=inputs.limits.max_steps,
             allow_recursion=deeper,
             task=None if inputs.give_question else inputs.task,
+            images=inputs.images_given,
         )
         if command.origins is not None:
             require_fit(before, after, command.origins)

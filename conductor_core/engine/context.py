@@ -8,15 +8,19 @@ the list, nor reasoning, nor the partial text of a failed attempt, nor anything 
 ``{question}`` in an instruction stands for the task, because a small Conductor cannot copy text. It is filled in once,
 in instructions only: a ``{question}`` that the task or an output happens to contain stays as it is. A run may be set to
 tell every step the task; then it stands before an instruction that does not say ``{question}``.
+
+The images that come with the task, and the turns of the conversation before it, go to the steps that are told the task,
+and to no other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from conductor_core.chat import Message, Usage
 from conductor_core.endings import WHY_EMPTY, Ending
 from conductor_core.engine.identity import digest_text
 from conductor_core.events import Path, SharedOutput
+from conductor_core.message_parts import ImagePart, content_of
 from conductor_core.run_trace import StepTrace
 from conductor_core.token_estimates import estimate_tokens
 from conductor_core.workflow.model import QUESTION, Step, Workflow
@@ -113,6 +117,11 @@ def expand(instruction: str, task: str) -> str:
     return instruction.replace(QUESTION, task)
 
 
+def is_told(instruction: str, *, give_question: bool) -> bool:
+    """Whether a step with this instruction is told the task."""
+    return give_question or QUESTION in instruction
+
+
 def told_instruction(instruction: str, task: str, *, give_question: bool) -> str:
     """Returns the instruction as it is sent: with the task in it or, if every step is told the task, before it."""
     if not give_question or QUESTION in instruction:
@@ -128,10 +137,13 @@ def build(
     round_path: Path = (),
     *,
     give_question: bool = False,
+    images: Sequence[ImagePart] = (),
+    earlier_turns: Sequence[Message] = (),
 ) -> Context:
     """Builds the context of step ``index``.
 
     Args:
+        images, earlier_turns: what comes with the task, and the conversation before it.
         give_question: whether a step is told the task even if its instruction lacks ``{question}``. Past turns hold
             their instructions alone, so the task is told once.
         answers: the answers of the earlier steps of this round, by index, with all that the step reads.
@@ -139,12 +151,14 @@ def build(
     Raises: KeyError if a step that it reads has no answer yet.
     """
     reads = workflow.reads(index)
-    turns: list[Message] = []
+    instruction = workflow.steps[index].instruction
+    told = is_told(instruction, give_question=give_question)
+    turns: list[Message] = list(earlier_turns) if told else []
     for earlier in reads:
         turns.append(Message(role="user", content=answers[earlier].instruction))
         turns.append(Message(role="assistant", content=answers[earlier].turn))
-    content = told_instruction(workflow.steps[index].instruction, task, give_question=give_question)
-    turns.append(Message(role="user", content=content))
+    text = told_instruction(instruction, task, give_question=give_question)
+    turns.append(Message(role="user", content=content_of(text, images if told else ())))
     return Context(
         messages=tuple(turns),
         granted=tuple(answers[earlier].shared() for earlier in reads),

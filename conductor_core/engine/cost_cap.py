@@ -13,9 +13,14 @@ from typing import Protocol
 
 from conductor_core.chat import Message, Price, Usage, WorkerSpec
 from conductor_core.errors import BadInput, LimitReached
+from conductor_core.message_parts import images_in
 
 ASSUMED_OUTPUT_TOKENS = 4096
 """The longest answer of a worker whose parameters do not say: the paper's limit during its training."""
+
+LONGEST_IMAGE_TOKENS = 50_000
+"""An upper bound on the tokens of one image. The most that a provider documents is 48,169: 2,833 and 5,667 for each of
+8 tiles (OpenAI's documentation, "Images and vision", GPT-4o mini at high detail)."""
 
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
 _TURN_TOKENS = 16
@@ -178,7 +183,12 @@ def longest_usd(price: Price, spec: WorkerSpec, messages: Sequence[Message]) -> 
 
 def longest_question(messages: Sequence[Message]) -> int:
     """Returns an upper bound on the tokens of messages: a tokenizer makes at most one token per byte."""
-    return sum(len(message.content.encode("utf-8", "surrogatepass")) + _TURN_TOKENS for message in messages)
+    return sum(_longest(message) + _TURN_TOKENS for message in messages)
+
+
+def _longest(message: Message) -> int:
+    images = len(images_in(message.content)) * LONGEST_IMAGE_TOKENS
+    return len(message.text.encode("utf-8", "surrogatepass")) + images
 
 
 def longest_answer(spec: WorkerSpec) -> int:

@@ -1,11 +1,12 @@
 """Which gates hold a call back: to whom it would go, and what it could cost."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from urllib.parse import urlsplit
 
 from conductor_core.chat import ConductorInfo, Message, Price, Usage, WorkerSpec, sum_of_costs
 from conductor_core.engine.context import expand
 from conductor_core.engine.cost_cap import longest_answer
+from conductor_core.engine.fallbacks import with_fallbacks
 from conductor_core.engine.step_input import StepInputs
 from conductor_core.errors import BadInput
 from conductor_core.gates import Gate
@@ -95,16 +96,6 @@ class GateRules:
         if agent == CONDUCTOR_AGENT:
             return set()  # It is asked about as the Conductor, which is called, and for each step of its own plan.
         return {server for spec in with_fallbacks(agent, self._inputs.workers) for server in servers(spec)}
-
-
-def with_fallbacks(agent: str, workers: Mapping[str, WorkerSpec]) -> list[WorkerSpec]:
-    """Returns the worker ``agent`` and those that may be called instead of it."""
-    found: list[WorkerSpec] = []
-    spec = workers.get(agent)
-    while spec is not None and spec not in found:
-        found.append(spec)
-        spec = None if spec.fallback is None else workers.get(spec.fallback)
-    return found
 
 
 def servers(spec: WorkerSpec) -> set[str]:

@@ -74,7 +74,8 @@ class EngineHost:
         self._awaited = awaited
         self._settings = settings
         self._sink = sink
-        self._engine = Engine(sink, settings, None if records is None else records.read)
+        reads = () if records is None else (records.read, records.content)
+        self._engine = Engine(sink, settings, *reads)
         self._records = records
         self._loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
@@ -213,6 +214,7 @@ class EngineHost:
     def _checked(self, request: RunRequest, cap: CostCap | None = None) -> CheckedRequest:
         pool = self._opened.pool(self._settings.pool if request.pool is None else request.pool, request.seed)
         conductor = None if request.conductor is None else self._opened.conductor(request.conductor)
+        self._engine.require_contents(request)
         return check(request, conductor, pool, self._engine.earlier(request), cap)
 
     def _write(self, checked: CheckedRequest) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from conductor_core.chat import ConductorInfo, Message, ParentPlan, WorkerSpec
+from conductor_core.message_parts import ImagePart, identity_of
 
 
 def digest_text(text: str) -> str:
@@ -22,7 +23,7 @@ def worker_identity(spec: WorkerSpec, messages: Sequence[Message], seed: int) ->
     return _digest(
         {
             "agent": _agent(spec),
-            "messages": [[message.role, message.content] for message in messages],
+            "messages": _turns(messages),
             "seed": seed if spec.simulated else None,
         }
     )
@@ -38,6 +39,8 @@ def recursion_identity(
     max_steps: int,
     depth_left: int,
     seed: int,
+    images: Sequence[ImagePart] = (),
+    earlier: Sequence[Message] = (),
 ) -> str:
     """Returns the identity of a step that the Conductor answers: all that its inner call is told.
 
@@ -54,7 +57,28 @@ def recursion_identity(
             "agents": [[*_agent(spec), spec.description] for spec in agents],
             "bounds": [max_steps, depth_left, seed],
         }
+        | _beside_task(images, earlier)
     )
+
+
+def task_identity(task: str, images: Sequence[ImagePart] = (), earlier: Sequence[Message] = ()) -> str:
+    """Returns the digest of a task and all that comes with it; of a task alone, that of its text."""
+    beside = _beside_task(images, earlier)
+    return _digest({"task": task} | beside) if beside else digest_text(task)
+
+
+def _beside_task(images: Sequence[ImagePart], earlier: Sequence[Message]) -> dict[str, object]:
+    """Returns what comes with the task. Left out where nothing does, so that identities stay as they were."""
+    found: dict[str, object] = {}
+    if images:
+        found["images"] = [image.sha256 for image in images]
+    if earlier:
+        found["earlier"] = _turns(earlier)
+    return found
+
+
+def _turns(messages: Sequence[Message]) -> list[list[object]]:
+    return [[message.role, identity_of(message.content)] for message in messages]
 
 
 def _agent(spec: WorkerSpec) -> list[Any]:

@@ -53,6 +53,8 @@ async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan
         allow_recursion=len(round_path) < state.request.limits.max_depth,
         parent=parent,
         seed=state.request.seed,
+        earlier=state.request.earlier,
+        images=len(state.request.all_images),
     )
     checked = Checked(workflow=None)
     for attempt in range(1, attempts + 1):
@@ -217,6 +219,7 @@ class _Writing:
             allow_recursion=self._request.allow_recursion,
             allow_stop=self._request.parent is not None,
             task=None if self._state.step_inputs.give_question else self._request.task,
+            images=self._state.step_inputs.images_given,
         )
         return parsed, checked
 

@@ -43,6 +43,10 @@ class RunRecords(Protocol):
         """The runs that wait and to which anything was ever sent."""
         ...
 
+    def content(self, sha256: str) -> tuple[str, bytes]:
+        """The media type and the bytes of a content that an event names. Raises also: ContentMissing."""
+        ...
+
     def watch(self, listener: Callable[[SentCommand], None]) -> Watch:
         """Tells ``listener`` each command that any process sends from now on, in a thread of its own."""
         ...
@@ -67,6 +71,8 @@ def rerun_of(
     """
     return RunRequest(
         task=source.task,
+        images=source.images,
+        earlier=source.earlier,
         conductor=None if source.conductor is None else source.conductor.name,
         pool=source.pool,
         workflow=workflow or source.root.workflow,

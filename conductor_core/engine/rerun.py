@@ -100,6 +100,8 @@ def preview(
         seed=source.seed,
         pool_seed=source.seed,
         give_question=source.give_question,
+        images=source.images,
+        earlier=source.earlier,
     )
     looked_up = _LookedUp(source, workflow, origins)
     answers: dict[int, Answer] = {}

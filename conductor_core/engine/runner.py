@@ -20,7 +20,9 @@ from conductor_core.engine.context import Answer
 from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.gate_rules import GateRules, check_providers
 from conductor_core.engine.given_plan import check_given
+from conductor_core.engine.image_rules import images_given, require_image_worker
 from conductor_core.engine.limits import Budget
+from conductor_core.engine.loading import ReadContent, require_contents
 from conductor_core.engine.planning import ask_conductor, use_given
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.recorder import Recorder
@@ -46,10 +48,20 @@ SETTLE_S = 0.7
 class Engine:
     """Carries out any number of runs at once on one event loop."""
 
-    def __init__(self, sink: EventSink, settings: Settings, read_trace: ReadTrace | None = None) -> None:
-        """``read_trace`` reads the runs that others build on; None: this engine has no such runs."""
+    def __init__(
+        self,
+        sink: EventSink,
+        settings: Settings,
+        read_trace: ReadTrace | None = None,
+        read_content: ReadContent | None = None,
+    ) -> None:
+        """Args:
+        read_trace: reads the runs that others build on; None: this engine has no such runs.
+        read_content: reads the images of tasks; None: none comes with a task here.
+        """
         self._sink = sink
         self._read_trace = read_trace
+        self._read_content = read_content
         self._settings = settings
         self._concurrency = ConcurrencyLimits()
 
@@ -64,6 +76,8 @@ class Engine:
     async def create(self, request: RunRequest, conductor: Conductor | None, pool: Pool) -> "Execution":
         """Checks the request and writes ``run.created``. Raises: BadInput, WorkflowInvalid, StoreError."""
         earlier = await asyncio.to_thread(self.earlier, request) if request.parent_run_id is not None else ()
+        if request.all_images:
+            await asyncio.to_thread(self.require_contents, request)
         checked = check(request, conductor, pool, earlier)
         await self._sink.append(checked.created)
         return self.begin(checked)
@@ -79,6 +93,10 @@ class Engine:
             raise BadInput(f"run {request.parent_run_id} cannot be read here, so no run can build on it")
         return tuple(map(self._read_trace, (request.parent_run_id, *request.taken_up)))
 
+    def require_contents(self, request: RunRequest) -> None:
+        """Blocks. Raises: BadInput if an image of the request is not kept; StoreError."""
+        require_contents(request.all_images, self._read_content)
+
     def begin(self, checked: "CheckedRequest") -> "Execution":
         """Returns the execution of a run whose ``created`` is written. Call it on the loop that carries it out."""
         request, conductor, pool = checked.request, checked.conductor, checked.pool
@@ -92,6 +110,8 @@ class Engine:
             seed=request.seed,
             pool_seed=pool.seed,
             give_question=checked.created.give_question,
+            images=request.images,
+            earlier=request.earlier,
         )
         rules = GateRules(request.gates, inputs, self._settings.plan_max_tokens)
         state = RunState(
@@ -107,6 +127,7 @@ class Engine:
             approvals=Approvals(recorder, rules, inputs, checked.earlier if request.resumed else ()),
             on_incomplete=checked.created.on_incomplete,
             cap=checked.cap,
+            read_content=self._read_content,
         )
         return Execution(state, checked.plan)
 
@@ -175,11 +196,16 @@ def _given_plan(
 
     Raises: BadInput, WorkflowInvalid.
     """
+    specs = {spec.name: spec for spec in pool.specs}
+    images = images_given(request.conversation, specs, every_step=give_question)
+    require_image_worker(images, pool.specs, pool.name)
     workflow = request.workflow
     steps = () if workflow is None else workflow.steps
-    for text in (request.task, *(step.instruction for step in steps)):
+    for text in (*(turn.text for turn in request.conversation), *(step.instruction for step in steps)):
         if whole_characters(text) != text:
-            raise BadInput("the task or an instruction is no text: it holds half a character (a lone surrogate)")
+            raise BadInput(
+                "the task, a turn before it or an instruction is no text: it holds half a character (a lone surrogate)"
+            )
     if workflow is None:
         if conductor is None:
             raise BadInput("a run needs a workflow, or a Conductor to write one")
@@ -192,6 +218,7 @@ def _given_plan(
         max_steps=request.limits.max_steps,
         allow_recursion=conductor is not None and request.limits.max_depth > 0,
         task=None if give_question else request.task,
+        images=images,
     )
     before = earlier[0].root.workflow if earlier else None
     if before is not None and request.origins is not None:

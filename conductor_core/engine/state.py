@@ -8,6 +8,7 @@ from conductor_core.endings import OnIncomplete
 from conductor_core.engine.approvals import Approvals
 from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.limits import Budget
+from conductor_core.engine.loading import ReadContent
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.recorder import Recorder
 from conductor_core.engine.reuse import EarlierAnswers
@@ -34,6 +35,7 @@ class RunState:
     pool: without the workers that the request excludes.
     on_incomplete: what happens to a step whose answer is incomplete, as in ``run.created``.
     cap: what this run and others may spend together; None: there is no cap.
+    read_content: reads the images of the task; None: there are none.
     """
 
     request: RunRequest
@@ -48,3 +50,4 @@ class RunState:
     approvals: Approvals
     on_incomplete: OnIncomplete = "allow"
     cap: CostCap | None = None
+    read_content: ReadContent | None = None

@@ -8,17 +8,26 @@ from dataclasses import dataclass, replace
 from conductor_core import events as ev
 from conductor_core import masking
 from conductor_core.characters import whole_characters
-from conductor_core.chat import Finished, ReasoningDelta, Usage, WorkerSpec
+from conductor_core.chat import Finished, Message, ReasoningDelta, Usage, WorkerSpec
 from conductor_core.endings import IN_WORDS
 from conductor_core.engine.call_sequence import CallSequence, NextCall
 from conductor_core.engine.context import Answer
 from conductor_core.engine.identity import digest_text
 from conductor_core.engine.limits import LiveCall
+from conductor_core.engine.loading import loaded
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
 from conductor_core.engine.retry import name_the_limit
 from conductor_core.engine.state import RunState
 from conductor_core.engine.step_input import StepInput
-from conductor_core.errors import InspectorError, WorkerError, WorkerFiltered, WorkerStreamCut, WorkerTimedOut
+from conductor_core.errors import (
+    ContentMissing,
+    InspectorError,
+    WorkerError,
+    WorkerFiltered,
+    WorkerRefused,
+    WorkerStreamCut,
+    WorkerTimedOut,
+)
 from conductor_core.progress import Progress, watching
 from conductor_core.token_estimates import estimate_input_tokens, tokens_of
 from conductor_core.workflow.model import Step
@@ -144,10 +153,11 @@ class StepCall:
         self._asked = False
         if self._calls == 1:
             await self._start()
+        messages = await self._messages()
         self._begin_attempt()
         self._live = self._budget.begin_call(self._path, self._input_tokens, self._spec.price)
         self._asked = True
-        answer = self._sequence.worker.answer(self._step_input.context.messages)
+        answer = self._sequence.worker.answer(messages)
         try:
             async with asyncio.timeout(self._spec.timeout_s) as limit, closing(answer) as stream:
                 with watching(self._recorder.progress(self._progress_event)):
@@ -164,6 +174,13 @@ class StepCall:
         raise WorkerStreamCut(
             f"the answer of worker {self._spec.name} was cut: its stream ended without a finish_reason"
         )
+
+    async def _messages(self) -> tuple[Message, ...]:
+        """Returns what is sent, with the bytes of its images. Raises: WorkerRefused if one is gone."""
+        try:
+            return await loaded(self._step_input.context.messages, self._state.read_content)
+        except ContentMissing as error:
+            raise WorkerRefused(f"worker {self._spec.name} was not asked: {error}") from error
 
     async def _go_on_after(self, error: WorkerError) -> bool:
         """Records a failed call, and waits if another follows. Returns False if none does.

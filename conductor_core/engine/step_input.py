@@ -3,14 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from conductor_core.chat import ConductorInfo, ParentPlan, WorkerSpec
+from conductor_core.chat import ConductorInfo, Message, ParentPlan, WorkerSpec, conversation_of
 from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.engine import context as ctx
 from conductor_core.engine.context import Answer, Context
-from conductor_core.engine.identity import recursion_identity, worker_identity
+from conductor_core.engine.identity import recursion_identity, task_identity, worker_identity
+from conductor_core.engine.image_rules import images_given
 from conductor_core.events import Limits, Path
+from conductor_core.message_parts import ImagePart
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.printer import to_lists
+from conductor_core.workflow.validation import ImagesGiven
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class StepInputs:
         workers: by name, in the order of the Conductor's ordinals, without those that the run excludes.
         seed: of the run. pool_seed: of the simulated workers.
         give_question: whether every step is told the task.
+        images, earlier: what comes with the task, and the turns of the conversation before it.
     """
 
     task: str
@@ -45,6 +49,19 @@ class StepInputs:
     seed: int
     pool_seed: int
     give_question: bool = False
+    images: tuple[ImagePart, ...] = ()
+    earlier: tuple[Message, ...] = ()
+
+    @property
+    def images_given(self) -> ImagesGiven | None:
+        """Who can be given the images of the conversation; None: there are none."""
+        conversation = conversation_of(self.task, self.images, self.earlier)
+        return images_given(conversation, self.workers, every_step=self.give_question)
+
+    @property
+    def task_identity(self) -> str:
+        """The digest of the task and all that comes with it."""
+        return task_identity(self.task, self.images, self.earlier)
 
     def of(self, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path = ()) -> StepInput:
         """Returns the input of step ``index``, once ``answers`` has all that it reads.
@@ -53,7 +70,16 @@ class StepInputs:
         """
         if workflow.steps[index].agent == CONDUCTOR_AGENT:
             return self._recursion(workflow, index, answers, round_path)
-        context = ctx.build(self.task, workflow, index, answers, round_path, give_question=self.give_question)
+        context = ctx.build(
+            self.task,
+            workflow,
+            index,
+            answers,
+            round_path,
+            give_question=self.give_question,
+            images=self.images,
+            earlier_turns=self.earlier,
+        )
         spec = self.workers[workflow.steps[index].agent]
         return StepInput(context, worker_identity(spec, context.messages, self.pool_seed))
 
@@ -82,5 +108,7 @@ class StepInputs:
             max_steps=self.limits.max_steps,
             depth_left=self.limits.max_depth - len(round_path) - 1,
             seed=self.seed,
+            images=self.images,
+            earlier=self.earlier,
         )
         return StepInput(context, identity, parent, last)

@@ -104,7 +104,7 @@ class LoadedModel:
         return ids
 
     def _encode_chat(self, messages: Sequence[Message], thinking: bool = False) -> list[int]:
-        turns = [(turn.role, self._inert(turn.content)) for turn in messages]
+        turns = [(turn.role, self._inert(turn.text)) for turn in messages]
         if self.tokenizer.chat_template is None:
             return self.encode_text("".join(f"{content}\n\n" for _, content in turns))
         try:

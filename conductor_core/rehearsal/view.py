@@ -99,13 +99,13 @@ class View:
 def read_messages(messages: Sequence[Message]) -> View:
     """Reads a step's messages: past turns, then its own instruction as the last user message."""
     asked = [message for message in messages if message.role != "system"]
-    instruction = asked[-1].content if asked and asked[-1].role == "user" else ""
+    instruction = asked[-1].text if asked and asked[-1].role == "user" else ""
     turns, last_user = [], ""
     for message in asked[:-1] if instruction else asked:
         if message.role == "user":
-            last_user = message.content
+            last_user = message.text
         else:
-            turns.append(Turn(last_user, message.content))
+            turns.append(Turn(last_user, message.text))
     own = recognise(instruction)
     task = own or next(
         (found for turn in turns for text in (turn.instruction, turn.output) if (found := recognise(text)) is not None),

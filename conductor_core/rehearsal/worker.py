@@ -95,14 +95,14 @@ def open_rehearsal_worker(spec: WorkerSpec, *, seed: int, tokens_per_s: float) -
 
 def input_tokens(messages: Sequence[Message]) -> int:
     """Counts the tokens of a prompt by the rehearsal pool's own rule (see ``writing.token_pieces``)."""
-    return sum(writing.token_count(message.content) + _MESSAGE_OVERHEAD_TOKENS for message in messages)
+    return sum(writing.token_count(message.text) + _MESSAGE_OVERHEAD_TOKENS for message in messages)
 
 
 class _Answerer:
     """One answer: drawn by a hash of seed, worker and the exact messages from what may happen, then put into words."""
 
     def __init__(self, profile: Profile, seed: int, messages: Sequence[Message]) -> None:
-        exact = json.dumps([_DEAL, seed, profile.name, [[message.role, message.content] for message in messages]])
+        exact = json.dumps([_DEAL, seed, profile.name, [[message.role, message.text] for message in messages]])
         self._digest = hashlib.sha256(exact.encode(errors="surrogatepass"))
         self._profile = profile
         self._view = read_messages(messages)

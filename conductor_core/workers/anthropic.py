@@ -6,12 +6,14 @@ brought a ``stop_reason``. Input tokens come with ``message_start``, cumulative 
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, assert_never
 from urllib.parse import quote
 
 from conductor_core.aside import Aside
 from conductor_core.characters import Pieces, whole_characters
 from conductor_core.chat import Finished, FinishReason, Message, ReasoningDelta, TextDelta, Usage, WorkerSpec
+from conductor_core.errors import WorkerRefused
+from conductor_core.message_parts import ImagePart, Part, TextPart, ToolCallPart, ToolResultPart, image_base64
 from conductor_core.reported import is_count
 
 BASE_URL = "https://api.anthropic.com/v1"
@@ -44,8 +46,8 @@ class AnthropicDialect:
 
     def body(self, spec: WorkerSpec, messages: Sequence[Message]) -> dict[str, Any]:
         """Moves system turns into ``system``; the turns of the conversation keep their order."""
-        system = "\n\n".join(message.content for message in messages if message.role == "system")
-        turns = [{"role": turn.role, "content": turn.content} for turn in messages if turn.role != "system"]
+        system = "\n\n".join(message.text for message in messages if message.role == "system")
+        turns = [{"role": turn.role, "content": _blocks(turn)} for turn in messages if turn.role != "system"]
         body: dict[str, Any] = {"max_tokens": DEFAULT_MAX_TOKENS, **spec.params}
         if system:
             body["system"] = system
@@ -57,6 +59,37 @@ class AnthropicDialect:
 
     def reader(self) -> "MessageReader":
         return MessageReader()
+
+
+def _blocks(turn: Message) -> str | list[dict[str, Any]]:
+    return turn.content if isinstance(turn.content, str) else list(map(_block, turn.content))
+
+
+def _block(part: Part) -> dict[str, Any]:
+    """Raises: WorkerRefused for a tool call whose arguments are no JSON object."""
+    match part:
+        case TextPart():
+            return {"type": "text", "text": part.text}
+        case ImagePart():
+            source = {"type": "base64", "media_type": part.media_type, "data": image_base64(part)}
+            return {"type": "image", "source": source}
+        case ToolCallPart():
+            return {"type": "tool_use", "id": part.call_id, "name": part.name, "input": _arguments(part)}
+        case ToolResultPart():
+            result = {"type": "tool_result", "tool_use_id": part.call_id, "content": part.text}
+            return result | ({"is_error": True} if part.is_error else {})
+        case _:
+            assert_never(part)
+
+
+def _arguments(part: ToolCallPart) -> dict[str, Any]:
+    try:
+        read = json.loads(part.arguments or "{}")
+    except ValueError:
+        read = None
+    if not isinstance(read, dict):
+        raise WorkerRefused(f"the arguments of tool call {part.call_id} are no JSON object, which Anthropic demands")
+    return read
 
 
 def _base(spec: WorkerSpec) -> str:

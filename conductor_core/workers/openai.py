@@ -6,11 +6,12 @@ a ``delta`` (a server that does not stream), usage in every event, no ``[DONE]``
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, assert_never
 
 from conductor_core.aside import Aside, calls_of
 from conductor_core.characters import Pieces, whole_characters
 from conductor_core.chat import Finished, FinishReason, Message, ReasoningDelta, TextDelta, Usage, WorkerSpec
+from conductor_core.message_parts import ImagePart, TextPart, ToolCallPart, ToolResultPart, data_url
 from conductor_core.reported import chat_tokens, usd
 
 BASE_URL = "https://api.openai.com/v1"
@@ -55,7 +56,7 @@ class OpenAIDialect:
         return {
             **spec.params,
             "model": spec.model,
-            "messages": [{"role": message.role, "content": message.content} for message in messages],
+            "messages": [turn for message in messages for turn in _turns(message)],
             "stream": True,
             "stream_options": {"include_usage": True},
         }
@@ -68,6 +69,33 @@ class OpenAIDialect:
 
     def reader(self) -> "ChatReader":
         return ChatReader()
+
+
+def _turns(message: Message) -> list[dict[str, Any]]:
+    """Returns the turns that say ``message``: the result of a tool is one of its own."""
+    if isinstance(message.content, str):
+        return [{"role": message.role, "content": message.content}]
+    turns: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    for part in message.content:
+        match part:
+            case TextPart():
+                parts.append({"type": "text", "text": part.text})
+            case ImagePart():
+                parts.append({"type": "image_url", "image_url": {"url": data_url(part)}})
+            case ToolCallPart():
+                function = {"name": part.name, "arguments": part.arguments}
+                calls.append({"id": part.call_id, "type": "function", "function": function})
+            case ToolResultPart():
+                turns.append({"role": "tool", "tool_call_id": part.call_id, "content": part.text})
+            case _:
+                assert_never(part)
+    if calls:
+        # An assistant's text is a string here: compatible servers take no list of parts from it.
+        text = "\n\n".join(part["text"] for part in parts if part["type"] == "text")
+        return [*turns, {"role": message.role, "content": text or None, "tool_calls": calls}]
+    return [*turns, {"role": message.role, "content": parts}] if parts else turns
 
 
 def _base(spec: WorkerSpec) -> str:

@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 from conductor_core.chat import Price, Provider, WorkerSpec
 from conductor_core.errors import PoolInvalid
+from conductor_core.message_parts import ACCEPTED
 from conductor_core.model_fields import (
     check_base_url,
     check_count,
@@ -44,6 +45,8 @@ def _spec(table: Table) -> WorkerSpec:
     fields = dict(table)
     if "usd_per_mtok" in fields:
         fields["usd_per_mtok"] = Price(**fields["usd_per_mtok"])
+    if "accepts" in fields:
+        fields["accepts"] = tuple(kind for kind in ACCEPTED if kind in fields["accepts"])
     return WorkerSpec(**fields)
 
 
@@ -55,6 +58,8 @@ def _more(table: Table, faulty: Collection[str]) -> list[tuple[str, str]]:
             for key in ("base_url", "api_key_env")
             if key in table
         ]
+        if "accepts" not in faulty and "image" in table.get("accepts", ()):
+            faults.append(("accepts", f"a {table['provider']} worker accepts text alone; remove it"))
     if table.get("provider") == "local" and "params" not in faulty:
         fault = params_fault(table.get("params", {}))
         faults += [("params", fault)] if fault else []
@@ -70,6 +75,12 @@ def _check_provider(value: Any) -> str | None:
 
 def _check_description(value: Any) -> str | None:
     return None if value == "" else check_line(value, most=400)
+
+
+def _check_accepts(value: Any) -> str | None:
+    if isinstance(value, list) and "text" in value and all(kind in ACCEPTED for kind in value):
+        return None
+    return 'must be ["text"] or ["text", "image"]'
 
 
 _FORM = Form(
@@ -90,6 +101,7 @@ _FORM = Form(
         "max_output_bytes": check_count,
         "pass_reasoning": check_flag,
         "fallback": check_line,
+        "accepts": _check_accepts,
     },
     required=("name", "provider", "model"),
     more=_more,

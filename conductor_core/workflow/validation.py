@@ -31,6 +31,18 @@ class Checked(Frozen):
     warnings: tuple[Fault, ...] = ()
 
 
+class ImagesGiven(Frozen):
+    """Images that come with the task, and who can be given them.
+
+    Attributes:
+        agents: the workers that accept images.
+        every_step: whether every step is told the task, even if its instruction lacks ``{question}``.
+    """
+
+    agents: frozenset[str]
+    every_step: bool = False
+
+
 def validate(
     subject: Parsed | Workflow,
     agents: Sequence[str | None],
@@ -39,6 +51,7 @@ def validate(
     allow_recursion: bool = False,
     allow_stop: bool | None = None,
     task: str | None = None,
+    images: ImagesGiven | None = None,
 ) -> Checked:
     """Checks ``subject`` and resolves its agents to names.
 
@@ -50,6 +63,7 @@ def validate(
         allow_stop: whether no steps at all is the end of a recursion, not a fault; as ``allow_recursion`` if None.
         task: what the steps are to do, to be warned where none of those that matter is told it; None: they are told it
             anyway, or nobody asks.
+        images: those that come with the task; None: there are none.
     """
     stop_allowed = allow_recursion if allow_stop is None else allow_stop
     parsed = subject if isinstance(subject, Parsed) else Parsed(steps=tuple(_raw(step) for step in subject.steps))
@@ -63,6 +77,8 @@ def validate(
         message = f"The workflow has {count} steps; at most {min(max_steps, len(steps))} are allowed."
         check.fault("too_many_steps", message, first, "workflow", steps[first].position("workflow"))
     names = [check.step(index) for index in range(len(steps))]
+    if images is not None and not parsed.is_stop:
+        check.images(names, images)
     faults = (*parsed.faults, *check.faults)
     fault_count = len(faults) + parsed.more_faults + check.more_faults
     if fault_count > MOST_NOTES:
@@ -119,6 +135,21 @@ class _Check:
             for read in dict.fromkeys(raw.access_list):
                 self._reference(index, read)
         return None if raw.agent is None else self._agent(index, raw.agent)
+
+    def images(self, names: Sequence[str | None], given: ImagesGiven) -> None:
+        """Checks that every step that is given the images can take them, and that one is given them."""
+        seen = False
+        for index, (raw, name) in enumerate(zip(self._steps, names, strict=True)):
+            told = given.every_step or raw.instruction is None or QUESTION in raw.instruction
+            seen = seen or told or name in (None, CONDUCTOR_AGENT)
+            if not told or name in (None, CONDUCTOR_AGENT) or name in given.agents:
+                continue
+            able = ", ".join(agent for agent in self._agents if agent in given.agents)
+            message = f"Step {index} is given the task's image, which {name} does not accept; {able} would."
+            self.fault("image_not_accepted", message, index, "agent", raw.agent_at)
+        if self._steps and not seen:
+            message = f"No step is given the task's image: write {QUESTION} in the instruction of one."
+            self.fault("image_not_given", message, 0, "instruction", self._steps[0].instruction_at)
 
     def _agent(self, index: int, agent: int | str) -> str | None:
         if isinstance(agent, str):

@@ -32,7 +32,7 @@ from conductor_core.chat import (
 from conductor_core.commands import Command, SentCommand
 from conductor_core.engine.pool import Pool
 from conductor_core.engine.runner import Engine
-from conductor_core.errors import RunHasEnded
+from conductor_core.errors import ContentMissing, RunHasEnded
 from conductor_core.events import Event, RunCreated
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
@@ -214,6 +214,7 @@ class MemorySink:
     def __init__(self, delay_s: float = 0.0) -> None:
         self.events: list[Event] = []
         self.sent: list[SentCommand] = []
+        self.contents: dict[str, tuple[str, bytes]] = {}
         self._listeners: list[Callable[[SentCommand], None]] = []
         self.error: Exception | None = None
         self.failing: frozenset[str] = frozenset()
@@ -242,6 +243,11 @@ class MemorySink:
 
     def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
         return [sent for sent in self.sent if sent.command.run_id == run_id and sent.id > after]
+
+    def content(self, sha256: str) -> tuple[str, bytes]:
+        if sha256 not in self.contents:
+            raise ContentMissing(f"no content {sha256}")
+        return self.contents[sha256]
 
     def sent_to_waiting(self) -> list[str]:
         run_ids = dict.fromkeys(sent.command.run_id for sent in self.sent)

@@ -135,7 +135,7 @@ def _write_model(config: TrainingConfig, scale: ScaleConfig, folder: Path) -> No
         read_specs(scale.workers.pool),
         config.seed,
     )
-    texts = [message.content for each in asked for message in each.messages]
+    texts = [message.text for each in asked for message in each.messages]
     plans = _plans(scale.workers)
     tokenizer = _tokenizer(texts, plans)
     set_seed(config.seed)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from conductor_core.engine.image_rules import images_given
 from conductor_core.events import Path
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
@@ -65,7 +66,9 @@ class Editing:
     def check(self, workflow: Workflow) -> Checked:
         most, recursive = self.trace.limits.max_steps, CONDUCTOR_AGENT in self.offered_agents
         task = None if self.trace.give_question else self.trace.task
-        return validate(workflow, self.agents, max_steps=most, allow_recursion=recursive, task=task)
+        specs = {spec.name: spec for spec in self.trace.pool.workers}
+        images = images_given(self.trace.conversation, specs, every_step=self.trace.give_question)
+        return validate(workflow, self.agents, max_steps=most, allow_recursion=recursive, task=task, images=images)
 
     def field_key(self, step_id: int, field: str) -> str:
         return f"{self.key}:{self.draft.generation}:{step_id}:{field}"

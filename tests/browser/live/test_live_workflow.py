@@ -92,7 +92,7 @@ def test_the_inspector_says_what_a_step_saw_and_what_was_withheld(
     page.get_by_label(re.compile("Step 4, writer")).click()
     inspector.get_by_role("tab", name="Messages").click()
     trace = app.store.trace(page.url.split("run=")[1])[0]
-    expect(inspector.locator(".message pre").last).to_have_text(trace.steps[4].messages[-1].content)
+    expect(inspector.locator(".message pre").last).to_have_text(trace.steps[4].messages[-1].text)
     inspector.get_by_role("tab", name="Cost").click()
     expect(inspector).to_contain_text(f"{trace.steps[4].usage.output_tokens} tok")
     expect(inspector).to_contain_text("simulated")

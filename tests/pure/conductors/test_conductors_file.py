@@ -156,10 +156,10 @@ def test_a_prompt_of_ones_own_stands_in_place_of_ours_and_is_recorded_by_its_dig
     assert conductor.info.prompt_sha256 == hashlib.sha256(OWN.encode()).hexdigest()
     asked = PlanRequest(task="the task", agents=(ScriptedWorker("w").spec,), max_steps=3)
     system, user = conductor.messages(asked)
-    assert system.content.startswith("Plan for a hospital's archive. Two readers for every figure.\n\nEXAMPLES")
+    assert system.text.startswith("Plan for a hospital's archive. Two readers for every figure.\n\nEXAMPLES")
     assert "You are a conductor" not in system.content
     assert system.content.count("HOW TO WRITE A WORKFLOW") == system.content.count("YOUR WORKERS") == 1
-    assert system.content.endswith("A workflow has at most 3 steps.")
+    assert system.text.endswith("A workflow has at most 3 steps.")
     assert user.content == "Task: the task"
 
 
@@ -168,7 +168,7 @@ def test_a_prompt_of_ones_own_says_where_our_parts_stand(tmp_path: Path) -> None
     conductor = open_conductor("a", own(tmp_path, text))
     worker = ScriptedWorker("w").spec.model_copy(update={"description": "writes {format}"})
     system, _ = conductor.messages(PlanRequest(task="t", agents=(worker,)))
-    assert system.content.startswith("YOUR WORKERS\nModel 0: writes {format}\n"), "a description is no part of ours"
+    assert system.text.startswith("YOUR WORKERS\nModel 0: writes {format}\n"), "a description is no part of ours"
     assert system.content.count("HOW TO WRITE A WORKFLOW") == 1
     assert "Last: {question} and WHAT MAKES A GOOD WORKFLOW" in system.content
 

@@ -30,7 +30,7 @@ def test_what_does_not_depend_on_the_task_comes_first() -> None:
 
 def test_the_examples_obey_the_rules_they_teach() -> None:
     system, _ = full_prompt(PlanRequest(task="t", agents=AGENTS))
-    examples = system.content.split("EXAMPLES")[1].split("YOUR WORKERS")[0].split("\n\nTask: ")[1:]
+    examples = system.text.split("EXAMPLES")[1].split("YOUR WORKERS")[0].split("\n\nTask: ")[1:]
     assert len(examples) == 4
     shapes = []
     for example in examples:
@@ -50,7 +50,7 @@ def test_recursion_offers_the_conductor_and_the_stop() -> None:
     parent = ParentPlan(plan="model_id = [0]", last_response="It is 408.")
     system, user = full_prompt(PlanRequest(task="t", agents=AGENTS, allow_recursion=True, parent=parent))
     assert "Model 3: you yourself" in system.content
-    assert re.search(r"Task: t.*model_id = \[0\].*It is 408\..*three empty lists", user.content, re.DOTALL)
+    assert re.search(r"Task: t.*model_id = \[0\].*It is 408\..*three empty lists", user.text, re.DOTALL)
 
 
 def test_faults_of_the_last_attempt_are_told() -> None:

@@ -103,7 +103,7 @@ def test_no_text_outside_the_access_list_is_ever_in_the_messages(workflow: Workf
     outputs = [f"<<output-{index}>>" for index in range(len(workflow.steps))]
     for index in range(len(workflow.steps)):
         context = build("t", workflow, index, answers_of(workflow, "t", *outputs))
-        text = "\n".join(message.content for message in context.messages)
+        text = "\n".join(message.text for message in context.messages)
         shown = {earlier for earlier, output in enumerate(outputs) if output in text}
         assert shown == set(workflow.reads(index))
         assert {shared.path[0] for shared in context.granted} == shown

@@ -51,7 +51,7 @@ def alike(name: str, messages: Sequence[Message]) -> str:
 
 def called(workers: Sequence[ScriptedWorker]) -> Counter[Question]:
     return Counter(
-        (worker.spec.name, tuple((message.role, message.content) for message in messages))
+        (worker.spec.name, tuple((message.role, message.text) for message in messages))
         for worker in workers
         for messages in worker.calls
     )
@@ -126,7 +126,7 @@ def test_a_run_taken_up_again_pays_for_no_finished_step_twice(data: st.DataObjec
     broken = data.draw(st.sampled_from(INSTRUCTION_ENDS))
 
     def failing(name: str, messages: Sequence[Message]) -> Any:
-        return WorkerRefused("401") if messages[-1].content.startswith(broken) else unlike(name, messages)
+        return WorkerRefused("401") if messages[-1].text.startswith(broken) else unlike(name, messages)
 
     async def twice() -> tuple[RunTrace, RunTrace, Counter[Question], Counter[Question]]:
         limits = Limits(max_steps=12)
@@ -355,7 +355,7 @@ async def test_the_preview_counts_what_recursions_below_recursions_cost() -> Non
     # Each its own cost, so that none can stand in for another: x 1, once more 2, side 4, enough 8, done 16.
     costs = {"x": 1.0, "once more": 2.0, "side": 4.0, "enough": 8.0, "done": 16.0}
     for worker in (a, b, c):
-        worker._answer = lambda messages: Reply(text=messages[-1].content, cost_usd=costs[messages[-1].content])
+        worker._answer = lambda messages: Reply(text=messages[-1].text, cost_usd=costs[messages[-1].text])
     limits = Limits(max_depth=2)
     first, _ = await run(a, b, c, workflow=workflow, conductor=conductor, limits=limits)
     assert (first.status, first.cost_usd) == ("completed", 31.0)

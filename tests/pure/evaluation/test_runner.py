@@ -46,7 +46,7 @@ def engine() -> Engine:
 
 
 async def test_every_task_goes_to_every_orchestrator(tmp_path: Path) -> None:
-    right, wrong = ScriptedWorker("right", lambda messages: messages[-1].content[-2]), ScriptedWorker("wrong")
+    right, wrong = ScriptedWorker("right", lambda messages: messages[-1].text[-2]), ScriptedWorker("wrong")
     open_record(tmp_path, plan("single:right", "single:wrong"), resume=False)
     seen: list[str] = []
     outcomes, stopped = await evaluation(
