@@ -25,9 +25,9 @@ class Message(Frozen):
         return in_words(self.content)
 
 
-def conversation_of(task: str, images: Sequence[ImagePart], earlier: Sequence[Message]) -> tuple[Message, ...]:
+def conversation_of(task: str, images: Sequence[ImagePart], before: Sequence[Message]) -> tuple[Message, ...]:
     """Returns a conversation whose last turn is the task, which a user says with its images."""
-    return (*earlier, Message(role="user", content=content_of(task, images)))
+    return (*before, Message(role="user", content=content_of(task, images)))
 
 
 class Usage(Frozen):
@@ -243,7 +243,7 @@ class PlanRequest(Frozen):
         agents: the pool in its own order. ``seating.agents_by_ordinal`` gives the ordinals of ``model_id``.
         allow_recursion: whether the Conductor itself is offered, as one more ordinal after the workers.
         rejected: faults of the previous attempt, one sentence each, so that the next can avoid them.
-        earlier: the turns of the conversation before the task.
+        turns_before: the turns of the conversation before the task.
         images: how many images come with the task.
     """
 
@@ -254,7 +254,7 @@ class PlanRequest(Frozen):
     parent: ParentPlan | None = None
     seed: int = 0
     rejected: tuple[str, ...] = ()
-    earlier: tuple[Message, ...] = ()
+    turns_before: tuple[Message, ...] = ()
     images: NonNegativeInt = 0
 
 

@@ -38,7 +38,7 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "seed": trace.seed,
         "task": trace.task,
         "images": _dump_all(trace.images),
-        "earlier": _dump_all(trace.earlier),
+        "turns_before": _dump_all(trace.turns_before),
         "pool": trace.pool.name,
         "excluded": list(trace.pool.excluded),
         "on_incomplete": trace.on_incomplete,

@@ -22,7 +22,7 @@ class RunRequest(Caused):
     Attributes:
         task: the last turn of the conversation, which a user said.
         images: come with the task.
-        earlier: the turns of the conversation before the task.
+        turns_before: the turns of the conversation before the task.
         conductor: as the user named it; None if the request brings a workflow instead.
         pool: ``rehearsal``, ``paper``, a TOML file, or the recorded pool of another run; None for the settings' pool.
         workflow: carried out as given; None if the Conductor writes one, and in old records.
@@ -58,7 +58,7 @@ class RunRequest(Caused):
     give_question: bool | None = None
     gates: tuple[Gate, ...] = ()
     images: tuple[ImagePart, ...] = Field(default=(), max_length=MOST_IMAGES)
-    earlier: tuple[Message, ...] = ()
+    turns_before: tuple[Message, ...] = ()
     actor: Actor | None = Field(default_factory=local_actor)
     door: Door | None = "cli"
     purpose: str = ""
@@ -66,7 +66,7 @@ class RunRequest(Caused):
     @property
     def all_images(self) -> tuple[ImagePart, ...]:
         """The images of the whole conversation, each once."""
-        if not self.images and not self.earlier:
+        if not self.images and not self.turns_before:
             return ()
         found = (image for turn in self.conversation for image in images_in(turn.content))
         return tuple({image.sha256: image for image in found}.values())
@@ -74,7 +74,7 @@ class RunRequest(Caused):
     @property
     def conversation(self) -> tuple[Message, ...]:
         """All turns up to the task, which is the last."""
-        return conversation_of(self.task, self.images, self.earlier)
+        return conversation_of(self.task, self.images, self.turns_before)
 
 
 _ALSO_RESULTS = {"conductor", "pool", "on_incomplete", "give_question"}

@@ -263,7 +263,7 @@ class RunTrace(Mutable):
     """The state of a run after ``last_at_ms``.
 
     Attributes:
-        images, earlier: what came with the task, and the turns of the conversation before it.
+        images, turns_before: what came with the task, and the turns of the conversation before it.
         workflow: as the request brought it, until a plan is recorded in ``root``; then, and without one, None.
         cost_usd: of all calls that ended; None if the price of one is unknown. known_usd: of the calls with a price.
         at_list_price: whether some of the cost is computed from a price.
@@ -283,7 +283,7 @@ class RunTrace(Mutable):
     parent_run_id: str | None = None
     resumed: bool = False
     images: tuple[ImagePart, ...] = ()
-    earlier: tuple[Message, ...] = ()
+    turns_before: tuple[Message, ...] = ()
     batch: BatchRow | None = None
     plan_only: bool = False
     workflow: Workflow | None = None
@@ -323,7 +323,7 @@ class RunTrace(Mutable):
     @property
     def conversation(self) -> tuple[Message, ...]:
         """All turns up to the task, which is the last."""
-        return conversation_of(self.task, self.images, self.earlier)
+        return conversation_of(self.task, self.images, self.turns_before)
 
     @property
     def ended(self) -> bool:

@@ -106,7 +106,7 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
         yield "every step is told the task"
     if trace.gates:
         yield f"gates: {', '.join(one_line(str(gate), 80) for gate in trace.gates)}"
-    for turn in trace.earlier:
+    for turn in trace.turns_before:
         yield from ("", f"before the task, {turn.role}", indented(turn.text))
     yield from ("", "task", indented(trace.task))
     yield from (f"  {image.described}" for image in trace.images)

@@ -83,10 +83,10 @@ def run(
             request = as_before(before, request, settings, conductor=conductor, pool=pool, seed=seed)
         request = ready(request, settings, only_answering=only_what_answers, quiet=quiet)
         return run_batch(BatchOptions(file, request, db, concurrency, as_json, quiet, resume), settings)
-    earlier, task = inputs.read_conversation(conversation, task)
+    turns_before, task = inputs.read_conversation(conversation, task)
     request = _of_one_task(request, task, workflow, settings)
     images = _read_images(image or [])
-    request = request.model_copy(update={"images": tuple(map(ImagePart.of, images)), "earlier": earlier})
+    request = request.model_copy(update={"images": tuple(map(ImagePart.of, images)), "turns_before": turns_before})
     request = ready(request, settings, only_answering=only_what_answers, quiet=quiet)
     with opened_store(db, settings) as store, opened_engine(store, settings) as host:
         store.keep_images(images)

@@ -140,8 +140,29 @@ def _described(worker: WorkerSpec) -> str:
     return f": {description}" if description else ""
 
 
+def _before(earlier: Sequence[Message]) -> list[str]:
+    if not earlier:
+        return []
+    turns = "\n\n".join(f"{turn.role.capitalize()}: {turn.text.strip()}" for turn in earlier)
+    return [
+        f"The conversation before the task, which a worker sees wherever it is told the task:\n\n{turns}\n\n"
+        "End of the conversation."
+    ]
+
+
+def _images(request: PlanRequest) -> list[str]:
+    if not request.images:
+        return []
+    able = [str(ordinal) for ordinal, worker in enumerate(request.agents) if "image" in worker.accepts]
+    what = "An image comes" if request.images == 1 else f"{request.images} images come"
+    return [
+        f"{what} with the task. You do not see them. A step whose instruction says {{question}} does. Only these "
+        f"workers accept images, so give no other one {{question}}: {', '.join(able)}. Pass on what they see as text."
+    ]
+
+
 def _task(request: PlanRequest) -> str:
-    parts = [f"Task: {request.task.strip()}"]
+    parts = [*_before(request.turns_before), f"Task: {request.task.strip()}", *_images(request)]
     if request.parent is not None:
         parts += [
             "You have already planned for this task. Your earlier plan was:",

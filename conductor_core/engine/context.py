@@ -138,12 +138,12 @@ def build(
     *,
     give_question: bool = False,
     images: Sequence[ImagePart] = (),
-    earlier_turns: Sequence[Message] = (),
+    turns_before: Sequence[Message] = (),
 ) -> Context:
     """Builds the context of step ``index``.
 
     Args:
-        images, earlier_turns: what comes with the task, and the conversation before it.
+        images, turns_before: what comes with the task, and the conversation before it.
         give_question: whether a step is told the task even if its instruction lacks ``{question}``. Past turns hold
             their instructions alone, so the task is told once.
         answers: the answers of the earlier steps of this round, by index, with all that the step reads.
@@ -153,7 +153,7 @@ def build(
     reads = workflow.reads(index)
     instruction = workflow.steps[index].instruction
     told = is_told(instruction, give_question=give_question)
-    turns: list[Message] = list(earlier_turns) if told else []
+    turns: list[Message] = list(turns_before) if told else []
     for earlier in reads:
         turns.append(Message(role="user", content=answers[earlier].instruction))
         turns.append(Message(role="assistant", content=answers[earlier].turn))

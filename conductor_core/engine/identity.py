@@ -40,7 +40,7 @@ def recursion_identity(
     depth_left: int,
     seed: int,
     images: Sequence[ImagePart] = (),
-    earlier: Sequence[Message] = (),
+    turns_before: Sequence[Message] = (),
 ) -> str:
     """Returns the identity of a step that the Conductor answers: all that its inner call is told.
 
@@ -57,23 +57,23 @@ def recursion_identity(
             "agents": [[*_agent(spec), spec.description] for spec in agents],
             "bounds": [max_steps, depth_left, seed],
         }
-        | _beside_task(images, earlier)
+        | _beside_task(images, turns_before)
     )
 
 
-def task_identity(task: str, images: Sequence[ImagePart] = (), earlier: Sequence[Message] = ()) -> str:
+def task_identity(task: str, images: Sequence[ImagePart] = (), turns_before: Sequence[Message] = ()) -> str:
     """Returns the digest of a task and all that comes with it; of a task alone, that of its text."""
-    beside = _beside_task(images, earlier)
+    beside = _beside_task(images, turns_before)
     return _digest({"task": task} | beside) if beside else digest_text(task)
 
 
-def _beside_task(images: Sequence[ImagePart], earlier: Sequence[Message]) -> dict[str, object]:
+def _beside_task(images: Sequence[ImagePart], turns_before: Sequence[Message]) -> dict[str, object]:
     """Returns what comes with the task. Left out where nothing does, so that identities stay as they were."""
     found: dict[str, object] = {}
     if images:
         found["images"] = [image.sha256 for image in images]
-    if earlier:
-        found["earlier"] = _turns(earlier)
+    if turns_before:
+        found["turns_before"] = _turns(turns_before)
     return found
 
 

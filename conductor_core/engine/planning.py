@@ -53,7 +53,7 @@ async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan
         allow_recursion=len(round_path) < state.request.limits.max_depth,
         parent=parent,
         seed=state.request.seed,
-        earlier=state.request.earlier,
+        turns_before=state.request.turns_before,
         images=len(state.request.all_images),
     )
     checked = Checked(workflow=None)

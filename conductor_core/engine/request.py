@@ -72,7 +72,7 @@ def rerun_of(
     return RunRequest(
         task=source.task,
         images=source.images,
-        earlier=source.earlier,
+        turns_before=source.turns_before,
         conductor=None if source.conductor is None else source.conductor.name,
         pool=source.pool,
         workflow=workflow or source.root.workflow,

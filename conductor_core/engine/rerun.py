@@ -101,7 +101,7 @@ def preview(
         pool_seed=source.seed,
         give_question=source.give_question,
         images=source.images,
-        earlier=source.earlier,
+        turns_before=source.turns_before,
     )
     looked_up = _LookedUp(source, workflow, origins)
     answers: dict[int, Answer] = {}

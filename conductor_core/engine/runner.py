@@ -111,7 +111,7 @@ class Engine:
             pool_seed=pool.seed,
             give_question=checked.created.give_question,
             images=request.images,
-            earlier=request.earlier,
+            turns_before=request.turns_before,
         )
         rules = GateRules(request.gates, inputs, self._settings.plan_max_tokens)
         state = RunState(

@@ -39,7 +39,7 @@ class StepInputs:
         workers: by name, in the order of the Conductor's ordinals, without those that the run excludes.
         seed: of the run. pool_seed: of the simulated workers.
         give_question: whether every step is told the task.
-        images, earlier: what comes with the task, and the turns of the conversation before it.
+        images, turns_before: what comes with the task, and the turns of the conversation before it.
     """
 
     task: str
@@ -50,18 +50,18 @@ class StepInputs:
     pool_seed: int
     give_question: bool = False
     images: tuple[ImagePart, ...] = ()
-    earlier: tuple[Message, ...] = ()
+    turns_before: tuple[Message, ...] = ()
 
     @property
     def images_given(self) -> ImagesGiven | None:
         """Who can be given the images of the conversation; None: there are none."""
-        conversation = conversation_of(self.task, self.images, self.earlier)
+        conversation = conversation_of(self.task, self.images, self.turns_before)
         return images_given(conversation, self.workers, every_step=self.give_question)
 
     @property
     def task_identity(self) -> str:
         """The digest of the task and all that comes with it."""
-        return task_identity(self.task, self.images, self.earlier)
+        return task_identity(self.task, self.images, self.turns_before)
 
     def of(self, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path = ()) -> StepInput:
         """Returns the input of step ``index``, once ``answers`` has all that it reads.
@@ -78,7 +78,7 @@ class StepInputs:
             round_path,
             give_question=self.give_question,
             images=self.images,
-            earlier_turns=self.earlier,
+            turns_before=self.turns_before,
         )
         spec = self.workers[workflow.steps[index].agent]
         return StepInput(context, worker_identity(spec, context.messages, self.pool_seed))
@@ -109,6 +109,6 @@ class StepInputs:
             depth_left=self.limits.max_depth - len(round_path) - 1,
             seed=self.seed,
             images=self.images,
-            earlier=self.earlier,
+            turns_before=self.turns_before,
         )
         return StepInput(context, identity, parent, last)

@@ -38,6 +38,8 @@ FAULTS = {
     "forward_reference": "A step reads the output of a later step.",
     "out_of_range": "A step reads a step that does not exist.",
     "negative_index": "A step reads a negative index.",
+    "image_not_accepted": "A step is given the task's image, and its worker accepts none.",
+    "image_not_given": "No step is given the task's image.",
     # What there is too much of to be told.
     "more_faults": "There are more faults than those told: the last one says how many.",
 }

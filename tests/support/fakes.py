@@ -34,6 +34,7 @@ from conductor_core.engine.pool import Pool
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import ContentMissing, RunHasEnded
 from conductor_core.events import Event, RunCreated
+from conductor_core.message_parts import LoadedImage, identity_of
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace, fold
@@ -69,7 +70,7 @@ def pure_answer(name: str) -> Callable[[Sequence[Message]], str]:
     """An answer that depends on nothing but the worker's name and the messages, and is unlike any other."""
 
     def answer(messages: Sequence[Message]) -> str:
-        told = json.dumps([name, [[message.role, message.content] for message in messages]])
+        told = json.dumps([name, [[message.role, identity_of(message.content)] for message in messages]])
         return f"<{hashlib.sha256(told.encode()).hexdigest()[:20]}>"
 
     return answer
@@ -244,6 +245,9 @@ class MemorySink:
     def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
         return [sent for sent in self.sent if sent.command.run_id == run_id and sent.id > after]
 
+    def keep_images(self, *images: LoadedImage) -> None:
+        self.contents |= {image.sha256: (image.media_type, image.data) for image in images}
+
     def content(self, sha256: str) -> tuple[str, bytes]:
         if sha256 not in self.contents:
             raise ContentMissing(f"no content {sha256}")
@@ -325,7 +329,7 @@ async def run(
     if reuse_from is not None:
         request |= {"parent_run_id": reuse_from.run_id, "taken_up": tuple(each.run_id for each in before)}
     asked = RunRequest(**({"task": "the task", "workflow": workflow} | request))
-    engine = Engine(sink, settings or quick_settings(), earlier.__getitem__)
+    engine = Engine(sink, settings or quick_settings(), earlier.__getitem__, sink.content)
     trace = await engine.run(asked, conductor, pool_of(*workers))
     assert fold(event for event in sink.events if event.run_id == asked.run_id) == trace
     return trace, sink

@@ -5,7 +5,8 @@ import sqlite3
 
 def as_of_0005(connection: sqlite3.Connection) -> None:
     """Undoes the migrations after 0005."""
-    connection.execute("DROP TABLE commands")
+    for table in ("commands", "contents", "run_contents"):
+        connection.execute(f"DROP TABLE {table}")
     for table in ("runs", "deletions", "holds"):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN actor")
         connection.execute(f'ALTER TABLE {table} RENAME COLUMN door TO "by"')

@@ -1,6 +1,6 @@
 import re
 
-from conductor_core.chat import ParentPlan, PlanRequest, WorkerSpec
+from conductor_core.chat import Message, ParentPlan, PlanRequest, WorkerSpec
 from conductor_core.conductors.prompt import STATIC_MESSAGES, full_prompt
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import topology
@@ -56,3 +56,19 @@ def test_recursion_offers_the_conductor_and_the_stop() -> None:
 def test_faults_of_the_last_attempt_are_told() -> None:
     _, user = full_prompt(PlanRequest(task="t", agents=AGENTS, rejected=("Step 1 reads step 4.",)))
     assert "- Step 1 reads step 4." in user.content
+
+
+def test_a_conductor_is_told_of_images_and_of_the_conversation_before() -> None:
+    workers = tuple(
+        WorkerSpec(name=name, provider="openai", model="m", accepts=accepts)
+        for name, accepts in (("a", ("text",)), ("b", ("text", "image")), ("c", ("text", "image")))
+    )
+    earlier = (Message(role="user", content="Hello"), Message(role="assistant", content="Good day"))
+    request = PlanRequest(task="What is it?", agents=workers, images=1, turns_before=earlier)
+    told = full_prompt(request)[-1].text
+    assert "User: Hello\n\nAssistant: Good day\n\nEnd of the conversation.\n\nTask: What is it?" in told
+    assert "An image comes with the task." in told
+    assert "give no other one {question}: 1, 2." in told
+    alone = full_prompt(request.model_copy(update={"images": 0, "turns_before": ()}))
+    assert alone[-1].text == "Task: What is it?"
+    assert full_prompt(request)[0] == alone[0], "what depends on the task stays out of the cached beginning"
