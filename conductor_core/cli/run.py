@@ -51,10 +51,8 @@ def run(
 ) -> int:
     """Run TASK: the Conductor plans, workers answer. The answer goes to stdout, progress to stderr."""
     settings = inputs.read_settings()
-    if gate and (tasks is not None or resume):
-        raise BadInput("--gate is for one TASK: the runs of a file would all wait; leave --gate or --tasks out")
-    if (image or conversation) and (tasks is not None or resume):
-        raise BadInput("--image and --conversation come with one TASK: leave them or --tasks out")
+    if tasks is not None or resume:
+        _refuse_for_a_file(gate, image, conversation)
     before = last_run_of_batch(tasks, db, settings) if resume else None
     budget = options.limits(
         settings if before is None else limits_of_batch(before, settings),
@@ -95,6 +93,14 @@ def run(
         trace, code = watch(store, host, run_id, view, until_it_waits=no_wait)
     print_outcome(trace, view, as_json=as_json)
     return code
+
+
+def _refuse_for_a_file(gate: object, image: object, conversation: object) -> None:
+    """Raises: BadInput for what comes with one task."""
+    if gate:
+        raise BadInput("--gate is for one TASK: the runs of a file would all wait; leave --gate or --tasks out")
+    if image or conversation:
+        raise BadInput("--image and --conversation come with one TASK: leave them or --tasks out")
 
 
 def _read_images(files: Sequence[Path]) -> list[LoadedImage]:
