@@ -9,6 +9,7 @@ from pydantic import Field, PositiveInt
 from conductor_core.workflow.model import Frozen
 
 ImageType = Literal["image/png", "image/jpeg", "image/webp", "image/gif"]
+IMAGE_TYPES: tuple[ImageType, ...] = get_args(ImageType)
 Accepted = Literal["text", "image"]
 ACCEPTED: tuple[Accepted, ...] = get_args(Accepted)
 """What a worker may say that it accepts."""

@@ -5,8 +5,8 @@ import streamlit as st
 from conductor_core.engine.catalogue import EXAMPLES
 from conductor_core.errors import InspectorError
 from conductor_core.trace import RunTrace
-from pages.components.look.words import inert
-from pages.components.run import run_settings
+from pages.components.look.words import inert, plural
+from pages.components.run import images, run_settings
 from pages.components.run.larger_conductor import propose_larger_conductor
 from pages.components.run.preflight import preflight_notice
 from pages.components.run.run_choices import may_be_asked, missing_note, take_choices_of
@@ -36,6 +36,7 @@ def task_box(trace: RunTrace | None) -> None:
                 persist_state="session",
             )
             with st.container(horizontal=True, width="content", key="task-actions", wrap=False):
+                images.image_field()
                 st.button("Plan only", key="plan-only", on_click=_start, args=(True,))
                 st.button("Run", key="run", type="primary", on_click=_start, args=(False,), shortcut="Mod+Enter")
         if message := st.session_state.pop(ERROR, None):
@@ -46,12 +47,16 @@ def task_box(trace: RunTrace | None) -> None:
                 for number, example in enumerate(EXAMPLES):
                     take, key = (example.task,), f"example-{number}"
                     st.button(example.title, key=key, type="tertiary", on_click=_take_example, args=take)
+        images.images_row([spec for spec in specs if spec.name not in run_settings.excluded()])
         if note := missing_note():
             st.warning(note, icon=":material/warning:")
         preflight_notice(specs, st.session_state.get(TASK, ""))
         propose_larger_conductor()
     if trace is not None and st.session_state.get(TASK, "").strip() != trace.task.strip():
         st.caption(f"The task of the run below: {inert(trace.task[:400])}")
+    if trace is not None and trace.turns_before:
+        turns = plural(len(trace.turns_before), "turn")
+        st.caption(f"The run below came after {turns} of a conversation. A new run of this task is without them.")
 
 
 def _take_task_of(trace: RunTrace | None) -> None:
@@ -61,6 +66,7 @@ def _take_task_of(trace: RunTrace | None) -> None:
     run_id, text_then = st.session_state.get(_FROM_RUN, (None, None))
     if run_id != trace.run_id and (not text.strip() or text == text_then):  # else someone has typed
         st.session_state[TASK] = trace.task
+        images.put(trace.images)
         st.session_state[_FROM_RUN] = (trace.run_id, trace.task)
 
 
@@ -80,7 +86,7 @@ def _start(plan_only: bool) -> None:
 def begin(task: str, *, plan_only: bool = False) -> None:
     """Starts a run of ``task`` with what is chosen, and opens it. The card shows a refusal."""
     try:
-        request = run_settings.request(task, plan_only=plan_only)
+        request = run_settings.request(task, plan_only=plan_only).model_copy(update={"images": images.chosen()})
         run_id = current().host.start(request)
         may_be_asked(request.conductor)
     except InspectorError as error:

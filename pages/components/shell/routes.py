@@ -20,7 +20,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from conductor_core.actor import local_caller
 from conductor_core.commands import Approve, Deny
-from conductor_core.errors import RunHasEnded, RunUnreadable, StoreError, UnknownRun
+from conductor_core.errors import ContentMissing, RunHasEnded, RunUnreadable, StoreError, UnknownRun
+from conductor_core.message_parts import IMAGE_TYPES
 from pages.components.live_workflow.messages import LiveView
 from pages.components.shell import index_page
 from pages.components.shell.runtime import OneLineStartFault, current
@@ -158,6 +159,22 @@ async def count_waiting(_request: Request) -> Response:
     return JSONResponse({"runs": found.statuses.get("waiting", 0)}, headers={"cache-control": "no-store"})
 
 
+async def content(request: Request) -> Response:
+    """Returns an image by its digest: 404 if it is not kept, 503 if the database cannot be read."""
+    sha256 = request.path_params["sha256"]
+    try:
+        media_type, data = await asyncio.to_thread(current().store.content, sha256)
+    except ContentMissing as error:
+        return JSONResponse({"error": str(error)}, status_code=404)
+    except StoreError as error:
+        return JSONResponse({"error": str(error)}, status_code=503)
+    if media_type not in IMAGE_TYPES:
+        return JSONResponse({"error": "this content is no image"}, status_code=404)
+    # A content never changes. Opened by itself, it can do nothing.
+    headers = {"cache-control": "private, max-age=86400, immutable", "content-security-policy": "sandbox"}
+    return Response(data, media_type=media_type, headers=headers)
+
+
 async def plotly_js(_request: Request) -> Response:
     """Serves the part of Plotly that our figures need: a component cannot reach Streamlit's own copy.
 
@@ -180,6 +197,7 @@ ROUTES: list[BaseRoute] = [
     Route("/api/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
     *(Route(f"/api/runs/{{run_id}}/{decision}", decide, methods=["POST"]) for decision in ("approve", "deny")),
     Route("/api/waiting", count_waiting),
+    Route("/api/contents/{sha256}", content),
     Route("/api/plotly.js", plotly_js),
     Mount("/api/katex", _KatexFiles(directory=KATEX)),
     *index_page.ROUTES,

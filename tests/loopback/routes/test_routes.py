@@ -21,6 +21,7 @@ from pages.components.shell.routes import CLOSE_DONE, CLOSE_UNKNOWN_RUN
 from storage import open_store
 from tests.loopback.routes.conftest import Served
 from tests.support.damaging import doctor
+from tests.support.pictures import picture
 from tests.support.provider import Answer, ScriptedProvider
 from tests.support.run_events import answered, created, planned, run_completed, step_started, whole_run
 
@@ -251,3 +252,28 @@ async def test_a_page_follows_an_overlong_plan_to_its_end_at_little_cost(served:
     assert (last["status"], last["error_code"]) == ("failed", "PlanRejected")
     assert "longer than 65,536 bytes" in last["error"]
     assert max(spent) < 1.0, "seconds of the processor between two beats of the page's loop"
+
+
+async def test_an_image_is_served_by_its_digest_and_can_do_nothing(served: Served) -> None:
+    image = picture()
+    await asyncio.to_thread(served.store.keep_images, [image])
+    async with httpx.AsyncClient() as client:
+        found = await client.get(f"{served.origin}/api/contents/{image.sha256}")
+        assert (found.status_code, found.content, found.headers["content-type"]) == (200, image.data, "image/png")
+        assert found.headers["x-content-type-options"] == "nosniff"
+        assert found.headers["cross-origin-resource-policy"] == "same-origin"
+        assert "sandbox" in found.headers["content-security-policy"]
+        for unknown in ("0" * 64, "..%2F..%2Fetc%2Fpasswd", "' OR 1=1 --"):
+            absent = await client.get(f"{served.origin}/api/contents/{unknown}")
+            assert absent.status_code == 404
+        foreign = await client.get(
+            f"{served.origin}/api/contents/{image.sha256}", headers={"origin": "http://evil.example"}
+        )
+        assert foreign.status_code == 403
+
+
+async def test_a_content_of_another_type_is_not_served(served: Served) -> None:
+    image = picture()
+    await asyncio.to_thread(served.store.keep_images, [image.model_copy(update={"media_type": "text/html"})])
+    async with httpx.AsyncClient() as client:
+        assert (await client.get(f"{served.origin}/api/contents/{image.sha256}")).status_code == 404

@@ -1,8 +1,8 @@
 // Draws formulas with KaTeX, which is loaded with the first formula of a text. A formula is data: one that would load,
 // link, name or define anything is not drawn, and neither is one that KaTeX cannot read. Its source is shown instead.
 
-// Streamlit serves this file below the app's base path, whatever that is.
-const BASE = import.meta.url.slice(0, import.meta.url.indexOf("/_stcore/") + 1)
+import { BASE } from "./base.js"
+
 const FOLDER = new URL("api/katex/", BASE)
 // Time for drawing in one frame. Other formulas wait and show their source meanwhile.
 const SLICE_MS = 8

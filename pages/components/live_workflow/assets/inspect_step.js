@@ -2,6 +2,7 @@
 
 import { copyButton, el, readButton, setText } from "./dom.js"
 import { accessList, basis, count, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
+import { imagesIn, inWords, partElements, picture } from "./message_parts.js"
 import { priceOf } from "./model.js"
 import { beginning, cutNotice, notices } from "./panes.js"
 import { StreamedMarkdown, visible } from "./text.js"
@@ -79,7 +80,11 @@ function sawParts(model, step, begun, onSelect) {
   const seen = granted.length
     ? granted
     : [el("p", { class: "muted" }, "This step saw its instruction and no earlier output.")]
-  return [...seen, withheldBox(step.granted, withheld, absent), absent.length ? absentBox(absent) : null].filter(
+  const images = step.messages.flatMap(({ content }) => imagesIn(content))
+  const shown = images.length
+    ? el("div", { class: "pictures" }, el("p", { class: "muted" }, "With the task:"), ...images.map(picture))
+    : null
+  return [shown, ...seen, withheldBox(step.granted, withheld, absent), absent.length ? absentBox(absent) : null].filter(
     Boolean,
   )
 }
@@ -168,7 +173,7 @@ export function messageList(sent, title = "Exactly as sent") {
     el(
       "p",
       { class: "muted small" },
-      `${title}: ${plural(sent.length, "message")}, ${count(sent.reduce((sum, { content }) => sum + content.length, 0))} characters.`,
+      `${title}: ${plural(sent.length, "message")}, ${count(sent.reduce((sum, { content }) => sum + inWords(content).length, 0))} characters.`,
     ),
     ...sent.map(({ role, content }, index) =>
       el(
@@ -179,9 +184,9 @@ export function messageList(sent, title = "Exactly as sent") {
           {},
           el("b", {}, role),
           el("span", { class: "spring" }),
-          copyButton(`Copy message ${index + 1}`, () => content),
+          copyButton(`Copy message ${index + 1}`, () => inWords(content)),
         ),
-        el("pre", { class: "raw", dir: "auto" }, visible(content)),
+        ...partElements(content),
       ),
     ),
   ]

@@ -1,6 +1,7 @@
 // The page's model of one run. It folds the messages of the live route into steps and rounds by path.
 
 import { estimateTokens, pathKey } from "./format.js"
+import { contentTokens } from "./message_parts.js"
 import { takeAdvice } from "./status.js"
 
 const ENDED = new Set([
@@ -255,7 +256,7 @@ export class RunModel {
   cost() {
     let { cost_usd: total, known_usd: known } = this.run
     for (const { price, messages, written } of this.ended ? [] : this.calls()) {
-      const read = messages.reduce((sum, { content }) => sum + estimateTokens(content), 0)
+      const read = messages.reduce((sum, { content }) => sum + contentTokens(content), 0)
       const live = price ? (read * price.input + written * price.output) / 1e6 : null
       total = total === null || live === null ? null : total + live
       known += live ?? 0

@@ -1,13 +1,12 @@
 // The live route of one run: connects, passes messages on, and reconnects after a loss. Each connection begins with a
 // whole snapshot, and the model drops what it has already seen, so that nothing is doubled or lost.
 
+import { BASE } from "./base.js"
+
 const FIRST_WAIT_MS = 250
 const LONGEST_WAIT_MS = 5_000
 const CLOSE_UNKNOWN_RUN = 4404
 const CLOSE_REFUSED = 4403
-
-// Streamlit serves this file below the app's base path, whatever that is.
-const BASE = import.meta.url.slice(0, import.meta.url.indexOf("/_stcore/") + 1)
 
 export const runUrl = (runId, what) => new URL(`api/runs/${encodeURIComponent(runId)}/${what}`, BASE)
 

@@ -1,0 +1,2 @@
+// The address below which the app is served: Streamlit serves this file there, whatever it is.
+export const BASE = import.meta.url.slice(0, import.meta.url.indexOf("/_stcore/") + 1)

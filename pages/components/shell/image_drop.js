@@ -1,0 +1,50 @@
+// Images that are pasted on the Run page, or dropped anywhere on the card of the task, go into the field for images.
+
+const IMAGE = /^image\//
+
+const fieldOf = () => document.querySelector(".st-key-task-image-field input[type=file]")
+
+const imagesIn = (data) => [...(data?.files ?? [])].filter((file) => IMAGE.test(file.type))
+
+// Gives the files to Streamlit's field as if they were chosen there.
+function give(images) {
+  const field = fieldOf()
+  if (!field || !images.length) return false
+  const chosen = new DataTransfer()
+  for (const image of images) chosen.items.add(image)
+  field.files = chosen.files
+  field.dispatchEvent(new Event("change", { bubbles: true }))
+  return true
+}
+
+const isOverCard = (event) => event.target instanceof Element && event.target.closest(".st-key-task-box") !== null
+
+const carriesFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files")
+
+function mark(on) {
+  document.querySelector(".st-key-task-box")?.toggleAttribute("data-dropping", on)
+}
+
+// Streamlit's own field takes what is dropped right on it.
+const isOverField = (event) => event.target.closest("[data-testid=stFileUploaderDropzone]") !== null
+
+document.addEventListener("paste", (event) => {
+  // Text beside an image, as spreadsheets give it, is what a person means when they paste into a field.
+  if (event.clipboardData?.getData("text/plain")) return
+  if (give(imagesIn(event.clipboardData))) event.preventDefault()
+})
+document.addEventListener("dragover", (event) => {
+  const over = carriesFiles(event) && isOverCard(event)
+  mark(over)
+  if (over) event.preventDefault()
+})
+document.addEventListener("dragleave", (event) => {
+  if (event.relatedTarget === null) mark(false)
+})
+document.addEventListener("drop", (event) => {
+  mark(false)
+  if (!carriesFiles(event) || !isOverCard(event) || isOverField(event)) return
+  // A browser would leave the page and open the file.
+  event.preventDefault()
+  give(imagesIn(event.dataTransfer))
+})
