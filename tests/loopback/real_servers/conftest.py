@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from conductor_core.chat import Price, WorkerSpec
-from tests.support.tiny_models import random_model
+from tests.support.tiny_vision_models import random_vision_model
 
 ROOT = Path(__file__).parents[3]
 LITELLM = ROOT / ".venv-interop" / "bin" / "litellm"
@@ -111,7 +111,7 @@ def _started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     folder = tmp_path_factory.mktemp("real_servers")
     config = folder / "litellm.yaml"
     config.write_text(_LITELLM_CONFIG)
-    model = random_model(folder / "random-qwen2")
+    model = random_vision_model(folder / "random-llava")
     litellm_port, transformers_port = _free_port(), _free_port()
     at = ["--host", "127.0.0.1", "--port"]
     with ExitStack() as stack:

@@ -7,6 +7,7 @@ import pytest
 from conductor_core.chat import Chunk, Finished, Message, TextDelta, WorkerSpec
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import WorkerError, WorkerFailed, WorkerRateLimited, WorkerRefused
+from conductor_core.message_parts import LoadedImage, content_of
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.workers.discovery import discover_local_servers
@@ -15,16 +16,17 @@ from conductor_core.workers.pool import open_worker
 from conductor_core.workflow.model import Step, Workflow
 from storage import open_store
 from tests.loopback.real_servers.conftest import KEY, Servers
+from tests.support.pictures import picture
 
 pytestmark = pytest.mark.timeout(300)  # on a busy machine the servers take a minute to start
 
 QUESTION = (Message(role="system", content="Be brief."), Message(role="user", content="What is 6 times 7?"))
 
 
-async def ask(spec: WorkerSpec) -> list[Chunk]:
+async def ask(spec: WorkerSpec, question: tuple[Message, ...] = QUESTION) -> list[Chunk]:
     worker = open_worker(spec, Settings())
     try:
-        return [chunk async for chunk in worker.answer(QUESTION)]
+        return [chunk async for chunk in worker.answer(question)]
     finally:
         await worker.aclose()
 
@@ -73,6 +75,32 @@ async def test_transformers_serve(servers: Servers) -> None:
     assert finished.usage is not None
     assert finished.usage.output_tokens == 12
     assert text_of(await ask(servers.random())) == text_of(chunks)
+
+
+def tokens_read(chunks: list[Chunk]) -> int:
+    assert isinstance(chunks[-1], Finished)
+    assert chunks[-1].usage is not None
+    return chunks[-1].usage.input_tokens
+
+
+async def test_a_model_that_sees_answers_by_the_image(servers: Servers) -> None:
+    """The model's weights are random, but what it writes depends on the pixels."""
+
+    def look(*images: LoadedImage) -> tuple[Message, ...]:
+        return (Message(role="user", content=content_of("What is it?", images)),)
+
+    blind = await ask(servers.random(), look())
+    red = await ask(servers.random(), look(picture()))
+    blue = await ask(servers.random(), look(picture((0, 0, 255))))
+    assert tokens_read(red) == tokens_read(blue) == tokens_read(blind) + 4
+    assert len({text_of(blind), text_of(red), text_of(blue)}) == 3
+    assert text_of(await ask(servers.random(), look(picture()))) == text_of(red)
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+async def test_litellms_proxy_takes_an_image_in_both_dialects(servers: Servers, provider: str) -> None:
+    question = (Message(role="user", content=content_of("What is it?", [picture()])),)
+    assert text_of(await ask(servers.mock("solver", provider=provider), question)) == "The answer is 42."
 
 
 async def test_transformers_serves_complaint_about_a_parameter(servers: Servers) -> None:

@@ -2,9 +2,10 @@
 
 import { copyButton, el, readButton, setText } from "./dom.js"
 import { accessList, basis, count, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
-import { imagesIn, inWords, partElements, picture } from "./message_parts.js"
+import { imagesIn, inWords } from "./message_parts.js"
 import { priceOf } from "./model.js"
 import { beginning, cutNotice, notices } from "./panes.js"
+import { partElements, picture } from "./pictures.js"
 import { StreamedMarkdown, visible } from "./text.js"
 
 const WOULD_SEND = "If you approve, exactly this is sent"
