@@ -9,11 +9,17 @@ from hypothesis import strategies as st
 from conductor_core.actor import Actor
 from conductor_core.engine.request import resume_of
 from conductor_core.events import BatchRow, Limits, PoolInfo, RunCreated, RunRequest
+from conductor_core.gates import read_gate
+from conductor_core.message_parts import images_in
+from conductor_core.run_request import MOST_IMAGES
 from conductor_core.trace import fold
 from conductor_core.workflow.model import Workflow
-from tests.support.fakes import ScriptedWorker, run, workflow_of
+from tests.support.any_messages import image_parts, messages
+from tests.support.fakes import MemorySink, ScriptedWorker, run, workflow_of
+from tests.support.pictures import part, picture
 from tests.support.run_events import POOL, TWO_STEPS, created, created_otherwise
 
+PICTURES = (picture(), picture((0, 0, 255)))
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 NUMBERS = st.none() | st.integers(0, 10**9)
 ACTORS = st.builds(Actor, kind=st.sampled_from(["local", "person", "service", "program"]), id=TEXT, name=TEXT)
@@ -37,6 +43,11 @@ REQUESTS = st.builds(
     actor=st.none() | ACTORS,
     door=st.sampled_from([None, "page", "cli", "api"]),
     purpose=TEXT,
+    gates=st.lists(st.sampled_from(list(map(read_gate, ("plan", "steps", "step:2", "usd:0.5"))))).map(tuple),
+        tuple
+    ),
+    images=st.lists(image_parts, max_size=MOST_IMAGES).map(tuple),
+    turns_before=st.lists(messages, max_size=3).map(tuple),
 )
 
 
@@ -54,7 +65,13 @@ def test_it_stands_whole_in_the_first_event_of_its_run(request: RunRequest) -> N
 
 
 @settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 9), give_question=st.booleans(), max_steps=st.integers(2, 5))
+@given(
+    seed=st.integers(0, 9),
+    give_question=st.booleans(),
+    max_steps=st.integers(2, 5),
+    images=st.lists(st.sampled_from(list(map(part, PICTURES))), max_size=3).map(tuple),
+    turns_before=st.lists(messages.filter(lambda turn: not images_in(turn.content)), max_size=2).map(tuple),
+)
 def test_it_runs_equal(**asked: Any) -> None:
     max_steps = asked.pop("max_steps")
     plan = workflow_of(("a", "first {question}", ()), ("a", "second", (0,)))
@@ -62,7 +79,11 @@ def test_it_runs_equal(**asked: Any) -> None:
     travelled = RunRequest.model_validate_json(request.model_dump_json())
 
     async def twice() -> list[list[tuple[str, str | None, str]]]:
-        traces = [(await run(ScriptedWorker("a"), **dict(each)))[0] for each in (request, travelled)]
+        sink = MemorySink()
+        sink.keep_images(*PICTURES)
+        again = travelled.model_copy(update={"run_id": "again"})
+        worker = ScriptedWorker("a", accepts=("text", "image"))
+        traces = [(await run(worker, sink=sink, **dict(each)))[0] for each in (request, again)]
         return [[(step.status, step.identity, step.output) for step in trace.steps] for trace in traces]
 
     first, second = asyncio.run(twice())
