@@ -71,6 +71,12 @@ def replace_requests(trace: RunTrace, round_: RoundTrace, after: Workflow) -> No
 
 
 def deny(trace: RunTrace, event: ev.RunDenied) -> None:
-    """Ends the run as denied."""
+    """Ends the run as denied. Steps that read a denied one, directly or not, are not run because of it."""
     trace.status, trace.ended_by = "denied", event.caller
     trace.error_code, trace.error = "Denied", event.error
+    for round_ in trace.root.rounds():
+        denied = {step.index: (step.path,) for step in round_.steps if step.status == "denied"}
+        for step in round_.steps:
+            above = dict.fromkeys(path for read in step.reads for path in denied.get(read, ()))
+            if step.status == "waiting" and above:
+                step.because = denied[step.index] = tuple(above)

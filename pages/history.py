@@ -68,6 +68,19 @@ def _status_label(status: str, totals: Totals | None) -> str:
     return f"{name} · {count:,}{'+' if totals.more else ''}"
 
 
+def _asking(totals: Totals | None, status: str | None) -> None:
+    """Leads to the runs that wait for an approval, if there are any and the list shows others, too."""
+    count = 0 if totals is None or status is not None else totals.statuses.get("waiting", 0)
+    if count:
+        label = f"‖ {plural(count, 'run')} wait{'s' if count == 1 else ''} for an approval"
+        st.button(label, key="show-waiting", on_click=_only_waiting)
+
+
+def _only_waiting() -> None:
+    _first_page()
+    st.session_state[STATUS] = "waiting"
+
+
 def _first_page() -> None:
     st.session_state[CURSORS], st.session_state[DAY] = [], None
 
@@ -144,6 +157,7 @@ def show() -> None:
     with suppress(StoreError):  # the list itself says what is wrong
         totals = current().store.totals(typed, batch, st.session_state.get(STATUS) or None)
     search, status = _filters(totals)
+    _asking(totals, status)
     try:
         if batch is not None:
             _batch_head(batch)

@@ -247,4 +247,13 @@ def changing_columns(trace: RunTrace) -> dict[str, object]:
         "cost_estimated": cost.usd is not None and basis(trace) == "estimated",
         "duration_ms": trace.duration_ms,
         "error": trace.error,
+        "asked_for": _asked_for(trace),
     }
+
+
+def _asked_for(trace: RunTrace) -> str | None:
+    asked = () if trace.ended else trace.asked_for
+    if not asked:
+        return None
+    more = f" and {len(asked) - 1} more" if len(asked) > 1 else ""
+    return f"{asked[0].what}{more}, by the gate {', '.join(asked[0].rules)}"

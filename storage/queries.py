@@ -24,6 +24,7 @@ _FILTERS = {
     "alone": "batch_id IS NULL",
 }
 _PAGE = {"before": "sequence < :before", "status": "status = :status"}
+_WAITING = {"status": "asked_for IS NOT NULL"}
 _IN_GAPS = "status < ? OR " + "status > ? AND status < ? OR " * (len(ENDED_STATUSES) - 1) + "status > ?"
 _UNFINISHED = f"SELECT run_id, owner_id FROM runs WHERE {_IN_GAPS} ORDER BY +sequence"  # noqa: S608  no value in it
 _BEGINS = "run_id BETWEEN :prefix AND :prefix || char(1114111)"
@@ -54,7 +55,7 @@ class Search:
         return (
             (self.before is None or run.sequence < self.before)
             and (not self.text or self.text.lower() in run.task.lower())
-            and self.status in (None, run.status)
+            and (self.status in (None, run.status) or (self.status == "waiting" and run.asked_for is not None))
             and self.parent in (None, run.parent_run_id)
             and self.batch in (None, run.batch_id)
             and not (self.alone and run.batch_id is not None)
@@ -63,7 +64,8 @@ class Search:
 
 def read_rows(connection: sqlite3.Connection, search: Search) -> list[dict[str, Any]]:
     """Returns the rows of the runs that ``search`` finds, newest first."""
-    query = f"{_RUNS}{condition(search, _FILTERS | _PAGE)} ORDER BY sequence DESC LIMIT :limit"
+    page = _PAGE | (_WAITING if search.status == "waiting" else {})
+    query = f"{_RUNS}{condition(search, _FILTERS | page)} ORDER BY sequence DESC LIMIT :limit"
     return [dict(zip(_SUMMARY, row, strict=True)) for row in connection.execute(query, vars(search))]
 
 

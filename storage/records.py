@@ -52,6 +52,7 @@ class RunSummary(Frozen):
             a whole answer.
         cost_usd: None if some price is unknown, also of a running call. known_usd: of what has a price.
         cost_estimated: whether the cost is computed from estimated tokens; False where it is unknown.
+        asked_for: what of it waits for an approval, in words; None: nothing. Other steps of it may still run.
         duration_ms: None while it runs.
         batch_id, batch_row: its place in a file of tasks; None for a run that came alone.
     """
@@ -78,6 +79,7 @@ class RunSummary(Frozen):
     cost_usd: float | None = None
     known_usd: float = 0.0
     cost_estimated: bool = False
+    asked_for: str | None = None
     duration_ms: float | None = None
     error: str | None = None
     damage: str | None = None

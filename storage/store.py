@@ -128,8 +128,9 @@ class Store:
         Args:
             before: the ``sequence`` of the last run of the page before this one.
             search: text that the task contains, ignoring case (ASCII).
-            status: only runs of this status. ``damaged`` and ``too_new`` read every run of the database. Any other
-                status also lists, marked, the faulty runs whose rows have it.
+            status: only runs of this status; ``waiting`` also lists runs of which other steps still run. ``damaged``
+                and ``too_new`` read every run of the database. Any other status also lists, marked, the faulty runs
+                whose rows have it.
             parent: only re-runs of this run, and runs that take it up.
             batch: only runs of this batch. alone: only runs of no batch.
         """
@@ -247,7 +248,7 @@ class Store:
         Of some of them other steps still run. Leaves out those that cannot be read.
         """
         found = []
-        for run in (*self.runs(limit=limit, status="waiting"), *self.runs(limit=limit, status="running")):
+        for run in self.runs(limit=limit, status="waiting"):
             with suppress(UnknownRun, RunUnreadable):
                 trace, _ = self.trace(run.run_id)
                 if trace.asked_for and not trace.ended:

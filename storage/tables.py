@@ -4,7 +4,7 @@ Times are ISO 8601 text in UTC, and JSON is text: both read the same in every da
 module, because its import takes as long as a short command.
 """
 
-from sqlalchemy import Boolean, Column, Float, Index, Integer, LargeBinary, Text
+from sqlalchemy import Boolean, Column, Float, Index, Integer, LargeBinary, Text, text
 from sqlmodel import Field, SQLModel
 
 
@@ -33,6 +33,7 @@ class RunRow(SQLModel, table=True):
         sequence: of its ``run.created``; the order of the list.
         actor: who caused it, as JSON (``conductor_core.actor.Actor``); None in older records.
         agents: as a JSON list.
+        asked_for: what of it waits for an approval, in words; None: nothing.
         cost_estimated: see ``conductor_core.spending.basis``.
         vocabulary: the version of the events (``conductor_core.events.VOCABULARY``) of the program that began the run.
         owner_id: names the lock file of the process that writes it. The other ``owner_*`` tell people which process
@@ -46,6 +47,7 @@ class RunRow(SQLModel, table=True):
         Index("ix_runs_parent_run_id", "parent_run_id"),
         Index("ix_runs_batch_id_sequence", "batch_id", "sequence"),
         Index("ix_runs_created_at_utc", "created_at_utc"),
+        Index("ix_runs_asked_for", "sequence", sqlite_where=text("asked_for IS NOT NULL")),
     )
 
     run_id: str = Field(sa_column=Column(Text, primary_key=True))
@@ -81,6 +83,7 @@ class RunRow(SQLModel, table=True):
     cost_estimated: bool = Field(sa_column=Column(Boolean, nullable=False, server_default="0"))
     actor: str | None = Field(default=None, sa_column=Column(Text))
     purpose: str = Field(sa_column=Column(Text, nullable=False, server_default=""))
+    asked_for: str | None = Field(default=None, sa_column=Column(Text))
 
 
 class SnapshotRow(SQLModel, table=True):

@@ -13,7 +13,8 @@ MOST_COUNTED = 100_000
 class Totals(Frozen):
     """
     Attributes:
-        statuses: how many runs there are of each. The search's status narrows all fields but this.
+        statuses: how many runs there are of each. A run counts as waiting if anything of it waits for an approval. The
+            search's status narrows all fields but this.
         more: whether there are more runs than were counted.
         cost_usd: None if a price is unknown, which holds for ``unpriced`` runs. known_usd: of what has a price.
     """
@@ -36,7 +37,8 @@ class Totals(Frozen):
 
 def read_totals(connection: sqlite3.Connection, search: Search) -> Totals:
     """Returns the totals over all pages of ``search``."""
-    columns = "status, cost_usd, known_usd, input_tokens, output_tokens"
+    status = "CASE WHEN asked_for IS NULL THEN status ELSE 'waiting' END AS status"
+    columns = f"{status}, cost_usd, known_usd, input_tokens, output_tokens"
     some = f"SELECT {columns} FROM runs WHERE {condition(search)} ORDER BY sequence DESC LIMIT {MOST_COUNTED + 1}"  # noqa: S608
     sums = "status, count(*), sum(input_tokens + output_tokens), sum(known_usd), count(cost_usd)"
     query = f"SELECT {sums} FROM ({some}) GROUP BY status"  # noqa: S608  no value in it

@@ -44,8 +44,6 @@ REQUESTS = st.builds(
     door=st.sampled_from([None, "page", "cli", "api"]),
     purpose=TEXT,
     gates=st.lists(st.sampled_from(list(map(read_gate, ("plan", "steps", "step:2", "usd:0.5"))))).map(tuple),
-        tuple
-    ),
     images=st.lists(image_parts, max_size=MOST_IMAGES).map(tuple),
     turns_before=st.lists(messages, max_size=3).map(tuple),
 )

@@ -10,5 +10,7 @@ def as_of_0005(connection: sqlite3.Connection) -> None:
     for table in ("runs", "deletions", "holds"):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN actor")
         connection.execute(f'ALTER TABLE {table} RENAME COLUMN door TO "by"')
-    connection.execute("ALTER TABLE runs DROP COLUMN purpose")
+    connection.execute("DROP INDEX ix_runs_asked_for")
+    for column in ("purpose", "asked_for"):
+        connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")
     connection.execute("UPDATE alembic_version SET version_num = '0005'")

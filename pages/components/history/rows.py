@@ -101,6 +101,8 @@ def _more(run: RunSummary) -> str:
     if run.parent_run_id:
         lines.append(f"Re-run of {run.parent_run_id}")
     lines.append(f"Conductor: {run.conductor or 'none'}; pool: {run.pool}")
+    if run.asked_for is not None:
+        lines.append(f"Waits for an approval of {run.asked_for}")
     if run.error:
         lines.append(run.error)
     return "  \n".join(inert(line) for line in lines)
@@ -116,7 +118,7 @@ def _cells(row: Entry) -> str:
 def _run_cells(run: RunSummary) -> dict[str, str]:
     agents = ", ".join(run.agents)
     return {
-        "Status": f'<span class="pill {run.status}">{run_status(run.status)}</span>',
+        "Status": _status(run),
         "Shape": escape(run.topology or "—"),
         "Steps": _steps(run),
         "Agents": f'<span title="{escape(agents)}">{escape(agents) or "—"}</span>',
@@ -125,6 +127,13 @@ def _run_cells(run: RunSummary) -> dict[str, str]:
         "Time": seconds(run.duration_ms),
         "When": ago(run.created_at_utc),
     }
+
+
+def _status(run: RunSummary) -> str:
+    if run.asked_for is None:
+        return f'<span class="pill {run.status}">{run_status(run.status)}</span>'
+    asked = f"Waits for an approval of {run.asked_for}"
+    return f'<span class="pill waiting" title="{escape(asked)}">{run_status("waiting")}</span>'
 
 
 def _batch_cells(batch: BatchSummary) -> dict[str, str]:

@@ -93,6 +93,7 @@ def test_denied_with_a_reason(app: App, open_page: OpenPage) -> None:
     expect(status(page)).to_contain_text("Denied")
     expect(page.get_by_text(re.compile("step 1 was denied by .*, page: too dear"))).to_be_visible()
     expect(page.locator(".pane .chip").nth(1)).to_contain_text("denied")
+    expect(page.get_by_text("skipped because step 1 was denied").first).to_be_visible()
 
 
 def test_an_edited_step_is_approved_in_a_second_browser(app: App, open_page: OpenPage) -> None:

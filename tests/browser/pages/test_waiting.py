@@ -54,6 +54,10 @@ def test_a_run_waits_as_chosen_and_every_page_says_so(own_app: App, open_page: O
     expect(history).to_have_title(re.compile("^‖ 1 waits · "))
     expect(history.locator(".pill.waiting")).to_have_text("‖ waits")
     assert "1" in history.evaluate(BADGE)
+    asked = re.compile("approval of .*step.*by the gate steps")
+    expect(history.locator(".pill.waiting")).to_have_attribute("title", asked)
+    history.get_by_role("button", name="‖ 1 run waits for an approval").click()
+    expect(history.get_by_role("combobox", name="Status")).to_have_value("‖ waits · 1")
     page.get_by_role("button", name="Approve the rest").click()
     expect(page.locator(".strip .pill").first).to_contain_text("Completed")
     for each in (page, history):

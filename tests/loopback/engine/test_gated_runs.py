@@ -181,6 +181,7 @@ def test_denied(host: EngineHost, store: Store) -> None:
     trace = at_rest(store, run_id, said(store, run_id, BOB, Deny, note="too dear"))
     assert (trace.status, trace.ended_by, trace.error) == ("denied", BOB, "step 1 was denied by Bob, api: too dear")
     assert [step.status for step in trace.steps] == ["completed", "denied", "completed", "skipped"]
+    assert [step.because for step in trace.steps] == [(), (), (), ((1,),)]
     assert trace.usage.total_tokens > 0
 
 
@@ -382,3 +383,16 @@ def test_a_hundred_runs_wait_for_a_day_and_hold_nothing(
     trace = at_rest(store, run_ids[0], said(store, run_ids[0]))
     assert (trace.status, len(store.waiting())) == ("completed", 104), "its time limit did not run"
     assert (trace.duration_ms or 0.0) < 30_000
+
+
+def test_a_list_says_for_what_a_run_waits(host: EngineHost, store: Store) -> None:
+    run_id = gated(host, "step:1", "step:2")
+    (listed,) = store.runs(status="waiting")
+    assert (listed.run_id, listed.status) == (run_id, "waiting")
+    assert listed.asked_for == "step 1 and 1 more, by the gate step:1"
+    assert store.totals().statuses == {"waiting": 1}
+    at_rest(store, run_id, said(store, run_id))
+    (ended,) = store.runs()
+    assert (ended.status, ended.asked_for) == ("completed", None)
+    assert store.runs(status="waiting") == []
+    assert store.totals().statuses == {"completed": 1}

@@ -414,3 +414,12 @@ async def test_however_it_is_cut_into_appends_the_trace_is_the_fold(
         await store.log.append(*rest[:count])
         rest = rest[count:]
         assert store.trace(run_id)[0] == fold(events[: len(events) - len(rest)])
+
+
+async def test_a_run_of_which_something_waits_is_listed_as_waiting_though_another_step_runs(store: Store) -> None:
+    asked = ev.ApprovalRequested(run_id="r", at_ms=30, number=1, of="step", path=(1,), rules=("steps",), identity="i")
+    await store.log.append(created("r"), *planned("r"), step_started("r", 0, 25), asked, created("s"))
+    (listed,) = store.runs(status="waiting")
+    assert (listed.run_id, listed.status, listed.asked_for) == ("r", "running", "step 1, by the gate steps")
+    assert store.totals().statuses == {"waiting": 1, "running": 1}
+    assert [trace.run_id for trace in store.waiting()] == ["r"]

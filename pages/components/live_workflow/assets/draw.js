@@ -179,7 +179,7 @@ function footer(step, status, model) {
 // Says what happened to the step at `path`, for the steps that did not run because of it.
 function whyBelow(model, path) {
   const status = model.steps.get(pathKey(path))?.status
-  return notWhole(status) ? STEP_STATUS[status].word : "failed"
+  return notWhole(status) || status === "denied" ? STEP_STATUS[status].word : "failed"
 }
 
 function unfinished(step, model) {

@@ -307,6 +307,7 @@ function notWholeLines(model, step) {
 
 function becauseOf(model, path) {
   const status = model.steps.get(pathKey(path))?.status
+  if (status === "denied") return "was denied"
   return notWhole(status) ? `was ${STEP_STATUS[status].word}, and that is not passed on` : "failed"
 }
 
