@@ -75,7 +75,9 @@ def deny(trace: RunTrace, event: ev.RunDenied) -> None:
     trace.status, trace.ended_by = "denied", event.caller
     trace.error_code, trace.error = "Denied", event.error
     for round_ in trace.root.rounds():
-        denied = {step.index: (step.path,) for step in round_.steps if step.status == "denied"}
+        denied: dict[int, tuple[ev.Path, ...]] = {
+            step.index: (step.path,) for step in round_.steps if step.status == "denied"
+        }
         for step in round_.steps:
             above = dict.fromkeys(path for read in step.reads for path in denied.get(read, ()))
             if step.status == "waiting" and above:
