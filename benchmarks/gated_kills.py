@@ -36,7 +36,7 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
 
-GATES = ("steps", "plan", "step:1", "step:3", "provider:rehearsal")
+GATES = ("steps", "plan", "step:1", "step:2", "step:3", "usd:0", "provider:rehearsal")
 TASK = "What is 6 times 7?"
 WORKFLOW = Workflow(
     steps=(

@@ -114,7 +114,8 @@ def _who(spec: WorkerSpec, names: list[str]) -> str:
         (escape(spec.model), mark),
         (conductors.price_words(spec.price), "per million tokens" if spec.usd_per_mtok and not spec.simulated else ""),
     )
-    more = f"{spec.description} ({where}; {spec.max_concurrency} at once, {spec.timeout_s:g} s each)"
+    sees = "; accepts images" if "image" in spec.accepts else ""
+    more = f"{spec.description} ({where}{sees}; {spec.max_concurrency} at once, {spec.timeout_s:g} s each)"
     return conductors.cells_html(cells, more)
 
 

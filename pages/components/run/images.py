@@ -108,7 +108,7 @@ def _take() -> None:
     put(images)
     if faults:
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        st.session_state[_FAULT] = f"{faults[0]}{more}"
+        st.session_state[_FAULT] = inert(f"{faults[0]}{more}")
 
 
 def _remove(number: int) -> None:

@@ -72,6 +72,7 @@ def _take_task_of(trace: RunTrace | None) -> None:
 
 def _take_example(task: str) -> None:
     st.session_state[TASK] = task
+    images.put(())
 
 
 def _start(plan_only: bool) -> None:

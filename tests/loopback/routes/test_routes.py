@@ -18,7 +18,7 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.shell import routes
 from pages.components.shell.routes import CLOSE_DONE, CLOSE_UNKNOWN_RUN
-from storage import open_store
+from storage import Store, open_store
 from tests.loopback.routes.conftest import Served
 from tests.support.damaging import doctor
 from tests.support.pictures import picture
@@ -277,3 +277,22 @@ async def test_a_content_of_another_type_is_not_served(served: Served) -> None:
     await asyncio.to_thread(served.store.keep_images, [image.model_copy(update={"media_type": "text/html"})])
     async with httpx.AsyncClient() as client:
         assert (await client.get(f"{served.origin}/api/contents/{image.sha256}")).status_code == 404
+
+
+async def test_pages_learn_how_many_runs_wait_and_that_nobody_can_say(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ev.ApprovalRequested(run_id=RUN, at_ms=30, number=1, of="plan", path=(), rules=("plan",), identity="i")
+    await served.store.log.append(created(RUN), *planned(RUN), asked, created("other"))
+    async with httpx.AsyncClient(base_url=served.origin) as client:
+        found = await client.get("/api/waiting")
+        assert (found.json(), found.headers["cache-control"]) == ({"runs": 1}, "no-store")
+        await served.store.log.append(ev.RunCancelled(run_id=RUN, duration_ms=40))
+        assert (await client.get("/api/waiting")).json() == {"runs": 0}
+
+        def fails(*_: object) -> None:
+            raise StoreFull("the disk is full")
+
+        monkeypatch.setattr(Store, "totals", fails)
+        failed = await client.get("/api/waiting")
+        assert (failed.status_code, failed.json()) == (503, {"error": "the disk is full"})
