@@ -4,10 +4,27 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, PositiveInt, TypeAdapter
 
+from conductor_core import masking
 from conductor_core.actor import Caused
+from conductor_core.errors import BadInput
+from conductor_core.keys import environment_keys
 from conductor_core.run_facts import Path
 from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.model import Workflow
+
+MOST_NOTE = 2000
+"""Characters of a note."""
+
+
+def note_for_record(text: str) -> str:
+    """Returns a note as it is kept: without the keys that this process's environment holds.
+
+    Raises: BadInput if it is too long.
+    """
+    if len(text) > MOST_NOTE:
+        raise BadInput(f"the note has {len(text):,} characters; at most {MOST_NOTE:,} are kept")
+    masking.remember(*environment_keys())
+    return masking.known().text(text)
 
 
 class Cancel(Caused):
@@ -29,7 +46,7 @@ class Approve(Caused):
     numbers: tuple[PositiveInt, ...] | None = None
     rest: bool = False
     after_edit: int | None = None
-    note: str = ""
+    note: str = Field(default="", max_length=MOST_NOTE)
 
 
 class Deny(Caused):
@@ -38,7 +55,7 @@ class Deny(Caused):
     kind: Literal["deny"] = "deny"
     run_id: str
     numbers: tuple[PositiveInt, ...] | None = None
-    note: str = ""
+    note: str = Field(default="", max_length=MOST_NOTE)
 
 
 class Edit(Caused):

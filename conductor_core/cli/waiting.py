@@ -13,7 +13,7 @@ from conductor_core.cli.live import ProgressView, exit_code, follow, watch
 from conductor_core.cli.output import print_json, print_notes, print_outcome
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_store
-from conductor_core.commands import Approve, Deny, Edit
+from conductor_core.commands import Approve, Deny, Edit, note_for_record
 from conductor_core.errors import BadInput, EventOutOfOrder, RunHasEnded
 from conductor_core.run_facts import label
 from conductor_core.settings import Settings
@@ -59,7 +59,7 @@ def approve(
 
     Shows it until it ends or waits again. If no other process goes on with the run, this one does.
     """
-    settings, caller = inputs.read_settings(), local_caller("cli")
+    settings, caller, note = inputs.read_settings(), local_caller("cli"), note_for_record(note)
     if step is not None and (rest or workflow is not None):
         raise BadInput("give --step, or --all or --workflow, not both")
     with opened_store(db, settings) as store:
@@ -89,7 +89,7 @@ def deny(
     quiet: options.Quiet = False,
 ) -> int:
     """End RUN_ID as denied. Finished steps are kept."""
-    settings, caller = inputs.read_settings(), local_caller("cli")
+    settings, caller, note = inputs.read_settings(), local_caller("cli"), note_for_record(note)
     with opened_store(db, settings) as store:
         trace, sequence = _that_waits(store, run_id)
         numbers = _numbers(trace, step)

@@ -112,6 +112,15 @@ def check_providers(gates: Iterable[Gate], workers: Iterable[WorkerSpec], conduc
             raise BadInput(f"gate {gate}: nothing of this run goes there; it goes to {', '.join(sorted(known))}")
 
 
+def check_steps(gates: Iterable[Gate], max_steps: int, workflow: Workflow | None) -> None:
+    """Raises: BadInput for a gate before a step that the plan cannot have. ``workflow``: the plan, if it is known."""
+    steps = max_steps if workflow is None else len(workflow.steps)
+    for gate in gates:
+        if gate.number is not None and gate.number >= steps:
+            has = f"a plan of this run has at most {steps}" if workflow is None else f"the workflow has {steps}"
+            raise BadInput(f"gate {gate}: there is no such step; steps count from 0, and {has}")
+
+
 def _servers_of_conductor(conductor: ConductorInfo | None) -> set[str]:
     if conductor is None or conductor.kind == "local":
         return {"local"}
@@ -123,11 +132,18 @@ def _hosts(url: str | None) -> set[str]:
         parts = urlsplit(url or "")
     except ValueError:
         return set()
-    return {name.lower() for name in (parts.hostname, parts.netloc.rpartition("@")[2]) if name}
+    # The dot at its end names the same host.
+    host = (parts.hostname or "").rstrip(".")
+    port = parts.netloc.rpartition("@")[2].rpartition(":")[2]
+    return {host, f"{host}:{port}"} if host and port.isdigit() else {host} - {""}
 
 
 def _at(gate: Gate, servers: Collection[str]) -> bool:
-    return gate.provider is not None and gate.provider.lower() in servers
+    if gate.provider is None:
+        return False
+    named = gate.provider.lower().replace("[", "").replace("]", "")  # of an IPv6 address
+    host, colon, port = named.partition(":")
+    return named in servers or f"{host.rstrip('.')}{colon}{port}" in servers
 
 
 def _dear(gate: Gate, most_usd: float | None) -> bool:

@@ -18,7 +18,7 @@ from conductor_core.engine.approvals import Approvals
 from conductor_core.engine.commands import Stop
 from conductor_core.engine.context import Answer
 from conductor_core.engine.cost_cap import CostCap
-from conductor_core.engine.gate_rules import GateRules, check_providers
+from conductor_core.engine.gate_rules import GateRules, check_providers, check_steps
 from conductor_core.engine.given_plan import check_given
 from conductor_core.engine.image_rules import images_given, require_image_worker
 from conductor_core.engine.limits import Budget
@@ -175,6 +175,8 @@ def check(
     pool = pool.without(request.excluded)
     give_question = pool.give_question if request.give_question is None else request.give_question
     check_providers(request.gates, pool.specs, None if conductor is None else conductor.info)
+    # A re-run keeps its gates, also those before steps that an edit removed.
+    check_steps(request.gates, request.limits.max_steps, None if request.parent_run_id else request.workflow)
     plan = _given_plan(request, conductor, pool, earlier, give_question=give_question)
     created = ev.RunCreated(
         run_id=request.run_id,

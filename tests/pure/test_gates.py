@@ -8,12 +8,14 @@ from pydantic import ValidationError
 from conductor_core import events as ev
 from conductor_core.actor import local_caller
 from conductor_core.chat import Usage
+from conductor_core.commands import note_for_record
+from conductor_core.engine.gate_rules import check_providers, check_steps
 from conductor_core.errors import BadInput
 from conductor_core.gates import Gate, read_gate
 from conductor_core.run_request import RunRequest
 from conductor_core.run_trace import RunTrace
 from conductor_core.trace import apply, fold
-from tests.support.fakes import workflow_of
+from tests.support.fakes import ScriptedWorker, workflow_of
 
 GATES = st.one_of(
     st.just(Gate(rule="plan")),
@@ -138,3 +140,47 @@ def test_a_denied_run_ends_with_who_and_why() -> None:
     apply(trace, ev.RunDenied.model_validate({"run_id": "r", "error": "too dear"} | BY))
     assert (trace.status, trace.ended, trace.ended_by, trace.error_code) == ("denied", True, CALLER, "Denied")
     assert [step.status for step in trace.steps] == ["completed", "denied"]
+
+
+@pytest.mark.parametrize(
+    ("base_url", "gate"),
+    [
+        ("https://far.example./v1", "far.example"),
+        ("https://far.example/v1", "Far.Example."),
+        ("https://far.example.:8443/v1", "far.example:8443"),
+        ("https://user:far@far.example/v1", "far.example"),
+        ("http://[::1]:8000/v1", "::1"),
+        ("http://[::1]:8000/v1", "[::1]:8000"),
+    ],
+)
+def test_a_host_is_the_same_with_a_dot_at_its_end(base_url: str, gate: str) -> None:
+    worker = ScriptedWorker("a", base_url=base_url).spec
+    check_providers([read_gate(f"provider:{gate}")], [worker], None)
+
+
+@pytest.mark.parametrize("other", ["far.example.org", "example", "far", "far.example:1"])
+def test_another_host_is_not_the_same(other: str) -> None:
+    worker = ScriptedWorker("a", base_url="https://far.example:8443/v1").spec
+    with pytest.raises(BadInput, match="nothing of this run goes there"):
+        check_providers([read_gate(f"provider:{other}")], [worker], None)
+
+
+def test_a_gate_before_a_step_that_cannot_be_is_refused() -> None:
+    plan = workflow_of(("a", "Do it.", ()))
+    check_steps([read_gate("step:0"), read_gate("plan")], 5, plan)
+    check_steps([read_gate("step:4")], 5, None)
+    with pytest.raises(
+        BadInput, match="gate step:1: there is no such step; steps count from 0, and the workflow has 1"
+    ):
+        check_steps([read_gate("step:1")], 5, plan)
+    with pytest.raises(BadInput, match="a plan of this run has at most 5"):
+        check_steps([read_gate("step:5")], 5, None)
+
+
+def test_a_note_is_kept_without_keys_and_not_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "sk-of-a-note-0123456789")
+    kept = note_for_record("fine, sk-of-a-note-0123456789 works")
+    assert "sk-of-a-note-0123456789" not in kept
+    assert kept.startswith("fine, ")
+    with pytest.raises(BadInput, match="the note has 2,001 characters; at most 2,000"):
+        note_for_record("x" * 2001)

@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from conductor_core.actor import local_caller
-from conductor_core.commands import Approve, Deny
+from conductor_core.commands import MOST_NOTE, Approve, Deny, note_for_record
 from conductor_core.errors import ContentMissing, RunHasEnded, RunUnreadable, StoreError, UnknownRun
 from conductor_core.message_parts import IMAGE_TYPES
 from pages.components.live_workflow.messages import LiveView
@@ -125,7 +125,7 @@ class _Decision(BaseModel):
 
     numbers: tuple[PositiveInt, ...] = Field(min_length=1, max_length=1000)
     rest: bool = False
-    note: str = Field(default="", max_length=2000)
+    note: str = Field(default="", max_length=MOST_NOTE)
 
 
 async def decide(request: Request) -> Response:
@@ -138,7 +138,13 @@ async def decide(request: Request) -> Response:
         said = _Decision.model_validate_json(await request.body())
     except ValidationError:
         return JSONResponse({"error": "this is no decision about a run"}, status_code=400)
-    common = {"run_id": run_id, "numbers": said.numbers, "note": said.note, "actor": caller.actor, "door": caller.door}
+    common = {
+        "run_id": run_id,
+        "numbers": said.numbers,
+        "note": note_for_record(said.note),
+        "actor": caller.actor,
+        "door": caller.door,
+    }
     denied = request.url.path.endswith("/deny")
     command = Deny.model_validate(common) if denied else Approve.model_validate(common | {"rest": said.rest})
     try:
