@@ -1,6 +1,7 @@
 """``show`` and ``runs`` print what the store has."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +12,8 @@ from conductor_core.cli.output import print_json, print_notes
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
 from conductor_core.errors import BadInput, RunUnreadable
+from conductor_core.message_parts import images_in
+from conductor_core.trace import RunTrace
 from storage import Store
 
 
@@ -19,6 +22,10 @@ def show(
     event: Annotated[
         int | None,
         typer.Option("--event", metavar="N", help="Only the record of event N, as it lies there, damaged or not."),
+    ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option("--images", metavar="FOLDER", help="Also write the images of the conversation there."),
     ] = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
@@ -40,6 +47,8 @@ def show(
             trace, fault = error.trace, error
         if fault is None:
             print_notes(store)
+        if images is not None:
+            _write_images(store, trace, images)
     if as_json:
         print_json(documents.run_document(trace, whole=True, fault=fault))
     else:
@@ -50,6 +59,22 @@ def show(
     record = "" if fault.sequence is None else f"; --event {fault.sequence} prints that event as it lies there"
     print(f"error: {one_line(f'{fault}{record}', 2000)}", file=sys.stderr)
     return 2
+
+
+def _write_images(store: Store, trace: RunTrace, folder: Path) -> None:
+    """Writes each image under its digest, checked against it. Raises: ContentMissing; BadInput."""
+    found = {image.sha256: image for turn in trace.conversation for image in images_in(turn.content)}
+    for image in found.values():
+        _, data = store.content(image.sha256)
+        file = folder / f"{image.sha256}.{image.media_type.partition('/')[2]}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+        except OSError as error:
+            raise BadInput(f"{one_line(str(file))} cannot be written: {error.strerror or error}") from error
+        print(f"wrote {file}", file=sys.stderr)
+    if not found:
+        print("this run has no images", file=sys.stderr)
 
 
 def _show_event(store: Store, run_id: str, sequence: int, *, as_json: bool) -> int:

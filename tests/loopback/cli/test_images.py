@@ -1,12 +1,12 @@
 """Images and a conversation with ``run``."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from storage import open_store
 from tests.support.command_line import CommandLine
 from tests.support.pictures import encoded
 from tests.support.provider import ScriptedProvider
@@ -54,9 +54,11 @@ def test_an_image_goes_to_the_step_that_is_told_the_task(
     assert "image_url" not in json.dumps(seen(provider, "pen"))
     shown = cli("show", outcome.document["run_id"], "--db", where / "runs.sqlite3").out
     assert f"[image: PNG, 40 x 30 pixels, sha256 {image['sha256'][:12]}]" in shown
-    store = open_store(f"sqlite:///{where / 'runs.sqlite3'}")
-    assert store.content(image["sha256"])[0] == "image/png"
-    store.close()
+    out = where / "out"
+    cli("show", outcome.document["run_id"], "--images", out, "--db", where / "runs.sqlite3")
+    (written,) = out.iterdir()
+    assert written.name == f"{image['sha256']}.png"
+    assert hashlib.sha256(written.read_bytes()).hexdigest() == image["sha256"]
 
 
 def test_a_re_run_reuses_what_saw_the_same_image(cli: CommandLine, where: Path, provider: ScriptedProvider) -> None:
