@@ -23,7 +23,6 @@ MOST_SIDE = 2048
 MOST_KEPT_BYTES = 3_700_000
 """In base64 just below the 5 MB that Anthropic takes for one image (its documentation, "Vision")."""
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
-ENDINGS = ("png", "jpg", "jpeg", "webp", "gif")
 
 _JPEG_QUALITY = 90
 

@@ -10,7 +10,7 @@ import streamlit as st
 from conductor_core.chat import Message, WorkerSpec
 from conductor_core.engine.image_rules import images_given
 from conductor_core.errors import BadInput, InspectorError
-from conductor_core.images import ENDINGS, MOST_FILE_BYTES, prepare
+from conductor_core.images import prepare
 from conductor_core.message_parts import ImagePart, content_of
 from conductor_core.quoted import one_line
 from conductor_core.run_request import MOST_IMAGES
@@ -35,16 +35,17 @@ def put(images: Sequence[ImagePart]) -> None:
 
 
 def image_field() -> None:
-    """Draws the button that takes images. What is dropped on the card, or pasted, comes through it, too."""
+    """Draws the button that takes images. What is dropped on the card, or pasted, comes through it, too.
+
+    It takes any file: of one that is too large or no image ``prepare`` says so, where Streamlit's field says nothing.
+    """
     with st.container(key="task-image-field", width="content"):
         st.file_uploader(
             "Add images",
-            type=list(ENDINGS),
             accept_multiple_files=True,
             key=_field(),
             on_change=_take,
             label_visibility="collapsed",
-            max_upload_size=MOST_FILE_BYTES >> 20,
         )
 
 

@@ -6,12 +6,12 @@ const fieldOf = () => document.querySelector(".st-key-task-image-field input[typ
 
 const imagesIn = (data) => [...(data?.files ?? [])].filter((file) => IMAGE.test(file.type))
 
-// Gives the files to Streamlit's field as if they were chosen there.
-function give(images) {
+// Gives the files to Streamlit's field as if they were chosen there. Of one that is no image the page says so.
+function give(files) {
   const field = fieldOf()
-  if (!field || !images.length) return false
+  if (!field || !files.length) return false
   const chosen = new DataTransfer()
-  for (const image of images) chosen.items.add(image)
+  for (const file of files) chosen.items.add(file)
   field.files = chosen.files
   field.dispatchEvent(new Event("change", { bubbles: true }))
   return true
@@ -46,5 +46,5 @@ document.addEventListener("drop", (event) => {
   if (!carriesFiles(event) || !isOverCard(event) || isOverField(event)) return
   // A browser would leave the page and open the file.
   event.preventDefault()
-  give(imagesIn(event.dataTransfer))
+  give([...event.dataTransfer.files])
 })

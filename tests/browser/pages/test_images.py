@@ -123,6 +123,10 @@ def test_what_is_no_image_is_said_and_text_is_pasted_as_text(own_app: App, open_
     fault = page.locator(".stAlert")
     expect(fault).to_contain_text("it is no PNG, JPEG, WebP or GIF image")
     expect(fault).to_contain_text("<b>cat</b>.png")
+    assert bring(page, "drop", b"%PDF-1.7", "report.pdf", "application/pdf")
+    expect(fault).to_contain_text("report.pdf: it is no PNG, JPEG, WebP or GIF image")
+    choose(page, FilePayload(name="huge.png", mimeType="image/png", buffer=b"\x89PNG" + bytes(21 << 20)))
+    expect(fault).to_contain_text("huge.png: it has more than 20 MiB")
     assert not bring(page, "paste", b"Hello", "a.txt", "text/plain")
     assert shown(page).count() == 0
 
