@@ -1,21 +1,30 @@
 """How the next run goes: what happens to an incomplete answer, and who is told the task."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeVar
 
 import streamlit as st
 
 from conductor_core.endings import OnIncomplete
 
+T = TypeVar("T")
+
 ON_INCOMPLETE, GIVE_QUESTION = "on-incomplete", "give-question"
-_POLICIES: Mapping[OnIncomplete | None, str] = {
-    None: "as its pool has it",
+_OF_POOL: Literal[""] = ""
+"""Stands for the pool's own option: a field whose value is None looks as if nothing were chosen."""
+_POLICIES: Mapping[OnIncomplete | Literal[""], str] = {
+    _OF_POOL: "as its pool has it",
     "allow": "goes on, marked",
     "stop": "stops there",
     "more_tokens": "is asked for with more tokens",
     "fallback": "is asked of the fallback",
 }
-_TOLD: Mapping[bool | None, str] = {None: "as its pool has it", False: "steps that say {question}", True: "every step"}
+_TOLD: Mapping[bool | Literal[""], str] = {
+    _OF_POOL: "as its pool has it",
+    False: "steps that say {question}",
+    True: "every step",
+}
 
 
 @dataclass(frozen=True)
@@ -37,12 +46,17 @@ def chosen(before: Policies) -> Policies:
     """Returns what the fields say, and ``before`` where they are not drawn yet."""
     state = st.session_state
     whole, told = state.get(ON_INCOMPLETE, before.on_incomplete), state.get(GIVE_QUESTION, before.give_question)
-    return Policies(whole if whole in _POLICIES else None, told if told in _TOLD else None)
+    return Policies(_or_none(whole, _POLICIES), _or_none(told, _TOLD))
+
+
+def _or_none(value: T, known: Collection[T | str]) -> T | None:
+    return value if value in known and value != _OF_POOL else None
 
 
 def put(policies: Policies) -> None:
     """Sets both for this session."""
-    st.session_state[ON_INCOMPLETE], st.session_state[GIVE_QUESTION] = policies.on_incomplete, policies.give_question
+    st.session_state[ON_INCOMPLETE] = policies.on_incomplete or _OF_POOL
+    st.session_state[GIVE_QUESTION] = _OF_POOL if policies.give_question is None else policies.give_question
 
 
 def choose(before: Policies, keep: Callable[[str, str], None]) -> None:
@@ -56,7 +70,7 @@ def choose(before: Policies, keep: Callable[[str, str], None]) -> None:
     whole_at.selectbox(
         "An incomplete answer",
         list(_POLICIES),
-        index=list(_POLICIES).index(before.on_incomplete),
+        index=list(_POLICIES).index(before.on_incomplete or _OF_POOL),
         format_func=_POLICIES.__getitem__,
         key=ON_INCOMPLETE,
         on_change=keep,
@@ -68,7 +82,7 @@ def choose(before: Policies, keep: Callable[[str, str], None]) -> None:
     asked_at.selectbox(
         "The question goes to",
         list(_TOLD),
-        index=list(_TOLD).index(before.give_question),
+        index=list(_TOLD).index(_OF_POOL if before.give_question is None else before.give_question),
         format_func=_TOLD.__getitem__,
         key=GIVE_QUESTION,
         on_change=keep,
