@@ -7,7 +7,6 @@ provider.
 import hashlib
 import io
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -24,7 +23,8 @@ MOST_KEPT_BYTES = 3_700_000
 """In base64 just below the 5 MB that Anthropic takes for one image (its documentation, "Vision")."""
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 
-_JPEG_QUALITY = 90
+_JPEG_QUALITIES = (90, 75, 50, 25, 10)
+"""The first that is small enough is taken."""
 
 
 def read_image(path: Path) -> LoadedImage:
@@ -106,11 +106,11 @@ def _plain(image: Image.Image) -> Image.Image:
 
 def _encoded(pixels: Image.Image, kind: str) -> tuple[bytes, ImageType]:
     """A photograph stays a JPEG; all else is a PNG, unless that would be too large for a provider."""
-    if kind != "JPEG" and len(data := _written(lambda file: pixels.save(file, "PNG"))) <= MOST_KEPT_BYTES:
+    if kind != "JPEG" and len(data := _saved(pixels, "PNG")) <= MOST_KEPT_BYTES:
         return data, "image/png"
     flat = _on_white(pixels)
-    for quality in (_JPEG_QUALITY, 75, 50, 25, 10):
-        data = _written(lambda file, quality=quality: flat.save(file, "JPEG", quality=quality))  # type: ignore[misc]
+    for quality in _JPEG_QUALITIES:
+        data = _saved(flat, "JPEG", quality=quality)
         if len(data) <= MOST_KEPT_BYTES:
             break
     return data, "image/jpeg"
@@ -124,7 +124,7 @@ def _on_white(pixels: Image.Image) -> Image.Image:
     return white
 
 
-def _written(save: Callable[[io.BytesIO], None]) -> bytes:
+def _saved(pixels: Image.Image, kind: str, **options: int) -> bytes:
     file = io.BytesIO()
-    save(file)
+    pixels.save(file, kind, **options)
     return file.getvalue()

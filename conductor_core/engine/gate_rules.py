@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 from urllib.parse import urlsplit
 
 from conductor_core.chat import ConductorInfo, Message, Price, Usage, WorkerSpec, sum_of_costs
-from conductor_core.engine.context import expand
+from conductor_core.engine.context import is_told, told_instruction
 from conductor_core.engine.cost_cap import longest_answer
 from conductor_core.engine.fallbacks import with_fallbacks
 from conductor_core.engine.step_input import StepInputs
@@ -69,11 +69,18 @@ class GateRules:
         mosts = []
         for index, step in enumerate(workflow.steps):
             read = [workflow.steps[earlier].agent for earlier in workflow.reads(index)]
-            tokens = estimate_tokens(expand(step.instruction, self._inputs.task))
-            tokens += sum(self._longest(agent) for agent in read)
+            tokens = self._told(step.instruction) + sum(self._longest(agent) for agent in read)
             mosts.append(self._most(step.agent, tokens))
         usage = sum((usage for usage, _ in mosts), Usage(estimated=True))
         return usage, sum_of_costs(usd for _, usd in mosts)
+
+    def _told(self, instruction: str) -> int:
+        """Returns the tokens of an instruction as it is sent, with all that comes with the task if it is told that."""
+        inputs, every = self._inputs, self._inputs.give_question
+        tokens = estimate_tokens(told_instruction(instruction, inputs.task, give_question=every))
+        if is_told(instruction, give_question=every):
+            tokens += estimate_input_tokens(inputs.turns_before) + sum(image.tokens for image in inputs.images)
+        return tokens
 
     def _that(self, holds: Callable[[Gate], bool]) -> tuple[str, ...]:
         return tuple(str(gate) for gate in self._gates if holds(gate))

@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from conductor_core.chat import Message
+from conductor_core.engine.gate_rules import GateRules
 from conductor_core.engine.request import rerun_of, resume_of
 from conductor_core.engine.rerun import preview
+from conductor_core.engine.step_input import StepInputs
 from conductor_core.errors import BadInput, WorkflowInvalid
-from conductor_core.events import StepStarted
+from conductor_core.events import Limits, StepStarted
 from conductor_core.message_parts import ImagePart, LoadedImage, content_of, images_in
 from conductor_core.run_request import RunRequest
 from conductor_core.trace import RunTrace
@@ -170,3 +172,15 @@ def test_the_request_through_json_is_the_same() -> None:
     )
     assert RunRequest.model_validate_json(request.model_dump_json()) == request
     assert request.all_images == (part(RED),), "each once"
+
+
+def test_the_highest_cost_of_a_plan_counts_the_images_of_each_step_that_is_told_the_task() -> None:
+    def most(*images: ImagePart) -> int:
+        workers = {worker.spec.name: worker.spec for worker in (eye(), ScriptedWorker("pen"))}
+        inputs = StepInputs(
+            task="t", workers=workers, conductor=None, limits=Limits(), seed=0, pool_seed=0, images=images
+        )
+        return GateRules((), inputs, plan_max_tokens=100).most_of_plan(LOOK)[0].input_tokens
+
+    large = part(RED).model_copy(update={"width": 1500, "height": 500})
+    assert most(large) == most() + 1000
