@@ -152,7 +152,7 @@ def test_how_a_run_goes_is_kept_and_said_before_it_runs(visit: Visit, session: S
     again.selectbox("on-incomplete").select_index(0).run()
     again.selectbox("give-question").select_index(0).run()
     last = visit()
-    assert (last.selectbox("on-incomplete").value, last.selectbox("give-question").value) == (None, None)
+    assert (last.selectbox("on-incomplete").value, last.selectbox("give-question").value) == ("", "")
     assert "goes" not in chip(last)
 
 
@@ -165,7 +165,7 @@ def test_an_opened_run_brings_how_it_went_until_it_is_left(
     assert (app.selectbox("on-incomplete").value, app.selectbox("give-question").value) == ("stop", True)
     app.query_params.pop("run")
     app.run()
-    assert (app.selectbox("on-incomplete").value, app.selectbox("give-question").value) == ("fallback", None)
+    assert (app.selectbox("on-incomplete").value, app.selectbox("give-question").value) == ("fallback", "")
     assert kept.read(session.settings.data_folder).give_question is None, "nobody chose it"
 
 
@@ -176,7 +176,7 @@ def test_what_a_run_had_of_its_pool_is_left_to_the_pool(
     file.write_text(f'on_incomplete = "stop"\n{file.read_text()}')
     run = retell(100, pool=PoolInfo(name="fast", workers=read_specs(str(file), session.settings)), on_incomplete="stop")
     app = visit(run=run.run_id)
-    assert (app.selectbox("on-incomplete").value, app.selectbox("give-question").value) == (None, None)
+    assert (app.selectbox("on-incomplete").value, app.selectbox("give-question").value) == ("", "")
 
 
 def test_how_the_next_run_goes_that_was_chosen_beside_an_opened_run_stays(

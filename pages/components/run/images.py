@@ -32,6 +32,7 @@ def chosen() -> tuple[ImagePart, ...]:
 
 def put(images: Sequence[ImagePart]) -> None:
     st.session_state[IMAGES] = tuple(images)
+    st.session_state[_FAULT] = None
 
 
 def image_field() -> None:
@@ -56,7 +57,8 @@ def images_row(specs: Sequence[WorkerSpec]) -> None:
         with st.container(key="task-images", horizontal=True, vertical_alignment="center", gap="small"):
             for number, image in enumerate(images):
                 _thumbnail(number, image)
-    if message := st.session_state.pop(_FAULT, None):
+    # It stays until the next image: a drawing of the page that another one breaks off must not take it along.
+    if message := st.session_state.get(_FAULT):
         st.error(message, icon=":material/error:")
     if images and (note := _note(specs)):
         st.warning(note, icon=":material/warning:")
@@ -93,7 +95,9 @@ def _note(specs: Sequence[WorkerSpec]) -> str | None:
 
 def _take() -> None:
     """Takes what was chosen, dropped or pasted into the field, and empties it."""
-    files = st.session_state.get(_field()) or []
+    files = st.session_state.get(_field())
+    if not files:
+        return
     st.session_state[_UPLOADS] = st.session_state.get(_UPLOADS, 0) + 1
     images, faults = list(chosen()), []
     for file in files:
