@@ -194,5 +194,8 @@ async ({ script, counts }) => {
 def test_thirty_two_times_as_many_formulas_take_no_thousand_times_as_long(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url)
     script = f"{app.url}/_stcore/bidi-components/conductor-inspector.live_workflow/text.js"
-    _, few, many = page.evaluate(RENDERING_MS, {"script": script, "counts": [1_000, 3_000, 96_000]})
+    # Of three, because what else the machine does can only make one of them longer.
+    counts = {"script": script, "counts": [1_000, 3_000, 96_000]}
+    measured = [page.evaluate(RENDERING_MS, counts) for _ in range(3)]
+    few, many = (min(times[at] for times in measured) for at in (1, 2))
     assert many < 200 * few, "a thousand times as long where each is compared with each"
