@@ -103,10 +103,25 @@ def test_the_dialog_stays_until_it_is_closed_however_often_the_page_is_drawn(app
     pytest.fail("the dialog cannot be closed")
 
 
+# A drawing can be over between two looks from outside, so the page itself watches for its beginning.
+GO_BACK = """
+() => new Promise((begun) => {
+  const app = document.querySelector("[data-testid=stApp]")
+  const state = () => app.getAttribute("data-test-script-state")
+  new MutationObserver((_, observer) => {
+    if (state() !== "running") return
+    observer.disconnect()
+    begun()
+  }).observe(app, { attributes: true, attributeFilter: ["data-test-script-state"] })
+  history.pushState({}, "", location.href)
+  history.back()
+})
+"""
+
+
 def _draw_anew(page: Page) -> None:
     """As Streamlit does when the browser goes back to an address of the same page."""
-    page.evaluate("() => { history.pushState({}, '', location.href); history.back() }")
-    expect(page.locator("[data-testid=stApp]")).to_have_attribute("data-test-script-state", "running")
+    page.evaluate(GO_BACK)
     expect(page.locator("[data-testid=stApp]")).to_have_attribute("data-test-script-state", "notRunning")
 
 
