@@ -103,7 +103,8 @@ def test_the_dialog_stays_until_it_is_closed_however_often_the_page_is_drawn(app
     pytest.fail("the dialog cannot be closed")
 
 
-# A drawing can be over between two looks from outside, so the page itself watches for its beginning.
+# A drawing can be over between two looks from outside, so the page itself watches for its beginning. Even the page may
+# miss it, if it draws the beginning and the end at once: after ten seconds it is over.
 GO_BACK = """
 () => new Promise((begun) => {
   const app = document.querySelector("[data-testid=stApp]")
@@ -115,6 +116,7 @@ GO_BACK = """
   }).observe(app, { attributes: true, attributeFilter: ["data-test-script-state"] })
   history.pushState({}, "", location.href)
   history.back()
+  setTimeout(begun, 10_000)
 })
 """
 

@@ -1,6 +1,6 @@
 // Brings the fields of a step into view, in the plan's editor, which Python draws.
 
-const FIELDS_REST_MS = 1500
+const FIELDS_REST_MS = 4000
 // How long a busy server may take to draw them.
 const FIELDS_COME_MS = 15_000
 const FIELDS_AGAIN_MS = 75
@@ -8,12 +8,12 @@ const FIELDS_AGAIN_MS = 75
 let bringing = new AbortController()
 
 // The editor's list of steps scrolls by itself. It brings the line and the fields of step `number` into view, and the
-// page follows once the list rests. Python draws the fields part by part, so this is repeated until they rest, another
-// step is brought, or somebody scrolls, clicks or types.
+// page follows once the list rests. Python draws the fields part by part, so this is repeated until they have rested for
+// a while, another step is brought, or somebody scrolls, clicks or types.
 export function bringFields(number) {
   const selector = `.st-key-edit-fields-${number}`
-  let until = performance.now() + FIELDS_COME_MS
-  let drawn = false
+  const end = performance.now() + FIELDS_COME_MS
+  let until = end
   bringing.abort()
   bringing = new AbortController()
   const { signal } = bringing
@@ -21,17 +21,18 @@ export function bringFields(number) {
     document.addEventListener(kind, () => bringing.abort(), { signal, capture: true, passive: true })
   }
   let place = null
+  let height = null
   const bring = () => {
     if (signal.aborted || performance.now() > until) return
     const fields = document.querySelector(selector)
     const list = fields?.closest(".st-key-edit-steps")
     if (list) {
-      if (!drawn) until = performance.now() + FIELDS_REST_MS
-      drawn = true
       intoView(list, list.querySelector(`.st-key-edit-row-${number}`) ?? fields, fields)
       const { top, bottom } = list.getBoundingClientRect()
-      const rests = place === top + bottom
+      const rests = place === top + bottom && height === list.scrollHeight
       place = top + bottom
+      height = list.scrollHeight
+      if (!rests) until = Math.min(end, performance.now() + FIELDS_REST_MS)
       if (rests && (top < 0 || bottom > window.innerHeight)) list.scrollIntoView({ block: "nearest" })
     }
     setTimeout(bring, FIELDS_AGAIN_MS)
