@@ -17,6 +17,30 @@ function give(files) {
   return true
 }
 
+// Streamlit can lose a field's request: a drawing of the page that begins at that moment clears its answer away. Then
+// the field shows no file and nothing comes, so it is given its files again. An image that comes twice is kept once.
+const AGAIN_MS = 1500
+const MOST_TRIES = 5
+
+const isLost = (field, files) =>
+  field.isConnected &&
+  field.files === files &&
+  !field.closest("[data-testid=stFileUploader]")?.querySelector("[data-testid=stFileChip]")
+
+function watch(field, files, tries) {
+  setTimeout(() => {
+    if (!isLost(field, files)) return
+    const again = new CustomEvent("change", { bubbles: true, detail: "again" })
+    field.dispatchEvent(again)
+    if (tries < MOST_TRIES) watch(field, files, tries + 1)
+  }, AGAIN_MS)
+}
+
+document.addEventListener("change", (event) => {
+  if (event.target !== fieldOf() || event.detail === "again" || !event.target.files.length) return
+  watch(event.target, event.target.files, 1)
+})
+
 const isOverCard = (event) => event.target instanceof Element && event.target.closest(".st-key-task-box") !== null
 
 const carriesFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files")

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import FilePayload, Locator, Page, expect
+from playwright.sync_api import FilePayload, Locator, Page, WebSocketRoute, expect
 
 from tests.browser.conftest import App
 from tests.support.pictures import encoded
@@ -65,6 +65,14 @@ def bring(page: Page, kind: str, data: bytes = RED, name: str = "red.png", media
     return done
 
 
+def open_at_rest(open_page: OpenPage, url: str) -> Page:
+    """Opens the page. Before its first drawing is whole, Streamlit's field may be replaced and lose what it is given."""
+    page = open_page(url)
+    expect(page.locator('[data-test-script-state="notRunning"]')).to_be_visible()
+    expect(page.locator(".st-key-task-image-field button")).to_be_visible()
+    return page
+
+
 def shown(page: Page) -> Locator:
     return page.locator(".st-key-task-images img")
 
@@ -82,8 +90,7 @@ def is_drawn(image: Locator) -> None:
 def test_an_image_is_brought_seen_by_its_step_and_shown(
     own_app: App, open_page: OpenPage, provider: ScriptedProvider, kind: str
 ) -> None:
-    page = open_page(own_app.url)
-    expect(page.locator(".st-key-task-image-field button")).to_be_visible()
+    page = open_at_rest(open_page, own_app.url)
     assert bring(page, kind)
     is_drawn(shown(page))
     page.get_by_role("textbox", name="Task", exact=True).fill("What is it?")
@@ -103,7 +110,7 @@ def test_an_image_is_brought_seen_by_its_step_and_shown(
 
 
 def test_images_are_chosen_and_removed_and_outlive_a_look_at_another_page(own_app: App, open_page: OpenPage) -> None:
-    page = open_page(own_app.url)
+    page = open_at_rest(open_page, own_app.url)
     blue = FilePayload(name="blue.jpg", mimeType="image/jpeg", buffer=encoded("JPEG", colour=(0, 0, 255)))
     choose(page, FilePayload(name="red.png", mimeType="image/png", buffer=RED), blue)
     expect(shown(page)).to_have_count(2)
@@ -116,9 +123,32 @@ def test_images_are_chosen_and_removed_and_outlive_a_look_at_another_page(own_ap
     assert "40 by 30" in (shown(page).get_attribute("alt") or "")
 
 
-def test_what_is_no_image_is_said_and_text_is_pasted_as_text(own_app: App, open_page: OpenPage) -> None:
-    page = open_page(own_app.url)
+def test_an_image_comes_though_streamlit_loses_its_answer_to_the_field(own_app: App, open_page: OpenPage) -> None:
+    """A drawing of the page that begins clears Streamlit's queue, and with it where the field is to send its files."""
+    page = open_at_rest(open_page, own_app.url)
+    lost: list[str | bytes] = []
+
+    def forward(socket: WebSocketRoute) -> None:
+        server = socket.connect_to_server()
+
+        def to_page(message: str | bytes) -> None:
+            if not lost and isinstance(message, bytes) and b"_stcore/upload_file" in message:
+                lost.append(message)
+            else:
+                socket.send(message)
+
+        server.on_message(to_page)
+
+    page.route_web_socket(re.compile("_stcore/stream"), forward)
+    page.reload()
     expect(page.locator(".st-key-task-image-field button")).to_be_visible()
+    choose(page, FilePayload(name="red.png", mimeType="image/png", buffer=RED))
+    is_drawn(shown(page))
+    assert len(lost) == 1
+
+
+def test_what_is_no_image_is_said_and_text_is_pasted_as_text(own_app: App, open_page: OpenPage) -> None:
+    page = open_at_rest(open_page, own_app.url)
     choose(page, FilePayload(name="<b>cat</b>.png", mimeType="image/png", buffer=b"<svg onload=alert(1)>"))
     fault = page.locator(".stAlert")
     expect(fault).to_contain_text("it is no PNG, JPEG, WebP or GIF image")
@@ -135,8 +165,7 @@ def test_a_pool_that_sees_nothing_is_said_before_the_run(
     start_app: Callable[..., AbstractContextManager[App]], tmp_path: Path, open_page: OpenPage
 ) -> None:
     with start_app(tmp_path / "data") as app:
-        page = open_page(app.url)
-        expect(page.locator(".st-key-task-image-field button")).to_be_visible()
+        page = open_at_rest(open_page, app.url)
         bring(page, "drop")
         expect(page.locator(".stAlert")).to_contain_text("No worker of the pool rehearsal accepts images.")
         page.get_by_role("textbox", name="Task", exact=True).fill("What is it?")
