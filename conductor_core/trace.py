@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import cache
 from typing import Any, assert_never
+
+from pydantic import BaseModel
 
 from conductor_core import events as ev
 from conductor_core.approval_fold import apply_approval, deny, hear, replace_requests
@@ -265,7 +268,12 @@ def _take_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> No
 
 def _fields_of(event: Event | ev.RunRequest, kind: type[Mutable]) -> dict[str, Any]:
     """Returns the fields of ``event`` that ``kind`` keeps under the same names."""
-    return {name: getattr(event, name) for name in kind.model_fields if hasattr(event, name)}
+    return {name: getattr(event, name) for name in _names_in_both(type(event), kind)}
+
+
+@cache
+def _names_in_both(event: type[BaseModel], kind: type[Mutable]) -> tuple[str, ...]:
+    return tuple(name for name in kind.model_fields if name in event.model_fields or hasattr(event, name))
 
 
 def _apply_end(trace: RunTrace, event: ev.FinalEvent) -> None:

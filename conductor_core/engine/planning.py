@@ -69,14 +69,17 @@ async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan
     )
 
 
-async def use_given(
+def use_given(
     state: RunState,
     round_path: ev.Path,
     workflow: Workflow,
     warnings: tuple[Fault, ...],
     before: Workflow | None = None,
 ) -> None:
-    """Records a plan that is given, not written now. ``before``: the plan before a person changed it."""
+    """Records a plan that is given, not written now. ``before``: the plan before a person changed it.
+
+    Does not wait until it is durable: a step's start is later in the log, and nothing leaves before that is durable.
+    """
     recorder = state.recorder
     written = workflow if before is None else before
     events: list[ev.Event] = [
@@ -105,7 +108,7 @@ async def use_given(
                 warnings=warnings,
             )
         )
-    await recorder.emit(*events)
+    recorder.send(*events)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ class Recorder:
         self._collected: list[Event] | None = None
         self._closed = False
         self._deferred: list[Event] = []
+        self._last_writing: asyncio.Future[None] | None = None
         self.trace = trace
         self.broken: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
@@ -78,7 +79,8 @@ class Recorder:
     def send(self, *events: Event) -> "asyncio.Future[None]":
         """Folds ``events`` and hands them to the log. Resolved when they are durable. Raises, awaited: StoreError.
 
-        It awaits nothing before it calls the log, so the trace has the order of the log.
+        It awaits nothing before it calls the log, so the trace has the order of the log. Nobody has to await it: the
+        next ``emit`` and ``end`` return only when these events are durable, too.
         """
         if self._closed:
             # A straggler of a run whose end is written: the record of a run stops there.
@@ -97,8 +99,9 @@ class Recorder:
         await writing
 
     async def emit(self, *events: Event) -> None:
-        """Returns when ``events`` are durable. Raises: StoreError."""
+        """Returns when ``events``, and all that was sent before them, are durable. Raises: StoreError."""
         await self.send(*events)
+        self._require_whole()
 
     def progress(self, to_event: Callable[[Progress], Event]) -> Tell:
         """Returns a function through which a model reports its progress. It ignores reports after the run's end."""
@@ -114,11 +117,22 @@ class Recorder:
         self._deferred.extend(events)
 
     async def end(self, event: Event) -> None:
-        """Writes the final event and refuses any later one. Raises: StoreError."""
+        """Writes the final event and refuses any later one. Raises: StoreError.
+
+        A run is only said to have ended well once all that it sent is durable.
+        """
+        self._closed = True
+        if self._last_writing is not None and not self.broken.done():
+            await asyncio.wait({self._last_writing})
+            self._require_whole()
         events = [*self._deferred, event]
         self._deferred.clear()
-        self._closed = True
         await self._send(events)
+
+    def _require_whole(self) -> None:
+        """Raises what the log raised for an earlier event. The log answers in the order in which it was called."""
+        if self.broken.done():
+            raise self.broken.result()
 
     def _send(self, events: Sequence[Event]) -> "asyncio.Future[None]":
         for event in events:
@@ -126,7 +140,7 @@ class Recorder:
         if self._collected is not None:
             self._collected += events
             return asyncio.get_running_loop().create_future()  # ``together`` awaits the writing
-        writing = self._sink.append(*events)
+        writing = self._last_writing = self._sink.append(*events)
         if writing.done():
             self._written(writing)
         else:

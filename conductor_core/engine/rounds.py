@@ -144,7 +144,7 @@ class RoundRunner:
         while (reused := self._reusable()) is not None:
             index, step_input, recorded = reused
             path = (*self._path, index)
-            await self._take(index, await _reuse(self._state, path, self._workflow.steps[index], step_input, recorded))
+            await self._take(index, _reuse(self._state, path, self._workflow.steps[index], step_input, recorded))
         can_be_asked = [index for index in self._waiting if self._can_be_asked(index)]
         if not can_be_asked:
             return []
@@ -230,12 +230,12 @@ class RoundRunner:
         return await StepCall(state, path, step, step_input).run()
 
 
-async def _reuse(state: RunState, path: ev.Path, step: Step, step_input: StepInput, recorded: StepTrace) -> Answer:
-    """Records that an earlier answer stands in for the step at ``path``, and returns it. Raises: StoreError."""
+def _reuse(state: RunState, path: ev.Path, step: Step, step_input: StepInput, recorded: StepTrace) -> Answer:
+    """Records that an earlier answer stands in for the step at ``path``, and returns it."""
     recorder = state.recorder
     source_run_id, source_path = origin(state.source.run_id, recorded)
     digest = recorded.output_sha256 or digest_text(recorded.output)
-    await recorder.emit(
+    recorder.send(
         ev.StepReused(
             run_id=recorder.run_id,
             at_ms=recorder.now_ms(),
@@ -302,14 +302,14 @@ class _Recursion:
                     "whose answer could be returned: give it an access list",
                 )
                 return None
-            return await self._complete("stopped", last)
+            return self._complete("stopped", last)
         outcome = await RoundRunner(state, self._path).run()
         if isinstance(outcome, Held):
             return outcome
         if isinstance(outcome, Failure):
             await self._fail(outcome.code, outcome.message)
             return None
-        return await self._complete("answered", outcome)
+        return self._complete("answered", outcome)
 
     async def _start(self) -> None:
         """Records the start, unless the step began before a wait."""
@@ -336,7 +336,7 @@ class _Recursion:
         """Raises: ConductorError, LimitReached, StoreError."""
         if recorded is None:
             return await ask_conductor(self._state, self._path, self._parent)
-        await use_given(self._state, self._path, recorded, ())
+        use_given(self._state, self._path, recorded, ())
         return recorded
 
     async def _fail(self, code: str, message: str) -> None:
@@ -353,11 +353,11 @@ class _Recursion:
             ),
         )
 
-    async def _complete(self, how: Literal["answered", "stopped"], inner: Answer) -> Answer:
+    def _complete(self, how: Literal["answered", "stopped"], inner: Answer) -> Answer:
         """Records the step without usage of its own: the inner plan and steps count themselves."""
         recorder, now_ms = self._state.recorder, self._state.recorder.now_ms()
         answered = recorder.trace.step_at(inner.path)
-        await recorder.emit(
+        recorder.send(
             ev.RecursionLeft(run_id=recorder.run_id, at_ms=now_ms, path=self._path, how=how),
             ev.StepCompleted(
                 run_id=recorder.run_id,

@@ -289,7 +289,7 @@ class Execution:
         if self.trace.root.workflow is None:
             if self._plan is not None:
                 workflow, warnings, before = self._plan
-                await use_given(state, (), workflow, warnings, before)
+                use_given(state, (), workflow, warnings, before)
             elif state.approvals.admits_conductor(()):
                 await ask_conductor(state, ())
             else:

@@ -85,7 +85,7 @@ class StepCall:
                 except WorkerError as error:
                     if await self._go_on_after(error):
                         continue
-                    return None if self._brought is None else await self._complete(self._brought)
+                    return None if self._brought is None else self._complete(self._brought)
                 except InspectorError:
                     raise
                 except (Exception, asyncio.CancelledError) as error:
@@ -98,7 +98,7 @@ class StepCall:
                     return None
                 brought = _Brought(finished, "".join(self._text), self._other, self._reasoned)
                 if not await self._better_than(brought):
-                    return await self._complete(brought)
+                    return self._complete(brought)
         finally:
             self._recorder.defer(self._deltas.take())
             await self._sequence.aclose()
@@ -348,14 +348,15 @@ class StepCall:
             ),
         )
 
-    async def _complete(self, brought: _Brought) -> Answer:
+    def _complete(self, brought: _Brought) -> Answer:
+        """Records the answer. Steps that read it send nothing before it is durable: their start is durable first."""
         finished, output, streamed = brought.finished, brought.output, self._deltas.take()
         ending = finished.ending(output)
         usage = Usage() if brought.paid else finished.usage or self._live.usage
         cost_usd = 0.0 if brought.paid else self._settle(usage, finished.cost_usd)
         digest = digest_text(output)
         now_ms = self._recorder.now_ms()
-        await self._recorder.emit(
+        self._recorder.send(
             *streamed,
             ev.StepCompleted(
                 run_id=self._run_id,

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from conductor_core.engine.commands import Stop
 from conductor_core.engine.rounds import RoundRunner
 from conductor_core.engine.runner import Engine
 from conductor_core.errors import StoreError, StoreFull
-from conductor_core.events import Limits, RunCancelled, RunFailed
+from conductor_core.events import Event, Limits, RunCancelled, RunFailed
 from conductor_core.run_request import RunRequest
 from conductor_core.trace import RunTrace, fold
 from tests.support.fakes import (
@@ -240,8 +241,52 @@ async def test_a_log_that_fails_stops_the_run_and_the_caller_is_told(kind: str) 
     last = sink.events[-1]
     assert isinstance(last, RunFailed)
     assert (last.error_code, last.error) == ("StoreFull", "the disk is full: free some space")
-    if kind == "step.started":
-        assert worker.calls == []
+    calls = {"plan.completed": 0, "step.started": 0, "step.completed": 1}
+    if kind in calls:
+        assert len(worker.calls) == calls[kind]
+
+
+class SlowLog(MemorySink):
+    """A log that answers in order, each time only after a while. ``durable``: the kinds of events that it has kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.durable: list[str] = []
+        self._turn = asyncio.Lock()
+
+    def append(self, *events: Event) -> "asyncio.Future[None]":
+        return asyncio.ensure_future(self._slowly(events))
+
+    async def _slowly(self, events: Sequence[Event]) -> None:
+        async with self._turn:
+            await asyncio.sleep(0.005)
+            await super().append(*events)
+            self.durable += [event.kind for event in events]
+
+
+async def test_nothing_leaves_before_all_that_it_rests_on_is_durable() -> None:
+    sink = SlowLog()
+    durable: list[list[str]] = []
+
+    def answer(_: object) -> Reply:
+        durable.append([kind for kind in sink.durable if kind != "step.delta"])
+        return Reply(text="words")
+
+    trace, _ = await run(ScriptedWorker("a", answer), workflow=CHAIN, sink=sink)
+    assert trace.status == "completed"
+    begun, step = ["run.created", "plan.completed"], ["step.started", "step.completed"]
+    assert durable == [[*begun, *step * before, "step.started"] for before in range(3)]
+
+
+async def test_an_answer_that_is_lost_on_its_way_to_the_disk_reaches_nobody() -> None:
+    """The log answers late, and takes what comes after: the run is failed all the same."""
+    sink = SlowLog()
+    sink.error, sink.failing = StoreFull("the disk is full"), frozenset({"step.completed"})
+    worker = ScriptedWorker("a")
+    with pytest.raises(StoreFull):
+        await run(worker, workflow=CHAIN, sink=sink)
+    assert len(worker.calls) == 1
+    assert sink.kinds()[-1] == "run.failed"
 
 
 async def test_a_log_that_takes_nothing_any_more_leaves_the_run_without_an_end() -> None:
