@@ -15,6 +15,7 @@ from conductor_core.errors import StoreError, StoreFull
 from conductor_core.events import Event, Limits, RunCancelled, RunFailed
 from conductor_core.run_request import RunRequest
 from conductor_core.trace import RunTrace, fold
+from conductor_core.workflow.model import Workflow
 from tests.support.fakes import (
     MemorySink,
     Reply,
@@ -278,14 +279,16 @@ async def test_nothing_leaves_before_all_that_it_rests_on_is_durable() -> None:
     assert durable == [[*begun, *step * before, "step.started"] for before in range(3)]
 
 
-async def test_an_answer_that_is_lost_on_its_way_to_the_disk_reaches_nobody() -> None:
+@pytest.mark.parametrize("workflow", [CHAIN, workflow_of(("a", "x", ()))], ids=["read by a step", "the last"])
+async def test_an_answer_that_is_lost_on_its_way_to_the_disk_reaches_nobody(workflow: Workflow) -> None:
     """The log answers late, and takes what comes after: the run is failed all the same."""
     sink = SlowLog()
     sink.error, sink.failing = StoreFull("the disk is full"), frozenset({"step.completed"})
     worker = ScriptedWorker("a")
     with pytest.raises(StoreFull):
-        await run(worker, workflow=CHAIN, sink=sink)
+        await run(worker, workflow=workflow, sink=sink)
     assert len(worker.calls) == 1
+    assert "run.completed" not in sink.kinds()
     assert sink.kinds()[-1] == "run.failed"
 
 
