@@ -9,7 +9,7 @@ through the engine's host (a waiting caller's thread a run), the real HTTP worke
 WAL, synchronous=FULL), every streamed piece included; LangGraph through aiohttp nodes and its own SQLite checkpointer,
 also synchronous=FULL. Its ``durability`` is "async" (its default: the next steps start while the checkpoint is written)
 or "sync" (they start when it is on disk, which is what ours promises). ``--checkout FOLDER`` measures an older checkout
-of ours as well, by this same file.
+of ours as well, by its own copy of this file, which knows how its engine is called.
 
 Each measurement is a process of its own, the systems in turn. Reported, as the median of the repeats:
 
@@ -148,13 +148,15 @@ def _count(database: str, question: str) -> int:
 def systems(checkouts: list[Path], langgraph_python: str | None) -> list[System]:
     """Ours, then each older checkout of ours by the Python of its own environment, then LangGraph's two kinds."""
     here = Path(__file__).resolve()
-    # -P: this file's folder is not searched for modules, the checkout is (PYTHONPATH).
-    child = ("-P", str(here), "--child")
-    found = [System("ours", (sys.executable, *child), here.parents[1])]
-    for folder in checkouts:
+
+    def ours_in(folder: Path) -> tuple[str, ...]:
+        # -P: the file's folder is not searched for modules, the checkout is (PYTHONPATH).
         python = folder / ".venv" / "bin" / "python"
         own = str(python) if python.exists() else sys.executable
-        found.append(System(f"ours, {folder.name}", (own, *child), folder))
+        return own, "-P", str(folder / "benchmarks" / here.name), "--child"
+
+    found = [System("ours", (sys.executable, *ours_in(here.parents[1])[1:]), here.parents[1])]
+    found += [System(f"ours, {folder.name}", ours_in(folder), folder) for folder in checkouts]
     if langgraph_python:
         diamond = (langgraph_python, str(here.with_name("langgraph_diamond.py")))
         found += [

@@ -215,10 +215,26 @@ class PlanThought(Frozen):
     text: str
 
 
+class TokenChoice(Frozen):
+    """One token of a completion that could have been another.
+
+    Attributes:
+        at: how many characters of the completion come before it.
+        picked: its text.
+        options: texts of tokens that were possible, likeliest first, with their probabilities: of the model itself
+            (temperature 1) among all tokens that the grammar allowed here.
+    """
+
+    at: NonNegativeInt
+    picked: str
+    options: tuple[tuple[str, float], ...]
+
+
 class PlanFinished(Frozen):
     """The Conductor's completion has ended; with the ``finish_reason`` ``length`` its token limit cut it off.
 
     ``cost_usd``, ``refusal`` and ``tool_calls`` are as in ``Finished``. ``reasoning`` came apart from the text.
+    ``choices`` is empty if the model does not tell its probabilities.
     """
 
     finish_reason: FinishReason
@@ -227,6 +243,7 @@ class PlanFinished(Frozen):
     refusal: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
+    choices: tuple[TokenChoice, ...] = ()
 
 
 class ParentPlan(Frozen):

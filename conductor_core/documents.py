@@ -95,6 +95,7 @@ def plan_document(trace: RunTrace) -> Document:
         "faults": _dump_all(rejected.faults if rejected else ()),
         "warnings": _dump_all(root.warnings),
         "repairs": list(rejected.repairs if rejected else root.repairs),
+        "considered": _dump_all(root.considered),
         "topology": root.topology,
         "raw": rejected.raw if rejected else root.raw,
         "duration_ms": root.duration_ms,
@@ -155,6 +156,7 @@ def _plan(round_: RoundTrace) -> Document:
         "topology": round_.topology,
         "repairs": list(round_.repairs),
         "warnings": _dump_all(round_.warnings),
+        "considered": _dump_all(round_.considered),
         "edited_by": None if round_.edited_by is None else _dump(round_.edited_by),
     }
 

@@ -25,6 +25,7 @@ from conductor_core.event_base import RunEvent, Spent
 from conductor_core.event_base import now_utc as now_utc
 from conductor_core.progress import Progress
 from conductor_core.run_facts import BatchRow as BatchRow
+from conductor_core.run_facts import Considered
 from conductor_core.run_facts import Limits as Limits
 from conductor_core.run_facts import Path as Path
 from conductor_core.run_facts import PoolInfo as PoolInfo
@@ -90,6 +91,7 @@ class PlanCompleted(RunEvent):
         cost_usd: what it adds to the run's cost; None if the Conductor's price is unknown. Older records add nothing.
         at_list_price: whether the cost is computed from the Conductor's price, and is not the provider's own figure.
             None in older records.
+        considered: what else the Conductor could have chosen; empty if its model does not tell, or in older records.
     """
 
     kind: Literal["plan.completed"] = "plan.completed"
@@ -100,6 +102,7 @@ class PlanCompleted(RunEvent):
     topology: str
     repairs: tuple[str, ...] = ()
     warnings: tuple[Fault, ...] = ()
+    considered: tuple[Considered, ...] = ()
     usage: Usage = Usage()
     cost_usd: float | None = 0.0
     at_list_price: bool | None = None
@@ -411,7 +414,7 @@ Event = RunCreated | RunTaken | PlanEvent | StepEvent | ApprovalEvent | FinalEve
 EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 """Parses an event from JSON; ``event.model_dump_json()`` is its inverse."""
 
-VOCABULARY = 5
+VOCABULARY = 6
 """The version of these events; databases of schema 0001 have version 1.
 
 It grows with each release that adds a kind of event or a field. Each run records it, so that an older program can tell

@@ -1,6 +1,7 @@
 """Value objects of events: limits, the pool, a place in a batch, a shared output."""
 
 from collections.abc import Collection
+from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt
 
@@ -43,6 +44,26 @@ class PoolInfo(Frozen):
         if not left:
             raise BadInput(f"no worker of the pool {self.name} is left: all are excluded")
         return PoolInfo(name=self.name, workers=left, excluded=(*self.excluded, *dict.fromkeys(names)))
+
+
+class Alternative(Frozen):
+    """What a plan could have said at one place.
+
+    Attributes:
+        value: a worker's name; for an access list ``none``, ``all`` or ``some``; ``other`` for all that is left.
+        probability: of 1, by the Conductor's own model (temperature 1) among all that its grammar allowed.
+    """
+
+    value: str
+    probability: NonNegativeFloat
+
+
+class Considered(Frozen):
+    """What the Conductor considered at one choice of its plan, likeliest first; see ``conductors.considered``."""
+
+    step: NonNegativeInt
+    field: Literal["agent", "access_list"]
+    options: tuple[Alternative, ...]
 
 
 class BatchRow(Frozen):

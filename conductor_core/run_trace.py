@@ -14,7 +14,7 @@ from conductor_core.events import BatchRow, Limits, Path, PoolInfo, SharedOutput
 from conductor_core.gates import Gate
 from conductor_core.message_parts import ImagePart
 from conductor_core.progress import Progress
-from conductor_core.run_facts import label
+from conductor_core.run_facts import Considered, label
 from conductor_core.workflow.changes import Origins, compare
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 
@@ -167,6 +167,7 @@ class RoundTrace(Mutable):
 
     Attributes:
         reasoning: of the Conductor; it is no part of ``raw``.
+        considered: what else the Conductor could have chosen, in the plan as it wrote it, before any edit.
         usage, cost_usd, known_usd, at_list_price: of the Conductor in this round, including rejected attempts.
     """
 
@@ -182,6 +183,7 @@ class RoundTrace(Mutable):
     topology: str | None = None
     repairs: tuple[str, ...] = ()
     warnings: tuple[Fault, ...] = ()
+    considered: tuple[Considered, ...] = ()
     rejected: list[RejectedPlan] = Field(default_factory=list)
     retries: list[PlanAttempt] = Field(default_factory=list)
     edited_by: Caller | None = None

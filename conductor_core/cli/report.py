@@ -31,7 +31,17 @@ def plan_lines(trace: RunTrace) -> list[str]:
     if root.workflow is None:
         return [head, f"  no plan: {one_line(trace.error or trace.status, 1000)}"]
     warnings = [f"  warning: {one_line(warning.message, 400)}" for warning in root.warnings]
-    return [f"{head} · {root.topology}", *workflow_lines(root.workflow), *warnings]
+    considered = [f"  {line}" for line in _considered_lines(root)]
+    return [f"{head} · {root.topology}", *workflow_lines(root.workflow), *considered, *warnings]
+
+
+def _considered_lines(round_: RoundTrace) -> list[str]:
+    """Returns what else was likely, as ``considered for step 1, agent: reasoner 0.50, calculator 0.49``."""
+    lines = []
+    for choice in round_.considered:
+        options = ", ".join(f"{one_line(option.value, 80)} {option.probability:.2f}" for option in choice.options)
+        lines.append(f"considered for step {choice.step}, {choice.field.replace('_', ' ')}: {options}")
+    return lines
 
 
 def check_lines(parsed: Parsed, checked: Checked) -> list[str]:
@@ -142,6 +152,7 @@ def _round_lines(trace: RunTrace, round_: RoundTrace) -> Iterator[str]:
     yield f"plan{of_step}: {round_.status}, {round_.topology or 'no topology'}, by {source}{took}"
     yield from (f"    repaired: {one_line(repair, 400)}" for repair in round_.repairs)
     yield from (f"    warning: {one_line(warning.message, 400)}" for warning in round_.warnings)
+    yield from (f"    {line}" for line in _considered_lines(round_))
     if round_.reasoning:
         yield from ("    reasoning", indented(round_.reasoning, "    | "))
     if round_.raw:

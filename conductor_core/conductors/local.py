@@ -127,7 +127,7 @@ class LocalConductor:
             async with aclosing(self._model.stream(self._generation(request))) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Done):
-                        yield PlanFinished(finish_reason=piece.finish_reason, usage=piece.usage)
+                        yield PlanFinished(finish_reason=piece.finish_reason, usage=piece.usage, choices=piece.choices)
                     else:
                         yield PlanText(text=piece)
         except PromptTooLong as error:
@@ -148,6 +148,7 @@ class LocalConductor:
             static_messages=0 if short else STATIC_MESSAGES,
             grammar=plan_grammar(shape) if shape else None,
             forcing=_budget(shape) if shape else None,
+            tells_choices=True,
         )
 
     def _shape(self, request: PlanRequest) -> PlanShape:

@@ -9,6 +9,7 @@ from conductor_core import events as ev
 from conductor_core import masking
 from conductor_core.characters import whole_characters
 from conductor_core.chat import Conductor, Message, ParentPlan, PlanFinished, PlanRequest, PlanThought, Usage
+from conductor_core.conductors.considered import considered
 from conductor_core.conductors.seating import agents_by_ordinal
 from conductor_core.engine.cost_cap import longest_plan
 from conductor_core.engine.given_plan import sentence
@@ -19,6 +20,7 @@ from conductor_core.engine.retry import left_s, name_the_limit, wait_before_retr
 from conductor_core.engine.state import RunState
 from conductor_core.errors import ConductorError, ConductorUnavailable, InspectorError, PlanRejected
 from conductor_core.progress import Progress, watching
+from conductor_core.run_facts import Considered
 from conductor_core.token_estimates import estimate_input_tokens, tokens_of
 from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.parsed import Parsed
@@ -250,6 +252,7 @@ class _Writing:
                 topology=topology(checked.workflow),
                 repairs=parsed.repairs,
                 warnings=checked.warnings,
+                considered=self._considered(parsed),
                 usage=spent.usage,
                 cost_usd=spent.cost_usd,
                 at_list_price=spent.at_list_price,
@@ -272,6 +275,10 @@ class _Writing:
                 will_retry=self._attempt < self._state.settings.plan_attempts,
             )
         await self._recorder.emit(*streamed, event)
+
+    def _considered(self, parsed: Parsed) -> tuple[Considered, ...]:
+        choices = () if self._finished is None else self._finished.choices
+        return considered("".join(self._text), parsed.steps or (), choices, self._agents) if choices else ()
 
     async def _stream(self, *, again: bool) -> tuple[Usage, float | None]:
         """Calls ``_write`` once the shared cost cap has room for it."""

@@ -1,9 +1,9 @@
 """The vocabulary of requests to a model in this process, and of its results. It imports no torch."""
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from conductor_core.chat import FinishReason, Message, Usage
+from conductor_core.chat import FinishReason, Message, TokenChoice, Usage
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Generation:
         grammar: GBNF text with a rule ``root`` that the completion will match, or None.
         forcing: ends what the grammar leaves open, in time.
         thinking: whether a hybrid model is asked to think before it answers.
+        tells_choices: whether to note which other tokens were likely.
     """
 
     prompt: str | tuple[Message, ...]
@@ -47,6 +48,16 @@ class Generation:
     grammar: str | None = None
     forcing: Forcing | None = None
     thinking: bool = False
+    tells_choices: bool = False
+
+
+class Written(NamedTuple):
+    """How a completion ended, and what it took, in tokens."""
+
+    finish_reason: FinishReason
+    prompt_tokens: int
+    completion_tokens: int
+    choices: tuple[TokenChoice, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,3 +66,4 @@ class Done:
 
     finish_reason: FinishReason
     usage: Usage
+    choices: tuple[TokenChoice, ...] = ()

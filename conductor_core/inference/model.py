@@ -18,13 +18,13 @@ import xgrammar
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from transformers.utils import logging as transformers_logging
 
-from conductor_core.chat import FinishReason, Message
+from conductor_core.chat import Message
 from conductor_core.inference.errors import InferenceError, ModelUnavailable, PromptTooLong
-from conductor_core.inference.generation import Generation
+from conductor_core.inference.generation import Generation, Written
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, place
 from conductor_core.inference.loading import telling_progress
 from conductor_core.inference.source import ModelFiles
-from conductor_core.inference.writing import Writer, picker
+from conductor_core.inference.writing import Writer
 from conductor_core.progress import Progress, Tell
 
 PREFILL_CHUNK = 512
@@ -150,22 +150,19 @@ class LoadedModel:
     @torch.inference_mode()
     def generate(
         self, generation: Generation, emit: Callable[[str], None], cancelled: Callable[[], bool], tell: Tell = _nobody
-    ) -> tuple[FinishReason, int, int] | None:
+    ) -> Written | None:
         """Writes a completion, piece by piece, to ``emit``; ``tell`` learns how far it is.
 
-        Returns finish reason, prompt tokens and completion tokens; None if it was cancelled, which it checks before
-        each pass. Raises: PromptTooLong, InferenceError.
+        Returns None if it was cancelled, which it checks before each pass. Raises: PromptTooLong, InferenceError.
         """
         self.choose_threads()
         ids, static = self.encode(generation)
         limit = min(generation.max_tokens, self.room(ids))
-        matcher = self.matcher(generation.grammar)
+        writer = Writer(self, len(ids), generation, emit)
         reading = _Reading(len(ids), tell)
         cache = self._cache_after(static, cancelled, reading)
         if cache is None:
             return None
-        writer = Writer(self, matcher, generation.forcing, emit)
-        pick = picker(generation.sampling)
         pending = ids[len(static) :]
         reading.done = len(static)
         logits = self._read(pending, cache, cancelled, reading)
@@ -173,21 +170,18 @@ class LoadedModel:
         while True:
             if logits is None or cancelled():
                 return None
-            token = pick(writer.masked(logits))
+            token = writer.draw(logits)
             if token in self.stop_ids:
-                writer.flush()
-                return "stop", len(ids), len(writer.ids) + 1
+                return writer.ended("stop", len(writer.ids) + 1)
             pending = writer.accept(token, limit)
             # The first token comes with the reading of the prompt, which is not part of the time.
             took_s, timed = time.monotonic() - began_s, len(writer.ids) - 1
             rate = timed / took_s if timed > 0 and took_s > 0 else None
             tell(Progress(phase="writing", done=len(writer.ids), total=limit, per_s=rate))
             if writer.complete:
-                writer.flush()
-                return "stop", len(ids), len(writer.ids)
+                return writer.ended("stop", len(writer.ids))
             if len(writer.ids) >= limit:
-                writer.flush()
-                return "length", len(ids), len(writer.ids)
+                return writer.ended("length", len(writer.ids))
             logits = self._read(pending, cache, cancelled)
 
     def room(self, ids: Sequence[int]) -> int:

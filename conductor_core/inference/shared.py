@@ -18,10 +18,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from conductor_core.chat import FinishReason, Usage
+from conductor_core.chat import Usage
 from conductor_core.given_path import given_path, is_folder
 from conductor_core.inference.errors import InferenceError
-from conductor_core.inference.generation import Done, Generation
+from conductor_core.inference.generation import Done, Generation, Written
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, free_ram_bytes, place
 from conductor_core.inference.source import fetch, inspect_folder, local_folder
 from conductor_core.progress import Progress, Tell, watcher
@@ -201,12 +201,12 @@ class SharedModel:
             self._ended(call, result)
         return None
 
-    def _ended(self, call: _Call, ending: tuple[FinishReason, int, int] | Exception) -> None:
+    def _ended(self, call: _Call, ending: Written | Exception) -> None:
         if isinstance(ending, Exception):
             call.tell(self._failure(ending))
         else:
-            finish_reason, read, written = ending
-            call.tell(Done(finish_reason, Usage(input_tokens=read, output_tokens=written)))
+            usage = Usage(input_tokens=ending.prompt_tokens, output_tokens=ending.completion_tokens)
+            call.tell(Done(ending.finish_reason, usage, ending.choices))
 
     def _failure(self, error: Exception) -> InferenceError:
         if isinstance(error, InferenceError):

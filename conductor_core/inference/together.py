@@ -13,12 +13,12 @@ import torch
 from transformers import DynamicCache
 
 from conductor_core.chat import FinishReason
-from conductor_core.inference.generation import Generation
+from conductor_core.inference.generation import Generation, Written
 from conductor_core.inference.model import LoadedModel
-from conductor_core.inference.writing import Writer, picker
+from conductor_core.inference.writing import Writer
 
-Ending = tuple[FinishReason, int, int] | Exception
-"""Finish reason, prompt and completion tokens; or what went wrong."""
+Ending = Written | Exception
+"""How it ended; or what went wrong."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,7 @@ class _Row:
         self.read = len(self.prompt)
         self._limit = min(wanted.generation.max_tokens, model.room(self.prompt))
         self._stop_ids = model.stop_ids
-        self._pick = picker(wanted.generation.sampling)
-        self._writer = Writer(model, model.matcher(wanted.generation.grammar), wanted.generation.forcing, wanted.emit)
+        self._writer = Writer(model, len(self.prompt), wanted.generation, wanted.emit)
 
     def go_on(self, logits: torch.Tensor) -> list[int]:
         """Draws a token. Returns the tokens that the model must read next, none if the row has ended.
@@ -55,7 +54,7 @@ class _Row:
         if self.wanted.cancelled():
             return []
         writer = self._writer
-        token = self._pick(writer.masked(logits))
+        token = writer.draw(logits)
         if token in self._stop_ids:
             return self._end("stop", len(writer.ids) + 1)
         pending = writer.accept(token, self._limit)
@@ -66,8 +65,7 @@ class _Row:
         return pending
 
     def _end(self, reason: FinishReason, written: int) -> list[int]:
-        self._writer.flush()
-        self.wanted.ended((reason, len(self.prompt), written))
+        self.wanted.ended(self._writer.ended(reason, written))
         return []
 
 

@@ -1,29 +1,39 @@
 """Keeps a completion while it is written: its tokens, text and place in a grammar. Draws tokens. Imports torch."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import xgrammar
 
+from conductor_core.chat import FinishReason, TokenChoice
 from conductor_core.inference.errors import InferenceError
-from conductor_core.inference.generation import Forcing, Sampling
+from conductor_core.inference.generation import Generation, Sampling, Written
 
 if TYPE_CHECKING:
     from conductor_core.inference.model import LoadedModel
+
+MOST_OPTIONS = 8
+CERTAIN = 0.9995
+"""From this probability on a token is no choice."""
+MOST_CHOICES = 512
 
 
 class Writer:
     """The completion so far: its tokens, its text, its place in the grammar."""
 
     def __init__(
-        self, model: "LoadedModel", matcher: Any, forcing: Forcing | None, emit: Callable[[str], None]
+        self, model: "LoadedModel", prompt_tokens: int, generation: Generation, emit: Callable[[str], None]
     ) -> None:
+        """Raises: whatever a grammar's compiler raises."""
         self.ids: list[int] = []
         self.text = ""
         self._model = model
-        self._matcher = matcher
-        self._forcing = forcing
+        self._prompt_tokens = prompt_tokens
+        self._matcher = model.matcher(generation.grammar)
+        self._forcing = generation.forcing
+        self._pick = picker(generation.sampling)
+        self._choices: list[TokenChoice] | None = [] if generation.tells_choices else None
         self._emit = emit
         self._unread = 0  # ids from here on are not yet in the text
         self._bitmask = xgrammar.allocate_token_bitmask(1, model.vocabulary)
@@ -33,11 +43,24 @@ class Writer:
         """Whether the grammar allows nothing more."""
         return self._matcher is not None and bool(self._matcher.is_terminated())
 
-    def masked(self, logits: torch.Tensor) -> torch.Tensor:
+    def draw(self, logits: torch.Tensor) -> int:
+        """Draws the next token from ``logits`` (vocabulary) among those that the grammar allows."""
         if self._matcher is not None:
             self._matcher.fill_next_token_bitmask(self._bitmask)
             xgrammar.apply_token_bitmask_inplace(logits[: self._model.vocabulary], self._bitmask)
-        return logits
+        token = self._pick(logits)
+        if self._choices is not None and len(self._choices) < MOST_CHOICES and self._unread == len(self.ids):
+            probabilities, tokens = logits.softmax(0).topk(min(MOST_OPTIONS, len(logits)))
+            if probabilities[0] < CERTAIN:
+                options = zip(tokens.tolist(), probabilities.tolist(), strict=True)
+                told = tuple((self._decode([each]), round(p, 4)) for each, p in options if p >= 0.0001)
+                self._choices.append(TokenChoice(at=len(self.text), picked=self._decode([token]), options=told))
+        return token
+
+    def ended(self, reason: FinishReason, completion_tokens: int) -> Written:
+        """Emits what was held back, and returns how the completion ended."""
+        self._flush()
+        return Written(reason, self._prompt_tokens, completion_tokens, tuple(self._choices or ()))
 
     def accept(self, token: int, limit: int) -> list[int]:
         """Takes a drawn token; returns the tokens that the model must read next, forced ones included."""
@@ -76,7 +99,7 @@ class Writer:
         self._unread = len(self.ids)
         self._say(now[len(known) :])
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         """Emits what was held back waiting for the rest of a character."""
         self._say(self._decode(self.ids[self._unread :]))
         self._unread = len(self.ids)

@@ -66,7 +66,7 @@ def bring(page: Page, kind: str, data: bytes = RED, name: str = "red.png", media
 
 
 def open_at_rest(open_page: OpenPage, url: str) -> Page:
-    """Opens the page. Before its first drawing is whole, Streamlit's field may be replaced and lose what it is given."""
+    """Opens the page and waits until its first drawing is whole."""
     page = open_page(url)
     expect(page.locator('[data-test-script-state="notRunning"]')).to_be_visible()
     expect(page.locator(".st-key-task-image-field button")).to_be_visible()

@@ -29,7 +29,7 @@ def write(model: LoadedModel, generation: Generation) -> tuple[str, str, int, in
     pieces: list[str] = []
     result = model.generate(generation, pieces.append, lambda: False)
     assert result is not None
-    return "".join(pieces), *result
+    return "".join(pieces), *result[:3]
 
 
 def chat(task: str, **options: object) -> Generation:

@@ -1,5 +1,6 @@
 // The tabs about the Conductor's work: its completion, its prompt, and its time, tokens and cost.
 
+import { consideredRows } from "./considered.js"
 import { copyButton, el, setText } from "./dom.js"
 import { basis, caller, doing, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
 import { messageList, once } from "./inspect_step.js"
@@ -26,8 +27,9 @@ function plan(body) {
     el("span", { class: "spring" }),
     copyButton("Copy what the Conductor wrote", () => raw),
   )
+  const considered = el("section", {})
   const rejected = el("div", {})
-  body.append(state, bar, reasoning, lists, rejected)
+  body.append(state, considered, bar, reasoning, lists, rejected)
   return (model, step) => {
     const round = roundOf(model, step)
     raw = round?.raw ?? ""
@@ -57,6 +59,7 @@ function plan(body) {
       ]),
       () => planState(model, round),
     )
+    once(considered, JSON.stringify([round?.path, round?.considered]), () => consideredRows(model, round))
     once(rejected, round?.rejected.length ?? 0, () => (round?.rejected ?? []).map(rejectedAttempt))
   }
 }

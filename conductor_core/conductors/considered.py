@@ -1,0 +1,109 @@
+"""What else a Conductor considered: the probabilities of its tokens, read as choices of agents and of access lists.
+
+An agent is one token, ``2``, where the pool has at most ten. Where longer ordinals begin alike (``1`` and ``12``), the
+first token does not tell them apart: they count as ``other``. A model that says in its line of thought who does what
+(``solved by model 2``, see ``grammar.PlanShape``) chooses there, and ``model_id`` repeats it.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from conductor_core.chat import TokenChoice
+from conductor_core.run_facts import Alternative, Considered
+from conductor_core.workflow.parsed import Position, RawStep
+from conductor_core.workflow.source import SourceText
+
+LEAST = 0.005
+"""What is less likely than that is told with ``other``."""
+_OTHER = "other"
+_LISTS = "model_id"
+_ORDINAL = re.compile(r"\d+")
+
+
+def considered(
+    text: str, steps: Sequence[RawStep], choices: Sequence[TokenChoice], agents: Sequence[str | None]
+) -> tuple[Considered, ...]:
+    """Returns what was considered at each choice of an agent and of an access list that had more than one way.
+
+    Args:
+        text: the completion.
+        steps: the plan as it was read from ``text``.
+        choices: tokens of ``text`` that could have been others.
+        agents: names by ordinal; the ordinal after the last is the Conductor's own.
+    """
+    places = _Places(text, choices)
+    found = []
+    for index, step in enumerate(steps):
+        agent = places.at(step.agent_at) or places.in_thought(index)
+        access = places.at(step.access_list_at)
+        for field, place, read in (("agent", agent, _agent_of(agents)), ("access_list", access, _access_of)):
+            options = () if place is None else _merged(_values(place, read))
+            if len(options) > 1:
+                found.append(Considered.model_validate({"step": index, "field": field, "options": options}))
+    return tuple(found)
+
+
+class _Places:
+    """Finds the choice that was made at a place of the text, and how much of its token comes before that place."""
+
+    def __init__(self, text: str, choices: Sequence[TokenChoice]) -> None:
+        source = SourceText(text)
+        self._by_offset = {
+            choice.at + before: (choice, before) for choice in choices for before in range(len(choice.picked))
+        }
+        self._by_position = {source.position(at): found for at, found in self._by_offset.items() if at <= len(text)}
+        thought = text.partition(_LISTS)[0]
+        after = thought.find(": ") + 2
+        self._named = [match.start() for match in _ORDINAL.finditer(thought, after)] if after > 1 else []
+
+    def at(self, position: Position | None) -> tuple[TokenChoice, int] | None:
+        return None if position is None else self._by_position.get(position)
+
+    def in_thought(self, index: int) -> tuple[TokenChoice, int] | None:
+        """Returns the choice of the agent of step ``index`` in the line of thought."""
+        return self._by_offset.get(self._named[index]) if index < len(self._named) else None
+
+
+def _values(place: tuple[TokenChoice, int], read: Callable[[str], str]) -> Iterator[tuple[str, float]]:
+    """Yields what each token would have meant here. Those that differ before the place do not belong to the choice."""
+    choice, before = place
+    prefix = choice.picked[:before]
+    for token, probability in choice.options:
+        yield (read(token[before:]) if token.startswith(prefix) and token != prefix else _OTHER), probability
+
+
+def _merged(values: Iterator[tuple[str, float]]) -> tuple[Alternative, ...]:
+    """Adds up what means the same. What is left of 1 is ``other``, which comes last."""
+    total: dict[str, float] = {}
+    for value, probability in values:
+        total[value] = total.get(value, 0.0) + probability
+    likely = {value: p for value, p in total.items() if value != _OTHER and p >= LEAST}
+    told = [
+        Alternative(value=value, probability=round(p, 4)) for value, p in sorted(likely.items(), key=_by_likelihood)
+    ]
+    left = 1.0 - sum(likely.values())
+    return (*told, Alternative(value=_OTHER, probability=round(left, 4))) if left >= LEAST else tuple(told)
+
+
+def _by_likelihood(value: tuple[str, float]) -> float:
+    return -value[1]
+
+
+def _agent_of(agents: Sequence[str | None]) -> Callable[[str], str]:
+    ordinals = {str(ordinal): name for ordinal, name in enumerate((*agents, "conductor")) if name is not None}
+
+    def read(token: str) -> str:
+        found = _ORDINAL.match(token)
+        ordinal = found.group() if found else ""
+        goes_on = ordinal == token and any(other != ordinal and other.startswith(ordinal) for other in ordinals)
+        return _OTHER if goes_on else ordinals.get(ordinal, _OTHER)
+
+    return read
+
+
+def _access_of(token: str) -> str:
+    if token.startswith("[]"):
+        return "none"
+    if token.startswith(('"', "'")):
+        return "all"
+    return "some" if token.startswith("[") else _OTHER
