@@ -20,6 +20,7 @@ COMMANDS = {
         "show:show",
         "Print the whole record of a run: plan, steps, what each saw and was not shown, spending, answer.",
     ),
+    "compare": ("compare:compare_command", "Compare runs: plans, outputs, answers, cost and time."),
     "ui": ("ui:ui", "Serve the inspector for a browser: ask, watch, edit, re-run."),
     "runs": ("show:runs", "List runs, newest first."),
     "waiting": ("waiting:waiting", "List the runs that wait for an approval: for what, by which gate, since when."),

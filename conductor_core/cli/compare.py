@@ -1,0 +1,142 @@
+"""``compare``: two runs in detail, more as a table."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import typer
+
+from conductor_core.answers.conclusion import conclude
+from conductor_core.cli import inputs, options
+from conductor_core.cli.output import print_json, print_notes
+from conductor_core.cli.text import duration, one_line, plain
+from conductor_core.cli.wiring import opened_store
+from conductor_core.compare.document import comparison_document
+from conductor_core.compare.runs import RoundsCompared, RunsCompared, compare_runs
+from conductor_core.compare.texts import TextDifference, compare_texts, shortened
+from conductor_core.compare.words import (
+    agents_of,
+    count,
+    headline,
+    letter,
+    output_words,
+    part_words,
+    plan_sentences,
+    plan_word,
+)
+from conductor_core.errors import BadInput
+from conductor_core.run_facts import label
+from conductor_core.spending import cost_so_far
+from conductor_core.trace import RunTrace
+
+_MARKS = {"removed": ("[-", "-]"), "added": ("{+", "+}"), "same": ("", "")}
+"""As ``git diff --word-diff`` has them."""
+
+
+def compare_command(
+    run_ids: Annotated[
+        list[str], typer.Argument(metavar="A B [C...]", help="Two or more runs: ids, or their beginnings.")
+    ],
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    _conductor: options.UnusedConductor = None,
+    _pool: options.UnusedPool = None,
+) -> int:
+    """Compare runs: plans, outputs, answers, cost and time. Two in detail, more as a table against the first."""
+    settings = inputs.read_settings()
+    with opened_store(db, settings, read=True) as store:
+        found = [store.resolve(run_id) for run_id in run_ids]
+        if len(found) < 2:
+            raise BadInput("give two or more runs to compare")
+        if twice := sorted({run_id for run_id in found if found.count(run_id) > 1}):
+            raise BadInput(f"run {twice[0]} is named twice; give different runs to compare")
+        traces = [store.trace(run_id)[0] for run_id in found]
+        print_notes(store)
+    if as_json:
+        print_json(comparison_document(traces))
+        return 0
+    lines = _pair_lines(compare_runs(*traces)) if len(traces) == 2 else _table_lines(traces)
+    print("\n".join(lines))
+    return 0
+
+
+def _pair_lines(compared: RunsCompared) -> Iterator[str]:
+    for name, trace in (("A", compared.a), ("B", compared.b)):
+        yield f"{name}  {_run_line(trace, compared)}"
+    yield from ("", one_line(headline(compared), 1000), "")
+    for name, trace in (("A", compared.a), ("B", compared.b)):
+        yield f"answer {name}{' (simulated)' if trace.simulated else ''}: {_conclusion(trace)}"
+    sentences = plan_sentences(compared)
+    yield from ("", f"plan: {count(len(sentences), 'change')}")
+    yield from (f"  {one_line(sentence, 400)}" for sentence in sentences)
+    yield from ("", "steps")
+    yield from _step_lines(compared.root)
+    first = compared.first_difference
+    yield from ("", f"first difference: {'none' if first is None else f'step {first.label}'}")
+
+
+def _run_line(trace: RunTrace, compared: RunsCompared) -> str:
+    other = compared.b if trace is compared.a else compared.a
+    parent = " · re-run of the other" if trace.parent_run_id == other.run_id else ""
+    spent = f"{trace.usage.total_tokens} tokens · {cost_so_far(trace).in_line} · {duration(trace.duration_ms)}"
+    return f"{trace.run_id} · {trace.status}{parent} · {spent} · {one_line(trace.task, 80)}"
+
+
+def _conclusion(trace: RunTrace) -> str:
+    if trace.answer is None:
+        return f"none ({trace.status})"
+    return one_line(conclude(trace.answer, trace.task).text or "empty", 300)
+
+
+def _step_lines(rounds: RoundsCompared, indent: str = "  ") -> Iterator[str]:
+    width = max((len(pair.label) for pair in rounds.pairs), default=0)
+    for pair in rounds.pairs:
+        agents = one_line(agents_of(pair), 60)
+        yield f"{indent}{pair.label:<{width}}  {agents} · plan {plan_word(pair)} · output {output_words(pair)}"
+        inner = f"{indent}    "
+        for difference in pair.plan:
+            for name, before, after in part_words(difference):
+                if name != "agent":
+                    yield from _text_lines(compare_texts(before, after), f"{inner}{name}: ")
+        if pair.a is not None and pair.b is not None and pair.output_changed:
+            yield from _text_lines(compare_texts(pair.a.output, pair.b.output), f"{inner}output: ")
+        if pair.inner is not None:
+            yield from _step_lines(pair.inner, inner)
+
+
+def _text_lines(difference: TextDifference, head: str) -> Iterator[str]:
+    text = "".join(
+        f" [... {part.words} {'' if part.of == 'same' else f'{part.of} '}words ...] "
+        if part.kind == "skipped"
+        else f"{_MARKS[part.kind][0]}{plain(part.text)}{_MARKS[part.kind][1]}"
+        for part in shortened(difference)
+    )
+    if difference.by != "word":
+        yield f"{head}(long texts: compared by {'line' if difference.by == 'line' else 'their ends'})"
+        head = " " * len(head)
+    first, *rest = text.split("\n")
+    yield f"{head}{first}".rstrip()
+    yield from (f"{' ' * len(head)}{line}".rstrip() for line in rest)
+
+
+def _table_lines(traces: Sequence[RunTrace]) -> list[str]:
+    """Returns a table of runs. What changed is said against the first of them."""
+    rows = [("", "RUN", "STATUS", "STEPS", "PLAN", "FIRST DIFFERENCE", "TOKENS", "COST", "TIME", "ANSWER")]
+    for place, trace in enumerate(traces):
+        compared = None if place == 0 else compare_runs(traces[0], trace)
+        first = None if compared is None else compared.first_difference
+        rows.append(
+            (
+                letter(place),
+                trace.run_id,
+                trace.status,
+                str(len(trace.steps)),
+                "" if compared is None else count(len(plan_sentences(compared)), "change"),
+                "" if compared is None else "none" if first is None else f"step {label(first.shown.path)}",
+                str(trace.usage.total_tokens),
+                str(cost_so_far(trace)),
+                duration(trace.duration_ms),
+                one_line(_conclusion(trace), 60),
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,0 +1,1 @@
+"""Compares runs: their plans, the outputs of their steps and why those differ. Pure readings of traces."""

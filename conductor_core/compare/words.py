@@ -1,0 +1,158 @@
+"""What a comparison of two runs says, in sentences. The page and the command line say the same."""
+
+from collections.abc import Sequence
+
+from conductor_core.compare.plans import Difference
+from conductor_core.compare.runs import Because, RunsCompared, StepPair, outcome
+from conductor_core.run_facts import label
+from conductor_core.trace import StepTrace
+from conductor_core.workflow.model import AccessList
+
+BECAUSE: dict[Because, str] = {
+    "edited": "the step was edited",
+    "inputs": "only its inputs changed",
+    "chance": "by chance: the same question to the same worker",
+    "none": "",
+}
+
+
+def access(access_list: AccessList) -> str:
+    return "all" if access_list == "all" else str(list(access_list))
+
+
+def count(number: int, thing: str) -> str:
+    """Returns ``one change``, ``no changes``, ``3 changes``."""
+    return f"{({0: 'no', 1: 'one'}).get(number, number)} {thing}{'' if number == 1 else 's'}"
+
+
+def plan_sentences(compared: RunsCompared) -> tuple[str, ...]:
+    """Says each difference of the plans, a sentence a step; those of inner rounds after those of the first."""
+    found: list[str] = []
+    for pair in (None, *compared.root.walk()):
+        inner = compared.root if pair is None else pair.inner
+        if inner is None:
+            continue
+        said = inner.plans.changes.sentences(inner.plans.a, inner.plans.b)
+        rewritten = [
+            f"step {each.b} ({each.after.agent}): access list {access(each.before.access_list)} is written "
+            f"{access(each.after.access_list)}, which grants the same"
+            for each in inner.plans.differences
+            if each.fields == ("access_list",)
+            and each.before is not None
+            and each.after is not None
+            and each.b is not None
+            and not inner.plans.changes.steps[each.b].changed
+        ]
+        where = "" if pair is None else f"in the round of step {label(pair.shown.path)}, "
+        found += [f"{where}{sentence}" for sentence in (*said, *rewritten)]
+    return tuple(found)
+
+
+def headline(compared: RunsCompared) -> str:
+    """Says in a line or two what changed, what ran again, and whether the answer changed."""
+    changes = plan_sentences(compared)
+    said = [] if compared.same_task else ["The two runs have different tasks."]
+    missing = [name for name, run in (("A", compared.a), ("B", compared.b)) if run.root.workflow is None]
+    if missing:
+        said.append(f"Run{'s' if len(missing) > 1 else ''} {' and '.join(missing)} had no plan.")
+    elif not changes:
+        said.append("Both have the same plan.")
+    elif len(changes) <= 2:
+        said.append(f"{count(len(changes), 'change').capitalize()} of the plan: {'; '.join(changes)}.")
+    else:
+        said.append(f"{count(len(changes), 'change').capitalize()} of the plan.")
+    return " ".join([*said, *_steps(compared), _answer(compared)])
+
+
+def _steps(compared: RunsCompared) -> list[str]:
+    of_b = [pair.b for pair in compared.root.walk() if pair.b is not None]
+    reused = sum(step.reused_from is not None for step in of_b)
+    ran = sum(step.reused_from is None and step.started_ms is not None for step in of_b)
+    said = []
+    if reused:
+        said.append(f"{count(ran, 'step').capitalize()} ran again, {reused} {'was' if reused == 1 else 'were'} reused.")
+    pairs = [pair for pair in compared.root.walk() if pair.a is not None and pair.b is not None]
+    changed = [pair for pair in pairs if pair.output_changed]
+    if changed:
+        why = [_why(cause, [pair for pair in changed if pair.because == cause]) for cause in BECAUSE]
+        outputs = f"{count(len(changed), 'output')} of {len(pairs)}".capitalize()
+        said.append(f"{outputs} changed: {', '.join(filter(None, why))}.")
+    return said
+
+
+def _why(cause: Because, pairs: Sequence[StepPair]) -> str:
+    one = len(pairs) == 1
+    reasons = {
+        "edited": f"because {'it was' if one else 'they were'} edited",
+        "inputs": f"because only {'its' if one else 'their'} inputs changed",
+        "chance": "by chance",
+        "none": "",
+    }
+    return f"{_which(pairs)} {reasons[cause]}" if pairs else ""
+
+
+def _which(pairs: Sequence[StepPair]) -> str:
+    names = [label(pair.shown.path) for pair in pairs]
+    shown = names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"]
+    return f"step{'' if len(names) == 1 else 's'} {', '.join(shown)}"
+
+
+def _answer(compared: RunsCompared) -> str:
+    a, b = compared.a.answer, compared.b.answer
+    if a is None or b is None:
+        lacking = [name for name, answer in (("A", a), ("B", b)) if answer is None]
+        return f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no answer."
+    return "The answer changed." if compared.answer_changed else "The answer is the same."
+
+
+def plan_word(pair: StepPair) -> str:
+    """Says in a word or two what became of a step of the plan: ``same``, ``changed``, ``moved, changed``, ``added``."""
+    return ", ".join(each.change for each in pair.plan) or "same"
+
+
+def output_words(pair: StepPair) -> str:
+    """Says whether the output is another one, and why, in a short sentence without its end mark."""
+    if pair.a is None or pair.b is None:
+        return "only in B" if pair.a is None else "only in A"
+    ended = _ended(pair)
+    if not pair.output_changed:
+        same = "no output in either run" if not pair.b.output and not pair.b.refusal else "identical"
+        return ", ".join(filter(None, (same, "reused" if pair.b.reused_from is not None else "", ended)))
+    absent = [name for name, step in (("A", pair.a), ("B", pair.b)) if not _ran(step)]
+    if absent and pair.because == "chance":
+        return f"changed: the step did not run in {' and '.join(absent)}{f', {ended}' if ended else ''}"
+    return f"changed: {BECAUSE[pair.because]}{f'; {ended}' if ended else ''}"
+
+
+def _ran(step: StepTrace) -> bool:
+    return step.started_ms is not None
+
+
+def _ended(pair: StepPair) -> str:
+    return f"{outcome(pair.a)} in A, {outcome(pair.b)} in B" if pair.ended_otherwise else ""
+
+
+def part_words(difference: Difference) -> list[tuple[str, str, str]]:
+    """Returns each changed part as its name, what it was and what it is."""
+    if difference.before is None or difference.after is None:
+        return []
+    return [
+        (part.replace("_", " "), _part(difference.before, part), _part(difference.after, part))
+        for part in difference.fields
+    ]
+
+
+def _part(step: object, part: str) -> str:
+    value = getattr(step, part)
+    return access(value) if part == "access_list" else str(value)
+
+
+def agents_of(pair: StepPair) -> str:
+    """Returns the agent of the step; where it is another one ``calculator → scientist``."""
+    names = [step.agent for step in (pair.a, pair.b) if step is not None]
+    return " → ".join(dict.fromkeys(names))
+
+
+def letter(place: int) -> str:
+    """Returns the name of a run by its place: A to Z, then AA."""
+    return chr(ord("A") + place) if place < 26 else letter(place // 26 - 1) + letter(place % 26)
