@@ -208,6 +208,11 @@ def shortened(difference: TextDifference, context: int = 30, longest: int = 1500
     return shown
 
 
+def beginning(text: str, words: int) -> list[Shown]:
+    """Returns the first ``words`` of a text, and how many follow."""
+    return _without_middle("same", text, words, 0)
+
+
 def _without_middle(kind: Kind, text: str, first: int, last: int) -> list[Shown]:
     words = [(found.start(), found.end()) for found in _WORDS.finditer(text)]
     left_out = len(words) - first - last

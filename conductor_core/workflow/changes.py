@@ -88,6 +88,13 @@ class PlanChanges(Frozen):
             yield "moved"
         if own := " and ".join(name for name in ("agent", "instruction") if getattr(step, name)):
             yield f"{own} changed"
+        yield from self._sight(step)
+
+    def sight_in_words(self, index: int) -> str:
+        """What step ``index`` of the later plan sees now and saw before, as ``gained access to step 1``; or nothing."""
+        return ", ".join(self._sight(self.steps[index]))
+
+    def _sight(self, step: StepChange) -> Iterator[str]:
         if step.gained:
             yield f"gained access to {_steps(step.gained)}"
         if left := [now for now in map(self.number_now, step.lost) if now is not None]:

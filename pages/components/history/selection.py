@@ -12,11 +12,14 @@ from conductor_core.documents import run_document
 from conductor_core.errors import RunUnreadable, StoreError
 from pages.components.history.rows import Entry, pick_key
 from pages.components.look.words import inert, moment, plural
+from pages.components.shell import places
 from pages.components.shell.runtime import current
 from storage import BatchSummary, Deleted
 
 _ASKED = "history-delete-asked"
 _TOLD = "history-told"
+_COMPARED = "history-compared"
+MOST_COMPARED = 26
 _MOST_OF_A_BATCH = 100_000
 _MOST_REASONS = 3
 
@@ -42,6 +45,15 @@ def bar(rows: Sequence[Entry]) -> None:
         everything = all(st.session_state.get(pick_key(row)) for row in rows)
         name = "None" if everything else "All of this page"
         st.button(name, key="pick-all", on_click=_pick_all, args=(rows, not everything))
+        st.button(
+            "Compare",
+            key="compare-picked",
+            icon=":material/compare_arrows:",
+            help=f"Two runs in detail, up to {MOST_COMPARED} as a table against the first.",
+            disabled=not 2 <= len(ids) <= MOST_COMPARED,
+            on_click=_compare,
+            args=(ids,),
+        )
         st.download_button(
             "Export",
             data=lambda: exported(ids),
@@ -60,6 +72,14 @@ def bar(rows: Sequence[Entry]) -> None:
         bin_ = ":material/delete:"
         st.button("Delete…", key="delete-picked", icon=bin_, disabled=off, on_click=_ask, args=(ids,))
     _confirm(ids)
+    if (query := st.session_state.pop(_COMPARED, None)) is not None:
+        st.switch_page(places.COMPARE, query_params=query)
+
+
+def _compare(run_ids: Sequence[str]) -> None:
+    """Leads to the comparison, the oldest run first: the list has the newest first, and a change has a direction."""
+    first, second, *more = reversed(run_ids)
+    st.session_state[_COMPARED] = {"a": first, "b": second} | ({"more": ",".join(more)} if more else {})
 
 
 def show_outcome() -> None:

@@ -14,25 +14,15 @@ is empty where there is none.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import networkx as nx
-
 from conductor_core.engine.rerun import RerunPreview
-from conductor_core.workflow.changes import PlanChanges, StepChange, compare
+from conductor_core.workflow.changes import PlanChanges, compare
 from conductor_core.workflow.model import Fault, Step
 from pages.components.live_workflow.layout import GraphLayout, RoundShape, lay_out, network_data
+from pages.components.live_workflow.two_plans import TwoPlans, change_of
 from pages.components.run.draft import Draft
-
-
-@dataclass(frozen=True)
-class _Unit:
-    """A step of either plan. ``reads`` are places in the list of all units, ``lost`` those that it reads no more."""
-
-    key: int
-    reads: tuple[int, ...]
-    lost: tuple[int, ...]
 
 
 def edited_plan(draft: Draft, shown: Draft, forecast: RerunPreview | None, faults: Sequence[Fault]) -> dict[str, Any]:
@@ -58,7 +48,7 @@ def _drawn(draft: Draft, forecast: RerunPreview | None, faulty: Mapping[int, str
             "was": changes.steps[index].before,
             **_told(step),
             "reads": list(draft.workflow.reads(index)),
-            "change": _change(changes.steps[index]),
+            "change": change_of(changes.steps[index]),
             **_fate(index, changes, forecast, faulty.get(ids[index])),
         }
         for index, step in enumerate(draft.workflow.steps)
@@ -83,12 +73,6 @@ def _told(step: Step) -> dict[str, str]:
     return {"agent": step.agent, "instruction": step.instruction}
 
 
-def _change(step: StepChange) -> str | None:
-    if step.new:
-        return "new"
-    return "changed" if step.changed else "moved" if step.moved else None
-
-
 def _fate(index: int, changes: PlanChanges, forecast: RerunPreview | None, fault: str | None) -> dict[str, str | None]:
     if fault is not None:
         return {"fate": "fault", "words": fault}
@@ -101,56 +85,21 @@ def _fate(index: int, changes: PlanChanges, forecast: RerunPreview | None, fault
 
 
 def _layout(draft: Draft, changes: PlanChanges) -> dict[str, Any]:
-    """Draws both plans in one picture. A step of both keeps its place as long as what it reads does."""
-    units = _units(draft, changes)
-    lost = _drawable(units)
-    layout = lay_out([RoundShape((), tuple((*unit.reads, *lost[place]) for place, unit in enumerate(units)))])
-    ids = draft.now.ids
-    gained = {
-        (ids[earlier], ids[step.after])
-        for step in changes.steps
-        for earlier in (draft.workflow.reads(step.after) if step.new else step.gained)
-    }
-    gone = {(units[earlier].key, units[place].key) for place in range(len(units)) for earlier in lost[place]}
-    data = network_data(_named(layout, units))
+    """Draws both plans in one picture."""
+    plans = TwoPlans(draft.original, draft.workflow, changes)
+    keys = [*draft.now.ids, *changes.removed]
+    data = network_data(_named(lay_out([RoundShape((), plans.reads)]), keys))
+    places = {str(key): place for place, key in enumerate(keys)}
     for edge in data["edges"]:
-        ends = (int(edge["from"]), int(edge["to"]))
-        edge["change"] = "gained" if ends in gained else "lost" if ends in gone else None
+        edge["change"] = plans.edge_change(places[edge["from"]], places[edge["to"]])
     return data
 
 
-def _units(draft: Draft, changes: PlanChanges) -> list[_Unit]:
-    """Lists the steps of the edited plan, then the removed ones."""
-    place_of = {step.before: step.after for step in changes.steps if step.before is not None}
-    place_of |= {before: len(changes.steps) + number for number, before in enumerate(changes.removed)}
-    kept = [
-        _Unit(draft.now.ids[step.after], draft.workflow.reads(step.after), tuple(place_of[each] for each in step.lost))
-        for step in changes.steps
-    ]
-    gone = [
-        _Unit(before, (), tuple(place_of[each] for each in draft.original.reads(before))) for before in changes.removed
-    ]
-    return [*kept, *gone]
-
-
-def _drawable(units: Sequence[_Unit]) -> list[tuple[int, ...]]:
-    """Returns the lost reads of each unit that can be drawn forwards. Words tell those that the edit turned round."""
-    graph = nx.DiGraph()
-    graph.add_nodes_from(range(len(units)))
-    graph.add_edges_from((earlier, place) for place, unit in enumerate(units) for earlier in unit.reads)
-    drawn: list[tuple[int, ...]] = []
-    for place, unit in enumerate(units):
-        forwards = [earlier for earlier in unit.lost if not nx.has_path(graph, place, earlier)]
-        graph.add_edges_from((earlier, place) for earlier in forwards)
-        drawn.append(tuple(forwards))
-    return drawn
-
-
-def _named(layout: GraphLayout, units: Sequence[_Unit]) -> GraphLayout:
+def _named(layout: GraphLayout, keys: Sequence[int]) -> GraphLayout:
     """Replaces the steps' places in the list of all by their keys."""
 
     def key(path: tuple[int, ...]) -> tuple[int, ...]:
-        return (units[path[0]].key,)
+        return (keys[path[0]],)
 
     return replace(
         layout,

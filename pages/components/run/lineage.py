@@ -6,7 +6,7 @@ from conductor_core.errors import StoreError
 from conductor_core.trace import RunTrace
 from pages.components.look.statuses import run_status
 from pages.components.look.words import ago, inert, plural
-from pages.components.shell import address
+from pages.components.shell import address, places
 from pages.components.shell.runtime import current
 from storage import RunSummary
 
@@ -36,6 +36,8 @@ def _parent(trace: RunTrace, parent: str) -> None:
         else:
             more = len(edits) - MOST_CHANGES
             said = " · ".join((*edits[:MOST_CHANGES], *([plural(more, "more change")] if more > 0 else ())))
+        link = {"a": parent, "b": trace.run_id}
+        st.page_link(places.COMPARE, label="Compare", icon=":material/compare_arrows:", query_params=link)
         every = "  \n".join(map(inert, edits)) if len(edits) > 1 else None
         st.markdown(f"✎ {inert(said)}", help=every, width="stretch")
 
@@ -59,6 +61,10 @@ def _reruns(trace: RunTrace) -> None:
                 on_click=address.write,
                 args=("run", run.run_id),
             )
+            with st.container(key=f"icon-only-compare-{run.run_id}", width="content"):
+                link = {"a": trace.run_id, "b": run.run_id}
+                icon = ":material/compare_arrows:"
+                st.page_link(places.COMPARE, label="Compare with this run", icon=icon, query_params=link)
         if len(found) > MOST_RERUNS:
             st.caption("and older ones, in History", width="content")
 

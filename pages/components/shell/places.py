@@ -7,8 +7,9 @@ FRAME = Path(__file__).with_name("frame.py")  # the script around every page
 
 RUN = PAGES / "run.py"
 HISTORY = PAGES / "history.py"
+COMPARE = PAGES / "compare.py"
 WORKERS = PAGES / "workers.py"
 TRAINING = PAGES / "training.py"
 EVALUATE = PAGES / "evaluate.py"
 
-ALL = (RUN, HISTORY, WORKERS, TRAINING, EVALUATE)
+ALL = (RUN, HISTORY, COMPARE, WORKERS, TRAINING, EVALUATE)

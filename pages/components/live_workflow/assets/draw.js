@@ -10,7 +10,7 @@ const RADIUS = 10
 const PADDING = 13
 const ARROW = 8
 
-const BOXED = {
+export const BOXED = {
   completed: "done",
   incomplete: "warn",
   refused: "warn",

@@ -1,7 +1,7 @@
-// Paints a plan that is being edited: what is new, changed, moved or removed, and what a re-run would do with it. Every
-// mark has a sign and a word or a line style of its own; none depends on colour alone.
+// Paints a plan that is being edited: what is new, changed, moved or removed, and what a re-run would do with it; and
+// two compared plans: also whose output is another one though its step is the same. Every mark has a sign and a word or a line style of its own; none depends on colour alone.
 
-import { CARD_HEIGHT, agentDot, drawInstruction, fit, frame } from "./draw.js"
+import { BOXED, CARD_HEIGHT, agentDot, drawInstruction, fit, frame } from "./draw.js"
 import { visible } from "./text.js"
 
 const PADDING = 13
@@ -13,19 +13,23 @@ export const CHANGE = {
   changed: { glyph: "~", word: "changed" },
   moved: { glyph: "⇅", word: "moved" },
   removed: { glyph: "−", word: "removed" },
+  inputs: { glyph: "↳", word: "only inputs" },
+  chance: { glyph: "≠", word: "by chance" },
 }
 export const FATE = {
   runs: { glyph: "▶", word: "runs" },
   reused: { glyph: "↺", word: "reused" },
   fault: { glyph: "✕", word: "fault" },
 }
-const BOXED = { reused: "reused", fault: "failed" }
+const OF_FATE = { reused: "reused", fault: "failed" }
+// Changes that are not the step's own are drawn lightly.
+const LIGHT = new Set(["removed", "inputs", "chance"])
 
 export function drawEditedCard(ctx, { x, y, width, step, agentIndex, selected, hover, theme }) {
   const left = x - width / 2
   const top = y - CARD_HEIGHT / 2
   const gone = step.change === "removed"
-  const box = theme.status[BOXED[step.fate]]
+  const box = gone ? undefined : theme.status[OF_FATE[step.fate] ?? BOXED[step.status]]
   const stroke = box ? box.stroke : step.change && !gone ? theme.text : theme.line
   const lineWidth = step.change === "new" ? 2.4 : 1.4
   ctx.save()
@@ -60,17 +64,17 @@ export function drawEditedCard(ctx, { x, y, width, step, agentIndex, selected, h
 // Paints the step's change on the upper border, so that the title keeps its room.
 function drawTag(ctx, { right, y, change, theme }) {
   const said = `${CHANGE[change].glyph} ${CHANGE[change].word}`
-  const gone = change === "removed"
+  const light = LIGHT.has(change)
   ctx.font = `600 11.5px ${theme.font}`
   const width = ctx.measureText(said).width + 14
   ctx.beginPath()
   ctx.roundRect(right - width, y - TAG_HEIGHT / 2, width, TAG_HEIGHT, TAG_HEIGHT / 2)
-  ctx.fillStyle = gone ? theme.surface : theme.text
+  ctx.fillStyle = light ? theme.surface : theme.text
   ctx.fill()
-  ctx.strokeStyle = gone ? theme.muted : theme.text
+  ctx.strokeStyle = light ? theme.muted : theme.text
   ctx.lineWidth = 1
   ctx.stroke()
-  ctx.fillStyle = gone ? theme.muted : theme.surface
+  ctx.fillStyle = light ? theme.muted : theme.surface
   ctx.fillText(said, right - width + 7, y + 0.5)
 }
 

@@ -2,17 +2,10 @@
 
 import { copyAsWritten } from "./copying.js"
 import { enter, leave } from "./draw_formulas.js"
+import { sheets } from "./sheets.js"
 import { LiveWorkflow } from "./view.js"
 
-// The stylesheets are part of this module, so that code that measures and paints by them never runs without them. A
-// link beside the component would be fetched again at each mount, and come after a script that is already there.
-const sheets = await Promise.all(["style.css", "timeline.css", "prose.css", "reader.css"].map(styles))
-
-async function styles(name) {
-  const response = await fetch(new URL(name, import.meta.url))
-  if (!response.ok) throw new Error(`${name} could not be loaded: ${response.status}`)
-  return new CSSStyleSheet().replace(await response.text())
-}
+const own = await sheets(["style.css", "timeline.css", "prose.css", "reader.css"])
 
 const views = new WeakMap()
 
@@ -20,7 +13,7 @@ export default function mount(component) {
   const { parentElement } = component
   let view = views.get(parentElement)
   if (!view) {
-    parentElement.adoptedStyleSheets = sheets
+    parentElement.adoptedStyleSheets = own
     enter(parentElement)
     copyAsWritten(parentElement)
     view = new LiveWorkflow(parentElement)

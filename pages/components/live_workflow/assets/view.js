@@ -15,6 +15,7 @@ import { RunSocket, runUrl } from "./socket.js"
 import { STEP_STATUS, notWhole, shownStatus } from "./status.js"
 import { Strip } from "./strip.js"
 import { visible } from "./text.js"
+import { themeOf } from "./theme.js"
 import { Timeline } from "./timeline.js"
 import { Twin } from "./twin.js"
 
@@ -200,9 +201,7 @@ export class LiveWorkflow {
   }
 
   restyle() {
-    const style = getComputedStyle(this.root)
-    const background = style.getPropertyValue("--st-background-color").trim() || "#ffffff"
-    const theme = luminance(background) < 0.4 ? "dark" : "light"
+    const theme = themeOf(this.root)
     if (this.root.dataset.theme !== theme) this.root.dataset.theme = theme
     this.graph.restyle(this.root)
   }
@@ -430,12 +429,4 @@ function howItWorks() {
     ...(index ? [el("span", { class: "how-arrow", "aria-hidden": "true" }, "→")] : []),
     el("div", { class: "how-card" }, el("b", {}, title), el("p", {}, text)),
   ])
-}
-
-function luminance(colour) {
-  const probe = document.createElement("canvas").getContext("2d")
-  probe.fillStyle = colour
-  const hex = probe.fillStyle
-  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255)
-  return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 }

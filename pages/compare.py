@@ -1,0 +1,114 @@
+"""Compare: what two runs have different and why, `?a=RUN&b=RUN`; with `&more=RUN,RUN` a table of all of them."""
+
+import json
+
+import streamlit as st
+
+from conductor_core.compare.document import comparison_document
+from conductor_core.compare.runs import compare_runs
+from conductor_core.errors import InspectorError, RunUnreadable, StoreError
+from conductor_core.trace import RunTrace
+from pages.components.compare.component import compared_runs
+from pages.components.compare.pickers import NAMES, pickers
+from pages.components.compare.table import table
+from pages.components.compare.view import compared_view
+from pages.components.look.words import ago, inert
+from pages.components.shell import address, places
+from pages.components.shell.runtime import current
+
+MOST = 26  # runs of a table, which are named by letters
+
+
+def show() -> None:
+    runs = {name: address.read(name) for name in NAMES}
+    more = [run_id for run_id in (address.read("more") or "").split(",") if run_id]
+    faults: list[str] = []
+    traces = {name: _read(run_id, faults) if run_id else None for name, run_id in runs.items()}
+    with st.container(horizontal=True, vertical_alignment="center", key="compare-head"):
+        st.title("Compare", anchor=False, width="content")
+        try:
+            if more:
+                st.button("Only A and B", key="only-two", on_click=address.write, args=("more", None))
+            else:
+                pickers(runs, traces)
+        except StoreError as error:
+            faults.append(str(error))
+        shown = [trace for trace in traces.values() if trace is not None]
+        others = [trace for run_id in more[: MOST - 2] if (trace := _read(run_id, faults)) is not None]
+        if len(shown) == 2 and not _one(shown):
+            _export([*shown, *others])
+    for fault in faults:
+        st.error(inert(fault), icon=":material/error:")
+    if len(more) > MOST - 2:
+        st.warning(f"Only the first {MOST} runs are shown.", icon=":material/warning:")
+    if others:
+        table([*shown, *others])
+    elif len(shown) < 2:
+        _empty()
+    elif _one(shown):
+        st.warning("This is the same run twice. Choose another one as A or B.", icon=":material/warning:")
+    else:
+        _pair(*shown)
+
+
+def _one(traces: list[RunTrace]) -> bool:
+    return len({trace.run_id for trace in traces}) == 1
+
+
+def _read(run_id: str, faults: list[str]) -> RunTrace | None:
+    """Returns the run as far as it can be read; what is wrong with it goes to ``faults``."""
+    try:
+        return current().store.trace(current().store.resolve(run_id))[0]
+    except RunUnreadable as fault:
+        faults.append(f"{fault} It is compared as far as it can be read." if fault.trace else str(fault))
+        return fault.trace
+    except InspectorError as error:
+        faults.append(str(error))
+        return None
+
+
+def _pair(a: RunTrace, b: RunTrace) -> None:
+    going = [name for name, trace in (("A", a), ("B", b)) if not trace.ended]
+    if going:
+        with st.container(horizontal=True, vertical_alignment="center", key="still-on"):
+            have = "have" if len(going) > 1 else "has"
+            st.caption(f"{' and '.join(going)} {have} not ended: this is how far it was when the page was drawn.")
+            st.button("Look again", key="look-again", icon=":material/refresh:")
+    compared_runs(compared_view(compare_runs(a, b)), key="compared")
+
+
+def _export(traces: list[RunTrace]) -> None:
+    with st.container(key="icon-only-export", width="content"):
+        st.download_button(
+            "Export",
+            data=lambda: json.dumps(comparison_document(traces), indent=2),
+            file_name="comparison.json",
+            mime="application/json",
+            icon=":material/download:",
+            help="The comparison as JSON, as `compare A B --json` prints it",
+            on_click="ignore",
+            key="export-comparison",
+        )
+
+
+def _empty() -> None:
+    with st.container(border=True, key="compare-empty"):
+        st.markdown(
+            "**Choose two runs above.** You see both plans in one graph, every output word by word, and for each "
+            "output that changed why: the step was edited, only its inputs changed, or it was chance."
+        )
+        try:
+            found = [run for run in current().store.runs(limit=50) if run.parent_run_id]
+        except StoreError:
+            return  # the choices above say what is wrong
+        if found:
+            st.caption("Or one of the last re-runs with the run that it came from:")
+        for run in found[:5]:
+            label = f"↻ {inert(run.task[:100]) or 'no task'} · {ago(run.created_at_utc)}"
+            link = {"a": run.parent_run_id or "", "b": run.run_id}
+            st.page_link(places.COMPARE, label=label, query_params=link)
+        if not current().store.runs(limit=2)[1:]:
+            st.page_link(places.RUN, label="Start a run first", icon=":material/play_circle:")
+
+
+show()

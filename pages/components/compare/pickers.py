@@ -1,0 +1,68 @@
+"""The two choices of runs at the head of the Compare page."""
+
+import streamlit as st
+
+from conductor_core.trace import RunTrace
+from pages.components.look.statuses import run_status
+from pages.components.look.words import ago
+from pages.components.shell import address
+from pages.components.shell.runtime import current
+from storage import RunSummary
+
+NAMES = ("a", "b")
+MOST_OFFERED = 100
+_LONGEST_TASK = 48
+
+
+def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> None:
+    """Draws a choice for run A and one for run B, and what exchanges them.
+
+    Args:
+        runs: the run's id by ``a`` and ``b``, as the address has it. traces: the run itself, where it can be read.
+    """
+    offered = {run.run_id: _summary_label(run) for run in current().store.runs(limit=MOST_OFFERED)}
+    for trace in traces.values():
+        if trace is not None and trace.run_id not in offered:
+            offered[trace.run_id] = _label(trace.task, trace.status, ago(trace.created_at_utc), trace.run_id)
+    for name in NAMES:
+        chosen = traces[name].run_id if traces[name] is not None else None  # type: ignore[union-attr]
+        key = f"compare-{name}"
+        # The address is the truth: whoever comes here by a link sees its runs in the choices.
+        st.session_state[key] = chosen
+        with st.container(key=f"compare-pick-{name}"):
+            st.selectbox(
+                f"Run {name.upper()}",
+                list(offered),
+                index=None,
+                format_func=lambda run_id: offered.get(run_id, run_id),
+                placeholder=f"Run {name.upper()}: choose one, or type words of its task",
+                key=key,
+                label_visibility="collapsed",
+                on_change=_chosen,
+                args=(name,),
+            )
+        if name == "a":
+            ready = all(runs.values())
+            help_ = "Exchange A and B"
+            with st.container(key="icon-only-swap", width="content"):
+                swap = ":material/swap_horiz:"
+                st.button("Swap", key="swap", icon=swap, help=help_, disabled=not ready, on_click=_swap, args=(runs,))
+
+
+def _chosen(name: str) -> None:
+    address.write(name, st.session_state[f"compare-{name}"])
+
+
+def _swap(runs: dict[str, str | None]) -> None:
+    address.write("a", runs["b"])
+    address.write("b", runs["a"])
+
+
+def _summary_label(run: RunSummary) -> str:
+    return _label(run.task, run.status, ago(run.created_at_utc), run.run_id, rerun=run.parent_run_id is not None)
+
+
+def _label(task: str, status: str, when: str, run_id: str, *, rerun: bool = False) -> str:
+    short = " ".join(task.split())
+    short = short if len(short) <= _LONGEST_TASK else f"{short[: _LONGEST_TASK - 1]}…"
+    return f"{'↻ ' if rerun else ''}{short or 'no task'} · {run_status(status)} · {when} · {run_id[-6:]}"

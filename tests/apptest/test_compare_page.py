@@ -1,0 +1,135 @@
+"""The Compare page without a browser: by its address, by its choices, from a re-run and from History."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from streamlit.testing.v1 import AppTest
+
+from conductor_core.engine.request import rerun_of
+from conductor_core.engine.rerun import edit_step
+from conductor_core.trace import RunTrace
+from conductor_core.workflow.model import Workflow
+from pages.components.shell.runtime import Session
+from tests.support.damaging import doctor
+
+Visit = Callable[..., AppTest]
+
+
+def rerun(session: Session, source: RunTrace, **edit: Any) -> RunTrace:
+    workflow = source.root.workflow
+    assert workflow is not None
+    changed: Workflow = edit_step(workflow, 2, **edit)
+    run_id = session.host.start(rerun_of(source, changed, door="page", origins=(0, 1, 2)))
+    return session.host.wait(run_id, 30)
+
+
+def compared(app: AppTest) -> dict[str, Any] | None:
+    """What the component is given; None: it is not there."""
+    found = app.get("bidi_component")
+    return json.loads(found[0].proto.json) if found else None
+
+
+def markdown(app: AppTest) -> str:
+    return " ".join(each.value for each in app.markdown)
+
+
+def links(app: AppTest) -> list[tuple[str, str]]:
+    return [(link.proto.label, link.proto.query_string) for link in app.get("page_link")]
+
+
+def test_without_runs_it_says_what_will_be_here_and_leads_to_a_first_run(visit: Visit) -> None:
+    app = visit("compare")
+    assert "Choose two runs above" in markdown(app)
+    assert [label for label, _ in links(app)] == ["Start a run first"]
+    assert not app.get("bidi_component")
+
+
+def test_two_runs_by_their_address(visit: Visit, session: Session, finished_run: RunTrace) -> None:
+    child = rerun(session, finished_run, access=(0, 1))
+    app = visit("compare", a=finished_run.run_id, b=child.run_id)
+    view = compared(app)
+    assert view is not None
+    assert [run["run_id"] for run in view["runs"]] == [finished_run.run_id, child.run_id]
+    assert view["first"] == "2"
+    assert view["headline"].startswith("One change of the plan: step 2 (verifier): gained access to step 0.")
+    assert [app.selectbox(f"compare-{name}").value for name in "ab"] == [finished_run.run_id, child.run_id]
+
+
+def test_choosing_and_exchanging_runs_writes_the_address(
+    visit: Visit, session: Session, finished_run: RunTrace
+) -> None:
+    child = rerun(session, finished_run, access=(0, 1))
+    app = visit("compare")
+    assert links(app) == [(links(app)[0][0], f"a={finished_run.run_id}&b={child.run_id}")], "the re-run is offered"
+    app.selectbox("compare-a").set_value(child.run_id).run()
+    app.selectbox("compare-b").set_value(finished_run.run_id).run()
+    assert (app.query_params["a"], app.query_params["b"]) == (child.run_id, finished_run.run_id)
+    assert compared(app) is not None
+    app.button("swap").click().run()
+    assert (app.query_params["a"], app.query_params["b"]) == (finished_run.run_id, child.run_id)
+    view = compared(app)
+    assert view is not None
+    assert view["runs"][0]["run_id"] == finished_run.run_id
+
+
+def test_the_same_run_twice_and_unknown_runs_are_said(visit: Visit, finished_run: RunTrace) -> None:
+    app = visit("compare", a=finished_run.run_id, b=finished_run.run_id)
+    assert "the same run twice" in app.warning[0].value
+    app = visit("compare", a=finished_run.run_id, b="nothere")
+    assert "nothere" in app.error[0].value
+    assert "Choose two runs above" in markdown(app)
+
+
+def test_a_damaged_run_is_compared_as_far_as_it_can_be_read(
+    visit: Visit, session: Session, finished_run: RunTrace
+) -> None:
+    child = rerun(session, finished_run, access=(0, 1))
+    change = "UPDATE events SET payload = '{' WHERE run_id = :run_id AND kind = 'step.completed'"
+    doctor(session.store._database.path, change, run_id=child.run_id)
+    app = visit("compare", a=finished_run.run_id, b=child.run_id)
+    assert "compared as far as it can be read" in app.error[0].value.replace("\\", "")
+    assert compared(app) is not None
+
+
+def test_three_runs_are_a_table_and_each_leads_to_its_details(
+    visit: Visit, session: Session, finished_run: RunTrace
+) -> None:
+    children = [rerun(session, finished_run, instruction=f"Check it {n}: {{question}}") for n in range(2)]
+    app = visit("compare", a=finished_run.run_id, b=children[0].run_id, more=children[1].run_id)
+    assert [link for link in links(app) if link[0].startswith("A with")] == [
+        ("A with B", f"a={finished_run.run_id}&b={children[0].run_id}"),
+        ("A with C", f"a={finished_run.run_id}&b={children[1].run_id}"),
+    ]
+    cells = [each.proto.body for each in app.get("html") if "compared-cells" in each.proto.body]
+    assert ["1 change" in cell for cell in cells] == [False, False, True, True]
+    app.button("only-two").click().run()
+    assert compared(app) is not None
+
+
+def test_what_models_wrote_is_inert(visit: Visit, retell: Callable[..., RunTrace], finished_run: RunTrace) -> None:
+    hostile = "<b>![x](http://evil)</b>"
+    others = [retell(99, task=hostile), retell(99, task=hostile)]
+    app = visit("compare", a=finished_run.run_id, b=others[0].run_id, more=others[1].run_id)
+    told = [*(each.value for each in app.caption), *(label for label, _ in links(app))]
+    assert not any("![" in each for each in told)
+
+
+def test_a_rerun_and_its_parent_lead_to_the_comparison(visit: Visit, session: Session, finished_run: RunTrace) -> None:
+    child = rerun(session, finished_run, access=(0, 1))
+    pair = f"a={finished_run.run_id}&b={child.run_id}"
+    assert ("Compare", pair) in links(visit(run=child.run_id))
+    assert ("Compare with this run", pair) in links(visit(run=finished_run.run_id))
+
+
+def test_history_compares_the_runs_that_are_selected(visit: Visit, session: Session, finished_run: RunTrace) -> None:
+    child = rerun(session, finished_run, access=(0, 1))
+    app = visit("history")
+    app.toggle("history-select").set_value(True).run()
+    assert app.button("compare-picked").disabled
+    for run in (finished_run, child):
+        app.checkbox(f"pick-run-{run.run_id}").set_value(True).run()
+    app.button("compare-picked").click().run()
+    assert not app.exception
+    assert (app.query_params["a"], app.query_params["b"]) == (finished_run.run_id, child.run_id)
+    assert compared(app) is not None
