@@ -9,7 +9,7 @@ from conductor_core.compare.runs import compare_runs
 from conductor_core.errors import InspectorError, RunUnreadable, StoreError
 from conductor_core.trace import RunTrace
 from pages.components.compare.component import compared_runs
-from pages.components.compare.pickers import NAMES, pickers
+from pages.components.compare.pickers import NAMES, compare, pickers
 from pages.components.compare.table import table
 from pages.components.compare.view import compared_view
 from pages.components.look.words import ago, inert
@@ -105,8 +105,8 @@ def _empty() -> None:
             st.caption("Or one of the last re-runs with the run that it came from:")
         for run in found[:5]:
             label = f"↻ {inert(run.task[:100]) or 'no task'} · {ago(run.created_at_utc)}"
-            link = {"a": run.parent_run_id or "", "b": run.run_id}
-            st.page_link(places.COMPARE, label=label, query_params=link)
+            pair = (run.parent_run_id, run.run_id)
+            st.button(label, key=f"offer-{run.run_id}", type="tertiary", on_click=compare, args=pair)
         if not current().store.runs(limit=2)[1:]:
             st.page_link(places.RUN, label="Start a run first", icon=":material/play_circle:")
 

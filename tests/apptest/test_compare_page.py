@@ -61,7 +61,7 @@ def test_choosing_and_exchanging_runs_writes_the_address(
 ) -> None:
     child = rerun(session, finished_run, access=(0, 1))
     app = visit("compare")
-    assert links(app) == [(links(app)[0][0], f"a={finished_run.run_id}&b={child.run_id}")], "the re-run is offered"
+    assert [button.key for button in app.button if str(button.key).startswith("offer-")] == [f"offer-{child.run_id}"]
     app.selectbox("compare-a").set_value(child.run_id).run()
     app.selectbox("compare-b").set_value(finished_run.run_id).run()
     assert (app.query_params["a"], app.query_params["b"]) == (child.run_id, finished_run.run_id)
@@ -97,14 +97,30 @@ def test_three_runs_are_a_table_and_each_leads_to_its_details(
 ) -> None:
     children = [rerun(session, finished_run, instruction=f"Check it {n}: {{question}}") for n in range(2)]
     app = visit("compare", a=finished_run.run_id, b=children[0].run_id, more=children[1].run_id)
-    assert [link for link in links(app) if link[0].startswith("A with")] == [
-        ("A with B", f"a={finished_run.run_id}&b={children[0].run_id}"),
-        ("A with C", f"a={finished_run.run_id}&b={children[1].run_id}"),
-    ]
     cells = [each.proto.body for each in app.get("html") if "compared-cells" in each.proto.body]
     assert ["1 change" in cell for cell in cells] == [False, False, True, True]
+    app.button(f"with-{children[1].run_id}").click().run()
+    assert (app.query_params["a"], app.query_params["b"]) == (finished_run.run_id, children[1].run_id)
+    assert "more" not in app.query_params
+    view = compared(app)
+    assert view is not None
+    assert view["runs"][1]["run_id"] == children[1].run_id
+
+
+def test_of_three_runs_only_the_first_two_can_be_kept(visit: Visit, session: Session, finished_run: RunTrace) -> None:
+    children = [rerun(session, finished_run, instruction=f"Check it {n}: {{question}}") for n in range(2)]
+    app = visit("compare", a=finished_run.run_id, b=children[0].run_id, more=children[1].run_id)
     app.button("only-two").click().run()
-    assert compared(app) is not None
+    view = compared(app)
+    assert view is not None
+    assert view["runs"][1]["run_id"] == children[0].run_id
+
+
+def test_a_rerun_is_offered_with_its_parent(visit: Visit, session: Session, finished_run: RunTrace) -> None:
+    child = rerun(session, finished_run, access=(0, 1))
+    app = visit("compare")
+    app.button(f"offer-{child.run_id}").click().run()
+    assert (app.query_params["a"], app.query_params["b"]) == (finished_run.run_id, child.run_id)
 
 
 def test_what_models_wrote_is_inert(visit: Visit, retell: Callable[..., RunTrace], finished_run: RunTrace) -> None:

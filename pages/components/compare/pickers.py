@@ -54,8 +54,13 @@ def _chosen(name: str) -> None:
 
 
 def _swap(runs: dict[str, str | None]) -> None:
-    address.write("a", runs["b"])
-    address.write("b", runs["a"])
+    compare(runs["b"] or "", runs["a"] or "")
+
+
+def compare(a: str, b: str) -> None:
+    """Shows these two runs. For buttons: a link to the page itself would leave the browser's address as it was."""
+    for name, run_id in (("a", a), ("b", b), ("more", None)):
+        address.write(name, run_id)
 
 
 def _summary_label(run: RunSummary) -> str:

@@ -10,6 +10,7 @@ from conductor_core.compare.runs import RunsCompared, compare_runs
 from conductor_core.compare.words import letter, plan_sentences
 from conductor_core.spending import cost_so_far
 from conductor_core.trace import RunTrace
+from pages.components.compare.pickers import compare
 from pages.components.look.statuses import run_status
 from pages.components.look.words import inert, plural, seconds
 from pages.components.shell import places
@@ -18,7 +19,7 @@ _HEAD = ("Status", "Steps", "Plan", "Parts at", "Tokens", "Cost", "Time")
 
 
 def table(traces: Sequence[RunTrace]) -> None:
-    """Draws a row per run; beside each after the first a link that compares the two in detail."""
+    """Draws a row per run; beside each after the first a button that compares the two in detail."""
     with st.container(key="compared-many"):
         with st.container(key="compared-line-head", horizontal=True):
             st.html('<div class="cells head">Run and answer</div>')
@@ -34,8 +35,8 @@ def table(traces: Sequence[RunTrace]) -> None:
                     if compared is None:
                         st.html('<div class="compared-link muted">the others are compared with it</div>')
                     else:
-                        pair = {"a": traces[0].run_id, "b": trace.run_id}
-                        st.page_link(places.COMPARE, label=f"A with {letter(place)}", query_params=pair)
+                        pair = (traces[0].run_id, trace.run_id)
+                        st.button(f"A with {letter(place)}", key=f"with-{trace.run_id}", on_click=compare, args=pair)
 
 
 def _answer(place: int, trace: RunTrace, compared: RunsCompared | None) -> None:

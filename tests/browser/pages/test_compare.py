@@ -1,0 +1,174 @@
+"""Two runs compared in a real browser: by keyboard alone, what is drawn, and that what models wrote stays text."""
+
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from conductor_core.engine.host import EngineHost
+from conductor_core.engine.request import rerun_of
+from conductor_core.engine.rerun import edit_step
+from conductor_core.settings import Settings
+from conductor_core.trace import RunTrace
+from tests.browser.conftest import App
+from tests.browser.pages.conftest import Make, Tell, becomes, choose, status
+from tests.browser.pages.test_other_pages import HOSTILE, SIDEWAYS
+
+OpenPage = Callable[..., Page]
+# What the canvas of the graph was last painted with; every repaint begins with an empty canvas.
+PAINTED = """
+const { clearRect, fillText } = CanvasRenderingContext2D.prototype
+Object.assign(CanvasRenderingContext2D.prototype, {
+  clearRect(...box) { this.canvas.words = []; return clearRect.apply(this, box) },
+  fillText(text, ...at) { (this.canvas.words ??= []).push(text); return fillText.call(this, text, ...at) },
+})
+"""
+CANVAS = """
+[...document.querySelectorAll(".st-key-compared *")]
+  .map((each) => each.shadowRoot?.querySelector(".graph canvas")).find(Boolean)
+"""
+
+
+@pytest.fixture(scope="module")
+def pair(app: App, make_run: Make) -> tuple[RunTrace, RunTrace]:
+    """A run, and its re-run in which the writer is told more and sees one step more."""
+    parent = make_run()
+    workflow = parent.root.workflow
+    assert workflow is not None
+    edited = edit_step(workflow, 4, instruction="State the arrival time in one short sentence.", access=(2, 3))
+    host = EngineHost(app.store.log, Settings(rehearsal_tokens_per_s=0), app.store)
+    with ThreadPoolExecutor(1) as aside:
+        request = rerun_of(parent, edited, door="page", origins=tuple(range(5)))
+        child = aside.submit(lambda: host.wait(host.start(request), 60)).result()
+    host.close()
+    return parent, child
+
+
+def row(page: Page, key: str) -> Locator:
+    return page.locator(f'.compared-row[data-step="{key}"]')
+
+
+def tab_to(page: Page, wanted: Locator) -> None:
+    """Presses Tab until ``wanted`` has the focus."""
+    for _ in range(60):
+        if wanted.evaluate("(element) => element.getRootNode().activeElement === element"):
+            return
+        page.keyboard.press("Tab")
+    raise AssertionError(f"Tab does not reach {wanted}")
+
+
+def test_by_keyboard_alone_from_a_rerun_to_the_step_where_the_two_part(
+    app: App, open_page: OpenPage, pair: tuple[RunTrace, RunTrace]
+) -> None:
+    parent, child = pair
+    page = open_page(app.run_url(child.run_id), width=1280, height=720)
+    expect(status(page)).to_contain_text("Completed 5 of 5")
+    tab_to(page, page.get_by_test_id("stPageLink").get_by_role("link", name="Compare"))
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(rf"/compare\?a={parent.run_id}&b={child.run_id}"))
+    expect(row(page, "4")).to_have_class(re.compile("selected"))
+
+    tab_to(page, page.get_by_role("button", name="First difference"))
+    page.keyboard.press("Enter")
+    expect(row(page, "4")).to_be_focused()
+    expect(row(page, "4")).to_be_in_viewport()
+
+    tab_to(page, page.get_by_role("button", name=re.compile("^Step 4, writer, changed")))
+    page.keyboard.press("Home")
+    expect(row(page, "0")).to_have_class(re.compile("selected"))
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(row(page, "1")).to_be_focused()
+
+    beside = page.get_by_role("button", name="Side by side")
+    tab_to(page, beside)
+    page.keyboard.press("Space")
+    expect(beside).to_have_attribute("aria-pressed", "true")
+    expect(row(page, "4").locator(".text.alone").first).to_be_visible()
+    expect(row(page, "4").locator(".text.together").first).to_be_hidden()
+
+
+def test_the_page_says_what_changed_in_words_in_the_graph_and_word_by_word(
+    app: App, open_page: OpenPage, pair: tuple[RunTrace, RunTrace]
+) -> None:
+    parent, child = pair
+    page = open_page("about:blank", width=1280, height=720)
+    page.add_init_script(PAINTED)
+    page.goto(f"{app.url}/compare?a={parent.run_id}&b={child.run_id}")
+    expect(page.locator(".compared-headline")).to_contain_text(
+        "One change of the plan: step 4 (writer): instruction changed, gained access to step 2. One step ran again, "
+        "4 were reused."
+    )
+    expect(row(page, "4")).to_contain_text("gained access to step 2")
+    expect(row(page, "4").locator(".text.together ins").first).to_have_text("short")
+    expect(row(page, "4").locator(".text.together del").first).to_have_text("[3]")
+    expect(row(page, "3")).to_contain_text("identical, reused")
+    becomes(page, f"() => ['~ changed', '= same output · reused'].every((each) => ({CANVAS})?.words?.includes(each))")
+    expect(page.get_by_role("region", name="Timeline B")).to_contain_text("4 · writer")
+    assert page.evaluate(SIDEWAYS) == []
+
+    page.get_by_role("button", name="Only differences").click()
+    expect(row(page, "3")).to_be_hidden()
+    expect(row(page, "4")).to_be_visible()
+    page.get_by_role("region", name="Timeline A").get_by_role("button", name=re.compile("3 · verifier")).click()
+    expect(page.get_by_label(re.compile("^Step 3, verifier"))).to_have_attribute("aria-pressed", "true")
+
+
+def test_runs_are_chosen_exchanged_and_shared_by_the_address(
+    app: App, open_page: OpenPage, tell: Tell, pair: tuple[RunTrace, RunTrace]
+) -> None:
+    one, other = (
+        tell("It is seven.", task="First of two to choose"),
+        tell("It is eight.", task="Second of two to choose"),
+    )
+    page = open_page(f"{app.url}/compare", width=1280, height=720)
+    expect(page.get_by_text("Choose two runs above.")).to_be_visible()
+    choose(page.get_by_role("combobox", name="Run A"), "First of two to choose")
+    page.wait_for_url(re.compile(f"a={one}"))
+    choose(page.get_by_role("combobox", name="Run B"), "Second of two to choose")
+    page.wait_for_url(re.compile(f"b={other}"))
+    expect(page.locator(".compared-headline")).to_contain_text("The two runs have different tasks.")
+    expect(row(page, "0")).to_contain_text("changed")
+    page.get_by_role("button", name="Swap").click()
+    page.wait_for_url(re.compile(f"a={other}"))
+    expect(page.locator(".compared-answer").first).to_contain_text("It is eight")
+
+    again = open_page(page.url, width=1280, height=720)
+    expect(again.locator(".compared-answer").first).to_contain_text("It is eight")
+    expect(again.locator(".compared-answer").last).to_contain_text("It is seven")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_what_models_wrote_stays_text(app: App, open_page: OpenPage, tell: Tell, dark: bool) -> None:
+    asked: list[str] = []
+    one = tell(f"{HOSTILE} one", task=HOSTILE, instruction=f"{HOSTILE} a")
+    other = tell(f"{HOSTILE} other", task=HOSTILE, instruction=f"{HOSTILE} b")
+    page = open_page("about:blank", dark=dark, width=1280, height=720)
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{app.url}/compare?a={one}&b={other}")
+    expect(row(page, "0").locator(".text.together").first).to_contain_text('onerror="window.pwned=1"')
+    expect(row(page, "0").locator(":is(img, script, a)")).to_have_count(0)
+    assert page.evaluate("window.pwned") is None
+    assert all(url.startswith((app.url, "ws", "data:", "blob:", "about:")) for url in asked), asked
+    assert page.evaluate(SIDEWAYS) == []
+
+
+def test_history_leads_to_a_table_of_three_runs_and_from_there_to_two(
+    app: App, open_page: OpenPage, tell: Tell
+) -> None:
+    told = [tell(f"It is {number}.", task=f"One of three to compare, {number}") for number in range(3)]
+    page = open_page(f"{app.url}/history", width=1280, height=720)
+    page.get_by_label("Search tasks").fill("of three to compare")
+    page.get_by_label("Search tasks").press("Enter")
+    expect(page.locator('[class*="st-key-run-row-"] .cells.runs:not(.head)')).to_have_count(3)
+    page.get_by_text("Select", exact=True).click()
+    page.get_by_role("button", name="All of this page").click()
+    page.get_by_role("button", name="Compare").click()
+    page.wait_for_url(re.compile(rf"a={told[0]}&b={told[1]}&more={told[2]}"))
+    expect(page.locator('[class*="st-key-compared-answer-"]')).to_have_count(3)
+    assert page.evaluate(SIDEWAYS) == []
+    page.get_by_role("button", name="A with C").click()
+    expect(page.locator(".compared-answer").last).to_contain_text("It is 2")
+    page.wait_for_url(re.compile(f"b={told[2]}"))
