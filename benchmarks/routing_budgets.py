@@ -38,7 +38,7 @@ from conductor_core.evaluation.tasks import Task
 from conductor_core.events import Limits
 from conductor_core.records import SHIPPED
 from conductor_core.records.training import read_record
-from conductor_core.rehearsal import DIFFICULTIES, RehearsalTask, recognise
+from conductor_core.rehearsal import DIFFICULTIES, FAMILIES, RehearsalTask, recognise
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
@@ -97,6 +97,7 @@ def tokens_of(workflow: Workflow, question: str, alone: "dict[str, int] | object
     return sum(read) + sum(written)
 
 
+KINDS = len(FAMILIES) * len(DIFFICULTIES)
 TYPICAL_TOKENS = 90
 """Written by a worker to a test question, whose answers are not looked at here."""
 
@@ -219,12 +220,14 @@ def line(row: Row, test: Sequence[Task]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.routing_budgets")
-    parser.add_argument("--fit-tasks", default="300,1500")
-    parser.add_argument("--fit-seeds", default="0")
-    parser.add_argument("--limit", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--conductor", default="tiny")
+    parser.add_argument("--fit-tasks", default="300,1500", help="questions that the routers learn from; several: A,B")
+    parser.add_argument("--fit-seeds", default="0", help="which questions; several: A,B")
+    parser.add_argument("--limit", type=int, default=300, help="questions of the test")
+    parser.add_argument("--seed", type=int, default=0, help="which questions of the test")
+    parser.add_argument("--conductor", default="tiny", help="tiny, or a model folder")
     given = parser.parse_args()
+    if min(given.limit, *map(int, given.fit_tasks.split(","))) < KINDS:
+        parser.error(f"--limit and --fit-tasks need {KINDS} questions or more: one of each kind")
     pool = open_pool("rehearsal", SETTINGS, seed=given.seed)
     test = load_suite("rehearsal", "test", limit=given.limit, seed=given.seed).tasks
     everything: Tried = defaultdict(lambda: defaultdict(list))

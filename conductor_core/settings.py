@@ -64,13 +64,13 @@ class Settings(BaseSettings):
 
     max_steps: int = Field(5, ge=1, le=32, description="Steps a workflow may have; 5 in the paper's training.")
     max_tokens: int | None = Field(
-        None, ge=1, le=10**12, description="Token budget of a run, input and output. None: no limit."
+        None, ge=1, le=10**12, description="Token budget of a run, input and output. Unset: no limit."
     )
     max_usd: float | None = Field(
         None,
         ge=0,
         le=1e9,
-        description="Cost budget of a run in USD. None: no limit. It counts the calls whose price is known.",
+        description="Cost budget of a run in USD. Unset: no limit. It counts the calls whose price is known.",
     )
     max_seconds: float | None = Field(
         600,

@@ -4,20 +4,39 @@ from conductor_core.settings import Settings
 
 HEAD = """# Settings
 
-`python -m tests.settings_table` makes this page from `conductor_core/settings.py`, and a test compares the two.
+Each setting is an environment variable. Set it before the program starts; the inspector reads it once:
 
-The command line's options and the Run page's fields take precedence over these.
+```sh
+CONDUCTOR_MAX_STEPS=8 CONDUCTOR_SERVER_PORTS=11434,8000 conductor ui
+export CONDUCTOR_DATA_FOLDER=/srv/conductor        # for every later command of this shell
+```
+
+The program reads no file of settings. It stops with one line that names the variable if a value cannot be used. It
+ignores a variable that it does not know, so check the spelling. The command line's options and the Run page's fields
+take precedence.
 
 | variable | default | meaning |
 |---|---|---|
 """
 FOOT = """
-The user's data folder is `~/.local/share/conductor-inspector` on Linux. `CONDUCTOR_DATABASE_URL` comes before
-`DATABASE_URL`.
+The user's data folder is `~/.local/share/conductor-inspector` on Linux, and
+`~/Library/Application Support/conductor-inspector` on macOS. `CONDUCTOR_DATABASE_URL` comes before `DATABASE_URL`.
 
 Keys have variables of their own. A pool file names the variable of each worker's key. `CONDUCTOR_API_KEY` is the key of
 a Conductor on a server (`URL#MODEL`). `HF_TOKEN` is for models and data on the hub that need it.
+
+`python -m tests.settings_table > docs/settings.md` makes this page from `conductor_core/settings.py`, and a test
+compares the two.
 """
+
+
+def as_typed(default: object) -> str:
+    """The default as a user would type it into the variable."""
+    if default in (None, ()):
+        return "unset"
+    if isinstance(default, tuple):
+        return f"`{','.join(map(str, default))}`"
+    return f"`{str(default).lower()}`" if isinstance(default, bool) else f"`{default}`"
 
 
 def table() -> str:
@@ -25,7 +44,7 @@ def table() -> str:
     rows = []
     for name, field in Settings.model_fields.items():
         variable = "`DATABASE_URL`" if name == "database_url" else f"`CONDUCTOR_{name.upper()}`"
-        default = "the user's data folder" if name == "data_folder" else f"`{field.default}`"
+        default = "the user's data folder" if name == "data_folder" else as_typed(field.default)
         rows.append(f"| {variable} | {default} | {field.description} |")
     return HEAD + "\n".join(rows) + "\n" + FOOT
 

@@ -29,7 +29,7 @@ Seed = Annotated[
     ),
 ]
 Name = Annotated[str | None, typer.Option("--name", help="Name of the evaluation's folder; needed to resume it.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue the evaluation of this --name.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the evaluation of this --name; repeat its other options.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Runs at once.")]
 MaxUsd = Annotated[
     float | None, typer.Option("--max-usd", min=0, max=1e9, help="Cost cap of the whole evaluation in USD.")
@@ -87,7 +87,8 @@ def evaluate_command(
     if list_them:
         return _list(pool or settings.pool, as_json=as_json)
     if suite is None or orchestrators is None:
-        raise BadInput("give --suite and --orchestrators; see evaluate --list")
+        again = " again, as the evaluation had them" if resume else ""
+        raise BadInput(f"give --suite and --orchestrators{again}; see evaluate --list")
     needs_extra("evaluate")
     # Imported when used: no other command pays for suites, graders and the rehearsal world.
     from conductor_core.cli.evaluating import evaluate

@@ -34,9 +34,11 @@ def evaluate(choices: EvaluationChoices, db: str | None, settings: Settings, *, 
     if ended.stopped is not None:
         print(
             f"stopped: {ended.stopped}; {len(ended.outcomes)} of {prepared.runs} outcomes are kept; "
-            f"continue with --resume --name {ended.plan.name}",
+            f"to continue, repeat the command with --resume --name {ended.plan.name}",
             file=sys.stderr,
         )
+    elif not quiet:
+        print(f"the record: {ended.folder}", file=sys.stderr)
     return code
 
 

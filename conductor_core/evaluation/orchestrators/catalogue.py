@@ -1,6 +1,6 @@
 """Which orchestrators there are, and opening them by their names.
 
-    conductor, conductor:REF        the Conductor; REF: tiny, a folder, a hub id or URL#MODEL
+    conductor, conductor:REF        the Conductor; REF: tiny, a name, a folder, a hub id or URL#MODEL
     recursion, recursion:REF        the same, which may also name itself
     untrained                       a Conductor that was not trained for this (--untrained REF)
     single:WORKER                   that worker alone

@@ -95,6 +95,23 @@ def test_tables_for_people(cli: CommandLine, provider: ScriptedProvider, pool_fi
     assert done.err == ""
 
 
+def test_the_end_says_where_the_record_is(
+    cli: CommandLine, provider: ScriptedProvider, pool_file: Path, task_file: Path, data: Path
+) -> None:
+    provider.always(sums)
+    done = cli(
+        "evaluate", "--suite", task_file, "--orchestrators", "single:alpha", "--pool", pool_file, "--limit", 2,
+        "--name", "found",
+    )  # fmt: skip
+    assert done.err.splitlines()[-1] == f"the record: {data / 'evaluations' / 'found'}"
+
+
+def test_a_continuation_needs_the_whole_command(cli: CommandLine) -> None:
+    again = cli("evaluate", "--resume", "--name", "trial")
+    assert (again.code, again.out) == (2, "")
+    assert "give --suite and --orchestrators again, as the evaluation had them" in again.err
+
+
 def test_killed_it_goes_on_where_it_stopped(
     provider: ScriptedProvider, pool_file: Path, task_file: Path, data: Path
 ) -> None:
@@ -197,7 +214,7 @@ def test_the_cap_holds_for_learned_routers_too(
         assert stopped.document["complete"] is False
         assert "the learned routers are not fitted yet: the cost cap is reached" in stopped.err
         assert "raise --max-usd" in stopped.err
-        assert "0 of 6 outcomes are kept; continue with --resume --name routed" in stopped.err
+        assert "0 of 6 outcomes are kept; to continue, repeat the command with --resume --name routed" in stopped.err
         calls.append(len(provider.completions))
     assert 0 < calls[0] < 6 < calls[1] == calls[2], "six runs of single workers, then teams; nothing at the same cap"
     done = cli(*common, "routed", "--resume", "--max-usd", "1")
@@ -244,7 +261,7 @@ def test_a_failing_worker_stops_it_until_it_answers(
     assert stopped.code == 1
     assert "single:beta" not in stopped.out
     assert "stopped: worker beta failed 3 tasks in a row (worker beta: 127.0.0.1:" in stopped.err
-    assert "3 of 16 outcomes are kept; continue with --resume --name trial" in stopped.err
+    assert "3 of 16 outcomes are kept; to continue, repeat the command with --resume --name trial" in stopped.err
     provider.always(lambda call: Reply(status=400) if call.model == "beta" else sums(call))
     counted = cli(*common, "--resume", "--count-failures", "--quiet")
     assert counted.code == 0, counted.err
@@ -265,7 +282,7 @@ def test_a_conductor_that_dies_is_an_end_that_says_how_to_go_on(
     assert stopped.code == 1
     assert stopped.document["results"][0]["n"] == 2
     assert re.search(
-        r"stopped: conductor: .*; 2 of 8 outcomes are kept; continue with --resume --name sums", stopped.err
+        r"stopped: conductor: .*; 2 of 8 outcomes are kept; to continue, repeat the command with --resume --name sums", stopped.err
     )
 
 

@@ -18,6 +18,12 @@ ROWS: list[dict[str, Any]] = [
         "grader": "code",
         "extra": {"kind": "check", "entry_point": "f", "test": "def check(candidate):\n    assert candidate(3) == 3"},
     },
+    {
+        "question": "Double the number that you read.",
+        "reference": "print(2 * int(input()))",
+        "grader": "code",
+        "extra": {"kind": "stdio", "tests": [{"input": "3\n", "output": "6\n"}]},
+    },
 ]
 
 
@@ -28,8 +34,8 @@ def test_references_are_right_and_near_misses_wrong(tmp_path: Path, capsys: pyte
     document = json.loads(capsys.readouterr().out)
     assert "audit hook" in document["sandbox"]
     (suite,) = document["suites"]
-    assert suite["right"] == suite["right_of"] == 11
-    assert suite["wrong"] == suite["wrong_of"] == 14
+    assert suite["right"] == suite["right_of"] == 12
+    assert suite["wrong"] == suite["wrong_of"] == 15
     assert suite["exceptions"] == []
 
 
