@@ -218,15 +218,17 @@ def receipt_text(view: View, name: str, rng: Random) -> str:
         quote(view.instruction),
     ]
     if view.turns:
+        # On the wire, an output that the access list grants and a turn of the conversation before the task are alike.
         parts.append(
-            f"Granted by the access list: {len(view.turns)} earlier output{'s' if len(view.turns) > 1 else ''}."
+            f"Before it: {len(view.turns)} earlier answer{'s' if len(view.turns) > 1 else ''}, granted by the access "
+            "list or of the conversation before the task."
         )
         for place, turn in enumerate(view.turns, start=1):
             # In view, not given: neither a grader nor a later worker may read it as this worker's own answer.
             shown = _GIVES.sub("answer there, ", turn.output.replace("**", ""))
-            parts += [f"{place}. Output, {_size(turn.output)}:", quote(shown, lines=2)]
+            parts += [f"{place}. Answer, {_size(turn.output)}:", quote(shown, lines=2)]
     else:
-        parts.append("Granted by the access list: nothing. I see no earlier output.")
+        parts.append("Before it: nothing. I see no earlier answer.")
     missing = {
         "verify": "To check something I would need a solution and its question in view.",
         "aggregate": "To combine answers I would need at least two of them in view.",

@@ -185,7 +185,7 @@ def test_outside_its_world_it_says_so_and_shows_what_it_received() -> None:
     assert "Why is the sky blue?" in first
     assert "nothing" in first
     assert "Answer from the plan." in second
-    assert "1 earlier output" in second
+    assert "1 earlier answer, granted by the access list or of the conversation before the task" in second
     assert f"{len(first)} characters" in second
     assert "**Answer" not in first + second
 
