@@ -29,7 +29,7 @@ Seed = Annotated[
     ),
 ]
 Name = Annotated[str | None, typer.Option("--name", help="Name of the evaluation's folder; needed to resume it.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue the evaluation of this --name; repeat its other options.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue this evaluation; repeat its other options.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Runs at once.")]
 MaxUsd = Annotated[
     float | None, typer.Option("--max-usd", min=0, max=1e9, help="Cost cap of the whole evaluation in USD.")

@@ -282,7 +282,9 @@ def test_a_conductor_that_dies_is_an_end_that_says_how_to_go_on(
     assert stopped.code == 1
     assert stopped.document["results"][0]["n"] == 2
     assert re.search(
-        r"stopped: conductor: .*; 2 of 8 outcomes are kept; to continue, repeat the command with --resume --name sums", stopped.err
+        r"stopped: conductor: .*; 2 of 8 outcomes are kept; "
+        "to continue, repeat the command with --resume --name sums",
+        stopped.err,
     )
 
 
