@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from conductor_core.answers.conclusion import conclude
 from conductor_core.compare.plans import Difference
 from conductor_core.compare.runs import Because, RunsCompared, StepPair, outcome
 from conductor_core.run_facts import label
@@ -102,7 +103,10 @@ def _answer(compared: RunsCompared) -> str:
     if a is None or b is None:
         lacking = [name for name, answer in (("A", a), ("B", b)) if answer is None]
         return f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no answer."
-    return "The answer changed." if compared.answer_changed else "The answer is the same."
+    if not compared.answer_changed:
+        return "The answer is the same."
+    same = conclude(a, compared.a.task).text == conclude(b, compared.b.task).text
+    return "The answer has other words and the same conclusion." if same else "The answer changed."
 
 
 def plan_word(pair: StepPair) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,6 +93,19 @@ def test_an_edited_step_changes_those_that_read_it_and_no_other() -> None:
         "One change of the plan: step 2 (c): gained access to step 1. 2 outputs of 4 changed: "
         "step 2 because it was edited, step 3 because only its inputs changed. The answer changed."
     )
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("By way of York. Answer: 13:37", "The answer has other words and the same conclusion."),
+        ("By way of Leeds. Answer: 13:43", "The answer changed."),
+        ("By way of Leeds. Answer: 13:37", "The answer is the same."),
+    ],
+)
+def test_an_answer_in_other_words_is_told_from_another_answer(answer: str, said: str) -> None:
+    first = both(BEFORE, BEFORE).a.model_copy(update={"answer": "By way of Leeds. Answer: 13:37"})
+    assert headline(compare_runs(first, first.model_copy(update={"answer": answer}))).endswith(said)
 
 
 def test_another_task_is_another_input() -> None:
