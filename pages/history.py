@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 import streamlit as st
 
 from conductor_core.errors import StoreError
+from pages.components.compare.tree import tree
 from pages.components.history import rows as history_rows
 from pages.components.history import selection as history_selection
 from pages.components.history.damage import notes
@@ -146,9 +147,22 @@ def _batch_head(batch_id: str) -> None:
         st.markdown(known[0] if known else f"There is no batch {inert(batch_id)}.")
 
 
+def _tree(run_id: str) -> None:
+    """Shows the runs that came from each other in place of the list."""
+    with st.container(horizontal=True, vertical_alignment="center", key="tree-head"):
+        back = ":material/arrow_back:"
+        st.button("All runs", key="all-runs", icon=back, on_click=address.write, args=("tree", None))
+    try:
+        tree(run_id)
+    except StoreError as error:
+        st.error(str(error), icon=":material/error:")
+
+
 def show() -> None:
     st.title("History", anchor=False)
     st.session_state.setdefault(CURSORS, [])
+    if (of_run := address.read("tree")) is not None:
+        return _tree(of_run)
     batch = address.read("batch")
     newest = _newest()
     totals: Totals | None = None

@@ -13,6 +13,7 @@ from conductor_core.events import RunRequest
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.model import Workflow
+from pages.components.compare.tree import tree_button
 from pages.components.history.damage import damage, notes
 from pages.components.live_workflow.component import Intent, intent_of, live_workflow
 from pages.components.models.real_workers import choose_for, real_workers_dialog
@@ -40,7 +41,7 @@ def show() -> None:
         if trace is not None and fault is None:
             if message := st.session_state.pop(RERUN_ERROR, None):
                 st.error(message, icon=":material/error:")
-            lineage(trace)
+            lineage(trace, tree_button)
         if trace is None and fault is not None:
             damage(fault)
     _workspace(trace, readable=fault is None)

@@ -17,9 +17,15 @@ from storage.records import RunSummary
 _SUMMARY = [name for name in RunSummary.model_fields if name not in ("usage", "damage", "caller")]
 _SUMMARY += ["input_tokens", "output_tokens", "actor", "door"]
 _RUNS = f"SELECT {', '.join(_SUMMARY)} FROM runs WHERE "  # noqa: S608  own names
+_TREE = (
+    "WITH RECURSIVE above(id) AS (VALUES (:tree) UNION SELECT parent_run_id FROM runs JOIN above ON run_id = id "
+    "WHERE parent_run_id IS NOT NULL), whole(id) AS (SELECT id FROM above UNION SELECT run_id FROM runs JOIN whole "
+    "ON parent_run_id = id) SELECT id FROM whole"
+)
 _FILTERS = {
     "text": "instr(lower(task), lower(:text))",
     "parent": "parent_run_id = :parent",
+    "tree": f"run_id IN ({_TREE})",
     "batch": "batch_id = :batch",
     "alone": "batch_id IS NULL",
 }
@@ -49,14 +55,16 @@ class Search:
     parent: str | None = None
     batch: str | None = None
     alone: bool = False
+    tree: str | None = None
 
     def finds(self, run: RunSummary) -> bool:
-        """Whether the search finds ``run``, apart from the limit."""
+        """Whether the search finds ``run``, apart from the limit. Of a tree it finds the run and its re-runs alone."""
         return (
             (self.before is None or run.sequence < self.before)
             and (not self.text or self.text.lower() in run.task.lower())
             and (self.status in (None, run.status) or (self.status == "waiting" and run.asked_for is not None))
             and self.parent in (None, run.parent_run_id)
+            and self.tree in (None, run.parent_run_id, run.run_id)
             and self.batch in (None, run.batch_id)
             and not (self.alone and run.batch_id is not None)
         )

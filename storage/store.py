@@ -122,6 +122,7 @@ class Store:
         parent: str | None = None,
         batch: str | None = None,
         alone: bool = False,
+        tree: str | None = None,
     ) -> list[RunSummary]:
         """Returns runs, newest first.
 
@@ -133,9 +134,11 @@ class Store:
                 whose rows have it.
             parent: only re-runs of this run, and runs that take it up.
             batch: only runs of this batch. alone: only runs of no batch.
+            tree: only this run, the runs that it came from, and whatever came from any of them.
         """
+        asked = Search(limit, before, search, status, parent, batch, alone, tree)
         with self._database.reading() as connection:
-            return self._listing.read(connection, Search(limit, before, search, status, parent, batch, alone))
+            return self._listing.read(connection, asked)
 
     def newest(self) -> int:
         """Returns the ``sequence`` of the newest event: while it stays, no run has gone on."""

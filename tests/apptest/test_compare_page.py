@@ -149,3 +149,39 @@ def test_history_compares_the_runs_that_are_selected(visit: Visit, session: Sess
     assert not app.exception
     assert (app.query_params["a"], app.query_params["b"]) == (finished_run.run_id, child.run_id)
     assert compared(app) is not None
+
+
+def test_history_draws_the_tree_of_a_run_with_what_was_edited(
+    visit: Visit, session: Session, finished_run: RunTrace
+) -> None:
+    child = rerun(session, finished_run, access=(0, 1))
+    grandchild = rerun(session, child, instruction="Check it once more: {question}")
+    app = visit("history", tree=child.run_id)
+    opened = [query for _, query in links(app) if query.startswith("run=")]
+    assert opened == [f"run={run.run_id}" for run in (finished_run, child, grandchild)]
+    said = [each.proto.body for each in app.get("html") if "tree-said" in each.proto.body]
+    assert ["the first run" in said[0], "gained access to step 0" in said[1], "instruction changed" in said[2]] == [
+        True
+    ] * 3
+    assert [query for label, query in links(app) if label == "Compare"] == [
+        f"a={finished_run.run_id}&b={child.run_id}",
+        f"a={child.run_id}&b={grandchild.run_id}",
+    ]
+    app.button("all-runs").click().run()
+    assert "tree" not in app.query_params
+
+
+def test_one_selected_run_of_history_leads_to_its_tree(visit: Visit, finished_run: RunTrace) -> None:
+    app = visit("history")
+    app.toggle("history-select").set_value(True).run()
+    app.checkbox(f"pick-run-{finished_run.run_id}").set_value(True).run()
+    app.button("tree-picked").click().run()
+    assert app.query_params["tree"] == finished_run.run_id
+    assert [query for _, query in links(app)] == [f"run={finished_run.run_id}"]
+
+
+def test_a_run_without_relatives_has_no_tree(visit: Visit, session: Session, finished_run: RunTrace) -> None:
+    assert not any(button.key == "tree-of-runs" for button in visit(run=finished_run.run_id).button)
+    rerun(session, finished_run, access=(0, 1))
+    (button,) = (button for button in visit(run=finished_run.run_id).button if button.key == "tree-of-runs")
+    assert button.label == "Tree of 2 runs"

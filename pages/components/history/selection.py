@@ -12,7 +12,7 @@ from conductor_core.documents import run_document
 from conductor_core.errors import RunUnreadable, StoreError
 from pages.components.history.rows import Entry, pick_key
 from pages.components.look.words import inert, moment, plural
-from pages.components.shell import places
+from pages.components.shell import address, places
 from pages.components.shell.runtime import current
 from storage import BatchSummary, Deleted
 
@@ -53,6 +53,15 @@ def bar(rows: Sequence[Entry]) -> None:
             disabled=not 2 <= len(ids) <= MOST_COMPARED,
             on_click=_compare,
             args=(ids,),
+        )
+        st.button(
+            "Tree",
+            key="tree-picked",
+            icon=":material/account_tree:",
+            help="Which run was made from which, and what was edited between them. Select one run.",
+            disabled=len(ids) != 1,
+            on_click=address.write,
+            args=("tree", ids[0] if ids else None),
         )
         st.download_button(
             "Export",

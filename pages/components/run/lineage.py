@@ -1,5 +1,7 @@
 """A run's relatives: its parent with the changes since, and its re-runs."""
 
+from collections.abc import Callable
+
 import streamlit as st
 
 from conductor_core.errors import StoreError
@@ -13,15 +15,15 @@ from storage import RunSummary
 MOST_CHANGES, MOST_RERUNS = 3, 3
 
 
-def lineage(trace: RunTrace) -> None:
-    """Draws a line for the parent and one for the re-runs, each where there is one."""
+def lineage(trace: RunTrace, beside: Callable[[RunTrace], None]) -> None:
+    """Draws a line for the parent and one for the re-runs, each where there is one. ``beside`` draws in the first."""
     if trace.parent_run_id:
-        _parent(trace, trace.parent_run_id)
+        _parent(trace, trace.parent_run_id, beside)
     if trace.ended:
-        _reruns(trace)
+        _reruns(trace, None if trace.parent_run_id else beside)
 
 
-def _parent(trace: RunTrace, parent: str) -> None:
+def _parent(trace: RunTrace, parent: str, beside: Callable[[RunTrace], None]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="way-here", wrap=False):
         st.caption("Takes up" if trace.resumed else "Re-run of", width="content")
         # A page link to this page would show that run but leave the browser's address as it is.
@@ -38,11 +40,12 @@ def _parent(trace: RunTrace, parent: str) -> None:
             said = " · ".join((*edits[:MOST_CHANGES], *([plural(more, "more change")] if more > 0 else ())))
         link = {"a": parent, "b": trace.run_id}
         st.page_link(places.COMPARE, label="Compare", icon=":material/compare_arrows:", query_params=link)
+        beside(trace)
         every = "  \n".join(map(inert, edits)) if len(edits) > 1 else None
         st.markdown(f"✎ {inert(said)}", help=every, width="stretch")
 
 
-def _reruns(trace: RunTrace) -> None:
+def _reruns(trace: RunTrace, beside: Callable[[RunTrace], None] | None) -> None:
     try:
         found = current().store.runs(limit=MOST_RERUNS + 1, parent=trace.run_id)
     except StoreError as error:
@@ -65,6 +68,8 @@ def _reruns(trace: RunTrace) -> None:
                 link = {"a": trace.run_id, "b": run.run_id}
                 icon = ":material/compare_arrows:"
                 st.page_link(places.COMPARE, label="Compare with this run", icon=icon, query_params=link)
+        if beside is not None:
+            beside(trace)
         if len(found) > MOST_RERUNS:
             st.caption("and older ones, in History", width="content")
 

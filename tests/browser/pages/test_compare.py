@@ -172,3 +172,22 @@ def test_history_leads_to_a_table_of_three_runs_and_from_there_to_two(
     page.get_by_role("button", name="A with C").click()
     expect(page.locator(".compared-answer").last).to_contain_text("It is 2")
     page.wait_for_url(re.compile(f"b={told[2]}"))
+
+
+def test_by_keyboard_alone_through_the_tree_of_runs(
+    app: App, open_page: OpenPage, pair: tuple[RunTrace, RunTrace]
+) -> None:
+    parent, child = pair
+    page = open_page(app.run_url(child.run_id), width=1280, height=720)
+    expect(status(page)).to_contain_text("Completed 5 of 5")
+    tab_to(page, page.get_by_role("button", name="Tree of 2 runs"))
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("step 4 (writer): instruction changed, gained access to step 2")
+    expect(dialog).to_contain_text("this run")
+    assert page.evaluate(SIDEWAYS) == []
+    tab_to(page, dialog.get_by_test_id("stButton").get_by_role("button").first)
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(f"run={parent.run_id}"))
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_text("Re-runs of this run")).to_be_visible()

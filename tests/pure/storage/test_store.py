@@ -216,6 +216,17 @@ async def test_a_run_names_its_reruns(store: Store) -> None:
     assert store.runs(parent="nobody") == []
 
 
+async def test_a_run_names_all_runs_of_its_tree(store: Store) -> None:
+    family = (("r1", None), ("r2", "r1"), ("r3", "r2"), ("r4", "r1"), ("x1", None), ("x2", "x1"), ("y", "gone"))
+    for run_id, parent in family:
+        await store.log.append(created(run_id, parent_run_id=parent))
+    for run_id in ("r1", "r3", "r4"):
+        assert [run.run_id for run in store.runs(tree=run_id)] == ["r4", "r3", "r2", "r1"]
+    assert [run.run_id for run in store.runs(tree="x2", limit=1)] == ["x2"]
+    assert [run.run_id for run in store.runs(tree="y")] == ["y"]
+    assert store.runs(tree="nobody") == []
+
+
 async def test_runs_are_found_by_their_text_and_status(store: Store) -> None:
     await store.log.append(created("r1", "100% of 5_000"), created("r2", "100 of 5x000"), created("r3", "Plan A TRIP"))
     await store.log.append(run_completed("r3"))

@@ -27,8 +27,8 @@ def ran(run_id: str, workflow: Workflow, *outputs: str, messages: bool = True) -
 
 
 def view(a: RunTrace, b: RunTrace) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(compared_view(compare_runs(a, b))))  # it goes to the browser as JSON
-    return found
+    sent: dict[str, Any] = json.loads(json.dumps(compared_view(compare_runs(a, b))))  # as JSON, as to the browser
+    return sent
 
 
 def cards(shown: dict[str, Any]) -> dict[str, str | None]:

@@ -1,0 +1,131 @@
+"""The tree of runs: which run was made from which, and what was edited between them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import streamlit as st
+
+from conductor_core.answers.conclusion import conclude
+from conductor_core.errors import InspectorError, StoreError
+from conductor_core.trace import RunTrace
+from pages.components.look.statuses import run_status
+from pages.components.look.words import ago, inert, plural, seconds
+from pages.components.shell import address, places
+from pages.components.shell.runtime import current
+from storage import RunSummary
+
+MOST = 60
+"""Runs of a tree that are shown, the newest: of each, the record is read."""
+
+_GUIDES = {"│": "bar", "├": "tee", "└": "elbow", " ": "gap"}
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A run in its tree. ``guide`` is the drawing that leads to it, a sign for each generation: such as ``│ └``."""
+
+    run: RunSummary
+    guide: str
+
+
+def branches(runs: Sequence[RunSummary]) -> list[Branch]:
+    """Returns the runs as a tree, each below the run that it came from, older ones first."""
+    below: dict[str | None, list[RunSummary]] = {}
+    known = {run.run_id for run in runs}
+    for run in sorted(runs, key=lambda run: run.sequence):
+        parent = run.parent_run_id if run.parent_run_id in known else None
+        below.setdefault(parent, []).append(run)
+
+    def under(parent: str | None, before: str) -> Iterator[Branch]:
+        children = below.get(parent, [])
+        for run in children:
+            last = run is children[-1]
+            yield Branch(run, "" if parent is None else f"{before}{'└' if last else '├'}")
+            deeper = "" if parent is None else f"{before}{' ' if last else '│'}"
+            yield from under(run.run_id, deeper)
+
+    return list(under(None, ""))
+
+
+def tree_button(trace: RunTrace) -> None:
+    """Draws the way to the run's tree, if it has relatives."""
+    try:
+        count = len(current().store.runs(limit=MOST + 1, tree=trace.run_id))
+    except StoreError:
+        return  # the lines beside it say what is wrong
+    if count < 2:
+        return
+    label = f"Tree of {plural(count, 'run')}" if count <= MOST else f"Tree of over {MOST} runs"
+    if st.button(label, key="tree-of-runs", type="tertiary", icon=":material/account_tree:"):
+        _dialog(trace.run_id)
+
+
+@st.dialog("Tree of runs", width="large", icon=":material/account_tree:")
+def _dialog(run_id: str) -> None:
+    def opened(chosen: str) -> None:
+        address.write("run", chosen)
+        st.rerun()
+
+    tree(run_id, opened)
+    st.page_link(places.HISTORY, label="Show in History", query_params={"tree": run_id}, icon=":material/history:")
+
+
+def tree(run_id: str, opened: Callable[[str], None] | None = None) -> None:
+    """Draws the tree of ``run_id``: a line per run, with what was edited and its answer.
+
+    Args:
+        opened: called with the run that a person chooses; None: the choices are links to the Run page.
+    """
+    found = current().store.runs(limit=MOST, tree=run_id)
+    if not found:
+        st.markdown(f"There is no run {inert(run_id)}.")
+        return
+    st.caption(
+        f"{plural(len(found), 'run')}{', the newest' if len(found) == MOST else ''} · {inert(found[-1].task[:200])}"
+    )
+    here = next((run for run in found if run.run_id == run_id), None)
+    with st.container(key="tree"):
+        for number, branch in enumerate(branches(found)):
+            key = "tree-row-here" if branch.run.run_id == run_id else f"tree-row-{number}"
+            with st.container(key=key, horizontal=True, vertical_alignment="center", gap="small"):
+                _row(branch, here, opened)
+
+
+def _row(branch: Branch, here: RunSummary | None, opened: Callable[[str], None] | None) -> None:
+    run = branch.run
+    said, answer = _read(run)
+    guide = "".join(f'<i class="{_GUIDES[part]}"></i>' for part in branch.guide)
+    st.html(f'<span class="tree-guide">{guide}</span>', width="content")
+    label = inert(f"{run_status(run.status)} {ago(run.created_at_utc)}, {seconds(run.duration_ms)}")
+    told = inert(f"Run {run.run_id}")
+    if opened is not None and here is not None and run.run_id == here.run_id:
+        st.html(f"<b>{escape(run_status(run.status))} {ago(run.created_at_utc)}, this run</b>", width="content")
+    elif opened is None:
+        st.page_link(places.RUN, label=label, query_params={"run": run.run_id}, help=told)
+    elif st.button(label, key=f"tree-{run.run_id}", type="tertiary", help=told):
+        opened(run.run_id)
+    cells = "".join(
+        f'<span class="ellipsis" dir="auto" title="{escape(each)}">{escape(each)}</span>' for each in (said, answer)
+    )
+    st.html(f'<div class="tree-said">{cells}</div>', width="stretch")
+    if here is not None and run.run_id != here.run_id:
+        older, newer = sorted((here, run), key=lambda each: each.sequence)
+        pair = {"a": older.run_id, "b": newer.run_id}
+        st.page_link(places.COMPARE, label="Compare", icon=":material/compare_arrows:", query_params=pair)
+
+
+def _read(run: RunSummary) -> tuple[str, str]:
+    """Returns what was edited since the parent, and the conclusion of the answer."""
+    try:
+        trace = current().store.trace(run.run_id)[0]
+    except InspectorError as error:
+        return str(error), ""
+    edits = "; ".join(trace.root.edits)
+    if trace.parent_run_id is None:
+        edits = "the first run"
+    elif trace.resumed:
+        edits = "takes up its parent"
+    elif not edits:
+        edits = "the plan as it was"
+    return edits, "" if trace.answer is None else conclude(trace.answer, trace.task).text
