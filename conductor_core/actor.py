@@ -1,5 +1,6 @@
 """Names who caused something, and through which door."""
 
+import functools
 import getpass
 from typing import Literal, get_args
 
@@ -33,8 +34,9 @@ THE_PROGRAM = Actor(kind="program", id="conductor-inspector", name="the inspecto
 """The actor of what nobody asked for, for instance of a run's end because the program ends."""
 
 
+@functools.cache
 def local_actor() -> Actor:
-    """Returns the user of this process, as the system names them. Nobody has signed in."""
+    """Returns the user of this process, as the system named them when it was first asked. Nobody has signed in."""
     try:
         name = getpass.getuser()
     except (OSError, KeyError):  # no variable names the user, and the system's list of users lacks an entry

@@ -1,12 +1,21 @@
 """Who caused something, and how records from before actors are read."""
 
 import getpass
+from collections.abc import Iterator
 
 import pytest
 
 from conductor_core import events as ev
 from conductor_core.actor import THE_PROGRAM, Actor, Caller, local_actor, local_caller
 from tests.support.run_events import TWO_STEPS, created
+
+
+@pytest.fixture(autouse=True)
+def asked_anew() -> Iterator[None]:
+    """The user of a process is asked for once."""
+    local_actor.cache_clear()
+    yield
+    local_actor.cache_clear()
 
 
 def test_without_sign_in_the_actor_is_the_systems_user_and_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
