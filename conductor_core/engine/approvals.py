@@ -64,7 +64,10 @@ class Approvals:
     def admits_plan(self, round_path: ev.Path, workflow: Workflow) -> bool:
         if self._open:
             return True
-        most = self._rules.most_of_plan(workflow)
+        # After an edit, steps of this plan may have run: what they spent is known, and is not spent again.
+        steps = self._trace.round_at(round_path).steps
+        spent = {step.path[-1] for step in steps if step.status not in ("waiting", "running")}
+        most = self._rules.most_of_plan(workflow, spent)
         rules = self._undecided(self._rules.for_plan(round_path, self._with_spent(most)))
         return self._admits("plan", round_path, rules, digest_text(workflow.model_dump_json()), most=most)
 

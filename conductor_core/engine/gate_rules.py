@@ -64,10 +64,12 @@ class GateRules:
         """Returns the highest cost of one call. A fallback may make it."""
         return self._most(agent, estimate_input_tokens(messages))
 
-    def most_of_plan(self, workflow: Workflow) -> Most:
-        """Returns the highest cost of all steps. What an inner plan of the Conductor may cost is not in it."""
+    def most_of_plan(self, workflow: Workflow, spent: Collection[int] = ()) -> Most:
+        """Returns the highest cost of all steps but ``spent``. An inner plan of the Conductor is not in it."""
         mosts = []
         for index, step in enumerate(workflow.steps):
+            if index in spent:
+                continue
             read = [workflow.steps[earlier].agent for earlier in workflow.reads(index)]
             tokens = self._told(step.instruction) + sum(self._longest(agent) for agent in read)
             mosts.append(self._most(step.agent, tokens))

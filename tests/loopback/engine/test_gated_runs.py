@@ -207,6 +207,17 @@ def test_an_edited_step_is_asked_about_again_and_sent_as_edited(host: EngineHost
     assert (trace.status, trace.steps[2].agent, trace.steps[2].instruction) == ("completed", "writer", "Count.")
 
 
+def test_what_has_run_is_not_in_the_highest_cost_of_an_edited_plan(host: EngineHost, store: Store) -> None:
+    run_id = gated(host, "plan", "steps")
+    at_rest(store, run_id, said(store, run_id))
+    at_rest(store, run_id, said(store, run_id))
+    better = FAN.model_copy(update={"steps": (*FAN.steps[:3], workflow_of(("writer", "Count.", ())).steps[0])})
+    trace = at_rest(store, run_id, said(store, run_id, BOB, Edit, workflow=better))
+    assert [step.status for step in trace.steps] == ["completed", "waiting", "waiting", "waiting"]
+    first, *_, again = (each.most.output_tokens for each in trace.approvals if each.of == "plan")
+    assert (again, first) == (3 * first // 4, first)
+
+
 def test_an_edit_and_its_approval_are_one(host: EngineHost, store: Store) -> None:
     run_id = gated(host, "plan")
     shorter = workflow_of(("writer", "Say it: {question}", ()))
