@@ -16,7 +16,7 @@ from conductor_core.settings import Settings, setting_fault, sqlite_url
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.parser import parse_workflow_file
-from conductor_core.workflow.validation import Checked, validate
+from conductor_core.workflow.validation import Checked, ImagesGiven, validate
 
 
 class _Turn(Message):
@@ -123,9 +123,14 @@ def read_workflow(path: Path) -> Parsed:
     return parse_workflow_file(read_file(path, "workflow file"))
 
 
-def valid_workflow(subject: Parsed | Workflow, agents: Sequence[str], limits: Limits, what: str) -> Workflow:
-    """Returns the workflow. Raises: WorkflowInvalid, whose line is ``what``, then the first fault and its place."""
-    checked = check(subject, agents, limits)
+def valid_workflow(
+    subject: Parsed | Workflow, agents: Sequence[str], limits: Limits, what: str, images: ImagesGiven | None = None
+) -> Workflow:
+    """Returns the workflow. Raises: WorkflowInvalid, whose line is ``what``, then the first fault and its place.
+
+    ``images``: those that come with the task.
+    """
+    checked = check(subject, agents, limits, images=images)
     if checked.workflow is None:
         more = checked.fault_count - 1
         rest = f" ({more:,} more fault{'s' if more > 1 else ''})" if more else ""
@@ -133,7 +138,14 @@ def valid_workflow(subject: Parsed | Workflow, agents: Sequence[str], limits: Li
     return checked.workflow
 
 
-def check(subject: Parsed | Workflow, agents: Sequence[str], limits: Limits, *, give_question: bool = False) -> Checked:
+def check(
+    subject: Parsed | Workflow,
+    agents: Sequence[str],
+    limits: Limits,
+    *,
+    give_question: bool = False,
+    images: ImagesGiven | None = None,
+) -> Checked:
     """Validates a workflow. ``give_question``: every step is told the task anyway, so none lacks it."""
     task = (subject.task or "") if isinstance(subject, Parsed) else ""
     return validate(
@@ -143,6 +155,7 @@ def check(subject: Parsed | Workflow, agents: Sequence[str], limits: Limits, *, 
         allow_recursion=limits.max_depth > 0,
         allow_stop=False,
         task=None if give_question else task,
+        images=images,
     )
 
 

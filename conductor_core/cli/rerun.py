@@ -14,6 +14,7 @@ from conductor_core.cli.output import print_json, print_outcome
 from conductor_core.cli.ready import ready
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_store
+from conductor_core.engine.image_rules import images_given
 from conductor_core.engine.pool import pool_info
 from conductor_core.engine.request import asks_conductor, rerun_of, resume_of
 from conductor_core.engine.rerun import RerunPreview, StepForecast, edit_step, preview
@@ -140,7 +141,10 @@ def prepare(
     needed = asks_conductor(workflow)
     forecast, origins = None, None
     if workflow is not None:
-        workflow = inputs.valid_workflow(workflow, agents, source.limits, f"run {source.run_id} cannot be run again: ")
+        workers = {spec.name: spec for spec in specs}
+        images = images_given(source.conversation, workers, every_step=source.give_question)
+        what = f"run {source.run_id} cannot be run again: "
+        workflow = inputs.valid_workflow(workflow, agents, source.limits, what, images)
         info = _info(conductor, settings) if needed else None
         # With --step, each step stays what it was. Steps of a file are matched by content.
         origins = None if edit.step is None else tuple(range(len(workflow.steps)))

@@ -71,6 +71,18 @@ def test_a_re_run_reuses_what_saw_the_same_image(cli: CommandLine, where: Path, 
     assert again.document["images"]
 
 
+def test_the_preview_of_a_re_run_has_the_fault_of_the_re_run(
+    cli: CommandLine, where: Path, provider: ScriptedProvider
+) -> None:
+    run_id = cli(*arguments(where, "What is it?", "--image", where / "red.png")).document["run_id"]
+    asked = ("rerun", run_id, "--step", 1, "--instruction", "Name it: {question}", "--db", where / "runs.sqlite3")
+    for more in ((), ("--dry-run",)):
+        refused = cli(*asked, *more)
+        assert refused.code == 2
+        assert "Step 1 is given the task's image, which pen does not accept; eye would." in refused.err
+    assert len(seen(provider, "pen")) == 1
+
+
 def test_a_conversation_before_the_task(cli: CommandLine, where: Path, provider: ScriptedProvider) -> None:
     turns = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good day"}]
     file = where / "before.json"
