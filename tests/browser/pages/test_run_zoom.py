@@ -53,6 +53,15 @@ def test_the_status_line_is_whole_while_a_run_goes_on_and_after_it(
     is_whole(page, page.locator(".graph-footer > button, .twin button"))
 
 
+def test_the_panes_and_the_inspector_are_apart(app: App, zoomed: Callable[[str], Page], make_run: Make) -> None:
+    page = zoomed(app.run_url(make_run().run_id))
+    expect(page.locator(".conclusion")).to_have_text("13:37")
+    expect(page.locator(".pane")).to_have_count(5)
+    found = boxes(page.locator(".card.map, .pane, .card.inspector"))
+    assert len(found) == 7
+    assert all(apart(one, other) for one, other in combinations(found, 2)), found
+
+
 def test_the_task_box_is_whole(app: App, zoomed: Callable[[str], Page], make_run: Make) -> None:
     page = zoomed(app.run_url(make_run().run_id))
     expect(page.locator(".conclusion")).to_have_text("13:37")
