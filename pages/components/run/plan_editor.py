@@ -141,7 +141,8 @@ def _note(editing: Editing) -> None:
             st.button("Undo", icon=icon, type="tertiary", key="undo-noted", on_click=act, args=(drafts.undo,))
         else:
             mod = modifier_key()
-            keys = f"{mod} + Enter applies now · {mod} + Shift + Enter re-runs · {mod} + Alt + Z undoes"
+            starts = "re-runs" if editing.trace.ended else "uses this plan"
+            keys = f"{mod} + Enter applies now · {mod} + Shift + Enter {starts} · {mod} + Alt + Z undoes"
             st.markdown(f":gray[Typing applies by itself, {keys}]")
 
 
@@ -162,7 +163,9 @@ def _in_words(forecast: RerunPreview | None, trace: RunTrace) -> str:
         return ":red[Fix the fault before you run this plan.]"
     runs, reused = _numbers(forecast.will_run), _numbers(forecast.will_reuse)
     if not trace.ended:
-        done = f"step {reused} has run and stays as it is · " if reused else ""
+        one = f"step {reused} has run and stays as it is"
+        several = f"steps {reused} have run and stay as they are"
+        done = f"{several if len(forecast.will_reuse) > 1 else one} · " if reused else ""
         return f"‖ {done}this run goes on with the plan as soon as somebody approves it"
     if not runs:
         return f"↺ **{reused}** reused: nothing has changed, nothing to pay"

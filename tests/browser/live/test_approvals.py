@@ -114,6 +114,36 @@ def test_an_edited_step_is_approved_in_a_second_browser(app: App, open_page: Ope
     assert [approval.status for approval in trace.approvals] == ["replaced", "granted"]
 
 
+def test_a_step_that_waits_is_edited_from_its_own_tab(app: App, open_page: OpenPage) -> None:
+    page = open_page(app.run_url(gated(app, "step:1")))
+    edit = page.get_by_role("button", name="Edit this step")
+    page.get_by_role("button", name=re.compile("^Step 0")).first.click()
+    page.get_by_role("tab", name="Edit").click()
+    expect(edit).to_be_disabled()
+    expect(page.get_by_text("This step has begun")).to_be_visible()
+    page.get_by_role("button", name=re.compile("^Step 1")).first.click()
+    page.get_by_role("tab", name="Edit").click()
+    edit.click()
+    expect(page.get_by_role("textbox", name="Instruction of step 1")).to_have_value("Solve it.")
+    expect(page.get_by_text(re.compile("steps 0, 2 have run and stay as they are"))).to_be_visible()
+    expect(page.get_by_text("Enter uses this plan")).to_be_visible()
+
+
+def test_the_record_of_an_ended_run_says_who_decided_what(app: App, open_page: OpenPage) -> None:
+    page = open_page(app.run_url(gated(app, "plan", "step:1")))
+    page.get_by_label("Note for the record").fill("looks <b>right</b>")
+    approve(page, "the plan")
+    expect(page.get_by_role("button", name="Approve step 1")).to_be_visible()
+    page.get_by_role("button", name="Approve the rest").click()
+    expect(status(page)).to_contain_text("Completed")
+    page.get_by_role("button", name=re.compile("^Step 1")).first.click()
+    decisions = page.locator(".decision")
+    expect(decisions).to_have_text(re.compile("^✓ step 1 → reasoner approved, and all that follows, by .*, page, "))
+    page.get_by_role("button", name="given plan · view").click()
+    expect(decisions).to_have_count(2)
+    expect(decisions.first).to_have_text(re.compile("^✓ the plan approved by .*: looks <b>right</b>$"))
+
+
 def test_of_two_browsers_the_later_one_learns_who_was_first(app: App, open_page: OpenPage) -> None:
     run_id = gated(app, "plan")
     page = open_page(app.run_url(run_id))

@@ -1,6 +1,7 @@
 // The tabs about the Conductor's work: its completion, its prompt, and its time, tokens and cost.
 
 import { consideredRows } from "./considered.js"
+import { decisionLines, decisionState } from "./decisions.js"
 import { copyButton, el, setText } from "./dom.js"
 import { basis, caller, doing, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
 import { messageList, once } from "./inspect_step.js"
@@ -29,7 +30,8 @@ function plan(body) {
   )
   const considered = el("section", {})
   const rejected = el("div", {})
-  body.append(state, considered, bar, reasoning, lists, rejected)
+  const decisions = el("div", { class: "decisions" })
+  body.append(state, decisions, considered, bar, reasoning, lists, rejected)
   return (model, step) => {
     const round = roundOf(model, step)
     raw = round?.raw ?? ""
@@ -60,6 +62,10 @@ function plan(body) {
       () => planState(model, round),
     )
     once(considered, JSON.stringify([round?.path, round?.considered]), () => consideredRows(model, round))
+    const approvals = round?.path.length ? [] : (model.run?.approvals ?? [])
+    once(decisions, decisionState(approvals), () =>
+      approvals.length ? [el("b", {}, "Approvals"), ...decisionLines(approvals)] : [],
+    )
     once(rejected, round?.rejected.length ?? 0, () => (round?.rejected ?? []).map(rejectedAttempt))
   }
 }
@@ -92,7 +98,7 @@ function planState(model, round) {
     )
   if (round.source === "file") lines.push(el("p", {}, "This plan was given, not written by a Conductor."))
   if (round.source === "parent") lines.push(el("p", {}, "This plan comes from an earlier run."))
-  if (round.edited_by) lines.push(el("p", {}, `✎ edited before this run (${visible(caller(round.edited_by))})`))
+  if (round.edited_by) lines.push(el("p", {}, `✎ edited by ${visible(caller(round.edited_by))}`))
   const out = round.path.length ? [] : (model.run?.pool.excluded ?? [])
   if (out.length) lines.push(el("p", {}, `⊘ left out of the pool: ${visible(out.join(", "))}`))
   for (const repair of round.repairs) lines.push(el("p", { class: "warn" }, `⚒ repaired: ${visible(repair)}`))

@@ -1,5 +1,6 @@
 // The tabs about a step. Each builds its parts once and returns the function that brings them up to date.
 
+import { aboutStep, decisionLines, decisionState } from "./decisions.js"
 import { copyButton, el, readButton, setText } from "./dom.js"
 import { accessList, basis, count, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
 import { imagesIn, inWords } from "./message_parts.js"
@@ -54,12 +55,15 @@ function partialText(attempt) {
 // Shows which outputs this step saw, and which were withheld from it.
 function saw(body, { onSelect }) {
   const parts = el("div", { class: "shared-list" })
+  const decisions = el("div", { class: "decisions" })
   const facts = el("p", { class: "muted small facts-line" })
-  body.append(parts, facts)
+  body.append(parts, decisions, facts)
   return (model, step) => {
     const begun = step.messages.length > 0 || step.granted.length > 0 || step.withheld.length > 0
     const state = `${step.status}|${begun}|${step.identity}|${step.granted.length}|${step.withheld.length}|${preview(model, step)}|${step.asked?.number}`
     once(parts, state, () => sawParts(model, step, begun, onSelect))
+    const decided = aboutStep(model, step).filter((each) => each.status !== "open")
+    once(decisions, decisionState(decided), () => decisionLines(decided))
     once(facts, `${step.identity}|${accessList(step.access_list)}`, () => [
       "Access list ",
       el("code", {}, accessList(step.access_list)),
@@ -261,18 +265,22 @@ function edit(body, { onEdit }) {
       el("dd", { dir: "auto" }, visible(step.instruction)),
     ])
     const inner = step.path.length > 1
-    const possible = editable && model.editable
+    const possible = editable && model.changeable && (model.ended || step.status === "waiting")
     button.disabled = !possible || inner
-    setText(hint, editHint(possible, inner))
+    setText(hint, editHint(model, possible, inner))
   }
 }
 
-function editHint(possible, inner) {
+function editHint(model, possible, inner) {
   if (inner)
     return "This step belongs to a plan that the Conductor wrote while the run went on; edit the step that opened it."
+  if (model.ended || !model.changeable)
+    return possible
+      ? "A re-run is a new run; steps whose input stays the same are reused."
+      : "The plan can be edited when the run is over, or waits."
   return possible
-    ? "A re-run is a new run; steps whose input stays the same are reused."
-    : "The plan can be edited when the run is over."
+    ? "This run goes on with the changed step as soon as somebody approves it."
+    : "This step has begun; change the steps that have not."
 }
 
 export function hash(value) {

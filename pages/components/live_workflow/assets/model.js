@@ -47,6 +47,11 @@ export class RunModel {
     return this.ended && !this.stopped
   }
 
+  // Says whether the plan can change: after the run, by a new one, or in this one while it waits.
+  get changeable() {
+    return this.editable || this.run?.status === "waiting"
+  }
+
   get planning() {
     return this.run !== null && !this.ended && this.steps.size === 0
   }

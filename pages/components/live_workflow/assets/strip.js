@@ -73,9 +73,8 @@ export class Strip {
     setText(this.link, { connecting: "connecting…", reconnecting: "connection lost, reconnecting…" }[connection] ?? "")
     this.cancel.disabled = model.ended || cancelling
     this.cancel.hidden = model.ended
-    const canEdit = model.editable || run.status === "waiting"
-    this.edit.disabled = !editable || !canEdit || model.steps.size === 0
-    this.edit.title = !canEdit
+    this.edit.disabled = !editable || !model.changeable || model.steps.size === 0
+    this.edit.title = !model.changeable
       ? "The plan can be edited when the run is over, or waits"
       : model.ended
         ? "Change the plan and run what changed"

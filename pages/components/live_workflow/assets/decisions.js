@@ -1,0 +1,36 @@
+// Who decided what about a run's approvals, and when: the record, while the run waits and after it.
+
+import { el } from "./dom.js"
+import { caller, pathKey } from "./format.js"
+import { visible } from "./text.js"
+
+const DECIDED = {
+  open: { glyph: "‖", word: "waits" },
+  granted: { glyph: "✓", word: "approved" },
+  denied: { glyph: "⊖", word: "denied" },
+  replaced: { glyph: "✎", word: "replaced by an edit" },
+}
+
+// Returns one line, as in the terminal.
+export function decisionLine(approval) {
+  const { glyph, word } = DECIDED[approval.status]
+  const to = approval.agent ? ` → ${visible(approval.agent)}` : ""
+  const rest = approval.rest ? ", and all that follows," : ""
+  const by = approval.decided_by ? ` by ${visible(caller(approval.decided_by))}` : ""
+  const at = approval.decided_at_utc ? `, ${moment(approval.decided_at_utc)}` : ""
+  const where = approval.carried_from ? `, in run ${visible(approval.carried_from)}` : ""
+  const note = approval.note ? `: ${visible(approval.note)}` : ""
+  return `${glyph} ${visible(approval.what)}${to} ${word}${rest}${by}${at}${where}${note}`
+}
+
+const moment = (utc) => new Date(utc).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })
+
+export const decisionLines = (approvals) =>
+  approvals.map((each) => el("p", { class: `decision ${each.status}`, dir: "auto" }, decisionLine(each)))
+
+// The requests about one step.
+export const aboutStep = (model, step) =>
+  (model.run?.approvals ?? []).filter((each) => each.of !== "plan" && pathKey(each.path) === pathKey(step.path))
+
+// What changes when one of these is decided.
+export const decisionState = (approvals) => approvals.map((each) => `${each.number}${each.status}`).join()
