@@ -64,6 +64,8 @@ def rerun_command(
     edit = Edit(step, instruction, agent, access, workflow)
     with opened_store(db, settings, read=True) as store:
         source, _ = store.trace(store.resolve(run_id))
+        if source.status == "waiting":
+            raise BadInput(f"run {source.run_id} waits for an approval: approve, deny or cancel it first")
         if not source.ended:
             raise BadInput(f"run {source.run_id} is still going on: wait for its end, or cancel it")
         budget = options.limits(

@@ -105,6 +105,12 @@ def test_denied(capsys: pytest.CaptureFixture[str], db: str, plan: str) -> None:
     assert [run["status"] for run in document(capsys, "runs", "--status", "denied", "--db", db)["runs"]] == ["denied"]
 
 
+def test_a_re_run_of_a_run_that_waits_says_for_what(capsys: pytest.CaptureFixture[str], db: str, plan: str) -> None:
+    run_id = waiting_run(capsys, db, plan)
+    assert main(["rerun", run_id, "--db", db]) == 2
+    assert f"run {run_id} waits for an approval: approve, deny or cancel it first" in capsys.readouterr().err
+
+
 def test_an_edited_workflow_is_carried_out_instead(
     capsys: pytest.CaptureFixture[str], db: str, plan: str, tmp_path: Path
 ) -> None:
