@@ -1,13 +1,17 @@
 """The Run page at 200 % zoom of a projector's window: everything can be read and reached, in one column."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 
 import pytest
 from playwright.sync_api import FloatRect, Locator, Page, expect
 
+from conductor_core.gates import read_gate
+from conductor_core.run_request import RunRequest
 from tests.browser.conftest import App
 from tests.browser.pages.conftest import Make, begin_here, status
+from tests.support.fakes import workflow_of
 
 OpenPage = Callable[..., Page]
 WIDTH, HEIGHT = 640, 360
@@ -19,8 +23,13 @@ def zoomed(open_page: OpenPage) -> Callable[[str], Page]:
 
 
 def boxes(parts: Locator) -> list[FloatRect]:
-    found = [part.bounding_box() for part in parts.all() if part.is_visible()]
-    return [box for box in found if box is not None and box["width"] > 0]
+    """Where the visible ones are, all at one moment: a run that goes on moves them."""
+    found: list[FloatRect] = parts.evaluate_all(
+        """parts => parts
+             .filter((part) => part.checkVisibility({ visibilityProperty: true }))
+             .map((part) => part.getBoundingClientRect().toJSON())"""
+    )
+    return [box for box in found if box["width"] > 0]
 
 
 def apart(one: FloatRect, other: FloatRect) -> bool:
@@ -51,6 +60,22 @@ def test_the_status_line_is_whole_while_a_run_goes_on_and_after_it(
     is_whole(page, page.locator(".strip .pill, .strip .number, .strip button"))
     is_whole(page, page.locator(".outcome .conclusion, .outcome button"))
     is_whole(page, page.locator(".graph-footer > button, .twin button"))
+
+
+def test_what_an_approval_is_asked_for_is_whole(app: App, zoomed: Callable[[str], Page]) -> None:
+    plan = workflow_of(("planner", "Plan: {question}", ()), ("reasoner", "Solve: {question}", ()))
+    asked = RunRequest(task="What is 6 times 7?", workflow=plan, gates=(read_gate("steps"),))
+    # Playwright's event loop has this thread; the engine is asked from another.
+    with ThreadPoolExecutor(1) as aside:
+        run_id = aside.submit(app.engine.start, asked).result()
+        aside.submit(app.engine.wait, run_id, 60).result()
+    page = zoomed(app.run_url(run_id))
+    expect(page.get_by_role("button", name="Approve both")).to_be_visible()
+    is_whole(page, page.locator(".asks-title, .asks .what, .asks-hint, .asks-actions > *"))
+    page.get_by_role("button", name="Deny").click()
+    page.keyboard.type("seen")
+    page.get_by_role("button", name="Deny").click()
+    expect(status(page)).to_contain_text("Denied")
 
 
 def test_the_panes_and_the_inspector_are_apart(app: App, zoomed: Callable[[str], Page], make_run: Make) -> None:
