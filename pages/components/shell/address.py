@@ -9,8 +9,13 @@ import streamlit as st
 
 
 def write(name: str, value: str | None) -> None:
-    """Sets a parameter of the address, also for the script after the callback. None removes it."""
+    """Sets a parameter of the address, also for the script after the callback. None removes it.
+
+    Another run has other moments, so the moment of a replay goes.
+    """
     st.session_state[_key(name)] = (value,)
+    if name == "run":
+        st.query_params.pop("at", None)
     _set(name, value)
 
 

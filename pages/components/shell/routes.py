@@ -1,4 +1,4 @@
-"""Our own routes beside Streamlit's: a WebSocket that follows a run, the run's cancellation, plotly.js and KaTeX.
+"""Our own routes beside Streamlit's: a WebSocket that follows a run, its recording, its cancellation, files of pages.
 
 Tokens do not pass through Streamlit's reruns: a page subscribes here and gets a snapshot and then what changes
 (``live_workflow.messages``). Cancelling is a plain POST, so that it works at once, whatever the page's script does.
@@ -23,6 +23,7 @@ from conductor_core.commands import MOST_NOTE, Approve, Deny, note_for_record
 from conductor_core.errors import ContentMissing, RunHasEnded, RunUnreadable, StoreError, UnknownRun
 from conductor_core.message_parts import IMAGE_TYPES
 from pages.components.live_workflow.messages import LiveView
+from pages.components.live_workflow.recording import recording
 from pages.components.shell import index_page
 from pages.components.shell.runtime import OneLineStartFault, current
 from pages.components.shell.security import ContentSecurityPolicy, OwnPagesOnly
@@ -104,12 +105,35 @@ async def _until_log_fails(run_id: str, shown: "asyncio.Future[LiveView]") -> St
 
 
 async def _send(websocket: WebSocket, message: dict[str, Any]) -> None:
-    await websocket.send_text(json.dumps(message, ensure_ascii=False, separators=(",", ":")))
+    await websocket.send_text(_json(message))
+
+
+def _json(document: dict[str, Any]) -> str:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
 async def _until_disconnected(websocket: WebSocket) -> None:
     while (await websocket.receive())["type"] != "websocket.disconnect":
         pass
+
+
+async def recorded(request: Request) -> Response:
+    """Returns a run to play again (``live_workflow.recording``): 404 if it is unknown, 409 if it is not whole."""
+    run_id = request.path_params["run_id"]
+    try:
+        text = await asyncio.to_thread(_recorded, current().store, run_id)
+    except UnknownRun as error:
+        return JSONResponse({"error": str(error)}, status_code=404)
+    except RunUnreadable as error:
+        return JSONResponse({"error": str(error)}, status_code=409)
+    except StoreError as error:
+        return JSONResponse({"error": str(error)}, status_code=503)
+    return Response(text, media_type="application/json", headers={"cache-control": "no-store"})
+
+
+def _recorded(store: Store, run_id: str) -> str:
+    store.trace(run_id)  # raises what is wrong with the run
+    return _json(recording(store.events(run_id)))
 
 
 async def cancel_run(request: Request) -> Response:
@@ -200,6 +224,7 @@ class _KatexFiles(StaticFiles):
 
 ROUTES: list[BaseRoute] = [
     WebSocketRoute("/api/runs/{run_id}/live", follow_run),
+    Route("/api/runs/{run_id}/recording", recorded),
     Route("/api/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
     *(Route(f"/api/runs/{{run_id}}/{decision}", decide, methods=["POST"]) for decision in ("approve", "deny")),
     Route("/api/waiting", count_waiting),

@@ -51,7 +51,7 @@ export class Approval {
         this.what,
         this.hint,
       ),
-      el("div", { class: "asks-actions" }, this.note, this.approve, this.all, this.rest, this.deny),
+      (this.actions = el("div", { class: "asks-actions" }, this.note, this.approve, this.all, this.rest, this.deny)),
     )
     this.keys = (event) => this.key(event)
     document.addEventListener("keydown", this.keys)
@@ -73,7 +73,7 @@ export class Approval {
     this.meant = chosen ? [chosen] : asked
     setText(
       this.title,
-      `Waits for your approval${since(model.run)}${model.run.status === "waiting" ? "" : " · other steps still run"}`,
+      `${waits(model)}${since(model.run)}${model.run.status === "waiting" ? "" : " · other steps still run"}`,
     )
     setText(
       this.what,
@@ -82,6 +82,7 @@ export class Approval {
     const hint = [gates(asked), most(asked), receivers(model, asked)].filter(Boolean).join(" · ")
     setText(this.hint, hint)
     this.hint.title = hint
+    this.actions.hidden = model.replayed
     const numbers = asked.map((each) => each.number).join()
     if (this.sent && this.sent !== numbers) this.sent = null
     const what = this.meant.length > 1 ? plural(asked.length, "request") : this.meant[0].what
@@ -96,6 +97,7 @@ export class Approval {
 
   // A command that came too late, or that does not fit any more, is answered with a reason.
   hear(model) {
+    if (model.replayed) return
     const refused = model.run.refused?.find((each) => each.command === this.command)
     if (!refused) return
     this.command = undefined
@@ -137,13 +139,23 @@ export class Approval {
 
   // "A" leads to the button, from anywhere but a field; Enter then approves.
   key(event) {
-    if (this.element.hidden || event.key.toLowerCase() !== "a" || event.ctrlKey || event.metaKey || event.altKey) return
+    if (
+      this.element.hidden ||
+      this.actions.hidden ||
+      event.key.toLowerCase() !== "a" ||
+      event.ctrlKey ||
+      event.metaKey ||
+      event.altKey
+    )
+      return
     const at = event.composedPath()[0]
     if (at.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName ?? "")) return
     event.preventDefault()
     this.approve.focus()
   }
 }
+
+const waits = (model) => (model.replayed ? "The run waited for an approval" : "Waits for your approval")
 
 function since(run) {
   const at = run.waiting_since_utc

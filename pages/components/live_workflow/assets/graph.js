@@ -46,6 +46,7 @@ export class Graph {
     this.layout = null
     this.selected = null
     this.moved = false
+    this.held = false // in a replay: the height stays as the whole plan needs it
     this.hovered = null
     this.pressed = null
     this.listen()
@@ -116,7 +117,8 @@ export class Graph {
     const scale = Math.min(1, room / content.width)
     const readable = content.height * Math.min(scale, LEAST_SCALE) + 2 * MARGIN_Y
     const most = Math.min(MOST_HEIGHT, Math.max(innerHeight * MOST_SHARE, readable))
-    const height = Math.max(LEAST_HEIGHT, Math.min(most, content.height * scale + 2 * MARGIN_Y))
+    const least = (this.held && this.canvasBox.clientHeight) || LEAST_HEIGHT
+    const height = Math.max(least, Math.min(most, content.height * scale + 2 * MARGIN_Y))
     this.home = {
       position: { x: (Math.max(layers - 1, 0) * this.pitch) / 2, y: (top + bottom) / 2 },
       scale: Math.min(scale, (height - 2 * MARGIN_Y) / content.height),

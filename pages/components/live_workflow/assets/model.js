@@ -36,6 +36,8 @@ export class RunModel {
     this.stoodAt = 0
     this.edited = null // the plan under a person's hands, drawn in place of the run's
     this.stopped = false // failed, and the log could not even take its end
+    this.replayed = false // shows a run as it stood, not as it stands
+    this.now = () => performance.now()
   }
 
   get ended() {
@@ -44,7 +46,7 @@ export class RunModel {
 
   // Says whether the log has the run's end, so that the run can be continued.
   get editable() {
-    return this.ended && !this.stopped
+    return this.ended && !this.stopped && !this.replayed
   }
 
   // Says whether the plan can change: after the run, by a new one, or in this one while it waits.
@@ -84,7 +86,7 @@ export class RunModel {
     this.timeline = message.timeline
     this.conclusion = message.conclusion
     this.stopped = message.stopped === true
-    this.startedAt = performance.now() - message.elapsed_ms
+    this.startedAt = this.now() - message.elapsed_ms
     this.stoodAt = message.elapsed_ms
     this.markAsked()
     return { structure: true, run: true, plan: true, steps: new Set(this.steps.keys()) }
@@ -144,21 +146,21 @@ export class RunModel {
     const rested = AT_REST.has(this.run.status)
     Object.assign(this.run, message.run)
     // While a run is queued or waits, its clock stands.
-    const startedAt = performance.now() - message.elapsed_ms
+    const startedAt = this.now() - message.elapsed_ms
     this.startedAt = rested ? startedAt : Math.min(this.startedAt, startedAt)
     this.stoodAt = message.elapsed_ms
     touched.run = true
     for (const round of message.rounds) {
       const key = pathKey(round.path)
       if (!this.rounds.has(key)) touched.structure = true
-      this.rounds.set(key, round)
+      this.rounds.set(key, { ...round }) // a copy: it changes, and a replay takes the message again
       this.drafts.delete(key)
       touched.plan = true
     }
     for (const step of message.steps) {
       const key = pathKey(step.path)
       if (!this.steps.has(key)) touched.structure = true
-      this.steps.set(key, step)
+      this.steps.set(key, { ...step })
       touched.steps.add(key)
     }
     if (message.layout) {
@@ -233,7 +235,7 @@ export class RunModel {
     if (this.run === null) return 0
     if (this.ended) return this.run.duration_ms ?? this.run.last_at_ms
     if (AT_REST.has(this.run.status)) return this.stoodAt
-    return performance.now() - this.startedAt
+    return this.now() - this.startedAt
   }
 
   stepMs(step) {

@@ -5,7 +5,7 @@ import { basis, count, plural, seconds, usdInLine } from "./format.js"
 import { RUN_STATUS, STEP_STATUS } from "./status.js"
 
 export class Strip {
-  constructor({ onCancel, onEdit }) {
+  constructor({ replay, onCancel, onEdit }) {
     this.pill = el("span", { class: "pill", role: "status", "aria-live": "polite" })
     this.simulated = el(
       "span",
@@ -39,7 +39,8 @@ export class Strip {
         this.shape,
         this.link,
       ),
-      el("div", { class: "actions" }, this.cancel, this.edit, this.share),
+      replay.element,
+      (this.actions = el("div", { class: "actions" }, replay.opener, this.cancel, this.edit, this.share)),
     )
   }
 
@@ -54,6 +55,8 @@ export class Strip {
   show(model, { connection, cancelling, editable, opening }) {
     const { run } = model
     for (const part of this.aboutRun) part.hidden = run === null
+    this.actions.hidden = model.replayed
+    this.shape.hidden = model.replayed
     if (run === null) {
       setText(this.pill, opening ? "○ Opening the run" : "○ No run yet")
       setClass(this.pill, "pill idle")

@@ -13,6 +13,7 @@ export class Timeline {
     this.buttons = []
     this.summary = el("span", { class: "muted" })
     this.grid = el("div", { class: "timeline-grid", "aria-hidden": "true" })
+    this.moment = el("i", { class: "timeline-moment", hidden: true })
     this.rows = el("div", {
       class: "timeline-rows",
       role: "toolbar",
@@ -30,6 +31,7 @@ export class Timeline {
     this.element.hidden = timeline === null
     if (timeline === null) return
     if (timeline !== this.drawn) this.draw(timeline, model)
+    this.moment.hidden = !model.replayed
     const chosen = this.buttons.findIndex((button) => button.dataset.step === (selected ?? ""))
     this.buttons.forEach((button, index) => {
       button.setAttribute("aria-pressed", index === chosen ? "true" : "false")
@@ -37,11 +39,18 @@ export class Timeline {
     })
   }
 
+  // Marks the moment that a replay shows, in milliseconds of the run.
+  mark(ms) {
+    this.moment.style.setProperty("--at", Math.min(1, ms / (this.end ?? 1)))
+  }
+
   draw(timeline, model) {
     this.drawn = timeline
     setText(this.summary, timeline.summary)
     const end = Math.max(timeline.end_ms, 1)
-    this.grid.replaceChildren(...ticks(end).map(({ at, label }) => el("span", { style: `--at: ${at / end}` }, label)))
+    const marks = ticks(end).map(({ at, label }) => el("span", { style: `--at: ${at / end}` }, label))
+    this.grid.replaceChildren(...marks, this.moment)
+    this.end = end
     this.buttons = timeline.bars.map((bar) => this.row(bar, end, model))
     this.rows.replaceChildren(...this.buttons)
   }

@@ -4,20 +4,21 @@ import { Approval } from "./approval.js"
 import { bringFields } from "./bring_fields.js"
 import { el, setText } from "./dom.js"
 import { EDITOR, EditorKeys } from "./editor_keys.js"
-import { doing, pathKey } from "./format.js"
+import { pathKey } from "./format.js"
 import { Graph } from "./graph.js"
 import { Inspector } from "./inspector.js"
 import { RunModel } from "./model.js"
 import { Outcome, cancelledHere } from "./outcome.js"
 import { Panes } from "./panes.js"
 import { Reader } from "./reader.js"
+import { Replay } from "./replay.js"
 import { RunSocket, runUrl } from "./socket.js"
-import { STEP_STATUS, notWhole, shownStatus } from "./status.js"
 import { Strip } from "./strip.js"
 import { visible } from "./text.js"
 import { themeOf } from "./theme.js"
 import { Timeline } from "./timeline.js"
 import { Twin } from "./twin.js"
+import { conductorDoing, editedLegend, howItWorks, legendText, planText, whatMatters } from "./view_words.js"
 
 const TICK_MS = 125
 const TELL_AGAIN_MS = 3000
@@ -29,8 +30,15 @@ const SCROLLER = '[data-testid="stMain"]'
 const MOST_ABOVE_PX = 170
 
 export class LiveWorkflow {
-  constructor(parent) {
-    this.strip = new Strip({ onCancel: () => this.cancel(), onEdit: () => this.edit(this.selectedPath()) })
+  // `connect`, `record` and `place` of a shared file differ: see shared.js.
+  constructor(parent, { connect = fromServer, record, place } = {}) {
+    this.connect = connect
+    this.replay = new Replay(this, { record, place })
+    this.strip = new Strip({
+      replay: this.replay,
+      onCancel: () => this.cancel(),
+      onEdit: () => this.edit(this.selectedPath()),
+    })
     this.reader = new Reader()
     const onRead = (what) => this.reader.open(what)
     this.outcome = new Outcome({
@@ -109,6 +117,7 @@ export class LiveWorkflow {
   destroy() {
     clearInterval(this.timer)
     clearTimeout(this.telling)
+    this.replay.destroy()
     this.watching.disconnect()
     this.socket?.close()
     this.editorKeys.destroy()
@@ -150,6 +159,7 @@ export class LiveWorkflow {
     this.goOn = data.go_on
     this.drawnEnded = data.ended
     if (data.run_id !== this.runId) this.openRun(data)
+    if (data.open !== null) this.replay.leave()
     this.root.toggleAttribute("data-editing", data.open !== null)
     this.takeEdited(data.edited)
     this.takeOpen(data.open ?? [])
@@ -185,11 +195,12 @@ export class LiveWorkflow {
   openRun(data) {
     this.socket?.close()
     this.socket = null
+    this.replay.forget()
     this.runId = data.run_id
     this.reset()
     this.panes.arrange(this.model)
     if (!this.runId) return
-    this.socket = new RunSocket(this.runId, {
+    this.socket = this.connect(this.runId, {
       onMessage: (message) => this.receive(message),
       onState: (state) => {
         this.connection = state
@@ -212,14 +223,29 @@ export class LiveWorkflow {
       this.queue()
       return
     }
-    const touched = this.model.apply(message)
+    this.took(this.model.apply(message))
+    this.tellEnd()
+    this.replay.begin()
+  }
+
+  // Has the page show what a message changed in the model.
+  took(touched) {
     for (const key of touched.steps) this.touched.steps.add(key)
     // Text alone refills its pane in the next frame; the rest of the page follows with the timer.
     const whole = touched.structure || touched.run
     if (whole && this.following) this.followLatest()
     this.stale = true
     this.queue(whole)
-    this.tellEnd()
+  }
+
+  // Draws another model of the same run: the replay's, or the run's own again.
+  showModel(model) {
+    model.edited = this.model.edited
+    this.model = model
+    this.following = true
+    this.followLatest()
+    this.root.toggleAttribute("data-replay", model.replayed)
+    this.queue()
   }
 
   // Python draws the page's own parts (continuing, the editor) once the log has the run's end. The page tells a busy
@@ -296,11 +322,13 @@ export class LiveWorkflow {
     this.strip.show(this.model, this)
     this.outcome.show(this.model, this.goOn)
     this.outcome.element.hidden = this.approval.show(this.model, this.selected)
+    this.replay.show()
     this.inspector.show(this.model, this.selected, this)
   }
 
   tick() {
-    if (this.model.run === null || this.model.ended || document.hidden) return
+    if (this.model.run === null || document.hidden || (this.model.ended && !this.stale)) return
+    if (this.model.replayed && !this.replay.playing && !this.stale) return
     if (this.stale) this.showFigures()
     else this.strip.show(this.model, this)
     this.panes.tick(this.model)
@@ -361,72 +389,11 @@ export class LiveWorkflow {
   }
 }
 
+const fromServer = (runId, told) => new RunSocket(runId, told)
+
 // Waits until the part that `selector` finds is there, because Python draws the editor at its own pace.
 function whenThere(selector, show, tries = 40) {
   const found = document.querySelector(selector)
   if (found) show(found)
   else if (tries > 0) setTimeout(() => whenThere(selector, show, tries - 1), 75)
-}
-
-function planText(model) {
-  if (model.run === null) return ""
-  if (model.edited) return "✎ edited, not run"
-  const round = model.rounds.get("")
-  const name = model.run.conductor?.name
-  if (model.planning) return `${name ?? "plan"} · ${round?.progress?.phase ?? "writing"}…`
-  if (round?.status === "rejected") return `${name} wrote no usable plan · view`
-  if (round?.source === "parent") return "plan of an earlier run · view"
-  if (round?.source === "file") return "given plan · view"
-  if (!name || round?.source !== "conductor") return "no plan"
-  return `plan by ${name} · view`
-}
-
-function conductorDoing(model) {
-  const { progress, reasoning } = model.rounds.get("") ?? {}
-  if (reasoning && !progress) return "The Conductor is thinking; its plan follows…"
-  return progress ? `The Conductor: ${doing(progress)}…` : "The Conductor is reading the task…"
-}
-
-// Returns the glyphs of the usual statuses and of all others in this run.
-function legendText(model) {
-  const here = new Set(model.ordered().map(shownStatus))
-  const listed = Object.entries(STEP_STATUS).filter(([name]) => USUAL.has(name) || here.has(name))
-  return listed.map(([, { glyph, word }]) => `${glyph} ${word}`).join("    ")
-}
-
-// Explains the marks on edges. Cards need no legend, because they name their change in words.
-function editedLegend({ layout }) {
-  const here = new Set(layout.edges.map((edge) => edge.change))
-  return [here.has("gained") && "⊕ sees now", here.has("lost") && "⊖ sees no more"].filter(Boolean).join("    ")
-}
-
-const USUAL = new Set(["waiting", "running", "completed"])
-
-// Returns the step that made an ended run fail, or else the one that gives the answer.
-function whatMatters(model, steps) {
-  const denied = model.run.status === "denied" && steps.find((step) => step.status === "denied")
-  if (denied) return denied
-  const failed =
-    model.run.status === "failed" &&
-    (steps.find((step) => step.status === "failed") ?? steps.find((step) => notWhole(step.status)))
-  return failed || steps.filter((step) => step.path.length === 1).at(-1)
-}
-
-// Before the first run, explains what will be shown here.
-function howItWorks() {
-  const cards = [
-    [
-      "The Conductor plans",
-      "It writes steps: what to do, which worker does it, and which earlier outputs that worker may see.",
-    ],
-    ["Workers answer", "Each step starts as soon as what it may see is there. You watch the text arrive."],
-    [
-      "You see and steer",
-      "What each step saw, what was withheld, what it cost. Change a step; only what changed runs again.",
-    ],
-  ]
-  return cards.flatMap(([title, text], index) => [
-    ...(index ? [el("span", { class: "how-arrow", "aria-hidden": "true" }, "→")] : []),
-    el("div", { class: "how-card" }, el("b", {}, title), el("p", {}, text)),
-  ])
 }

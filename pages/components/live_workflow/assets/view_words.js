@@ -1,0 +1,68 @@
+// What the view says about a run as a whole, and which of its steps it shows.
+
+import { el } from "./dom.js"
+import { doing } from "./format.js"
+import { STEP_STATUS, notWhole, shownStatus } from "./status.js"
+
+export function planText(model) {
+  if (model.run === null) return ""
+  if (model.edited) return "✎ edited, not run"
+  const round = model.rounds.get("")
+  const name = model.run.conductor?.name
+  if (model.planning) return `${name ?? "plan"} · ${round?.progress?.phase ?? "writing"}…`
+  if (round?.status === "rejected") return `${name} wrote no usable plan · view`
+  if (round?.source === "parent") return "plan of an earlier run · view"
+  if (round?.source === "file") return "given plan · view"
+  if (!name || round?.source !== "conductor") return "no plan"
+  return `plan by ${name} · view`
+}
+
+export function conductorDoing(model) {
+  const { progress, reasoning } = model.rounds.get("") ?? {}
+  if (reasoning && !progress) return "The Conductor is thinking; its plan follows…"
+  return progress ? `The Conductor: ${doing(progress)}…` : "The Conductor is reading the task…"
+}
+
+// Returns the glyphs of the usual statuses and of all others in this run.
+export function legendText(model) {
+  const here = new Set(model.ordered().map(shownStatus))
+  const listed = Object.entries(STEP_STATUS).filter(([name]) => USUAL.has(name) || here.has(name))
+  return listed.map(([, { glyph, word }]) => `${glyph} ${word}`).join("    ")
+}
+
+// Explains the marks on edges. Cards need no legend, because they name their change in words.
+export function editedLegend({ layout }) {
+  const here = new Set(layout.edges.map((edge) => edge.change))
+  return [here.has("gained") && "⊕ sees now", here.has("lost") && "⊖ sees no more"].filter(Boolean).join("    ")
+}
+
+const USUAL = new Set(["waiting", "running", "completed"])
+
+// Returns the step that made an ended run fail, or else the one that gives the answer.
+export function whatMatters(model, steps) {
+  const denied = model.run.status === "denied" && steps.find((step) => step.status === "denied")
+  if (denied) return denied
+  const failed =
+    model.run.status === "failed" &&
+    (steps.find((step) => step.status === "failed") ?? steps.find((step) => notWhole(step.status)))
+  return failed || steps.filter((step) => step.path.length === 1).at(-1)
+}
+
+// Before the first run, explains what will be shown here.
+export function howItWorks() {
+  const cards = [
+    [
+      "The Conductor plans",
+      "It writes steps: what to do, which worker does it, and which earlier outputs that worker may see.",
+    ],
+    ["Workers answer", "Each step starts as soon as what it may see is there. You watch the text arrive."],
+    [
+      "You see and steer",
+      "What each step saw, what was withheld, what it cost. Change a step; only what changed runs again.",
+    ],
+  ]
+  return cards.flatMap(([title, text], index) => [
+    ...(index ? [el("span", { class: "how-arrow", "aria-hidden": "true" }, "→")] : []),
+    el("div", { class: "how-card" }, el("b", {}, title), el("p", {}, text)),
+  ])
+}

@@ -1,0 +1,40 @@
+"""What a page asks for to play a run again."""
+
+from pathlib import Path
+
+import httpx2 as httpx
+
+from conductor_core.settings import Settings
+from tests.loopback.routes.conftest import Served
+from tests.support.damaging import doctor
+from tests.support.run_events import whole_run
+
+RUN = "run-1"
+
+
+async def _get(served: Served, run_id: str) -> httpx.Response:
+    async with httpx.AsyncClient() as client:
+        return await client.get(f"{served.origin}/api/runs/{run_id}/recording")
+
+
+async def test_a_run_is_sent_as_the_messages_of_its_live_view_with_their_moments(served: Served) -> None:
+    events = whole_run(RUN)
+    await served.store.log.append(*events)
+    response = await _get(served, RUN)
+    found = response.json()
+    assert response.status_code == 200
+    assert [run_ms for run_ms, _ in found["moments"]] == [event.at_ms for event in events]
+    assert found["messages"][0]["type"] == "snapshot"
+    assert found["messages"][-1]["run"]["answer"] == "42, checked"
+
+
+async def test_an_unknown_run_and_one_that_is_not_whole_say_so(served: Served) -> None:
+    unknown = await _get(served, "nowhere")
+    assert (unknown.status_code, "nowhere" in unknown.json()["error"]) == (404, True)
+    await served.store.log.append(*whole_run(RUN))
+    doctor(
+        Path(Settings().resolved_database_url.removeprefix("sqlite:///")),
+        "UPDATE events SET payload = '{' WHERE kind = 'run.completed'",
+    )
+    damaged = await _get(served, RUN)
+    assert (damaged.status_code, "damaged" in damaged.json()["error"]) == (409, True)
