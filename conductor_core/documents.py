@@ -35,6 +35,7 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "created_at_utc": trace.created_at_utc.isoformat(),
         **_dump(trace.caller),
         "purpose": trace.purpose,
+        "imported": None if trace.imported is None else _dump(trace.imported),
         "seed": trace.seed,
         "task": trace.task,
         "images": _dump_all(trace.images),

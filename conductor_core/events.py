@@ -26,6 +26,7 @@ from conductor_core.event_base import now_utc as now_utc
 from conductor_core.progress import Progress
 from conductor_core.run_facts import BatchRow as BatchRow
 from conductor_core.run_facts import Considered
+from conductor_core.run_facts import Imported as Imported
 from conductor_core.run_facts import Limits as Limits
 from conductor_core.run_facts import Path as Path
 from conductor_core.run_facts import PoolInfo as PoolInfo
@@ -43,6 +44,7 @@ class RunCreated(RunEvent):
         queued: it waits for a process that carries it out.
         on_incomplete: what happens to a step whose answer is incomplete.
         give_question: whether every step is told the task, even if its instruction lacks ``{question}``.
+        imported: where the run came from, if this database did not carry it out; None: it did.
     """
 
     kind: Literal["run.created"] = "run.created"
@@ -54,6 +56,7 @@ class RunCreated(RunEvent):
     queued: bool = False
     on_incomplete: OnIncomplete = "allow"
     give_question: bool = False
+    imported: Imported | None = None
 
     _flat = model_validator(mode="before")(read_flat)
 

@@ -69,6 +69,26 @@ def prepare(raw: bytes, name: str) -> LoadedImage:
     )
 
 
+def checked(data: bytes, sha256: str, name: str) -> LoadedImage:
+    """Returns an image as ``prepare`` made it elsewhere, if it is one and has this digest. Raises: BadInput."""
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise BadInput(f"{name}: an image is not the one that the run names")
+    if len(data) > MOST_KEPT_BYTES:
+        raise BadInput(f"{name}: an image has more than {MOST_KEPT_BYTES} bytes")
+    pixels, kind = _decoded(data, name)
+    types: dict[str, ImageType] = {"PNG": "image/png", "JPEG": "image/jpeg"}
+    if kind not in types:
+        raise BadInput(f"{name}: an image is neither PNG nor JPEG")
+    return LoadedImage(
+        sha256=sha256,
+        media_type=types[kind],
+        width=pixels.width,
+        height=pixels.height,
+        size_bytes=len(data),
+        data=data,
+    )
+
+
 def _decoded(raw: bytes, name: str) -> tuple[Image.Image, str]:
     """Returns the pixels and the format. Of a moving image it returns the first frame. Raises: BadInput."""
     try:

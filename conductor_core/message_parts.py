@@ -75,6 +75,11 @@ def data_url(part: ImagePart) -> str:
     return f"data:{part.media_type};base64,{image_base64(part)}"
 
 
+def data_url_of(media_type: str, data: bytes) -> str:
+    """Returns a content as a URL that holds it."""
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+
+
 class ToolCallPart(Frozen):
     """A tool that an assistant called. ``arguments`` is JSON as the model wrote it."""
 

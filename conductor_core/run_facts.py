@@ -1,10 +1,12 @@
 """Value objects of events: limits, the pool, a place in a batch, a shared output."""
 
 from collections.abc import Collection
+from datetime import datetime
 from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt
 
+from conductor_core.actor import Caused
 from conductor_core.chat import WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
@@ -80,6 +82,22 @@ class BatchRow(Frozen):
     name: str
     size: NonNegativeInt
     max_usd: NonNegativeFloat | None = None
+
+
+class Imported(Caused):
+    """Where a run came from that this database did not carry out. All but the time and the caller is the file's word.
+
+    Attributes:
+        run_id: its id there. written_by: the program that wrote the file.
+        redactions: how many passages were hidden in the file.
+        actor, door: who imported it.
+    """
+
+    run_id: str
+    written_by: str
+    written_at_utc: datetime
+    imported_at_utc: datetime
+    redactions: NonNegativeInt = 0
 
 
 class SharedOutput(Frozen):

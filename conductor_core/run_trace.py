@@ -10,7 +10,7 @@ from conductor_core.actor import Actor, Caller, Door
 from conductor_core.approval_events import ApprovalOf
 from conductor_core.chat import ConductorInfo, FinishReason, Message, ToolCall, Usage, conversation_of
 from conductor_core.endings import Ending, OnIncomplete
-from conductor_core.events import BatchRow, Limits, Path, PoolInfo, SharedOutput
+from conductor_core.events import BatchRow, Imported, Limits, Path, PoolInfo, SharedOutput
 from conductor_core.gates import Gate
 from conductor_core.message_parts import ImagePart
 from conductor_core.progress import Progress
@@ -296,6 +296,7 @@ class RunTrace(Mutable):
     limits: Limits
     on_incomplete: OnIncomplete = "allow"
     give_question: bool = False
+    imported: Imported | None = None
     app_version: str
     created_at_utc: datetime
     root: RoundTrace = Field(default_factory=RoundTrace)

@@ -6,7 +6,7 @@ from conductor_core.actor import local_caller
 from conductor_core.commands import Edit
 from conductor_core.endings import INCOMPLETE
 from conductor_core.engine.pool import pool_info
-from conductor_core.engine.request import rerun_of, resume_of
+from conductor_core.engine.request import may_run_here, rerun_of, resume_of
 from conductor_core.engine.rerun import preview
 from conductor_core.errors import InspectorError, RunUnreadable
 from conductor_core.events import RunRequest
@@ -63,7 +63,7 @@ def _workspace(trace: RunTrace | None, *, readable: bool) -> None:
     intent = live_workflow(
         trace.run_id,
         key=LIVE,
-        editable=True,
+        editable=may_run_here(trace),
         go_on=_go_on_label(trace),
         open_steps=None if looked_up is None else looked_up.open_steps,
         edited=None if looked_up is None else looked_up.drawn,
@@ -90,7 +90,7 @@ def _workspace(trace: RunTrace | None, *, readable: bool) -> None:
 
 def _editable(trace: RunTrace) -> bool:
     """Tells whether the plan can change: it is whole and nothing runs on it."""
-    return (trace.ended or trace.status == "waiting") and trace.root.workflow is not None
+    return (trace.ended or trace.status == "waiting") and trace.root.workflow is not None and may_run_here(trace)
 
 
 def _read(run_id: str) -> tuple[RunTrace | None, RunUnreadable | None]:
@@ -140,7 +140,7 @@ def _take_intent(trace: RunTrace, intent: Intent | None) -> None:
 
 def _go_on_label(trace: RunTrace) -> str | None:
     """Returns what a run that stopped or was only planned offers. Nobody pays for finished steps again."""
-    if not trace.ended or trace.status == "completed" or trace.root.workflow is None:
+    if not trace.ended or trace.status == "completed" or trace.root.workflow is None or not may_run_here(trace):
         return None
     if trace.status == "planned":
         return "Run this plan"

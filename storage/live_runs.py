@@ -130,7 +130,8 @@ class LiveRuns:
             self._touched[run_id] = live
             if live.trace.ended:
                 raise EventOutOfOrder(f"run {run_id} has ended ({live.trace.status}): {event.kind} cannot follow")
-            if isinstance(event, RunTaken):
+            # What an imported run did elsewhere, nobody does here.
+            if isinstance(event, RunTaken) and live.trace.imported is None:
                 self._take(cursor, run_id)
             try:
                 folding.apply(live.trace, event)
@@ -217,6 +218,7 @@ def fixed_columns(trace: RunTrace, sequence: int) -> dict[str, object]:
         "actor": actor,
         "door": door,
         "purpose": trace.purpose,
+        "imported": trace.imported is not None,
         "conductor": None if trace.conductor is None else trace.conductor.name,
         "pool": trace.pool.name,
         "parent_run_id": trace.parent_run_id,

@@ -29,23 +29,28 @@ _NO_ACTORS = tuple(
 )
 
 
-def _runs(*missing: str) -> str:
-    return f"CREATE TEMP VIEW runs AS SELECT *, {', '.join([*missing, _CALLER])} FROM main.runs"  # noqa: S608  own names
+def _runs(*missing: str, caller: bool = True) -> str:
+    columns = [*missing, *([_CALLER] if caller else []), "0 AS imported"]
+    return f"CREATE TEMP VIEW runs AS SELECT *, {', '.join(columns)} FROM main.runs"  # noqa: S608  own names
 
 
 _KNOWN, _ESTIMATED = "coalesce(cost_usd, 0) AS known_usd", "0 AS cost_estimated"
+_ASKED = "NULL AS asked_for"
 _BATCH = ("NULL AS batch_id", "NULL AS batch_row")
 _AS_IF_UPGRADED = {
     "0001": (
-        _runs("1 AS vocabulary", *_BATCH, _KNOWN, _ESTIMATED),
+        _runs("1 AS vocabulary", *_BATCH, _KNOWN, _ESTIMATED, _ASKED),
         "CREATE TEMP VIEW snapshots AS SELECT *, '' AS events_sha256, '' AS sha256 FROM main.snapshots",
         *_NO_BATCHES,
     ),
-    "0002": (_runs(*_BATCH, _KNOWN, _ESTIMATED), *_NO_BATCHES),
-    "0003": (_runs(_KNOWN, _ESTIMATED), *_NO_ACTORS),
-    "0004": (_runs(_ESTIMATED), *_NO_ACTORS),
-    "0005": (_runs(), *_NO_ACTORS),
-    "0006": (),
+    "0002": (_runs(*_BATCH, _KNOWN, _ESTIMATED, _ASKED), *_NO_BATCHES),
+    "0003": (_runs(_KNOWN, _ESTIMATED, _ASKED), *_NO_ACTORS),
+    "0004": (_runs(_ESTIMATED, _ASKED), *_NO_ACTORS),
+    "0005": (_runs(_ASKED), *_NO_ACTORS),
+    "0006": (_runs(_ASKED, caller=False),),
+    "0007": (_runs(_ASKED, caller=False),),
+    "0008": (_runs(_ASKED, caller=False),),
+    "0009": (_runs(caller=False),),
 }
 """Statements that make an older schema, which cannot be upgraded here, read like the newest one."""
 

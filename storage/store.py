@@ -18,7 +18,7 @@ from conductor_core.errors import (
     StoreError,
     UnknownRun,
 )
-from conductor_core.events import FINAL_KINDS, RunCreated
+from conductor_core.events import FINAL_KINDS, Event, RunCreated
 from conductor_core.message_parts import LoadedImage
 from conductor_core.spending import interruption
 from conductor_core.trace import ENDED_STATUSES, RunTrace
@@ -262,6 +262,11 @@ class Store:
         """Keeps the bytes of images, each once. Begin the run that names them within a day. Raises: StoreError."""
         if images:
             self.log.change_and_wait(lambda cursor: contents.keep(cursor, images))
+
+    def take_in(self, events: Sequence[Event], images: Sequence[LoadedImage]) -> None:
+        """Keeps a whole run from elsewhere, or nothing of it. Raises: EventOutOfOrder; StoreError."""
+        self.keep_images(images)
+        self.log.append_and_wait(*events)
 
     def content(self, sha256: str) -> tuple[str, bytes]:
         """Returns the media type and the bytes of a content. Raises: ContentMissing if they are gone or changed."""

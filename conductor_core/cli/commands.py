@@ -21,6 +21,8 @@ COMMANDS = {
         "Print the whole record of a run: plan, steps, what each saw and was not shown, spending, answer.",
     ),
     "compare": ("compare:compare_command", "Compare runs: plans, outputs, answers, cost and time."),
+    "export": ("export_html:export", "Write RUN_ID as a page that opens without a server, with its replay inside."),
+    "import": ("import_run:import_run", "Read a run from a page that export or Share wrote. It is marked as imported."),
     "ui": ("ui:ui", "Serve the inspector for a browser: ask, watch, edit, re-run."),
     "runs": ("show:runs", "List runs, newest first."),
     "waiting": ("waiting:waiting", "List the runs that wait for an approval: for what, by which gate, since when."),

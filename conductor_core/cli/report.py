@@ -69,7 +69,7 @@ def runs_lines(runs: "Sequence[RunSummary]") -> list[str]:
         (
             run.run_id,
             "-" if run.created_at_utc is None else f"{run.created_at_utc:%Y-%m-%d %H:%M}",
-            run.status.replace("_", " "),
+            run.status.replace("_", " ") + (" (imported)" if run.imported else ""),
             run.topology or "-",
             str(run.steps),
             f"{run.cost} {IN_WORDS['estimated']}" if run.cost_estimated else str(run.cost),
@@ -98,6 +98,9 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     purpose = f", for {one_line(trace.purpose, 40)}" if trace.purpose else ""
     who = one_line(trace.caller.in_words, 60)
     yield f"created {trace.created_at_utc:%Y-%m-%d %H:%M:%S} UTC by {who}{purpose}, seed {trace.seed}"
+    if (imported := trace.imported) is not None:
+        when, whom = f"{imported.imported_at_utc:%Y-%m-%d %H:%M}", one_line(imported.caller.in_words, 60)
+        yield f"imported {when} UTC by {whom} from an unsigned file: there it was run {one_line(imported.run_id, 60)}"
     if trace.parent_run_id is not None:
         yield f"{'resumes' if trace.resumed else 're-run of'} run {trace.parent_run_id}"
     if trace.conductor is not None:

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from conductor_core.actor import Door
 from conductor_core.commands import Command, SentCommand
+from conductor_core.errors import BadInput
 from conductor_core.events import Limits, RunCreated
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
@@ -62,13 +63,29 @@ def asks_conductor(workflow: Workflow | None) -> bool:
     return workflow is None or any(step.agent == CONDUCTOR_AGENT for step in workflow.steps)
 
 
+def may_run_here(source: RunTrace) -> bool:
+    """Whether a re-run of ``source`` calls only models that this machine's user chose or that are simulated.
+
+    A file of a run comes from anybody. The servers that it names could ask for this machine's keys.
+    """
+    simulated = all(spec.provider == "rehearsal" for spec in source.pool.workers)
+    shipped = source.conductor is None or source.conductor.name == Settings.model_fields["conductor"].default
+    return source.imported is None or (simulated and shipped)
+
+
 def rerun_of(
     source: RunTrace, workflow: Workflow | None = None, *, door: Door, origins: Origins | None = None
 ) -> RunRequest:
     """A new run of ``source``'s task, with ``workflow`` in the place of its own, reusing what is unchanged.
 
-    It has the Conductor and the pool that ``source`` had, as recorded.
+    It has the Conductor and the pool that ``source`` had, as recorded. Raises: BadInput for an imported run that names
+    models of its own (``may_run_here``).
     """
+    if not may_run_here(source):
+        raise BadInput(
+            f"run {source.run_id} was imported, and a file from elsewhere does not say which servers this machine "
+            "calls: run its task with your own workers instead"
+        )
     return RunRequest(
         task=source.task,
         images=source.images,

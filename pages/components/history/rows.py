@@ -85,7 +85,7 @@ def _kind(column: str) -> str:
 
 def _task(run: RunSummary, *, held: bool) -> str:
     task = inert(run.task[:300]) or "no task"
-    marks = ("⚑ " if held else "") + ("↻ " if run.parent_run_id else "")
+    marks = ("⚑ " if held else "") + ("↻ " if run.parent_run_id else "") + ("⇣ imported · " if run.imported else "")
     return f"{marks}{task}"
 
 
@@ -94,6 +94,8 @@ def _more(run: RunSummary) -> str:
     if run.damage:
         return inert(f"Run {run.run_id}") + "  \n" + inert(run.damage)
     lines = [f"Run {run.run_id}, {run.created_at_utc:%Y-%m-%d %H:%M} UTC, started by {run.caller.in_words}"]
+    if run.imported:
+        lines.append("Imported from a file: this database did not carry it out")
     if run.purpose:
         lines.append(f"For: {run.purpose}")
     if run.batch_row is not None:

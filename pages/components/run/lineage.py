@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from conductor_core.engine.request import may_run_here
 from conductor_core.errors import StoreError
+from conductor_core.events import Imported
 from conductor_core.trace import RunTrace
 from pages.components.look.statuses import run_status
 from pages.components.look.words import ago, inert, plural
@@ -16,11 +18,26 @@ MOST_CHANGES, MOST_RERUNS = 3, 3
 
 
 def lineage(trace: RunTrace, beside: Callable[[RunTrace], None]) -> None:
-    """Draws a line for the parent and one for the re-runs, each where there is one. ``beside`` draws in the first."""
+    """Draws a line for the origin of an imported run, one for the parent and one for the re-runs, where there are some.
+
+    ``beside`` draws in the line of the parent, or else in that of the re-runs.
+    """
+    if trace.imported is not None:
+        _imported(trace, trace.imported)
     if trace.parent_run_id:
         _parent(trace, trace.parent_run_id, beside)
     if trace.ended:
         _reruns(trace, None if trace.parent_run_id else beside)
+
+
+def _imported(trace: RunTrace, imported: Imported) -> None:
+    hidden = f", {plural(imported.redactions, 'passage')} hidden" if imported.redactions else ""
+    rerun = "" if may_run_here(trace) else " Its workers are the file's, so it cannot be re-run here."
+    st.markdown(
+        f":material/upload_file: **Imported** {ago(imported.imported_at_utc)} by {inert(imported.caller.in_words)} "
+        f"from an unsigned file of {inert(imported.written_by)}{hidden}: this database did not carry it out.{rerun}",
+        help=inert(f"There it was run {imported.run_id}, written at {imported.written_at_utc:%Y-%m-%d %H:%M} UTC"),
+    )
 
 
 def _parent(trace: RunTrace, parent: str, beside: Callable[[RunTrace], None]) -> None:

@@ -1,6 +1,6 @@
 // Paints the graph: cards for steps, curves for access lists, bands for inner rounds. All coordinates are vis's own.
 
-import { drawEdgeMark, edgeStyle } from "./draw_edited.js"
+import { drawEdgeMark, edgeStyle } from "./draw_marks.js"
 import { pathKey, seconds, tokens } from "./format.js"
 import { STEP_STATUS, ended, notWhole, shownStatus } from "./status.js"
 import { rightToLeft, visible } from "./text.js"

@@ -1,9 +1,9 @@
 // Draws formulas with KaTeX, which is loaded with the first formula of a text. A formula is data: one that would load,
 // link, name or define anything is not drawn, and neither is one that KaTeX cannot read. Its source is shown instead.
 
-import { BASE } from "./base.js"
+import { BASE, PACKED } from "./base.js"
 
-const FOLDER = new URL("api/katex/", BASE)
+const FOLDER = PACKED ? null : new URL("api/katex/", BASE)
 // Time for drawing in one frame. Other formulas wait and show their source meanwhile.
 const SLICE_MS = 8
 const KEPT = 400
@@ -148,6 +148,7 @@ function loadChemistry() {
 }
 
 function script(name) {
+  if (PACKED) return PACKED.formulas ? Promise.resolve() : new Promise(() => {}) // then the sources stay
   return new Promise((resolve, reject) => {
     const element = document.createElement("script")
     element.src = new URL(name, FOLDER)
@@ -162,16 +163,20 @@ function script(name) {
 
 // Fonts belong to the document: browsers ignore fonts that a shadow tree declares.
 async function styles() {
-  const response = await fetch(new URL("katex.min.css", FOLDER))
-  if (!response.ok) throw new Error(`katex.min.css could not be loaded: ${response.status}`)
   const fonts = /@font-face\{([^}]*)\}/g
-  const text = await response.text()
+  const text = PACKED ? PACKED.formulas : await stylesheet()
   for (const [, rule] of text.matchAll(fonts)) {
     const value = (name) => new RegExp(`${name}:([^;]*)`).exec(rule)[1].trim()
-    const file = /url\(fonts\/([\w-]+\.woff2)\)/.exec(rule)[1]
+    const [, file] = /url\(((?:fonts\/|data:)[^)]+)\)/.exec(rule)
     const descriptors = { style: value("font-style"), weight: value("font-weight"), display: "block" }
-    document.fonts.add(new FontFace(value("font-family"), `url(${new URL(`fonts/${file}`, FOLDER)})`, descriptors))
+    document.fonts.add(new FontFace(value("font-family"), `url(${PACKED ? file : new URL(file, FOLDER)})`, descriptors))
   }
   sheet = await new CSSStyleSheet().replace(text.replace(fonts, ""))
   for (const root of roots) root.adoptedStyleSheets.push(sheet)
+}
+
+async function stylesheet() {
+  const response = await fetch(new URL("katex.min.css", FOLDER))
+  if (!response.ok) throw new Error(`katex.min.css could not be loaded: ${response.status}`)
+  return response.text()
 }

@@ -1,5 +1,6 @@
 // The tabs about a step. Each builds its parts once and returns the function that brings them up to date.
 
+import { PACKED } from "./base.js"
 import { aboutStep, decisionLines, decisionState } from "./decisions.js"
 import { copyButton, el, readButton, setText } from "./dom.js"
 import { accessList, basis, count, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
@@ -272,6 +273,7 @@ function edit(body, { onEdit }) {
 }
 
 function editHint(model, possible, inner) {
+  if (PACKED) return "This is a copy of a run. Import the file into an inspector to change its plan."
   if (inner)
     return "This step belongs to a plan that the Conductor wrote while the run went on; edit the step that opened it."
   if (model.ended || !model.changeable)

@@ -1,6 +1,7 @@
 // The run's outcome in its reserved place: the conclusion of the answer and its text, or why there is no answer and
 // what to do. The place keeps its height, so that nothing below moves when the run ends.
 
+import { PACKED } from "./base.js"
 import { copyButton, el, setClass, setText } from "./dom.js"
 import { formulaElement } from "./draw_formulas.js"
 import { pathKey, seconds } from "./format.js"
@@ -84,7 +85,7 @@ export class Outcome {
     setClass(this.conclusion, `conclusion ${sized(conclusion, shown.code)}`)
     this.hint.hidden = !shown.hint
     setText(this.hint, shown.hint ?? "")
-    this.workers.hidden = !shown.workers
+    this.workers.hidden = !shown.workers || PACKED !== null
     this.copy.hidden = !this.answer
     this.body.hidden = shown.text === undefined
     if (shown.text !== undefined) this.write(shown.text, shown.done)

@@ -1,5 +1,6 @@
 // Shows one pane per step in a row, filled as its answer streams. If not all fit, running ones are brought into view.
 
+import { PACKED } from "./base.js"
 import { copyButton, el, readButton, setClass, setText } from "./dom.js"
 import { speed } from "./draw.js"
 import { count, doing, pathKey, seconds, tokens } from "./format.js"
@@ -320,6 +321,7 @@ export const NOT_WHOLE = {
 
 function reusedLine(step) {
   const { run_id: runId, path } = step.reused_from
+  if (PACKED) return { kind: "muted", text: `↺ reused: step ${pathKey(path)} of run ${visible(runId)}` }
   const link = el("a", { href: `?${new URLSearchParams({ run: runId })}`, target: "_self" }, "the run where it ran")
   return { kind: "muted", text: `reused ${runId}`, node: el("span", {}, `↺ reused: step ${pathKey(path)} of `, link) }
 }

@@ -1,7 +1,9 @@
 // The line with the state of the run: status, simulated or not, time, tokens, cost, shape, and the possible actions.
 
-import { copyText, el, setClass, setText } from "./dom.js"
+import { PACKED } from "./base.js"
+import { el, setClass, setText } from "./dom.js"
 import { basis, count, plural, seconds, usdInLine } from "./format.js"
+import { Share } from "./share.js"
 import { RUN_STATUS, STEP_STATUS } from "./status.js"
 
 export class Strip {
@@ -19,11 +21,8 @@ export class Strip {
     this.link = el("span", { class: "link-state" })
     this.cancel = el("button", { type: "button", onclick: onCancel }, "Cancel")
     this.edit = el("button", { type: "button", onclick: onEdit }, "Edit plan")
-    this.share = el(
-      "button",
-      { type: "button", title: "Copy the address of this run", onclick: () => this.copy() },
-      "Share",
-    )
+    this.sharing = new Share()
+    this.share = this.sharing.opener
     this.aboutRun = [this.simulated, this.time, this.tokens, this.cost, this.cancel, this.edit, this.share]
     this.element = el(
       "div",
@@ -41,15 +40,8 @@ export class Strip {
       ),
       replay.element,
       (this.actions = el("div", { class: "actions" }, replay.opener, this.cancel, this.edit, this.share)),
+      this.sharing.element,
     )
-  }
-
-  async copy() {
-    const url = new URL(location.href)
-    url.search = new URLSearchParams({ run: this.runId }).toString()
-    const copied = await copyText(url.href)
-    setText(this.share, copied ? "Link copied" : "Not copied")
-    setTimeout(() => setText(this.share, "Share"), 1500)
   }
 
   show(model, { connection, cancelling, editable, opening }) {
@@ -63,7 +55,7 @@ export class Strip {
       setText(this.shape, opening ? "" : "Type a task or take an example, then press Run.")
       return
     }
-    this.runId = run.run_id
+    this.sharing.show(run, model.ended && !model.stopped)
     const status = cancelling && !model.ended ? { glyph: "■", word: "Cancelling" } : RUN_STATUS[run.status]
     setText(this.pill, `${status.glyph} ${status.word}${this.progress(model)}`)
     setClass(this.pill, `pill ${cancelling && !model.ended ? "cancelled" : run.status}`)
@@ -74,6 +66,7 @@ export class Strip {
     setText(this.shape, model.shape || (model.planning ? planningNow(model) : ""))
     this.shape.title = model.shape
     setText(this.link, { connecting: "connecting…", reconnecting: "connection lost, reconnecting…" }[connection] ?? "")
+    if (PACKED) this.edit.hidden = this.share.hidden = true
     this.cancel.disabled = model.ended || cancelling
     this.cancel.hidden = model.ended
     this.edit.disabled = !editable || !model.changeable || model.steps.size === 0

@@ -30,7 +30,7 @@ const SCROLLER = '[data-testid="stMain"]'
 const MOST_ABOVE_PX = 170
 
 export class LiveWorkflow {
-  // `connect`, `record` and `place` of a shared file differ: see shared.js.
+  // A shared file brings `connect`, `record` and `place` of its own: see shared.js.
   constructor(parent, { connect = fromServer, record, place } = {}) {
     this.connect = connect
     this.replay = new Replay(this, { record, place })

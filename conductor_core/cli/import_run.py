@@ -1,0 +1,58 @@
+"""``import``: reads a run from a file that somebody handed over."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from conductor_core import documents
+from conductor_core.actor import local_caller
+from conductor_core.cli import inputs, options
+from conductor_core.cli.output import print_json
+from conductor_core.cli.text import one_line
+from conductor_core.cli.wiring import opened_store
+from conductor_core.errors import BadInput
+from conductor_core.shared_run import MOST_FILE_BYTES, as_imported, read_shared
+from conductor_core.trace import fold
+
+
+def import_run(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A page that export or Share wrote.")],
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    _conductor: options.UnusedConductor = None,
+    _pool: options.UnusedPool = None,
+) -> int:
+    """Read a run from a page that export or Share wrote. It gets an id of its own and is marked as imported."""
+    settings = inputs.read_settings()
+    shared, events, images = read_shared(_text(file), f"file {one_line(str(file), 120)}")
+    events = as_imported(events, shared, local_caller("cli"))
+    named = {image.sha256 for image in fold(events[:1]).images}
+    with opened_store(db, settings) as store:
+        store.take_in(events, [image for image in images if image.sha256 in named])
+    run_id = events[0].run_id
+    if as_json:
+        print_json(documents.run_document(fold(events)))
+    else:
+        print(run_id)
+    print(f"imported run {shared.run_id} of an unsigned file as run {run_id}", file=sys.stderr)
+    return 0
+
+
+def _text(file: Path) -> str:
+    name = one_line(str(file), 120)
+    try:
+        if file.exists() and not file.is_file():
+            raise BadInput(f"{name} is no file")
+        with file.open("rb") as opened:
+            raw = opened.read(MOST_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BadInput(f"file {name} cannot be read: {why}") from error
+    if len(raw) > MOST_FILE_BYTES:
+        raise BadInput(f"file {name} has more than {MOST_FILE_BYTES >> 20} MiB")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"file {name} is no shared run: it is not UTF-8") from error

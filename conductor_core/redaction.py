@@ -1,0 +1,180 @@
+"""Hides passages in a copy of a run's events, before the copy leaves. The record itself is not changed.
+
+Keys are always hidden: those of the environment and those that this process knows. Further passages are named by
+patterns. A text that arrived in pieces is searched as a whole, so that a passage cannot hide between two pieces.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from conductor_core.errors import BadInput
+from conductor_core.events import EVENT, Event, PlanDelta, StepDelta
+from conductor_core.keys import environment_keys
+from conductor_core.masking import Mask, MaskedText, known
+
+MARK = "[redacted]"
+"""Stands in a text where a passage was hidden."""
+_STRUCTURE = frozenset(
+    [
+        "kind",
+        "run_id",
+        "source_run_id",
+        "parent_run_id",
+        "taken_up",
+        "carried_from",
+        "at_utc",
+        "created_at_utc",
+        "identity",
+        "sha256",
+        "output_sha256",
+        "prompt_sha256",
+        "media_type",
+        "role",
+        "source",
+        "provider",
+        "status",
+        "topology",
+        "finish_reason",
+        "ending",
+        "then",
+        "how",
+        "door",
+        "of",
+        "error_code",
+        "app_version",
+        "code",
+        "field",
+        "device",
+        "dtype",
+        "usd_per_mtok",
+        "api_key_env",
+        "accepts",
+        "on_incomplete",
+        "gates",
+        "rules",
+    ]
+)
+"""Fields that a program reads and no model writes."""
+
+
+class Redactor:
+    """Hides keys and what matches ``patterns``.
+
+    Attributes:
+        count: how many passages matched a pattern so far.
+    """
+
+    def __init__(self, patterns: Iterable[re.Pattern[str]] = ()) -> None:
+        self._patterns = tuple(patterns)
+        self._mask = Mask(environment_keys())
+        self.count = 0
+
+    def events(self, events: Sequence[Event]) -> list[Event]:
+        """Returns the events with such passages hidden. Raises: BadInput if one is no event without them."""
+        pieces = self._streams(events)
+        return [self._event(event, pieces.get(number)) for number, event in enumerate(events)]
+
+    def text(self, text: str) -> str:
+        """Returns the text with such passages hidden."""
+        return "".join(self._pieces([text]))
+
+    def _event(self, event: Event, piece: str | None) -> Event:
+        if piece is not None:
+            return event.model_copy(update={"text": piece})
+        found = event.model_dump(mode="json")
+        hidden = self._value(found)
+        if hidden == found:
+            return event
+        try:
+            return EVENT.validate_python(hidden)
+        except ValidationError as error:
+            where = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"][1:])
+            raise BadInput(
+                f"a pattern hides what the record cannot do without ({event.kind}, {where}): make it narrower"
+            ) from error
+
+    def _value(self, value: Any) -> Any:
+        match value:
+            case str():
+                return self.text(value)
+            case Mapping():
+                return {name: item if name in _STRUCTURE else self._value(item) for name, item in value.items()}
+            case list():
+                return [self._value(item) for item in value]
+        return value
+
+    def _streams(self, events: Sequence[Event]) -> dict[int, str]:
+        """Returns the new text of each piece of streamed text, by the number of its event."""
+        open_streams: dict[tuple[object, ...], list[tuple[int, str]]] = {}
+        found: dict[int, str] = {}
+
+        def close(of: tuple[object, ...]) -> None:
+            for stream in [each for each in open_streams if each[: len(of)] == of]:
+                numbers, texts = zip(*open_streams.pop(stream), strict=True)
+                found.update(zip(numbers, self._pieces(list(texts)), strict=True))
+
+        for number, event in enumerate(events):
+            place = _place(event)
+            if isinstance(event, StepDelta | PlanDelta):
+                open_streams.setdefault((*place, event.reasoning), []).append((number, event.text))
+            elif place:
+                close(place)
+        close(())
+        return found
+
+    def _pieces(self, pieces: list[str]) -> list[str]:
+        for mask in (self._mask, known()):
+            if mask:
+                masked = MaskedText(mask)
+                pieces = [masked.feed(piece) for piece in pieces]
+                pieces[-1] += masked.end()
+        for pattern in self._patterns:
+            pieces = self._hidden(pieces, pattern)
+        return pieces
+
+    def _hidden(self, pieces: list[str], pattern: re.Pattern[str]) -> list[str]:
+        spans = [match.span() for match in pattern.finditer("".join(pieces)) if match[0]]
+        if not spans:
+            return pieces
+        self.count += len(spans)
+        result, at = [], 0
+        for piece in pieces:
+            parts, shown, end = [], at, at + len(piece)
+            for low, high in spans:
+                if high <= at or low >= end:
+                    continue
+                parts.append(piece[shown - at : max(low, at) - at])
+                parts.append(MARK if low >= at else "")
+                shown = min(high, end)
+            parts.append(piece[shown - at :])
+            result.append("".join(parts))
+            at = end
+        return result
+
+
+def _place(event: Event) -> tuple[object, ...]:
+    """Returns which text an event adds to or ends: of a step, or of a plan."""
+    if (path := getattr(event, "path", None)) is not None:
+        return ("step", path)
+    if (round_ := getattr(event, "round", None)) is not None:
+        return ("plan", round_)
+    return ()
+
+
+def read_patterns(texts: Iterable[str]) -> tuple[re.Pattern[str], ...]:
+    """Reads regular expressions. Raises: BadInput, which names the one that is none."""
+    patterns = []
+    for text in texts:
+        try:
+            patterns.append(re.compile(text))
+        except re.error as error:
+            raise BadInput(f"--redact {text!r} is no regular expression: {error}") from error
+    return tuple(patterns)
+
+
+def words(texts: Iterable[str]) -> tuple[re.Pattern[str], ...]:
+    """Returns patterns that match these words as they are, in any case."""
+    return tuple(re.compile(re.escape(text.strip()), re.IGNORECASE) for text in texts if text.strip())

@@ -1,0 +1,125 @@
+"""A run leaves as one page and comes back as an imported run with the same steps, outputs and costs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_core import events as ev
+from conductor_core.chat import WorkerSpec
+from conductor_core.events import PoolInfo
+from storage import open_store
+from tests.support.command_line import CommandLine
+from tests.support.run_events import created_otherwise, whole_run
+
+SAME = (
+    "status",
+    "simulated",
+    "task",
+    "steps",
+    "answer",
+    "usage",
+    "cost_usd",
+    "known_usd",
+    "duration_ms",
+    "plan_source",
+)
+
+
+@pytest.fixture
+def ran(cli: CommandLine, tmp_path: Path) -> Any:
+    """The document of a run of two steps."""
+    steps = [
+        {"instruction": "{question}", "agent": "reasoner", "access_list": []},
+        {"instruction": "Check it.", "agent": "verifier", "access_list": "all"},
+    ]
+    file = tmp_path / "workflow.json"
+    file.write_text(json.dumps({"task": "What is 6 times 7?", "steps": steps}))
+    return cli("run", "--workflow", file, "--json", "-q").document
+
+
+def _url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'other.sqlite3'}"
+
+
+def test_a_run_comes_back_with_the_same_steps_outputs_and_costs(cli: CommandLine, ran: Any, tmp_path: Path) -> None:
+    page = tmp_path / "run.html"
+    exported = cli("export", ran["run_id"], "--as", "html", "--out", page)
+    assert (exported.code, exported.err) == (0, f"wrote {page}\n")
+    imported = cli("import", page, "--db", _url(tmp_path), "--json")
+    assert imported.code == 0
+    found = imported.document
+    assert {name: found[name] for name in SAME} == {name: ran[name] for name in SAME}
+    assert found["run_id"] != ran["run_id"]
+    assert found["imported"]["run_id"] == ran["run_id"]
+    shown = cli("show", found["run_id"], "--db", _url(tmp_path), "--json").document
+    assert {name: shown[name] for name in SAME if name != "steps"} == {
+        name: ran[name] for name in SAME if name != "steps"
+    }
+    assert "imported" in cli("show", found["run_id"], "--db", _url(tmp_path)).out
+    (listed,) = cli("runs", "--db", _url(tmp_path), "--json").document["runs"]
+    assert listed["imported"] is True
+    assert "completed (imported)" in cli("runs", "--db", _url(tmp_path)).out
+    assert ran["imported"] is None
+
+
+def test_the_same_file_imported_twice_is_two_runs(cli: CommandLine, ran: Any, tmp_path: Path) -> None:
+    page = tmp_path / "run.html"
+    cli("export", ran["run_id"], "--out", page)
+    ids = [cli("import", page).out.strip() for _ in range(2)]
+    assert len({ran["run_id"], *ids}) == 3
+    assert cli("show", ran["run_id"], "--json").document["imported"] is None
+
+
+def test_what_a_pattern_matches_is_hidden_in_the_file_and_stays_in_the_record(
+    cli: CommandLine, ran: Any, tmp_path: Path
+) -> None:
+    page = tmp_path / "run.html"
+    assert cli("export", ran["run_id"], "--out", page, "--redact", "6 times", "--redact", "(?i)WHAT").code == 0
+    run_id = cli("import", page).out.strip()
+    assert cli("show", run_id, "--json").document["task"] == "[redacted] is [redacted] 7?"
+    assert cli("show", ran["run_id"], "--json").document["task"] == "What is 6 times 7?"
+    assert cli("export", ran["run_id"], "--out", page, "--redact", "(").error.startswith("--redact '(' is no regular")
+
+
+def test_a_foreign_file_changes_nothing(cli: CommandLine, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_bytes(b"<html>\xff")
+    for file in (page, tmp_path, tmp_path / "absent"):
+        outcome = cli("import", file, "--db", _url(tmp_path))
+        assert (outcome.code, bool(outcome.error)) == (2, True)
+    assert not (tmp_path / "other.sqlite3").exists()
+
+
+def test_an_imported_run_with_models_of_its_own_calls_none_of_them_here(cli: CommandLine, tmp_path: Path) -> None:
+    events = whole_run("r")
+    workers = tuple(
+        WorkerSpec(name=name, provider="openai", model="m", base_url="http://127.0.0.1:9/v1")
+        for name in ("solver", "checker")
+    )
+    events[0] = created_otherwise(events[0], pool=PoolInfo(name="theirs", workers=workers), simulated=False)
+    store = open_store(_url(tmp_path))
+    store.log.append_and_wait(*events)
+    store.close()
+    page = tmp_path / "run.html"
+    cli("export", "r", "--out", page, "--db", _url(tmp_path))
+    run_id = cli("import", page, "--db", _url(tmp_path)).out.strip()
+    outcome = cli("rerun", run_id, "--step", "0", "--instruction", "x", "--db", _url(tmp_path))
+    assert outcome.code == 2
+    assert "was imported" in outcome.error
+
+
+def test_a_run_that_was_queued_and_waited_elsewhere_can_be_imported(cli: CommandLine, tmp_path: Path) -> None:
+    first, *rest = whole_run("r")
+    store = open_store(_url(tmp_path))
+    store.log.append_and_wait(created_otherwise(first, queued=True))
+    asked = ev.ApprovalRequested(run_id="r", number=1, of="plan", path=(), rules=("plan",), identity="i")
+    granted = ev.ApprovalGranted(run_id="r", at_ms=20, numbers=(1,), door="page")
+    store.log.append_and_wait(ev.RunTaken(run_id="r"), *rest[:4], asked, ev.RunWaiting(run_id="r", at_ms=20))
+    store.log.append_and_wait(ev.RunTaken(run_id="r", at_ms=20), granted, *rest[4:])
+    store.close()
+    page = tmp_path / "run.html"
+    cli("export", "r", "--out", page, "--db", _url(tmp_path))
+    outcome = cli("import", page, "--json")
+    assert (outcome.code, outcome.document["status"]) == (0, "completed")

@@ -1,0 +1,78 @@
+"""What is hidden in a copy of a run, and what of it is left as it was."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_core import events as ev
+from conductor_core.errors import BadInput
+from conductor_core.events import Event
+from conductor_core.redaction import MARK, Redactor, read_patterns, words
+from conductor_core.trace import fold
+from tests.support.run_events import created, planned, run_completed, step_completed, step_started, whole_run
+
+SECRET = "Ada Lovelace"
+
+
+def _told(pieces: list[str]) -> list[Event]:
+    said = "".join(pieces)
+    return [
+        created("r", f"Who is {SECRET}?"),
+        *planned("r"),
+        step_started("r", 0, 30),
+        *(ev.StepDelta(run_id="r", at_ms=31, path=(0,), text=piece, output_tokens=1) for piece in pieces),
+        step_completed("r", 0, said, 40),
+        step_started("r", 1, 41),
+        step_completed("r", 1, "done", 50),
+        run_completed("r", "done"),
+    ]
+
+
+@pytest.mark.parametrize("cut", range(1, len(SECRET)))
+def test_a_passage_is_hidden_wherever_the_stream_was_cut(cut: int) -> None:
+    events = Redactor(words([SECRET])).events(_told([f"It is {SECRET[:cut]}", f"{SECRET[cut:]}, of course."]))
+    assert not [event for event in events if "Ada" in event.model_dump_json() or "Lovelace" in event.model_dump_json()]
+    streamed = "".join(event.text for event in events if isinstance(event, ev.StepDelta))
+    assert streamed == f"It is {MARK}, of course." == fold(events).steps[0].output
+
+
+@given(st.lists(st.text(alphabet="abx", max_size=4), min_size=1, max_size=8))
+def test_pieces_are_hidden_as_their_whole_text_is(pieces: list[str]) -> None:
+    events = Redactor((re.compile("a+b"),)).events(_told(pieces))
+    shown = [event.text for event in events if isinstance(event, ev.StepDelta)]
+    assert len(shown) == len(pieces)
+    assert "".join(shown) == re.sub("a+b", MARK, "".join(pieces)) == fold(events).steps[0].output
+
+
+def test_the_events_themselves_stay_as_they_were_and_each_passage_is_counted() -> None:
+    events = _told([f"{SECRET} and {SECRET}"])
+    before = [event.model_dump_json() for event in events]
+    redactor = Redactor(words([SECRET.lower()]))
+    redactor.events(events)
+    assert [event.model_dump_json() for event in events] == before
+    assert redactor.count == 5, "one in the task, two in the stream, two in the whole output"
+
+
+def test_keys_of_the_environment_are_hidden_without_being_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "q7Zp4mW2xL9vT1")
+    events = Redactor().events(_told(["the key is q7Zp4mW", "2xL9vT1, keep it"]))
+    assert not [event for event in events if "2xL9vT1" in event.model_dump_json()]
+    assert "keep it" in fold(events).steps[0].output
+
+
+def test_without_patterns_and_keys_nothing_changes() -> None:
+    events = whole_run("r")
+    assert Redactor().events(events) == events
+
+
+def test_what_tells_a_program_how_to_read_the_record_is_never_hidden() -> None:
+    events = Redactor((re.compile("run|step|[0-9]+|rehearsal|solver"),)).events(whole_run("r"))
+    assert [event.kind for event in events] == [event.kind for event in whole_run("r")]
+    assert all(event.run_id == "r" for event in events)
+
+
+def test_a_pattern_that_is_none_is_named() -> None:
+    with pytest.raises(BadInput, match=r"--redact '\(' is no regular expression"):
+        read_patterns(["("])

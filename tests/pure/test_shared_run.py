@@ -1,0 +1,143 @@
+"""A run in a file: what comes out is what went in, and a file from anybody changes nothing unless it is whole."""
+
+import base64
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_core.actor import local_caller
+from conductor_core.errors import BadInput
+from conductor_core.redaction import Redactor
+from conductor_core.shared_run import as_imported, inert_json, packed, read_shared
+from conductor_core.trace import fold
+from pages.components.live_workflow.shared_page import shared_page
+from storage import Store, open_store
+from tests.support.run_events import created_otherwise, run_completed, whole_run
+
+HOSTILE = "</script><script>window.pwned = 1</script><!-- \u2028 <img src=x onerror=window.pwned=1>"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
+    yield store
+    store.close()
+
+
+def _page(task: str = "What is 6 times 7?") -> str:
+    return shared_page(whole_run("r", task), {}, Redactor())
+
+
+def _changed(change: Callable[[dict[str, Any]], None]) -> str:
+    """A page of which the data was changed."""
+    page = _page()
+    begin = page.index('id="shared-run">') + len('id="shared-run">')
+    end = page.index("</script>", begin)
+    told = json.loads(page[begin:end])
+    change(told)
+    return page[:begin] + inert_json(told) + page[end:]
+
+
+def _record(rows: list[Any]) -> str:
+    return _changed(lambda told: told.update(record=packed(rows)))
+
+
+def _rows() -> list[Any]:
+    return [event.model_dump(mode="json") for event in whole_run("r")]
+
+
+def test_a_run_comes_out_of_its_file_as_it_went_in() -> None:
+    events = whole_run("r", HOSTILE)
+    shared, read, images = read_shared(shared_page(events, {}, Redactor()), "file")
+    assert read == events
+    assert (shared.run_id, shared.task, shared.simulated, images) == ("r", HOSTILE, True, [])
+
+
+def test_nothing_that_a_model_wrote_can_end_the_element_that_holds_it() -> None:
+    page = _page(HOSTILE)
+    assert page.count("window.pwned") == HOSTILE.count("window.pwned"), (
+        "in the data alone; the texts of the record are packed"
+    )
+    assert "<img" not in page.partition('id="shared-run">')[2].partition("</script>")[0]
+
+
+def test_an_imported_run_is_one_of_its_own_without_relatives() -> None:
+    first = created_otherwise(
+        whole_run("r")[0], parent_run_id="q", taken_up=("p",), resumed=True, queued=True
+    ).model_copy(update={"run_id": "r"})
+    events = [first, *whole_run("r")[1:]]
+    shared, read, _ = read_shared(shared_page(events, {}, Redactor()), "file")
+    mine, again = as_imported(read, shared, local_caller("cli")), as_imported(read, shared, local_caller("cli"))
+    trace = fold(mine)
+    assert len({"r", mine[0].run_id, again[0].run_id}) == 3
+    assert {event.run_id for event in mine} == {trace.run_id} == {mine[0].run_id}
+    assert (trace.parent_run_id, trace.resumed, trace.batch) == (None, False, None)
+    assert trace.imported is not None
+    assert (trace.imported.run_id, trace.imported.door) == ("r", "cli")
+    assert [step.output for step in trace.steps] == [step.output for step in fold(events).steps]
+
+
+def test_what_a_file_says_of_its_own_origin_is_overwritten(store: Store) -> None:
+    shared, read, _ = read_shared(_page(), "file")
+    once = as_imported(read, shared, local_caller("cli"))
+    store.take_in(once, [])
+    second = shared_page(once, {}, Redactor())
+    told, events, _ = read_shared(second, "file")
+    assert told.imported
+    twice = fold(as_imported(events, told, local_caller("page"))).imported
+    assert twice is not None
+    assert (twice.run_id, twice.door) == (once[0].run_id, "page")
+
+
+def test_an_imported_run_is_listed_as_one(store: Store) -> None:
+    shared, read, _ = read_shared(_page(), "file")
+    events = as_imported(read, shared, local_caller("cli"))
+    store.take_in(events, [])
+    (listed,) = store.runs()
+    assert (listed.run_id, listed.imported, listed.status) == (events[0].run_id, True, "completed")
+    assert store.read(listed.run_id) == fold(events)
+
+
+BOMB = base64.b64encode(gzip.compress(b"[" * 1000 + b"]" * 1000)).decode()
+FOREIGN: dict[str, tuple[str, str]] = {
+    "an empty file": ("", "is no shared run"),
+    "another page": ("<html><script>1</script></html>", "is no shared run"),
+    "other data": ('<script type="application/json" id="shared-run">{"format": "x"}</script>', "is no shared run"),
+    "no JSON": ('<script type="application/json" id="shared-run">{</script>', "is no JSON"),
+    "two of them": (_page() + _page(), "is no shared run"),
+    "a newer version": (_changed(lambda told: told.update(version=2)), "newer version"),
+    "a field too many": (_changed(lambda told: told.update(more=1)), "more"),
+    "no base64": (_changed(lambda told: told.update(record="é")), "cannot be unpacked"),
+    "cut bytes": (
+        _changed(lambda told: told.update(record=told["record"][:80])),
+        "unpacked",
+    ),
+    "deep nesting": (_changed(lambda told: told.update(record=BOMB)), "is damaged"),
+    "no events": (_record([]), "holds no events"),
+    "an event of an unknown kind": (_record([*_rows()[:-1], {"kind": "run.exploded", "run_id": "r"}]), "event 11"),
+    "events of two runs": (_record([*_rows()[:-1], _rows()[-1] | {"run_id": "q"}]), "several runs"),
+    "two beginnings": (_record([_rows()[0], *_rows()]), "from its beginning"),
+    "no beginning": (_record(_rows()[1:]), "from its beginning"),
+    "no end": (_record(_rows()[:-1]), "no finished run"),
+    "two ends": (_record([*_rows(), _rows()[-1]]), "no finished run"),
+    "an order that cannot be": (_record([_rows()[0], _rows()[5], _rows()[-1]]), "do not follow"),
+    "an image that is none": (_changed(lambda told: told.update(images={"ab": {"data": "aGk="}})), "image"),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), FOREIGN.values(), ids=FOREIGN)
+def test_a_damaged_foreign_or_hostile_file_gets_one_clear_error(text: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said) as caught:
+        read_shared(text, "file")
+    assert str(caught.value).startswith("file")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_that_goes_on_is_not_handed_over() -> None:
+    with pytest.raises(BadInput, match="goes on"):
+        shared_page(whole_run("r")[:-1], {}, Redactor())
+    assert run_completed("r").kind == whole_run("r")[-1].kind
