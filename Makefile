@@ -5,7 +5,7 @@ INTEROP := .venv-interop
 BIN := $(VENV)/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup run test test-fast fuzz mutants check constraints pictures format clean
+.PHONY: demo setup run test test-fast fuzz mutants check constraints pictures format clean
 
 setup: $(VENV)/.run
 
@@ -69,6 +69,10 @@ check: $(VENV)/.dev
 pictures: $(VENV)/.dev
 	$(BIN)/python -m tests.browser.find_chromium --install
 	$(BIN)/python -m tests.browser.screenshot
+
+# Writes docs/demo.html, a run that opens without an installation. Run it after a change of the live view.
+demo: $(VENV)/.dev
+	$(BIN)/python -m tests.demo_page
 
 # Pins the version of every installed package, indirect ones included. Run it after a change of pyproject.toml or
 # requirements-dev.txt. Versions that still fit stay; `make constraints UPGRADE=--upgrade` takes the newest.

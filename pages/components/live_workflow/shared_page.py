@@ -29,6 +29,7 @@ KATEX = Path(__file__).parent / "vendor" / "katex"
 _STYLES = ("style.css", "timeline.css", "prose.css", "reader.css")
 _FORMULA = re.compile(r"\$[^$]+\$|\\[(\[]|\\begin\{")
 _SOURCES = re.compile(r"src:url\((fonts/[\w-]+\.woff2)\)[^}]*")
+_COMMENT = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
 _CHEMISTRY = re.compile(r"\\(?:ce|pu)\{")
 
 
@@ -142,7 +143,7 @@ def bundle_of_page() -> str:
 
 @cache
 def _live_styles() -> str:
-    return "\n".join(_text(ASSETS / name) for name in _STYLES)
+    return _COMMENT.sub("", "\n".join(_text(ASSETS / name) for name in _STYLES))
 
 
 @cache

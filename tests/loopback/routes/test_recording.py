@@ -5,6 +5,8 @@ from pathlib import Path
 import httpx2 as httpx
 
 from conductor_core.settings import Settings
+from conductor_core.shared_run import read_shared
+from conductor_core.trace import fold
 from tests.loopback.routes.conftest import Served
 from tests.support.damaging import doctor
 from tests.support.run_events import whole_run
@@ -38,3 +40,25 @@ async def test_an_unknown_run_and_one_that_is_not_whole_say_so(served: Served) -
     )
     damaged = await _get(served, RUN)
     assert (damaged.status_code, "damaged" in damaged.json()["error"]) == (409, True)
+
+
+async def _share(served: Served, run_id: str, body: object) -> httpx.Response:
+    async with httpx.AsyncClient() as client:
+        return await client.post(f"{served.origin}/api/runs/{run_id}/share", json=body)
+
+
+async def test_a_run_is_sent_as_a_file_in_which_words_are_hidden(served: Served) -> None:
+    await served.store.log.append(*whole_run(RUN))
+    response = await _share(served, RUN, {"words": ["CHECKED", " "]})
+    assert (response.status_code, response.headers["content-disposition"]) == (200, "attachment")
+    _, events, _ = read_shared(response.text, "file")
+    assert fold(events).answer == "42, [redacted]"
+    assert served.store.read(RUN).answer == "42, checked", "the record itself stays"
+
+
+async def test_what_cannot_be_sent_as_a_file_says_why(served: Served) -> None:
+    assert (await _share(served, "nowhere", {})).status_code == 404
+    await served.store.log.append(*whole_run(RUN)[:-1])
+    for body, said in (({}, "goes on"), ({"words": 1}, "no list of words")):
+        response = await _share(served, RUN, body)
+        assert (response.status_code, said in response.json()["error"]) == (400, True)

@@ -157,6 +157,11 @@ class Pane {
     this.body.classList.toggle("streaming", running && step.output !== "")
     const ended = this.running && !running
     this.running = running
+    // A whole text that is shown already is not laid out once more, only to be scrolled to where it is.
+    const state = [step.status, step.output.length, step.reasoning.length, this.noticed].join()
+    const same = state === this.shownState
+    this.shownState = state
+    if (same && !running) return null
     return this.following && (running || ended) ? (running ? "end" : "beginning") : null
   }
 

@@ -1,0 +1,52 @@
+"""A run that came as a file says so on its page and in History, and calls no models that the file names."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from conductor_core.actor import local_caller
+from conductor_core.chat import WorkerSpec
+from conductor_core.events import Event, PoolInfo
+from conductor_core.redaction import Redactor
+from conductor_core.shared_run import as_imported, read_shared
+from pages.components.live_workflow.shared_page import shared_page
+from pages.components.shell.runtime import Session
+from tests.support.run_events import created_otherwise, whole_run
+
+Visit = Callable[..., AppTest]
+
+
+def _import(session: Session, events: list[Event]) -> str:
+    shared, read, _ = read_shared(shared_page(events, {}, Redactor()), "file")
+    mine = as_imported(read, shared, local_caller("cli"))
+    session.store.take_in(mine, [])
+    return mine[0].run_id
+
+
+@pytest.mark.parametrize("own_models", [False, True])
+def test_the_page_says_that_the_run_was_imported_and_offers_only_what_is_safe(
+    session: Session, visit: Visit, own_models: bool
+) -> None:
+    events = whole_run("elsewhere")
+    if own_models:
+        names = ("solver", "checker")
+        pool = tuple(
+            WorkerSpec(name=name, provider="openai", model="m", base_url="http://evil.example") for name in names
+        )
+        events[0] = created_otherwise(events[0], pool=PoolInfo(name="theirs", workers=pool), simulated=False)
+    page = visit(run=_import(session, events))
+    said = " ".join(each.value for each in page.markdown)
+    assert "**Imported**" in said
+    assert "this database did not carry it out" in said
+    assert ("cannot be re-run here" in said) is own_models
+    (live,) = page.get("bidi_component")
+    assert json.loads(live.proto.json)["editable"] is not own_models
+
+
+def test_history_marks_it(session: Session, visit: Visit) -> None:
+    _import(session, whole_run("elsewhere"))
+    page = visit("history")
+    labels = [str(link.proto.label) for link in page.get("page_link")]
+    assert [label for label in labels if label.startswith("⇣ imported · ")]
