@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from conductor_core import documents
-from conductor_core.cli import inputs, options, report
+from conductor_core.cli import context_report, inputs, options, report
 from conductor_core.cli.output import print_json, print_notes
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
@@ -27,6 +27,9 @@ def show(
         Path | None,
         typer.Option("--images", metavar="FOLDER", help="Also write the images of the conversation there."),
     ] = None,
+    context: Annotated[
+        bool, typer.Option("--context", help="Only who saw what: outputs against steps, and what that cost.")
+    ] = False,
     db: options.Db = None,
     as_json: options.AsJson = False,
     _conductor: options.UnusedConductor = None,
@@ -49,7 +52,12 @@ def show(
             print_notes(store)
         if images is not None:
             _write_images(store, trace, images)
-    if as_json:
+    if context:
+        if as_json:
+            print_json(context_report.document(trace))
+        else:
+            print("\n".join(context_report.lines(trace)))
+    elif as_json:
         print_json(documents.run_document(trace, whole=True, fault=fault))
     else:
         for line in report.run_lines(trace, fault):

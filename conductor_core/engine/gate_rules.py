@@ -112,6 +112,16 @@ def servers(spec: WorkerSpec) -> set[str]:
     return {spec.provider, *_hosts(spec.base_url or _USUAL_SERVERS.get(spec.provider))}
 
 
+def server_of(spec: WorkerSpec) -> str:
+    """Returns the host of the worker's server, with the port that its address names; empty: it runs in this process."""
+    return max(_hosts(spec.base_url or _USUAL_SERVERS.get(spec.provider)), key=len, default="")
+
+
+def server_of_conductor(conductor: ConductorInfo) -> str:
+    """Returns the host of a Conductor's server, as ``server_of`` does for a worker's."""
+    return "" if conductor.kind == "local" else max(_hosts(conductor.name.partition("#")[0]), key=len, default="")
+
+
 def check_providers(gates: Iterable[Gate], workers: Iterable[WorkerSpec], conductor: ConductorInfo | None) -> None:
     """Raises: BadInput for a gate that could hold nothing back, because nothing of the run goes to its provider."""
     known = {server for spec in workers for server in servers(spec)}
