@@ -46,6 +46,9 @@ FAULTS = {
 
 WARNINGS = {
     "unread_output": "No later step reads this step's output, and it is not the answer.",
+    "off_the_answers_path": "Only steps that do not lead to the answer read this step's output.",
+    "verifier_sees_nothing": "A step is to check an earlier result, and its access list does not grant it.",
+    "grants_more_than_named": "An access list grants more than the steps, or the plan, that the instruction names.",
     "task_untold": "No step that the answer comes from is told the task.",
     "answer_reads_nothing": "The last step, whose output is the answer, reads none of the others.",
     "duplicate_step": "A step has the same agent, instruction and inputs as an earlier one, and none reads both.",

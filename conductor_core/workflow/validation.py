@@ -6,6 +6,7 @@ The codes are in ``faults``.
 import difflib
 from collections.abc import Sequence
 
+from conductor_core.workflow.lint import findings
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Fault, Frozen, Place, Step, Workflow, readable
 from conductor_core.workflow.parsed import Parsed, Position, RawStep
 from conductor_core.workflow.source import MOST_NOTES, shorten
@@ -207,29 +208,9 @@ def _earlier(index: int) -> str:
 
 def _warnings(steps: Sequence[RawStep], names: Sequence[str | None]) -> list[Fault]:
     """What is doubtful, as far as the steps are readable: no access list may be missing, or all would be guesses."""
-    found: list[Fault] = []
     if not 2 <= len(steps) <= _MOST_STEPS_WARNED or any(raw.access_list is None for raw in steps):
-        return found
-    reads = _reads(steps)
-    last = len(steps) - 1
-    read = frozenset[int]().union(*reads)
-    for index, raw in enumerate(steps[:last]):
-        if index not in read:
-            message = f"No step reads the output of step {index}, and it is not the answer."
-            found.append(_fault("unread_output", message, index, "workflow", raw.position("workflow")))
-    if not reads[last]:
-        message = f"Step {last} gives the answer but reads none of the other steps."
-        found.append(_fault("answer_reads_nothing", message, last, "access_list", steps[last].access_list_at))
-    first: dict[tuple[str, str, tuple[int, ...]], int] = {}
-    for index, (raw, name) in enumerate(zip(steps, names, strict=True)):
-        if name is None or raw.instruction is None:
-            continue
-        earlier = first.setdefault((name, " ".join(raw.instruction.split()), reads[index]), index)
-        compared = any(earlier in later and index in later for later in reads[index + 1 :])
-        if earlier != index and not compared:
-            message = f"Step {index} repeats step {earlier}: same agent, instruction and inputs."
-            found.append(_fault("duplicate_step", message, index, "workflow", raw.position("workflow")))
-    return found
+        return []
+    return list(findings(steps, names, _reads(steps)))
 
 
 def _untold(steps: Sequence[RawStep], names: Sequence[str | None], task: str) -> list[Fault]:

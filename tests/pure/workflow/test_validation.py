@@ -173,7 +173,9 @@ def test_an_answer_that_reads_nothing() -> None:
 def test_a_duplicate_step() -> None:
     checked = check(lists("[0, 0, 1, 2]", "['Solve it.', 'Solve  it.', 'Check it.', 'End.']", "[[], [], [0], [1, 2]]"))
     assert places(checked.warnings) == [("duplicate_step", 1, "workflow", 2, 26)]
-    assert checked.warnings[0].message == "Step 1 repeats step 0: same agent, instruction and inputs."
+    assert checked.warnings[0].message == (
+        "Step 1 repeats step 0: same agent, instruction and inputs. Remove one, or let a later step compare both."
+    )
 
 
 @pytest.mark.parametrize(
