@@ -21,9 +21,10 @@ from pages.components.run.editing import Editing
 from pages.components.run.lineage import lineage
 from pages.components.run.plan_editor import LookedUp, look_up, plan_editor
 from pages.components.run.task_box import task_box
-from pages.components.shell import address
+from pages.components.shell import address, places
 from pages.components.shell.runtime import current
 
+CONTEXT_LINK = "Who saw what in this run"
 LIVE = "live"
 EDITING = "editing-run"
 OPEN_AT = "editing-step"
@@ -47,6 +48,9 @@ def show() -> None:
     _workspace(trace, readable=fault is None)
     if trace is not None and fault is not None:
         damage(fault)
+    if trace is not None:
+        where = {"run": trace.run_id}
+        st.page_link(places.CONTEXT, label=CONTEXT_LINK, icon=":material/account_tree:", query_params=where)
 
 
 @st.fragment

@@ -20,6 +20,12 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "tone-2": ("#c8ced7", "#49525f"),
     **{f"agent-{number}": pair for number, pair in enumerate(zip(LIGHT, DARK, strict=True))},
     "agent-none": (NO_AGENT_LIGHT, NO_AGENT_DARK),
+    # The same, translucent, for bands that cross.
+    **{
+        f"soft-agent-{number}": (f"{pair[0]}59", f"{pair[1]}66")
+        for number, pair in enumerate(zip(LIGHT, DARK, strict=True))
+    },
+    "soft-agent-none": (f"{NO_AGENT_LIGHT}59", f"{NO_AGENT_DARK}66"),
 }
 LINE_HEIGHT_PX = 15.0
 TOP_PX, BOTTOM_PX = 22, 30

@@ -18,7 +18,12 @@ from pages.components.shell import places
 from pages.components.shell.browser_id import give_id
 
 ROOMS = Path(__file__).parents[1]
-SHEETS = (ROOMS / "shell" / "frame.css", ROOMS / "look" / "look.css", ROOMS / "records" / "records.css")
+SHEETS = (
+    ROOMS / "shell" / "frame.css",
+    ROOMS / "look" / "look.css",
+    ROOMS / "records" / "records.css",
+    ROOMS / "context" / "context.css",
+)
 _TOLD = b'<script>window.__streamlit = { BACKEND_BASE_URL: new URL(".", location.href).href }</script>\n    '
 SCRIPTS = (ROOMS / "shell" / "waiting.js", ROOMS / "shell" / "image_drop.js")
 _FIRST_MODULE = b'<script type="module"'

@@ -7,6 +7,7 @@ Tokens do not pass through Streamlit's reruns: a page subscribes here and gets a
 import asyncio
 import json
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ CLOSE_UNKNOWN_RUN = 4404  # the page need not come back
 WATCH_S = 1.0
 KATEX = Path(__file__).parents[1] / "live_workflow" / "vendor" / "katex"
 PLOTLY_JS = Path(__file__).parents[1] / "figure" / "vendor" / "plotly-basic.min.js"
+WHOLE_PLOTLY_JS = Path(str(files("plotly"))) / "package_data" / "plotly.min.js"
 _CACHED = "max-age=86400"
 
 
@@ -243,6 +245,11 @@ async def plotly_js(_request: Request) -> Response:
     return FileResponse(PLOTLY_JS, media_type="text/javascript", headers={"cache-control": _CACHED})
 
 
+async def whole_plotly_js(_request: Request) -> Response:
+    """Serves all of Plotly, as its Python package brings it, for the figures that the part above cannot draw."""
+    return FileResponse(WHOLE_PLOTLY_JS, media_type="text/javascript", headers={"cache-control": _CACHED})
+
+
 class _KatexFiles(StaticFiles):
     """Serves KaTeX, its style and its fonts, which pages ask for when a text has its first formula."""
 
@@ -261,6 +268,7 @@ ROUTES: list[BaseRoute] = [
     Route("/api/waiting", count_waiting),
     Route("/api/contents/{sha256}", content),
     Route("/api/plotly.js", plotly_js),
+    Route("/api/plotly-whole.js", whole_plotly_js),
     Mount("/api/katex", _KatexFiles(directory=KATEX)),
     *index_page.ROUTES,
 ]

@@ -12,21 +12,35 @@ const CONFIG = { displayModeBar: false, responsive: true, doubleClick: "reset" }
 
 const charts = new WeakMap()
 const groups = new Map()
-let library
+// The part of Plotly that most figures need, and the whole of it, four times as large, for the others.
+const PART = "api/plotly.js"
+const WHOLE = "api/plotly-whole.js"
+const IN_THE_PART = new Set(["scatter", "bar", "pie"])
+const libraries = new Map()
 
-function plotly() {
-  library ??= new Promise((resolve, reject) => {
+function plotly(path) {
+  if (!libraries.has(path)) libraries.set(path, load(path))
+  return libraries.get(path)
+}
+
+function load(path) {
+  return new Promise((resolve, reject) => {
     const script = document.createElement("script")
-    script.src = new URL("api/plotly.js", BASE)
+    script.src = new URL(path, BASE)
     script.onload = () => resolve(window.Plotly)
     script.onerror = () => {
-      library = undefined
+      libraries.delete(path)
       script.remove()
       reject(new Error("plotly.js could not be loaded"))
     }
     document.head.append(script)
   })
-  return library
+}
+
+// Returns what has to be loaded for a figure; null: it is there. The whole stands in for the part, once it is there.
+function missing({ data }) {
+  if (data.every(({ type }) => IN_THE_PART.has(type))) return window.Plotly ? null : PART
+  return libraries.has(WHOLE) && window.Plotly ? null : WHOLE
 }
 
 class Chart {
@@ -49,8 +63,9 @@ class Chart {
 
   // Called when it is this figure's turn.
   async draw() {
-    if (!window.Plotly) {
-      await plotly()
+    const library = missing(this.data.figure)
+    if (library) {
+      await plotly(library)
       // Drawing gets a task of its own, after the one that read the library.
       await pause()
     }

@@ -1,0 +1,1 @@
+"""The parts of the Context page: who saw what in a run, and of what each prompt consisted."""

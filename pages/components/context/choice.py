@@ -1,0 +1,75 @@
+"""Which run the Context page shows: a picker of recent runs beside the title, and the page without a run."""
+
+import streamlit as st
+
+from conductor_core.errors import StoreError
+from pages.components.look.statuses import RUN_STATUSES
+from pages.components.look.words import ago, inert, plural
+from pages.components.shell import address, places
+from pages.components.shell.runtime import current
+from storage import RunSummary
+
+MOST_RUNS = 30
+MOST_OFFERED = 6
+PICKED = "context-run"
+
+
+def choose_run() -> str | None:
+    """Draws the title with the picker. Returns the id of the run in the address; None: there is none."""
+    run_id = address.read("run")
+    with st.container(horizontal=True, vertical_alignment="center", key="context-choice"):
+        st.title("Context", anchor=False, width="content")
+        try:
+            recent = {run.run_id: run for run in current().store.runs(limit=MOST_RUNS)}
+        except StoreError as error:
+            st.error(inert(str(error)), icon=":material/error:")
+            return run_id
+        ids = [*([run_id] if run_id and run_id not in recent else []), *recent]
+        if ids:
+            st.session_state[PICKED] = run_id
+            st.selectbox(
+                "Run",
+                ids,
+                format_func=lambda each: _label(each, recent.get(each)),
+                key=PICKED,
+                placeholder="Choose a run",
+                label_visibility="collapsed",
+                on_change=_go,
+            )
+        if run_id:
+            label = "Open the run"
+            st.page_link(places.RUN, label=label, icon=":material/play_circle:", query_params={"run": run_id})
+    if run_id is None:
+        _offer(list(recent.values())[:MOST_OFFERED])
+    return run_id
+
+
+def _go() -> None:
+    address.write("run", st.session_state[PICKED])
+
+
+def _label(run_id: str, run: RunSummary | None) -> str:
+    if run is None:
+        return f"run {run_id}"
+    task = " ".join(run.task.split())[:80] or "no task"
+    return f"{RUN_STATUSES[run.status][0]} {task} · {plural(run.steps, 'step')} · {ago(run.created_at_utc)}"
+
+
+def _offer(recent: list[RunSummary]) -> None:
+    """Draws the page without a run: what it is for, and the newest runs."""
+    with st.container(border=True, key="context-empty"):
+        st.markdown("**Where does the context go?** This page shows for one run who saw the question and each output.")
+        if not recent:
+            st.markdown("No runs yet. Every run can be opened here.")
+            st.page_link(places.RUN, label="Start one", icon=":material/play_circle:")
+            return
+        st.caption("Choose one of the newest runs:")
+        for run in recent:
+            # A page link to this page would leave the browser's address as it is.
+            st.button(
+                inert(_label(run.run_id, run)),
+                key=f"context-of-{run.run_id}",
+                type="tertiary",
+                on_click=address.write,
+                args=("run", run.run_id),
+            )

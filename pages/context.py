@@ -1,0 +1,139 @@
+"""Context: who saw what in a run, of what each prompt consisted, and what other access lists would cost."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from conductor_core.engine.context_flow import Cell, ContextFlow, RoundContext, context_flow
+from conductor_core.engine.what_if import what_if
+from conductor_core.errors import InspectorError, RunUnreadable, StoreError
+from conductor_core.run_facts import label
+from conductor_core.trace import RunTrace
+from pages.components.context.cells import legend_html, server_table_html
+from pages.components.context.choice import choose_run
+from pages.components.context.flow_chart import sankey, sankey_in_words
+from pages.components.context.matrix import matrix
+from pages.components.context.message import message_view
+from pages.components.context.prompts import prompts_html, what_ifs_html
+from pages.components.figure.component import figure, title
+from pages.components.history.damage import damage
+from pages.components.look.statuses import run_status
+from pages.components.look.words import inert
+from pages.components.shell.runtime import current
+
+FOLLOWED_S = 2.0
+BY_STEP, BY_SERVER = "By step", "By provider"
+
+
+def show() -> None:
+    run_id = choose_run()
+    if run_id is None:
+        return
+    try:
+        trace, sequence = current().store.trace(run_id)
+    except RunUnreadable as fault:
+        damage(fault)
+        if fault.trace is not None:
+            _body(fault.trace)
+        return
+    except InspectorError as error:
+        st.error(inert(str(error)), icon=":material/error:")
+        return
+    _body(trace)
+    if not trace.ended:
+        _follow(run_id, sequence)
+
+
+def _body(trace: RunTrace) -> None:
+    flow, agents = context_flow(trace), [spec.name for spec in trace.pool.workers]
+    simulated = ' <span class="pill simulated">simulated</span>' if trace.simulated else ""
+    status = f'<span class="pill {trace.status}">{run_status(trace.status)}</span>'
+    with st.container(horizontal=True, vertical_alignment="center", key="context-head"):
+        st.html(f'<div class="context-facts">{status}{simulated}</div>', width="content")
+        st.caption(inert(" ".join(trace.task.split())[:300]), width="stretch")
+    if not flow.rounds:
+        st.info("This run has no plan yet, so no step has seen anything.", icon=":material/hourglass_empty:")
+        return
+    round_ = _choose_round(flow)
+    # Each column grows by itself, so that a long message moves nothing but what stands below it.
+    left, right = st.columns([3, 2], gap="small")
+    with left:
+        with st.container(border=True, key="context-matrix", gap="xsmall"):
+            cell, by_server = _matrix(trace, flow, round_, agents)
+        with st.container(border=True, key="context-flow", gap="xsmall"):
+            _flow(trace, round_, agents)
+    with right:
+        with st.container(border=True, key="context-message", gap="xsmall"):
+            title("The exact message")
+            message_view(trace, cell, by_server=by_server)
+        with st.container(border=True, key="context-costs", gap="xsmall"):
+            title("The same plan with other access lists")
+            st.html(what_ifs_html(trace, what_if(trace)))
+    with st.container(border=True, key="context-prompts", gap="xsmall"):
+        title("What each prompt consists of", "tokens by estimate; the longest bar is the longest prompt")
+        st.html(prompts_html(round_, agents))
+
+
+def _choose_round(flow: ContextFlow) -> RoundContext:
+    """Draws the choice of the plan, where the Conductor wrote more than one."""
+    if len(flow.rounds) == 1:
+        return flow.rounds[0]
+    by_name = {_round_name(round_): round_ for round_ in flow.rounds}
+    chosen = st.segmented_control(
+        "Plan", list(by_name), default=next(iter(by_name)), key="context-round", label_visibility="collapsed"
+    )
+    return by_name.get(chosen or "", flow.rounds[0])
+
+
+def _round_name(round_: RoundContext) -> str:
+    return f"Plan of step {label(round_.path)}" if round_.path else "Plan of the run"
+
+
+def _matrix(
+    trace: RunTrace, flow: ContextFlow, round_: RoundContext, agents: Sequence[str]
+) -> tuple[Cell | None, bool]:
+    """Draws who saw what. Returns the chosen cell, and whether the servers are shown instead of the steps."""
+    with st.container(horizontal=True, vertical_alignment="center", key="context-matrix-head"):
+        title("Who saw what")
+        view: str | None = BY_STEP
+        if flow.servers:
+            view = st.segmented_control(
+                "View",
+                [BY_STEP, BY_SERVER],
+                default=BY_STEP,
+                key="context-view",
+                label_visibility="collapsed",
+                width="content",
+            )
+    if view == BY_SERVER:
+        st.html(server_table_html(flow.servers, agents))
+        return None, True
+    cell = matrix(round_, agents, key=f"matrix-{trace.run_id}-{label(round_.path)}")
+    st.html(legend_html({each.state for each in round_.cells}))
+    return cell, False
+
+
+def _flow(trace: RunTrace, round_: RoundContext, agents: Sequence[str]) -> None:
+    title("Tokens from step to step", "a band is what a step read; its colour is that of the agent who wrote it")
+    drawn = sankey(round_, trace, agents)
+    if drawn is None:
+        st.caption("Nothing has been passed on yet.")
+    else:
+        figure(drawn, key=f"context-sankey-{label(round_.path)}", alt=sankey_in_words(round_))
+
+
+def _follow(run_id: str, sequence: int) -> None:
+    """Draws the page anew once the run has gone on, in any process."""
+
+    @st.fragment(run_every=FOLLOWED_S)
+    def look() -> None:
+        try:
+            if current().store.trace(run_id)[1] != sequence:
+                st.rerun()
+        except StoreError:
+            return  # the next drawing of the page says what is wrong
+
+    look()
+
+
+show()

@@ -1,0 +1,91 @@
+"""The Context page in a real browser: the matrix by mouse and by keyboard, the Sankey, and no sideways scrolling."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from conductor_core.trace import RunTrace
+from tests.browser.conftest import App
+from tests.browser.pages.conftest import Make
+from tests.browser.pages.test_other_pages import SIDEWAYS
+
+OpenPage = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def run(make_run: Make) -> RunTrace:
+    return make_run()
+
+
+def open_context(app: App, open_page: OpenPage, run: RunTrace, **view: object) -> Page:
+    """Opens the page once its script has ended and its figure is drawn."""
+    page = open_page(f"{app.url}/context?run={run.run_id}", **view)
+    expect(page.locator(".sankey-node").first).to_be_visible()
+    expect(page.locator('[data-test-script-state="notRunning"]')).to_be_visible()
+    return page
+
+
+def test_a_cell_opens_the_message_by_keyboard_alone(app: App, open_page: OpenPage, run: RunTrace) -> None:
+    page = open_context(app, open_page, run)
+    first = page.get_by_role("button", name="the question for step 0: granted")
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    cell = page.get_by_role("button", name="step 0 of planner for step 1: granted")
+    expect(cell).to_be_focused()
+    page.keyboard.press("Enter")
+    message = page.locator(".st-key-context-message")
+    expect(message).to_contain_text("Step 1 (reasoner) got the output of step 0 (planner).")
+    expect(message.locator("pre").first).to_have_text(run.steps[0].output)
+    expect(cell).to_be_focused()
+    expect(cell).to_have_attribute("aria-pressed", "true")
+    # The matrix is one stop of the Tab key, and the chosen cell is that stop.
+    assert page.locator('.context-cell[tabindex="0"]').count() == 1
+    page.keyboard.press("End")
+    expect(page.get_by_role("button", name="step 0 of planner for step 4: withheld")).to_be_focused()
+    page.keyboard.press("Space")
+    expect(message).to_contain_text("Step 4 (writer) was not shown the output of step 0 (planner).")
+
+
+def test_by_provider_and_back(app: App, open_page: OpenPage, run: RunTrace) -> None:
+    page = open_context(app, open_page, run)
+    page.get_by_role("radio", name="By provider").click()
+    table = page.locator(".st-key-context-matrix table:not(.matrix)")
+    expect(table).to_contain_text("rehearsal, in this process")
+    expect(page.locator(".st-key-context-message")).to_contain_text("Choose “By step”, then a cell.")
+    page.get_by_role("radio", name="By step").click()
+    expect(page.locator(".context-cell").first).to_be_visible()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_fits_1280_px_and_has_the_colours_of_the_theme(
+    app: App, open_page: OpenPage, run: RunTrace, dark: bool
+) -> None:
+    page = open_context(app, open_page, run, dark=dark, width=1280, height=720)
+    assert page.evaluate(SIDEWAYS) == []
+    node = page.evaluate("document.querySelector('.js-plotly-plot').data[0].node.color[1]")
+    assert node == ("#9b82ff" if dark else "#7c5cff")
+    band = page.evaluate("document.querySelector('.js-plotly-plot').data[0].link.color.at(-1)")
+    assert band == ("#d3ad2e66" if dark else "#8a6d0059")
+
+
+def test_one_click_leads_from_the_run_page_here_and_back(app: App, open_page: OpenPage, run: RunTrace) -> None:
+    page = open_page(app.run_url(run.run_id))
+    page.get_by_role("link", name="Who saw what in this run").click()
+    expect(page.locator(".context-cell").first).to_be_visible()
+    assert page.url == f"{app.url}/context?run={run.run_id}"
+    page.get_by_role("link", name="Open the run").click()
+    expect(page.get_by_text("Completed 5 of 5")).to_be_visible()
+    assert page.url == app.run_url(run.run_id)
+
+
+def test_a_figure_that_part_of_the_library_draws_comes_after_one_that_needs_all(
+    app: App, open_page: OpenPage, run: RunTrace
+) -> None:
+    page = open_context(app, open_page, run)
+    page.get_by_role("link", name="Training").click()
+    expect(page.locator(".scatterlayer .trace").first).to_be_visible()
+    page.get_by_role("link", name="Context").click()
+    page.get_by_role("button", name="A train leaves").first.click()
+    expect(page.locator(".sankey-node").first).to_be_visible()
