@@ -15,7 +15,7 @@ from conductor_core.engine.context_flow import (
 )
 from conductor_core.run_facts import Path, label
 from pages.components.context.names import STATES, cell_key, server_name
-from pages.components.look.palette import agent_dot
+from pages.components.look.palette import agent_colour, agent_dot
 from pages.components.look.statuses import step_status
 
 
@@ -54,7 +54,8 @@ def _head(step: StepContext, agents: Sequence[str]) -> dict[str, Any]:
 
 
 def _colour(agent: str | None, agents: Sequence[str]) -> str:
-    return f"{agents.index(agent) % 8}" if agent in agents and agent is not None else "none"
+    light, dark = (agent_colour(agent or "", agents, dark=dark) for dark in (False, True))
+    return f"light-dark({light}, {dark})"
 
 
 def _cell(cell: Cell, names: dict[Path, str]) -> dict[str, Any]:

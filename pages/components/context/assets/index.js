@@ -17,7 +17,7 @@ function el(tag, attributes = {}, ...children) {
   return element
 }
 
-const dot = (colour) => el("i", { class: `agent-dot agent-${colour}` })
+const dot = (colour) => el("i", { class: "agent-dot", style: `background: ${colour}` })
 
 function head({ name, agent, colour, status, tokens }) {
   const title = el("b", {}, `${name} · ${agent}`)
@@ -35,7 +35,8 @@ function rowHead({ name, agent, colour }) {
 function cellButton(cell, row, column, colour) {
   const button = el("button", {
     type: "button",
-    class: `context-cell context-${cell.state} agent-${colour}`,
+    class: `context-cell context-${cell.state}`,
+    style: `--of: ${colour}`,
     "data-key": cell.key,
     "data-row": row,
     "data-column": column,
