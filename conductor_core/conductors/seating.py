@@ -14,9 +14,12 @@ import re
 from collections.abc import Sequence
 
 from conductor_core.chat import ConductorInfo, WorkerSpec
+from conductor_core.workflow.templates import Cast
 
 SEATS = ("plan", "reason", "compute", "code", "know", "check", "write")
 """In the order of their ordinals; the Conductor itself, where recursion is offered, comes after the last."""
+SOLVING = ("reason", "compute", "know", "code")
+"""The seats that solve a task themselves, the most general first."""
 
 _WORDS: dict[str, str] = {
     "plan": r"plan\w*|break\w* .{0,12}(?:steps|down)|decompos\w+|outlin\w+|strateg\w+|schedul\w+|subtasks?"
@@ -87,3 +90,24 @@ def agents_by_ordinal(conductor: ConductorInfo | None, agents: Sequence[WorkerSp
     if conductor is not None and conductor.seated:
         return numbering(agents)
     return tuple(worker.name for worker in agents)
+
+
+def cast_of(agents: Sequence[WorkerSpec]) -> Cast:
+    """Returns who suits the roles of a template. Of equals, the pool's earlier one comes first.
+
+    Several who solve the same task should differ, so the solvers are first the workers of the seats that solve, each of
+    which has another one. Raises: ValueError for a pool without workers.
+    """
+    if not agents:
+        raise ValueError("a plan needs at least one worker")
+
+    def fittest(*seats: str) -> tuple[str, ...]:
+        places = [SEATS.index(seat) for seat in seats]
+        ranked = sorted(agents, key=lambda worker: -sum(fitness(worker)[place] for place in places))
+        return tuple(worker.name for worker in ranked)
+
+    seated = dict(zip(SEATS, numbering(agents), strict=True))
+    solvers = [name for seat in SOLVING if (name := seated[seat]) is not None]
+    return Cast(
+        plan=fittest("plan"), solve=tuple(dict.fromkeys((*solvers, *fittest(*SOLVING)))), check=fittest("check")
+    )
