@@ -262,6 +262,7 @@ class PlanRequest(Frozen):
         rejected: faults of the previous attempt, one sentence each, so that the next can avoid them.
         turns_before: the turns of the conversation before the task.
         images: how many images come with the task.
+        temperature: takes the place of 0 where the Conductor has none of its own; None: it stays as it is.
     """
 
     task: str
@@ -273,6 +274,7 @@ class PlanRequest(Frozen):
     rejected: tuple[str, ...] = ()
     turns_before: tuple[Message, ...] = ()
     images: NonNegativeInt = 0
+    temperature: NonNegativeFloat | None = None
 
 
 class Conductor(Protocol):

@@ -37,6 +37,7 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "purpose": trace.purpose,
         "imported": None if trace.imported is None else _dump(trace.imported),
         "seed": trace.seed,
+        "plan_temperature": trace.plan_temperature,
         "task": trace.task,
         "images": _dump_all(trace.images),
         "turns_before": _dump_all(trace.turns_before),

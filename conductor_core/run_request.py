@@ -14,6 +14,8 @@ from conductor_core.workflow.model import Workflow
 
 MOST_IMAGES = 8
 """More images than this cannot come with one task."""
+MOST_TEMPERATURE = 2.0
+"""What servers take at most."""
 
 
 class RunRequest(Caused):
@@ -38,6 +40,7 @@ class RunRequest(Caused):
         gates: when the run waits for an approval.
         actor, door: who asks, and through which door. The actor is None in older records.
         purpose: what the run is for besides its task, for instance an evaluation; empty if somebody asked for it.
+        plan_temperature: what a Conductor without a temperature of its own writes its first plan with; None: as always.
     """
 
     task: str
@@ -62,6 +65,7 @@ class RunRequest(Caused):
     actor: Actor | None = Field(default_factory=local_actor)
     door: Door | None = "cli"
     purpose: str = ""
+    plan_temperature: float | None = Field(None, ge=0, le=MOST_TEMPERATURE, allow_inf_nan=False)
 
     @property
     def all_images(self) -> tuple[ImagePart, ...]:

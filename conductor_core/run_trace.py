@@ -291,6 +291,7 @@ class RunTrace(Mutable):
     workflow: Workflow | None = None
     simulated: bool
     seed: int = 0
+    plan_temperature: float | None = None
     conductor: ConductorInfo | None = None
     pool: PoolInfo
     limits: Limits

@@ -10,13 +10,15 @@ from conductor_core import documents
 from conductor_core.cli import inputs, options, report
 from conductor_core.cli.live import ProgressView, watch
 from conductor_core.cli.output import print_json
+from conductor_core.cli.plans import print_plans
 from conductor_core.cli.ready import ready
 from conductor_core.cli.task_file import read_tasks
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_store
+from conductor_core.engine.resampling import LEAST, MOST, USUAL_TEMPERATURE, plans_requested
 from conductor_core.errors import BadInput
 from conductor_core.run_ids import new_run_id
-from conductor_core.run_request import RunRequest
+from conductor_core.run_request import MOST_TEMPERATURE, RunRequest
 from conductor_core.trace import RunTrace
 
 
@@ -32,6 +34,22 @@ def plan(
     seed: options.Seed = None,
     max_steps: options.MaxSteps = None,
     max_depth: options.MaxDepth = None,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--n", min=LEAST, max=MOST, help="Write so many plans for TASK, with fresh seeds, and show them as a table."
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            "--temperature",
+            min=0,
+            max=MOST_TEMPERATURE,
+            help="What a Conductor without a temperature of its own writes with. Default: 0, with --n "
+            f"{USUAL_TEMPERATURE:g}.",
+        ),
+    ] = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:
@@ -39,6 +57,8 @@ def plan(
     settings = inputs.read_settings()
     if (task is None) == (tasks is None):
         raise BadInput("give a TASK, or --tasks FILE.jsonl" if task is None else "give a TASK or --tasks, not both")
+    if count is not None and task is None:
+        raise BadInput("--n is for one TASK: leave --n or --tasks out")
     texts = [inputs.given_text(task, "task")] if task is not None else read_tasks(tasks or Path())
     budget = options.limits(settings, max_steps=max_steps, max_depth=max_depth)
     traces: list[RunTrace] = []
@@ -51,8 +71,13 @@ def plan(
         seed=settings.seed if seed is None else seed,
         plan_only=True,
         excluded=tuple(exclude or ()),
+        plan_temperature=temperature,
     )
     ready(longest, settings, quiet=quiet)
+    if count is not None:
+        warm = USUAL_TEMPERATURE if temperature is None else temperature
+        requests = plans_requested(longest, count, seed, warm)
+        return print_plans(requests, settings, db=db, as_json=as_json, quiet=quiet)
     with opened_store(db, settings) as store, opened_engine(store, settings) as host:
         for number, text in enumerate(texts, start=1):
             run_id = host.start(longest.model_copy(update={"task": text, "run_id": new_run_id()}))

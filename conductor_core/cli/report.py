@@ -97,7 +97,8 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
         yield f"run {trace.run_id} · {unreadable_status(fault).replace('_', ' ')}, as far as it can be read:"
     purpose = f", for {one_line(trace.purpose, 40)}" if trace.purpose else ""
     who = one_line(trace.caller.in_words, 60)
-    yield f"created {trace.created_at_utc:%Y-%m-%d %H:%M:%S} UTC by {who}{purpose}, seed {trace.seed}"
+    warm = "" if trace.plan_temperature is None else f", plan temperature {trace.plan_temperature:g}"
+    yield f"created {trace.created_at_utc:%Y-%m-%d %H:%M:%S} UTC by {who}{purpose}, seed {trace.seed}{warm}"
     if (imported := trace.imported) is not None:
         when, whom = f"{imported.imported_at_utc:%Y-%m-%d %H:%M}", one_line(imported.caller.in_words, 60)
         yield f"imported {when} UTC by {whom} from an unsigned file: there it was run {one_line(imported.run_id, 60)}"

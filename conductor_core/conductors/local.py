@@ -138,7 +138,7 @@ class LocalConductor:
     def _generation(self, request: PlanRequest) -> Generation:
         short = self._config.prompt == "short"
         shape = self._shape(request) if self._constrained else None
-        temperature = self._config.temperature
+        temperature = self._config.temperature or request.temperature or 0.0
         if request.rejected and temperature == 0:
             temperature = RETRY_TEMPERATURE
         return Generation(

@@ -175,7 +175,7 @@ class RemoteConductor:
     def _body(self, request: PlanRequest) -> dict[str, Any]:
         messages = self.messages(request)
         body: dict[str, Any] = {
-            "temperature": 0.7 if request.rejected else 0.0,
+            "temperature": request.temperature or (0.7 if request.rejected else 0.0),
             **self._spec.params,
             "model": self._model,
             "messages": [message.model_dump() for message in messages],

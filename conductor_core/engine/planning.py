@@ -57,6 +57,7 @@ async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan
         seed=state.request.seed,
         turns_before=state.request.turns_before,
         images=len(state.request.all_images),
+        temperature=None if round_path else state.request.plan_temperature,
     )
     checked = Checked(workflow=None)
     for attempt in range(1, attempts + 1):

@@ -114,4 +114,5 @@ def resume_of(source: RunTrace, *before: RunTrace, door: Door) -> RunRequest:
     plan = next((plan for plan in plans if plan is not None), source.workflow)
     taken_up = tuple(each.run_id for each in before)
     more = {"plan_only": source.plan_only, "taken_up": taken_up, "resumed": True}
+    more |= {"plan_temperature": source.plan_temperature}
     return rerun_of(source, plan, door=door).model_copy(update=more)

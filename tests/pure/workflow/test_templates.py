@@ -20,7 +20,9 @@ def spec(name: str, description: str) -> WorkerSpec:
     return WorkerSpec(name=name, provider="openai", model="m", description=description, base_url="http://127.0.0.1/v1")
 
 
-words = st.sampled_from(["plans", "checks", "computes", "codes", "knows facts", "reasons", "writes", "", "weak at maths"])
+words = st.sampled_from(
+    ["plans", "checks", "computes", "codes", "knows facts", "reasons", "writes", "", "weak at maths"]
+)
 pools = st.lists(words, min_size=1, max_size=9).map(
     lambda described: [spec(f"worker {number}", said) for number, said in enumerate(described)]
 )
