@@ -1,6 +1,7 @@
 """Run: takes a task, draws its workflow and runs it live, edits and re-runs it."""
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from conductor_core.actor import local_caller
 from conductor_core.commands import Edit
@@ -17,9 +18,11 @@ from pages.components.compare.tree import tree_button
 from pages.components.history.damage import damage, notes
 from pages.components.live_workflow.component import Intent, intent_of, live_workflow
 from pages.components.models.real_workers import choose_for, real_workers_dialog
+from pages.components.run import new_plan
 from pages.components.run.editing import Editing
 from pages.components.run.lineage import lineage
 from pages.components.run.plan_editor import LookedUp, look_up, plan_editor
+from pages.components.run.start_from import plans_dialog
 from pages.components.run.task_box import task_box
 from pages.components.shell import address, places
 from pages.components.shell.runtime import current
@@ -35,6 +38,8 @@ HAS_ENDED = "run-has-ended"
 def show() -> None:
     run_id = address.read("run")
     trace, fault = _read(run_id) if run_id else (None, None)
+    if run_id is None:
+        new_plan.editing()  # before the task box, whose text it may bring back after a reload
     # What follows keeps its place on the page, and so its state, because this is one container whatever it holds.
     with st.container(gap="xsmall"):
         notes()
@@ -45,7 +50,8 @@ def show() -> None:
             lineage(trace, tree_button)
         if trace is None and fault is not None:
             damage(fault)
-    _workspace(trace, readable=fault is None)
+    _workspace(trace, readable=fault is None, opened=run_id is not None)
+    plans_dialog()
     if trace is not None and fault is not None:
         damage(fault)
     if trace is not None:
@@ -54,16 +60,23 @@ def show() -> None:
 
 
 @st.fragment
-def _workspace(trace: RunTrace | None, *, readable: bool) -> None:
-    """Draws the editor and, below it, what it changes. Typing draws this fragment and nothing else of the page."""
+def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
+    """Draws the editor and, below it, what it changes. Typing draws this fragment and nothing else of the page.
+
+    ``opened``: whether the address names a run.
+    """
     editor_at = st.container()
+    plan = None if opened else new_plan.editing()
+    if plan is not None:
+        _new_plan(plan, editor_at)
+        return
     if trace is None or not readable:
         live_workflow(None if trace is None else trace.run_id, key=LIVE)
         return
     if not trace.ended:
         trace = _read(trace.run_id)[0] or trace  # it may have gone on since the page was drawn
     editing = _editing(trace)
-    looked_up = None if editing is None else _look_up(editing)
+    looked_up = None if editing is None else _look_up(trace, editing)
     intent = live_workflow(
         trace.run_id,
         key=LIVE,
@@ -90,6 +103,21 @@ def _workspace(trace: RunTrace | None, *, readable: bool) -> None:
     if st.session_state.pop(HAS_ENDED, False) and not trace.ended:
         st.rerun()  # reads the run anew: what the page draws of ended runs can appear
     real_workers_dialog(trace.run_id, trace.task)
+
+
+def _new_plan(plan: Editing, editor_at: DeltaGenerator) -> None:
+    """Draws the editor of a plan that no run has, and the graph of it."""
+    plan.open_at(st.session_state.pop(OPEN_AT, None))
+    looked_up = new_plan.looked_up(plan)
+    live_workflow(None, key=LIVE, open_steps=looked_up.open_steps, edited=looked_up.drawn, on_intent=_open_editor)
+
+    def start(workflow: Workflow, _: Origins) -> None:
+        new_plan.run(workflow)
+        st.rerun()
+
+    with editor_at:
+        new_plan.fault_note()
+        plan_editor(plan, looked_up, start, new_plan.close)
 
 
 def _editable(trace: RunTrace) -> bool:
@@ -123,7 +151,7 @@ def _editing(trace: RunTrace) -> Editing | None:
     """Returns the open editor, at the step asked for; None: it is closed, or the run goes on and has no whole plan."""
     if not _editable(trace) or st.session_state.get(EDITING) != trace.run_id:
         return None
-    editing = Editing(trace)
+    editing = Editing.of_run(trace)
     editing.open_at(st.session_state.pop(OPEN_AT, None))
     return editing
 
@@ -153,9 +181,8 @@ def _go_on_label(trace: RunTrace) -> str | None:
     return "Resume" if any(step.answered for step in trace.steps) else "Run again"
 
 
-def _look_up(editing: Editing) -> LookedUp:
+def _look_up(trace: RunTrace, editing: Editing) -> LookedUp:
     """Looks up what follows from the draft. Closes the editor if its pool cannot be opened any more."""
-    trace = editing.trace
     try:
         specs = pool_info(trace.pool, current().settings).workers
     except InspectorError as error:

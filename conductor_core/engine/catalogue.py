@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from conductor_core import masking
 from conductor_core.chat import WorkerSpec
 from conductor_core.conductors.catalogue import ConductorOption, conductor_faults, list_conductors
+from conductor_core.conductors.seating import cast_of
 from conductor_core.engine.pool import open_worker
 from conductor_core.engine.preflight import look, preflight
 from conductor_core.errors import BadInput, InspectorError
@@ -29,6 +30,7 @@ __all__ = [
     "Example",
     "FoundServer",
     "Health",
+    "cast_of",
     "check_all",
     "check_conductor",
     "check_worker",

@@ -69,7 +69,7 @@ def forecast(
                 index=index,
                 agent=step.agent,
                 instruction=step.instruction,
-                reason="",
+                reason=f"about {usage.total_tokens:,} tokens",
                 estimated_tokens=usage.total_tokens,
                 estimated_usd=None if spec is None or step.agent == CONDUCTOR_AGENT else cost_of(spec, usage),
             )

@@ -26,11 +26,11 @@ class Intent:
     """What the person asked for in the component. A selection alone stays in the browser and costs no rerun.
 
     ``edit``: change the plan, at ``path`` if a step was selected. ``go-on``: do what ``go_on`` offered. ``workers``:
-    choose other workers.
+    choose other workers. ``run_id`` is None for a plan that no run has.
     """
 
     kind: _Kind
-    run_id: str
+    run_id: str | None
     path: Path | None = None
 
 
@@ -59,7 +59,8 @@ def live_workflow(
         go_on: what a button beside the outcome offers, in a word or two; None: nothing.
         open_steps: the numbers of the steps whose fields the open editor shows, the last opened last; None: it is
             closed. The graph stands right below the open editor, and the step opened last comes into view.
-        edited: what the graph draws in place of the run's plan, as ``edited_plan`` makes it; None: the run's.
+        edited: what the graph draws in place of the run's plan, as ``edited_plan`` makes it, or without a run, as
+            ``new_plan`` does; None: the run's.
         ended: whether the page is drawn as that of a run that has ended.
         on_intent: called before the rerun in which an intent is returned.
         on_ended: called before a rerun, once the component has seen the end of a run that is not drawn as ended.
@@ -96,7 +97,7 @@ def _intent(value: Any) -> Intent | None:
     """Reads an intent; None for any other shape, which a browser might send."""
     if not isinstance(value, dict) or value.get("kind") not in get_args(_Kind):
         return None
-    if not isinstance(value.get("run_id"), str):
+    if not isinstance(value.get("run_id"), str | None):
         return None
     path = value.get("path")
     if not isinstance(path, list) or not all(isinstance(index, int) for index in path):

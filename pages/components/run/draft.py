@@ -120,6 +120,14 @@ def reset(draft: Draft) -> Draft:
     return replace(_step_on(draft, start.now, "All changes are taken back."), generation=draft.generation + 1)
 
 
+def restart(draft: Draft, workflow: Workflow) -> Draft:
+    """Begins anew with ``workflow``, as one more change that can be undone. Its steps get ids that none had before."""
+    count = len(workflow.steps)
+    now = Version(workflow, tuple(range(draft.next_id, draft.next_id + count)))
+    begun = _step_on(draft, now, "This plan takes the place of the earlier one.")
+    return replace(begun, next_id=draft.next_id + count, generation=draft.generation + 1)
+
+
 def last_readable(draft: Draft, faults: Callable[[Workflow], Sequence[Fault]]) -> Draft:
     """Returns ``draft`` as it last was without a fault in a step; as it is if it always had one.
 

@@ -32,9 +32,40 @@ def edited_plan(draft: Draft, shown: Draft, forecast: RerunPreview | None, fault
         shown: the draft, or its last version whose steps could be read. This is drawn, with the faults on its cards.
         forecast: what ``shown`` would call and reuse; None: it cannot run.
     """
+    faulty, said = _said(draft, shown, faults)
+    return {**_drawn(shown, forecast, faulty), "fault": said}
+
+
+def new_plan(
+    draft: Draft, shown: Draft, forecast: RerunPreview | None, faults: Sequence[Fault], agents: Sequence[str]
+) -> dict[str, Any]:
+    """Returns what the graph draws of a plan that no run has: see ``edited_plan``. Nothing in it counts as changed.
+
+    ``agents`` are the names of the pool's workers, which say the colours of the agents.
+    """
+    faulty, said = _said(draft, shown, faults)
+    workflow, ids = shown.workflow, shown.now.ids
+    runs = {} if forecast is None else {step.index: step.reason for step in forecast.will_run}
+    steps: list[dict[str, Any]] = []
+    for index, step in enumerate(workflow.steps):
+        fault = faulty.get(ids[index])
+        fate = "fault" if fault is not None else "runs" if index in runs else None
+        words = fault if fault is not None else runs.get(index, "")
+        own = {"key": str(ids[index]), "number": index, "was": None, "reads": list(workflow.reads(index))}
+        steps.append({**own, **_told(step), "change": None, "fate": fate, "words": words})
+    layout = lay_out([RoundShape((), workflow.all_reads)])
+    units = [_Unit(each, (), ()) for each in ids]
+    data = network_data(_named(layout, units))
+    for edge in data["edges"]:
+        edge["change"] = None
+    return {"steps": steps, "layout": data, "fault": said, "agents": list(agents)}
+
+
+def _said(draft: Draft, shown: Draft, faults: Sequence[Fault]) -> tuple[dict[int, str], str]:
+    """Returns what is wrong with each faulty step, by the editor's id, and what the graph says of the whole."""
     faulty = {draft.now.ids[fault.step]: fault.message for fault in reversed(faults) if fault.step is not None}
     said = [fault.message for fault in faults[:1]] + (["Drawn as it was before."] if shown != draft else [])
-    return {**_drawn(shown, forecast, faulty), "fault": " ".join(said)}
+    return faulty, " ".join(said)
 
 
 def _drawn(draft: Draft, forecast: RerunPreview | None, faulty: Mapping[int, str]) -> dict[str, Any]:

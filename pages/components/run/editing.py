@@ -1,10 +1,12 @@
-"""One open plan editor: the run, and the draft in the page's state."""
+"""One open plan editor: what it edits (a run's plan, or a new one), and the draft in the page's state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import streamlit as st
 
+from conductor_core.chat import Message, WorkerSpec
 from conductor_core.engine.image_rules import images_given
 from conductor_core.events import Path
 from conductor_core.trace import RunTrace
@@ -13,34 +15,69 @@ from conductor_core.workflow.validation import Checked, validate
 from pages.components.run import draft as drafts
 from pages.components.run.draft import Draft
 
+Of = Literal["ended", "waiting", "new"]
+
 
 @dataclass(frozen=True)
 class Editing:
-    trace: RunTrace
+    """
+    Attributes:
+        key: of the draft in the page's state.
+        of: the plan of a run that has ended or that waits, or a new plan.
+        original: what the draft begins with.
+        specs: the workers that a step may name.
+        recursive: whether a step may name the Conductor.
+        conversation: all turns up to the task, with their images.
+        missing: what a run lacks besides a valid plan, in a sentence; empty: nothing.
+        on_change: called with each new draft, after it is in the page's state.
+    """
 
-    @property
-    def key(self) -> str:
-        return f"draft:{self.trace.run_id}"
+    key: str
+    of: Of
+    original: Workflow
+    task: str
+    specs: tuple[WorkerSpec, ...]
+    recursive: bool
+    max_steps: int
+    give_question: bool
+    conversation: Sequence[Message]
+    missing: str = ""
+    on_change: Callable[[Draft], None] | None = None
+
+    @classmethod
+    def of_run(cls, trace: RunTrace) -> "Editing":
+        return cls(
+            key=f"draft:{trace.run_id}",
+            of="ended" if trace.ended else "waiting",
+            original=trace.root.workflow or Workflow(steps=()),
+            task=trace.task,
+            specs=trace.pool.workers,
+            recursive=trace.limits.max_depth > 0 and trace.conductor is not None,
+            max_steps=trace.limits.max_steps,
+            give_question=trace.give_question,
+            conversation=trace.conversation,
+        )
 
     @property
     def agents(self) -> list[str]:
-        return [spec.name for spec in self.trace.pool.workers]
+        return [spec.name for spec in self.specs]
 
     @property
     def offered_agents(self) -> list[str]:
         """Lists the agents that a step may name: the workers, and the Conductor where recursion is allowed."""
-        recursive = self.trace.limits.max_depth > 0 and self.trace.conductor is not None
-        return [*self.agents, CONDUCTOR_AGENT] if recursive else self.agents
+        return [*self.agents, CONDUCTOR_AGENT] if self.recursive else self.agents
 
     @property
     def draft(self) -> Draft:
         if self.key not in st.session_state:
-            st.session_state[self.key] = drafts.begin(self.trace.root.workflow or Workflow(steps=()))
+            st.session_state[self.key] = drafts.begin(self.original)
         kept: Draft = st.session_state[self.key]
         return kept
 
     def keep(self, draft: Draft) -> None:
         st.session_state[self.key] = draft
+        if self.on_change is not None:
+            self.on_change(draft)
 
     def apply(self, change: Callable[[Draft], Draft]) -> None:
         self.keep(change(self.draft))
@@ -64,11 +101,18 @@ class Editing:
         self.open_only(*others, *(() if step_id in self.open_ids else (step_id,)))
 
     def check(self, workflow: Workflow) -> Checked:
-        most, recursive = self.trace.limits.max_steps, CONDUCTOR_AGENT in self.offered_agents
-        task = None if self.trace.give_question else self.trace.task
-        specs = {spec.name: spec for spec in self.trace.pool.workers}
-        images = images_given(self.trace.conversation, specs, every_step=self.trace.give_question)
-        return validate(workflow, self.agents, max_steps=most, allow_recursion=recursive, task=task, images=images)
+        task = None if self.give_question else self.task
+        specs = {spec.name: spec for spec in self.specs}
+        images = images_given(tuple(self.conversation), specs, every_step=self.give_question)
+        return validate(
+            workflow,
+            self.agents,
+            max_steps=self.max_steps,
+            allow_recursion=self.recursive,
+            allow_stop=False if self.of == "new" else None,
+            task=task,
+            images=images,
+        )
 
     def field_key(self, step_id: int, field: str) -> str:
         return f"{self.key}:{self.draft.generation}:{step_id}:{field}"

@@ -7,7 +7,6 @@ from typing import Any
 import streamlit as st
 
 from conductor_core.engine.rerun import RerunPreview, StepForecast
-from conductor_core.trace import RunTrace
 from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.printer import to_json
@@ -17,8 +16,8 @@ from pages.components.look.palette import agent_dot
 from pages.components.look.words import inert
 from pages.components.run import draft as drafts
 from pages.components.run.draft import Draft
-from pages.components.run.edited_plan import edited_plan
-from pages.components.run.editing import Editing
+from pages.components.run.edited_plan import edited_plan, new_plan
+from pages.components.run.editing import Editing, Of
 from pages.components.run.step_fields import say, step_fields, tell_task_button
 
 Preview = Callable[[Workflow, Origins], RerunPreview]
@@ -43,7 +42,7 @@ class LookedUp:
 def look_up(editing: Editing, preview: Preview) -> LookedUp:
     """Returns what follows from the draft. ``preview`` tells what the run of a workflow would call and reuse."""
     checked, forecast = _checked(editing, editing.draft, preview)
-    drawn = _drawn(editing, checked, forecast, preview) if editing.draft.changed else None
+    drawn = _drawn(editing, checked, forecast, preview) if editing.draft.changed or editing.of == "new" else None
     return LookedUp(checked, forecast, drawn, _open_steps(editing, checked))
 
 
@@ -56,6 +55,8 @@ def _drawn(editing: Editing, checked: Checked, forecast: RerunPreview | None, pr
     shown = drafts.last_readable(editing.draft, lambda workflow: editing.check(workflow).faults)
     if shown != editing.draft:
         forecast = _checked(editing, shown, preview)[1]
+    if editing.of == "new":
+        return new_plan(editing.draft, shown, forecast, checked.faults, editing.agents)
     return edited_plan(editing.draft, shown, forecast, checked.faults)
 
 
@@ -83,8 +84,9 @@ def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, 
     draft = editing.draft
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         shape = topology(draft.workflow) if draft.workflow.steps else "no steps"
-        st.markdown(f"**Edit the plan** :small[:gray[{shape}]]", width="content")
-        st.markdown(f":small[{_in_words(forecast, editing.trace)}]", width="stretch")
+        title = "A plan of your own" if editing.of == "new" else "Edit the plan"
+        st.markdown(f"**{title}** :small[:gray[{shape}]]", width="content")
+        st.markdown(f":small[{_in_words(forecast, editing)}]", width="stretch")
         changes: list[tuple[str, str, bool, str | None, Callable[[Draft], Draft]]] = [
             ("Undo", "undo", not draft.past, "Mod+Alt+Z", drafts.undo),
             ("Redo", "redo", not draft.future, "Mod+Alt+Y", drafts.redo),
@@ -105,7 +107,7 @@ def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, 
                 )
             st.download_button(
                 "Save as a workflow file",
-                to_json(draft.workflow, editing.trace.task),
+                to_json(draft.workflow, editing.task),
                 icon=":material/download:",
                 file_name="workflow.json",
                 mime="application/json",
@@ -115,13 +117,15 @@ def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, 
                 help="Save as a workflow file, for `check` and `run --workflow` of the command line",
             )
         kept = "Your changes are kept until you leave this run."
+        if editing.of == "new":
+            kept = "Your plan is kept: *Plans…* opens it again."
         st.button("Close", key="close-editor", help=kept, on_click=close)
         asked = st.button(
-            _start_label(forecast, editing.trace),
+            _start_label(forecast, editing.of),
             type="primary",
             icon=":material/play_arrow:",
             key="start-edited",
-            disabled=forecast is None,
+            disabled=forecast is None or editing.missing != "",
             help=f"{modifier_key()} + Shift + Enter",
             shortcut="Mod+Shift+Enter",
         )
@@ -141,14 +145,14 @@ def _note(editing: Editing) -> None:
             st.button("Undo", icon=icon, type="tertiary", key="undo-noted", on_click=act, args=(drafts.undo,))
         else:
             mod = modifier_key()
-            starts = "re-runs" if editing.trace.ended else "uses this plan"
-            keys = f"{mod} + Enter applies now · {mod} + Shift + Enter {starts} · {mod} + Alt + Z undoes"
+            starts = {"ended": "re-runs", "waiting": "uses this plan", "new": "runs"}[editing.of]
+            keys = f"{mod} + Enter applies now · {mod} + Shift + Enter {starts} · {mod} + Z undoes outside a field"
             st.markdown(f":gray[Typing applies by itself, {keys}]")
 
 
-def _start_label(forecast: RerunPreview | None, trace: RunTrace) -> str:
-    if not trace.ended:
-        return "Use this plan"
+def _start_label(forecast: RerunPreview | None, of: Of) -> str:
+    if of != "ended":
+        return "Run this plan" if of == "new" else "Use this plan"
     if forecast is None:
         return "Re-run"
     runs, reused = len(forecast.will_run), len(forecast.will_reuse)
@@ -157,12 +161,14 @@ def _start_label(forecast: RerunPreview | None, trace: RunTrace) -> str:
     return f"Re-run {runs} of {runs + reused} steps" if reused else f"Run {runs} step{'s' if runs != 1 else ''}"
 
 
-def _in_words(forecast: RerunPreview | None, trace: RunTrace) -> str:
+def _in_words(forecast: RerunPreview | None, editing: Editing) -> str:
     """Says what will run, what is reused and the likely cost, in one line."""
     if forecast is None:
         return ":red[Fix the fault before you run this plan.]"
+    if editing.missing:
+        return f":orange[:material/warning: {inert(editing.missing)}]"
     runs, reused = _numbers(forecast.will_run), _numbers(forecast.will_reuse)
-    if not trace.ended:
+    if editing.of == "waiting":
         one = f"step {reused} has run and stays as it is"
         several = f"steps {reused} have run and stay as they are"
         done = f"{several if len(forecast.will_reuse) > 1 else one} · " if reused else ""
@@ -171,7 +177,8 @@ def _in_words(forecast: RerunPreview | None, trace: RunTrace) -> str:
         return f"↺ **{reused}** reused: nothing has changed, nothing to pay"
     cost = inert(forecast.cost.in_line)
     kept = f" · ↺ **{reused}** reused" if reused else ""
-    return f"▶ **{runs}** will run{kept} · about {forecast.estimated_tokens:,} tokens, {cost}"
+    first = "nothing is sent yet · " if editing.of == "new" else ""
+    return f"{first}▶ **{runs}** will run{kept} · about {forecast.estimated_tokens:,} tokens, {cost}"
 
 
 def _numbers(forecasts: tuple[StepForecast, ...]) -> str:
@@ -267,7 +274,7 @@ def modifier_key() -> str:
 def _add(editing: Editing, index: int) -> None:
     """Adds a new step ``index``, open, that sees the step before it."""
     steps = editing.draft.workflow.steps
-    agent = steps[index - 1].agent if index else editing.agents[0]
+    agent = steps[index - 1].agent if index else next(iter(editing.agents), "")
     new = Step(instruction=NEW_INSTRUCTION, agent=agent, access_list=(index - 1,) if index else ())
     editing.keep(drafts.insert(editing.draft, index, new))
     editing.open_only(editing.draft.now.ids[index])

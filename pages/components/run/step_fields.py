@@ -63,7 +63,7 @@ def step_fields(editing: Editing, index: int, step_id: int, checked: Checked) ->
 
 def _agent_field(editing: Editing, index: int, step_id: int) -> None:
     step = editing.draft.workflow.steps[index]
-    descriptions = {spec.name: spec.description for spec in editing.trace.pool.workers}
+    descriptions = {spec.name: spec.description for spec in editing.specs}
     offered = list(dict.fromkeys([*editing.offered_agents, step.agent]))
     key = editing.field_key(step_id, "agent")
     st.selectbox(

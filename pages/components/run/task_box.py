@@ -3,8 +3,11 @@
 import streamlit as st
 
 from conductor_core.engine.catalogue import EXAMPLES
+from conductor_core.engine.request import asks_conductor
+from conductor_core.engine.resampling import plans_requested
 from conductor_core.errors import InspectorError
 from conductor_core.trace import RunTrace
+from conductor_core.workflow.model import Workflow
 from pages.components.look.words import inert, plural
 from pages.components.run import images, run_settings
 from pages.components.run.larger_conductor import propose_larger_conductor
@@ -15,6 +18,8 @@ from pages.components.shell.runtime import current
 
 TASK = "task"
 ERROR = "start-error"
+PLANS_ASKED = "plans-asked-for"  # whether the dialog about plans is open
+PLANS_HELP = "Start from a plan of your own, or have several written and choose"
 _FROM_RUN = "task-from-run"  # the run whose task was put into the box, and the box's text then
 
 
@@ -37,6 +42,7 @@ def task_box(trace: RunTrace | None) -> None:
             )
             with st.container(horizontal=True, width="content", key="task-actions", wrap=False):
                 images.image_field()
+                st.button("Plans…", key="plans", type="tertiary", help=PLANS_HELP, on_click=_ask_for_plans)
                 st.button("Plan only", key="plan-only", on_click=_start, args=(True,))
                 st.button("Run", key="run", type="primary", on_click=_start, args=(False,), shortcut="Mod+Enter")
         if message := st.session_state.pop(ERROR, None):
@@ -75,6 +81,10 @@ def _take_example(task: str) -> None:
     images.put(())
 
 
+def _ask_for_plans() -> None:
+    st.session_state[PLANS_ASKED] = True
+
+
 def _start(plan_only: bool) -> None:
     """Starts a run with what is chosen now, because a field may have changed with the click."""
     task = st.session_state.get(TASK, "").strip()
@@ -84,14 +94,40 @@ def _start(plan_only: bool) -> None:
     begin(task, plan_only=plan_only)
 
 
-def begin(task: str, *, plan_only: bool = False) -> None:
-    """Starts a run of ``task`` with what is chosen, and opens it. The card shows a refusal."""
+def begin(task: str, *, plan_only: bool = False, workflow: Workflow | None = None) -> bool:
+    """Starts a run of ``task`` with what is chosen, and opens it. The card shows a refusal; then it returns False.
+
+    ``workflow``: the plan to carry out; None: the Conductor writes one.
+    """
     try:
         request = run_settings.request(task, plan_only=plan_only).model_copy(update={"images": images.chosen()})
+        if workflow is not None:
+            asked = request.conductor if asks_conductor(workflow) else None
+            request = request.model_copy(update={"workflow": workflow, "conductor": asked})
         run_id = current().host.start(request)
         may_be_asked(request.conductor)
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
-        return
+        return False
+    open_run(run_id, task)
+    return True
+
+
+def begin_plans(task: str, count: int, temperature: float | None) -> None:
+    """Has the Conductor write ``count`` plans for ``task`` at once, and opens the first. The card shows a refusal."""
+    begun: list[str] = []
+    try:
+        each = run_settings.request(task, plan_only=True).model_copy(update={"images": images.chosen()})
+        for request in plans_requested(each, count, temperature=temperature):
+            begun.append(current().host.start(request))
+        may_be_asked(each.conductor)
+    except InspectorError as error:
+        st.session_state[ERROR] = str(error)
+    if begun:
+        open_run(begun[0], task)
+
+
+def open_run(run_id: str, task: str) -> None:
+    """Opens a run that was begun here. The box keeps its text."""
     st.session_state[_FROM_RUN] = (run_id, st.session_state.get(TASK, task))
     address.write("run", run_id)

@@ -4,7 +4,21 @@
 
 export const EDITOR = ".st-key-plan-editor"
 const TASK_BOX = ".st-key-task-box"
+// In a dialog Ctrl+Enter is for its own fields.
+const DIALOG = '[role="dialog"]'
+// The fields whose text applies after a pause: those of the editor, and that of a plan in words.
+const APPLIES = `${EDITOR}, .st-key-plans-given`
 const PAUSE_MS = 400
+
+const TEXT = 'textarea, input:not([type="radio"], [type="checkbox"]), [contenteditable="true"]'
+
+// Returns "undo" or "redo" where the keys mean that of the plan. In a field they are the field's own.
+function undoing(event) {
+  if (event.altKey || event.composedPath()[0].matches?.(TEXT)) return null
+  const key = event.key.toLowerCase()
+  if (key === "z") return event.shiftKey ? "redo" : "undo"
+  return key === "y" && !event.shiftKey ? "redo" : null
+}
 
 export class EditorKeys {
   // Streamlit's fields listen at the page's root, its shortcuts at the document. The body lies between them: an event
@@ -26,15 +40,22 @@ export class EditorKeys {
   }
 
   key(event) {
-    if (!(event.ctrlKey || event.metaKey) || !document.querySelector(EDITOR)) return
-    if (event.key === "Enter" && !event.shiftKey && !event.target.closest?.(TASK_BOX)) event.stopPropagation()
+    if (!(event.ctrlKey || event.metaKey)) return
+    const dialog = event.target.closest?.(DIALOG)
+    if (!dialog && !document.querySelector(EDITOR)) return
+    const undoes = dialog ? null : undoing(event)
+    if (undoes) {
+      event.preventDefault()
+      event.stopPropagation()
+      document.querySelector(`${EDITOR} .st-key-${undoes} button:enabled`)?.click()
+    } else if (event.key === "Enter" && !event.shiftKey && !event.target.closest?.(TASK_BOX)) event.stopPropagation()
     // A shortcut that undoes or re-runs must use the text that is now in the field.
     else if (event.altKey || event.shiftKey) this.apply()
   }
 
   typed(event) {
     const field = event.target
-    if (event.isComposing || !(field instanceof HTMLTextAreaElement) || !field.closest(EDITOR)) return
+    if (event.isComposing || !(field instanceof HTMLTextAreaElement) || !field.closest(APPLIES)) return
     this.forget()
     this.field = field
     this.pause = setTimeout(() => this.apply(), PAUSE_MS)

@@ -56,6 +56,7 @@ function plan(body) {
         round?.retries?.length,
         model.run?.status,
         raw === "",
+        model.edited === null,
         !round?.reasoning,
         round?.progress,
       ]),
@@ -71,6 +72,8 @@ function plan(body) {
 }
 
 function planState(model, round) {
+  if (!round && model.edited)
+    return [el("p", { class: "muted" }, "Nothing of this plan has run. Choose a step to read what it is told.")]
   if (!round) return [el("p", { class: "muted" }, "The Conductor's writing appears here as it happens.")]
   const lines = []
   if (!model.ended && round.status === "planning")

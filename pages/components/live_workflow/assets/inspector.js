@@ -61,14 +61,14 @@ export class Inspector {
     this.update(model, step, this)
   }
 
-  // Shows a step that is not in the run, because it is being added to the plan.
-  showAdded({ number, agent, instruction }) {
+  // Shows a step that is not in the run, because it is being added to the plan, or because there is no run yet.
+  showAdded({ number, agent, instruction, change }) {
     const index = this.model.agentIndex(agent)
     this.shown = null
     this.element.classList.add("added")
     this.dot.hidden = false
     this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
-    setText(this.heading, `Step ${number} · ${visible(agent)}, new`)
+    setText(this.heading, `Step ${number} · ${visible(agent)}${change === "new" ? ", new" : ""}`)
     setText(this.subtitle, visible(instruction))
     this.body.replaceChildren(
       el("p", { class: "muted" }, "It has not run, so it saw nothing yet. Its fields are in the editor above."),

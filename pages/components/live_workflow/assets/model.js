@@ -294,7 +294,8 @@ export class RunModel {
   }
 
   agentIndex(name) {
-    const index = this.run?.pool.workers.findIndex((worker) => worker.name === name) ?? -1
+    const names = this.run?.pool.workers.map((worker) => worker.name) ?? this.edited?.agents ?? []
+    const index = names.indexOf(name)
     return index < 0 ? null : index
   }
 

@@ -49,6 +49,12 @@ export class Strip {
     for (const part of this.aboutRun) part.hidden = run === null
     this.actions.hidden = model.replayed
     this.shape.hidden = model.replayed
+    if (run === null && model.edited) {
+      setText(this.pill, "○ Not run yet")
+      setClass(this.pill, "pill idle")
+      setText(this.shape, "Nothing is sent before you run this plan.")
+      return
+    }
     if (run === null) {
       setText(this.pill, opening ? "○ Opening the run" : "○ No run yet")
       setClass(this.pill, "pill idle")

@@ -305,7 +305,7 @@ export class LiveWorkflow {
     this.fault.title = fault
     this.legend.hidden = fault !== ""
     this.showFigures()
-    this.how.hidden = model.run !== null
+    this.how.hidden = model.run !== null || model.edited !== null
     this.empty.hidden = model.run === null || model.ordered().length > 0
     setText(this.empty, model.ended ? "No workflow came out of this run." : conductorDoing(model))
     setText(this.planButton, planText(model))

@@ -1,0 +1,203 @@
+"""A plan of one's own before any run: kept in the page's state and for the browser, edited, then run.
+
+The Run page shows it while no run is open. Nothing is sent before the person runs it.
+"""
+
+import streamlit as st
+
+from conductor_core.chat import WorkerSpec, conversation_of
+from conductor_core.engine.catalogue import cast_of
+from conductor_core.engine.forecast import ANSWER_TOKENS, forecast, usual_answer_tokens
+from conductor_core.engine.pool import pool_info
+from conductor_core.engine.rerun import RerunPreview
+from conductor_core.errors import InspectorError
+from conductor_core.events import PoolInfo
+from conductor_core.workflow.changes import Origins
+from conductor_core.workflow.model import Workflow
+from conductor_core.workflow.templates import Cast
+from pages.components.look.words import inert
+from pages.components.run import draft as drafts
+from pages.components.run import images, kept_draft, run_settings, task_box
+from pages.components.run.draft import Draft
+from pages.components.run.editing import Editing
+from pages.components.run.kept_draft import NewPlan
+from pages.components.run.plan_editor import LookedUp, look_up
+from pages.components.shell import address
+from pages.components.shell.browser_id import browser_id
+from pages.components.shell.runtime import current
+
+KEY = "draft:new"
+_SHOWN, _READ, _WRITTEN, _FAULT = "new-plan-shown", "new-plan-read", "new-plan-written", "new-plan-fault"
+_RUNS_LOOKED_AT = 50
+NO_TASK = "There is no task yet: type one above."
+
+
+def take(workflow: Workflow, task: str | None = None) -> None:
+    """Opens ``workflow`` in the editor. An earlier plan of one's own can be had back with Undo.
+
+    ``task``: what came with it; it goes into an empty task box.
+    """
+    before = _draft()
+    _keep(drafts.begin(workflow) if before is None else drafts.restart(before, workflow))
+    if task and not _task():
+        st.session_state[task_box.TASK] = task
+    show()
+
+
+def show() -> None:
+    """Shows the kept plan in place of a run."""
+    st.session_state[_SHOWN] = True
+    address.write("run", None)
+    _write()
+
+
+def kept_steps() -> int | None:
+    """Returns how many steps the kept plan has; None: there is none."""
+    found = _draft()
+    return None if found is None else len(found.workflow.steps)
+
+
+def editing() -> Editing | None:
+    """Returns the editor of the plan; None: there is none, or it is closed. Call it before the task box is drawn."""
+    found = _draft()
+    if found is None or not st.session_state.get(_SHOWN):
+        return None
+    pool, limits = chosen_pool(), run_settings.limits()
+    return Editing(
+        key=KEY,
+        of="new",
+        original=found.original,
+        task=_task(),
+        specs=() if pool is None else pool.workers,
+        recursive=limits.max_depth > 0,
+        max_steps=limits.max_steps,
+        give_question=_told(),
+        conversation=conversation_of(_task(), images.chosen(), ()),
+        missing="" if _task() else NO_TASK,
+        on_change=lambda _: _write(),
+    )
+
+
+def looked_up(edited: Editing) -> LookedUp:
+    """Returns what follows from the plan: its faults, its likely cost, what the graph draws."""
+    _write()  # the task may be another by now
+    answer_tokens = _answer_tokens()
+
+    def preview(workflow: Workflow, _: Origins) -> RerunPreview:
+        return forecast(
+            workflow,
+            edited.specs,
+            edited.task,
+            answer_tokens=answer_tokens,
+            give_question=edited.give_question,
+            images=images.chosen(),
+        )
+
+    return look_up(edited, preview)
+
+
+def run(workflow: Workflow) -> None:
+    """Starts the run of the plan. The card of the task shows a refusal, and the plan stays."""
+    if task_box.begin(_task(), workflow=workflow):
+        st.session_state.pop(KEY, None)
+        _write()
+
+
+def close() -> None:
+    """Leaves the editor. The plan is kept."""
+    st.session_state[_SHOWN] = False
+    _write()
+
+
+def fault_note() -> None:
+    """Says why the plan will not outlive a reload of the page, if so."""
+    if message := st.session_state.get(_FAULT):
+        st.warning(inert(message), icon=":material/warning:")
+
+
+def chosen_pool() -> PoolInfo | None:
+    """Returns the pool of the next run; None if it cannot be used, which the settings say."""
+    try:
+        info = pool_info(run_settings.pool(), current().settings)
+        names = [spec.name for spec in info.workers]
+        return info.without([name for name in run_settings.excluded() if name in names])
+    except InspectorError:
+        return None
+
+
+def cast() -> Cast | None:
+    """Returns who of the chosen pool suits which role; None: it has nobody. With images, those who accept them."""
+    pool = chosen_pool()
+    if pool is None:
+        return None
+    return cast_of(_accepting(pool.workers) or pool.workers)
+
+
+def _accepting(specs: tuple[WorkerSpec, ...]) -> tuple[WorkerSpec, ...]:
+    if not images.chosen():
+        return specs
+    return tuple(spec for spec in specs if "image" in spec.accepts)
+
+
+def _task() -> str:
+    return str(st.session_state.get(task_box.TASK) or "").strip()
+
+
+def _told() -> bool:
+    """Tells whether every step is told the task."""
+    chosen = run_settings.chosen_policies().give_question
+    if chosen is not None:
+        return chosen
+    of_pool = run_settings.policies_of_pool(run_settings.pool())
+    return of_pool is not None and bool(of_pool.give_question)
+
+
+def _answer_tokens() -> int:
+    pool = chosen_pool()
+    try:
+        return ANSWER_TOKENS if pool is None else usual_answer_tokens(pool.name, current().store.runs(_RUNS_LOOKED_AT))
+    except InspectorError:  # the database is damaged, which the page says
+        return ANSWER_TOKENS
+
+
+def _draft() -> Draft | None:
+    """Returns the plan in the page's state; a new page's is the one that the browser kept."""
+    if not st.session_state.get(_READ):
+        st.session_state[_READ] = True
+        _read()
+    found: Draft | None = st.session_state.get(KEY)
+    return found
+
+
+def _read() -> None:
+    browser = browser_id()
+    if browser is None:
+        return
+    try:
+        plan = kept_draft.read(current().settings.data_folder, browser)
+    except InspectorError as error:
+        st.session_state[_FAULT] = str(error)
+        return
+    if plan is None:
+        return
+    st.session_state[KEY], st.session_state[_SHOWN], st.session_state[_WRITTEN] = plan.draft, plan.shown, plan
+    if plan.shown and plan.task and not _task():
+        st.session_state[task_box.TASK] = plan.task
+
+
+def _keep(draft: Draft) -> None:
+    st.session_state[KEY] = draft
+
+
+def _write() -> None:
+    """Keeps the plan for the browser if it has changed."""
+    browser, draft = browser_id(), st.session_state.get(KEY)
+    plan = None if draft is None else NewPlan(draft, _task(), bool(st.session_state.get(_SHOWN)))
+    if browser is None or plan == st.session_state.get(_WRITTEN):
+        return
+    st.session_state[_WRITTEN] = plan
+    try:
+        kept_draft.write(current().settings.data_folder, browser, plan)
+        st.session_state.pop(_FAULT, None)
+    except InspectorError as error:
+        st.session_state[_FAULT] = str(error)
