@@ -16,6 +16,9 @@ MOST_IMAGES = 8
 """More images than this cannot come with one task."""
 MOST_TEMPERATURE = 2.0
 """What servers take at most."""
+USUAL_TEMPERATURE = 0.7
+LEAST_PLANS, USUAL_PLANS, MOST_PLANS = 2, 4, 8
+"""How many plans can be asked for at once, for one task."""
 
 
 class RunRequest(Caused):

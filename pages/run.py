@@ -19,6 +19,7 @@ from pages.components.history.damage import damage, notes
 from pages.components.live_workflow.component import Intent, intent_of, live_workflow
 from pages.components.models.real_workers import choose_for, real_workers_dialog
 from pages.components.run import new_plan
+from pages.components.run.choose_plan import plan_choices
 from pages.components.run.editing import Editing
 from pages.components.run.lineage import lineage
 from pages.components.run.plan_editor import LookedUp, look_up, plan_editor
@@ -48,6 +49,7 @@ def show() -> None:
             if message := st.session_state.pop(RERUN_ERROR, None):
                 st.error(message, icon=":material/error:")
             lineage(trace, tree_button)
+            plan_choices(trace, _edit_plan)
         if trace is None and fault is not None:
             damage(fault)
     _workspace(trace, readable=fault is None, opened=run_id is not None)
@@ -145,6 +147,12 @@ def _open_editor() -> None:
     intent = intent_of(LIVE)
     if intent is not None and intent.kind == "edit":
         st.session_state[EDITING], st.session_state[OPEN_AT] = intent.run_id, intent.path
+
+
+def _edit_plan(run_id: str) -> None:
+    """Opens the editor of that run's plan."""
+    st.session_state[EDITING] = run_id
+    address.write("run", run_id)
 
 
 def _editing(trace: RunTrace) -> Editing | None:

@@ -9,6 +9,7 @@ from conductor_core.cli.inputs import database_url, named
 from conductor_core.endings import OnIncomplete
 from conductor_core.engine.request import limits_from
 from conductor_core.events import Limits
+from conductor_core.run_request import LEAST_PLANS, MOST_PLANS, MOST_TEMPERATURE, USUAL_TEMPERATURE
 from conductor_core.settings import Settings
 
 Status = Literal[
@@ -59,6 +60,25 @@ Seed = Annotated[
     typer.Option("--seed", min=-(2**63), max=2**63 - 1, help="Seed of simulated workers and of sampled decoding."),
 ]
 MaxSteps = Annotated[int | None, typer.Option("--max-steps", min=1, max=32, help="Steps a workflow may have.")]
+Plans = Annotated[
+    int | None,
+    typer.Option(
+        "--n",
+        min=LEAST_PLANS,
+        max=MOST_PLANS,
+        help="Write so many plans for TASK, with fresh seeds, and show them as a table.",
+    ),
+]
+PlanTemperature = Annotated[
+    float | None,
+    typer.Option(
+        "--temperature",
+        min=0,
+        max=MOST_TEMPERATURE,
+        help="What a Conductor without a temperature of its own writes with. Default: 0, or with --n "
+        f"{USUAL_TEMPERATURE:g}.",
+    ),
+]
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", min=1, max=10**12, help="Token budget of the run.")]
 MaxUsd = Annotated[float | None, typer.Option("--max-usd", min=0, max=1e9, help="Cost budget of the run in USD.")]
 MaxSeconds = Annotated[

@@ -15,10 +15,10 @@ from conductor_core.cli.ready import ready
 from conductor_core.cli.task_file import read_tasks
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_engine, opened_store
-from conductor_core.engine.resampling import LEAST, MOST, USUAL_TEMPERATURE, plans_requested
+from conductor_core.engine.resampling import plans_requested
 from conductor_core.errors import BadInput
 from conductor_core.run_ids import new_run_id
-from conductor_core.run_request import MOST_TEMPERATURE, RunRequest
+from conductor_core.run_request import USUAL_TEMPERATURE, RunRequest
 from conductor_core.trace import RunTrace
 
 
@@ -34,22 +34,8 @@ def plan(
     seed: options.Seed = None,
     max_steps: options.MaxSteps = None,
     max_depth: options.MaxDepth = None,
-    count: Annotated[
-        int | None,
-        typer.Option(
-            "--n", min=LEAST, max=MOST, help="Write so many plans for TASK, with fresh seeds, and show them as a table."
-        ),
-    ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            "--temperature",
-            min=0,
-            max=MOST_TEMPERATURE,
-            help="What a Conductor without a temperature of its own writes with. Default: 0, with --n "
-            f"{USUAL_TEMPERATURE:g}.",
-        ),
-    ] = None,
+    count: options.Plans = None,
+    temperature: options.PlanTemperature = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> int:

@@ -13,15 +13,13 @@ from conductor_core.engine.request import rerun_of
 from conductor_core.engine.rerun import RerunPreview
 from conductor_core.run_facts import BatchRow
 from conductor_core.run_ids import new_run_id
-from conductor_core.run_request import RunRequest
+from conductor_core.run_request import LEAST_PLANS, MOST_PLANS, USUAL_TEMPERATURE, RunRequest
 from conductor_core.spending import Cost
 from conductor_core.trace import RunStatus, RunTrace
 from conductor_core.workflow.model import Fault, Frozen, Workflow
 from conductor_core.workflow.topology import layers
 
 PURPOSE = "plans to choose from"
-LEAST, USUAL, MOST = 2, 4, 8
-USUAL_TEMPERATURE = 0.7
 _MOST_SEED = 2**63 - 1
 _LONGEST_NAME = 80
 
@@ -35,10 +33,10 @@ def plans_requested(
         seed: of the first plan; the others follow in steps of one. None: each seed is drawn afresh.
         temperature: for a Conductor that has none of its own; None: as always.
 
-    Raises: ValueError unless ``count`` is ``LEAST`` to ``MOST``.
+    Raises: ValueError unless ``count`` is ``LEAST_PLANS`` to ``MOST_PLANS``.
     """
-    if not LEAST <= count <= MOST:
-        raise ValueError(f"{LEAST} to {MOST} plans can be asked for at once, not {count}")
+    if not LEAST_PLANS <= count <= MOST_PLANS:
+        raise ValueError(f"{LEAST_PLANS} to {MOST_PLANS} plans can be asked for at once, not {count}")
     mark, told = new_run_id(), " ".join(each.task.split())
     name = f"{count} plans: {told[:_LONGEST_NAME]}{'…' if len(told) > _LONGEST_NAME else ''}"
     seeds = _drawn(count) if seed is None else [_within(seed + number) for number in range(count)]

@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from conductor_core.engine.resampling import LEAST, MOST, USUAL, USUAL_TEMPERATURE
 from conductor_core.errors import InspectorError
 from conductor_core.quoted import one_line
-from conductor_core.run_request import MOST_TEMPERATURE
+from conductor_core.run_request import LEAST_PLANS, MOST_PLANS, MOST_TEMPERATURE, USUAL_PLANS, USUAL_TEMPERATURE
 from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.templates import BLANK, TEMPLATES, Template
 from conductor_core.workflow.topology import topology
@@ -237,7 +236,9 @@ def _several() -> None:
         "No worker is called. Then choose one, edit one, or run them all."
     )
     count_at, temperature_at = st.columns(2)
-    count = count_at.number_input("Plans", LEAST, MOST, USUAL, key="plans-count", persist_state="session")
+    count = count_at.number_input(
+        "Plans", LEAST_PLANS, MOST_PLANS, USUAL_PLANS, key="plans-count", persist_state="session"
+    )
     temperature = temperature_at.number_input(
         "Temperature",
         0.0,

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from conductor_core import events as ev
 from conductor_core.engine import resampling
-from conductor_core.engine.resampling import LEAST, MOST, PURPOSE, PlanChoice, choices, plans_requested
-from conductor_core.run_request import RunRequest
+from conductor_core.engine.resampling import PURPOSE, PlanChoice, choices, plans_requested
+from conductor_core.run_request import LEAST_PLANS, MOST_PLANS, RunRequest
 from conductor_core.trace import RunTrace, apply, begin
 from conductor_core.workflow.model import Fault, Step, Workflow
 from tests.support.run_events import created
@@ -35,7 +35,7 @@ def _created(request: RunRequest) -> ev.Event:
     return created(request.run_id).model_copy(update={"request": request})
 
 
-@given(st.integers(LEAST, MOST))
+@given(st.integers(LEAST_PLANS, MOST_PLANS))
 def test_each_plan_has_its_own_seed_and_all_have_one_mark(count: int) -> None:
     requests = plans_requested(RunRequest(task="a\ntask " * 30), count)
     assert len({request.seed for request in requests}) == len({request.run_id for request in requests}) == count
@@ -53,7 +53,7 @@ def test_a_given_seed_gives_the_same_seeds_again() -> None:
     assert at_the_end == [2**63 - 1, -(2**63)]
 
 
-@pytest.mark.parametrize("count", [LEAST - 1, MOST + 1])
+@pytest.mark.parametrize("count", [LEAST_PLANS - 1, MOST_PLANS + 1])
 def test_too_few_and_too_many_are_refused(count: int) -> None:
     with pytest.raises(ValueError, match=f"not {count}"):
         plans_requested(RunRequest(task="t"), count)
