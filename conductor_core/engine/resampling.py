@@ -38,7 +38,7 @@ def plans_requested(
     if not LEAST_PLANS <= count <= MOST_PLANS:
         raise ValueError(f"{LEAST_PLANS} to {MOST_PLANS} plans can be asked for at once, not {count}")
     mark, told = new_run_id(), " ".join(each.task.split())
-    name = f"{count} plans: {told[:_LONGEST_NAME]}{'…' if len(told) > _LONGEST_NAME else ''}"
+    name = f"{_name(count)}{told[:_LONGEST_NAME]}{'…' if len(told) > _LONGEST_NAME else ''}"
     seeds = _drawn(count) if seed is None else [_within(seed + number) for number in range(count)]
     common = {"plan_only": True, "purpose": PURPOSE, "plan_temperature": temperature}
     return tuple(
@@ -52,6 +52,15 @@ def plans_requested(
         )
         for number, own in enumerate(seeds)
     )
+
+
+def _name(count: int) -> str:
+    return f"{count} plans: "
+
+
+def names_plans(batch_name: str, size: int) -> bool:
+    """Tells whether a batch of that name is one of plans to choose from. A file of tasks has a file's name."""
+    return batch_name.startswith(_name(size))
 
 
 def _drawn(count: int) -> list[int]:

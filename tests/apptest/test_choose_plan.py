@@ -6,6 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from conductor_core import events as ev
+from conductor_core.actor import local_caller
 from conductor_core.chat import Usage
 from conductor_core.engine.pool import pool_info
 from conductor_core.engine.resampling import plans_requested
@@ -169,5 +170,14 @@ def test_the_dialog_has_several_plans_written(visit: Visit, session: Session) ->
 
 def test_the_link_to_compare_is_there_once_its_page_is(visit: Visit, four: list[str]) -> None:
     app = visit(run=four[0])
-    links = [each.label for each in app.get("page_link")]
-    assert ("Compare" in str(links)) == choose_plan.COMPARE.is_file()
+    links = [each.proto.label for each in app.get("page_link")]
+    assert ("Compare" in links) == choose_plan.COMPARE.is_file()
+
+
+def test_history_shows_the_plans_as_one_row_that_says_so(visit: Visit, four: list[str], session: Session) -> None:
+    app = visit("history")
+    [batch] = session.store.batches()
+    assert app.button(f"open-batch-{batch.batch_id}").label.replace("\\", "") == f"▤ 4 plans: {TASK}"
+    assert "3 planned" in " ".join(str(each.proto) for each in app.get("html"))
+    assert session.store.delete(four, local_caller("page")).run_ids
+    assert session.store.batches() == []

@@ -5,6 +5,7 @@ from html import escape
 
 import streamlit as st
 
+from conductor_core.engine.resampling import names_plans
 from conductor_core.spending import IN_WORDS
 from pages.components.look.statuses import RUN_STATUSES, run_status
 from pages.components.look.words import ago, inert, moment, plural, right_to_left, seconds
@@ -61,9 +62,10 @@ def table(rows: Sequence[Entry], held: set[str], *, picking: bool) -> None:
 
 
 def _open_batch(batch: BatchSummary) -> None:
+    size = "" if _of_plans(batch) else f" · {plural(batch.size, 'task')}"
     # This is no page link: one to its own page would leave the browser's address as it was.
     st.button(
-        f"▤ {inert(batch.name[:200])} · {plural(batch.size, 'task')}",
+        f"▤ {inert(batch.name[:200])}{size}",
         key=f"open-batch-{batch.batch_id}",
         type="tertiary",
         width="stretch",
@@ -71,6 +73,11 @@ def _open_batch(batch: BatchSummary) -> None:
         on_click=go_to_batch,
         args=(batch.batch_id,),
     )
+
+
+def _of_plans(batch: BatchSummary) -> bool:
+    """Tells whether these are plans for one task to choose from."""
+    return names_plans(batch.name, batch.size)
 
 
 def go_to_batch(batch_id: str | None) -> None:
@@ -163,7 +170,8 @@ def batch_status(batch: BatchSummary) -> str:
 
 def counts(batch: BatchSummary) -> str:
     """Returns ``198 of 200 completed, 1 failed, 1 not begun``."""
-    parts = [f"{batch.statuses.get('completed', 0):,} of {batch.size:,} completed"]
+    completed = batch.statuses.get("completed", 0)
+    parts = [] if _of_plans(batch) and not completed else [f"{completed:,} of {batch.size:,} completed"]
     parts += [f"{n:,} {RUN_STATUSES[each][1]}" for each, n in batch.statuses.items() if each != "completed"]
     parts += [f"{batch.not_begun:,} not begun"] if batch.not_begun else []
     return ", ".join(parts)

@@ -1,0 +1,163 @@
+"""Plans to start from and to choose from, by keyboard alone, in a real browser."""
+
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import FilePayload, Locator, Page, expect
+
+from tests.browser.conftest import App
+from tests.browser.pages.conftest import run_of, status
+
+OpenPage = Callable[..., Page]
+TASK = "How much is 17 % of 2400?"
+
+
+@pytest.fixture
+def page(app: App, open_page: OpenPage) -> Page:
+    """The Run page without a run, at the size of a projector, with a task that was typed."""
+    page = open_page(f"{app.url}/run", width=1280, height=720)
+    task(page).click()
+    page.keyboard.type(TASK)
+    page.keyboard.press("Tab")
+    return page
+
+
+def task(page: Page) -> Locator:
+    return page.get_by_role("textbox", name="Task")
+
+
+def editor(page: Page) -> Locator:
+    return page.locator(".st-key-plan-editor")
+
+
+def dialog(page: Page) -> Locator:
+    return page.get_by_role("dialog")
+
+
+def press(page: Page, button: Locator, key: str = "Enter") -> None:
+    """Presses a button with the keyboard, wherever the focus was."""
+    expect(button).to_be_enabled()
+    button.focus()
+    page.keyboard.press(key)
+
+
+def ask_for_plans(page: Page, kind: str) -> None:
+    press(page, page.get_by_role("button", name="Plans…"))
+    expect(dialog(page)).to_be_visible()
+    press(page, dialog(page).get_by_role("radio", name=kind), "Space")
+
+
+def rows(page: Page) -> Locator:
+    return editor(page).locator('[class*="st-key-edit-row-"]')
+
+
+def runs(app: App) -> int:
+    return len(app.store.runs(limit=1000))
+
+
+def test_a_template_is_chosen_edited_undone_and_run_by_keyboard(app: App, page: Page) -> None:
+    before = runs(app)
+    ask_for_plans(page, "A template")
+    dialog(page).get_by_role("radio", name="Planner, executor, verifier").focus()
+    page.keyboard.press("ArrowDown")
+    expect(dialog(page).get_by_role("radio", name="Fan-out")).to_be_checked()
+    expect(dialog(page).get_by_text("4 steps · fan-out")).to_be_visible()
+    press(page, page.get_by_role("button", name="Open in the editor"))
+    expect(rows(page)).to_have_count(4)
+    expect(status(page)).to_contain_text("Not run yet")
+    for index in range(4):
+        expect(page.get_by_label(re.compile(f"^Step {index}, .*, runs, "))).to_be_visible()
+    press(page, page.get_by_role("button", name="Remove step 2"))
+    expect(rows(page)).to_have_count(3)
+    page.get_by_role("button", name="Close").focus()
+    page.keyboard.press("Control+z")
+    expect(rows(page)).to_have_count(4)
+    page.keyboard.press("Control+Shift+z")
+    expect(rows(page)).to_have_count(3)
+    page.keyboard.press("Control+z")
+    expect(rows(page)).to_have_count(4)
+    assert runs(app) == before, "nothing is sent before the plan is run"
+    page.keyboard.press("Control+Shift+Enter")
+    expect(status(page)).to_contain_text("Completed 4 of 4")
+    trace = run_of(page, app)
+    assert (trace.task, trace.root.source, trace.root.topology) == (TASK, "file", "fan-out")
+    expect(editor(page)).to_have_count(0)
+
+
+def test_undo_in_a_field_is_the_fields_own(page: Page) -> None:
+    ask_for_plans(page, "A template")
+    press(page, page.get_by_role("button", name="Open in the editor"))
+    expect(rows(page)).to_have_count(3)
+    press(page, page.get_by_role("button", name="Remove step 2"))
+    expect(rows(page)).to_have_count(2)
+    task(page).focus()
+    page.keyboard.type("x")
+    page.keyboard.press("Control+z")
+    expect(task(page)).to_have_value(TASK)
+    expect(rows(page)).to_have_count(2)
+
+
+def test_a_reload_and_another_page_lose_nothing(page: Page) -> None:
+    ask_for_plans(page, "A template")
+    press(page, page.get_by_role("button", name="Open in the editor"))
+    expect(rows(page)).to_have_count(3)
+    press(page, page.get_by_role("button", name="Remove step 1"))
+    expect(rows(page)).to_have_count(2)
+    page.get_by_role("link", name="History").click()
+    expect(page.get_by_role("heading", name="History")).to_be_visible()
+    page.get_by_role("link", name="Run", exact=True).click()
+    expect(rows(page)).to_have_count(2)
+    page.reload()
+    expect(rows(page)).to_have_count(2)
+    expect(task(page)).to_have_value(TASK)
+    page.locator(".st-key-undo").get_by_role("button").click()
+    expect(rows(page)).to_have_count(3)
+
+
+def test_a_dropped_file_opens_and_shows_its_fault_at_the_step(page: Page) -> None:
+    steps = [
+        {"instruction": "Plan <b>it</b>: {question}", "assigned_agent": "planner", "access_list": []},
+        {"instruction": "Do it: {question}", "assigned_agent": "codr", "access_list": [0]},
+    ]
+    ask_for_plans(page, "A text or file")
+    file = FilePayload(name="plan.json", mimeType="application/json", buffer=json.dumps({"steps": steps}).encode())
+    dialog(page).locator('input[type="file"]').set_input_files(file)
+    expect(dialog(page).get_by_text("Plan <b>it</b>: {question}", exact=True)).to_be_visible()
+    press(page, page.get_by_role("button", name="Open in the editor"))
+    expect(editor(page).get_by_text("did you mean coder?").first).to_be_visible()
+    expect(page.locator(".st-key-start-edited").get_by_role("button")).to_be_disabled()
+    expect(page.get_by_label(re.compile("^Step 1, codr, fault, "))).to_be_visible()
+
+
+def test_what_is_pasted_applies_by_itself_and_control_enter_starts_no_run(app: App, page: Page) -> None:
+    before = runs(app)
+    ask_for_plans(page, "A text or file")
+    page.get_by_role("textbox", name="The plan").fill('model_id = [0]\nsubtasks = ["x"]\naccess_list = [[]')
+    expect(dialog(page).get_by_text("line 3, column")).to_be_visible()
+    page.keyboard.press("Control+Enter")
+    page.get_by_role("textbox", name="The plan").fill(
+        'model_id = [0]\nsubtasks = ["do {question}"]\naccess_list = [[]]'
+    )
+    expect(page.get_by_role("button", name="Open in the editor")).to_be_visible()
+    page.keyboard.press("Control+Enter")
+    expect(dialog(page).get_by_text("1 step · one shot")).to_be_visible()
+    assert runs(app) == before
+
+
+def test_several_plans_are_written_and_one_is_chosen_by_keyboard(app: App, page: Page) -> None:
+    ask_for_plans(page, "Several to choose from")
+    press(page, page.get_by_role("button", name="Write 4 plans"))
+    choices = page.locator(".st-key-plan-choices")
+    expect(choices.get_by_role("button", name="Resample")).to_be_visible()
+    expect(choices.get_by_text("4 written")).to_be_visible()
+    opened = run_of(page, app)
+    assert opened.batch is not None
+    assert {run.status for run in app.store.runs(batch=opened.batch.id)} == {"planned"}
+    start = choices.get_by_role("button", name=re.compile("^Run plan")).last
+    press(page, start)
+    page.wait_for_url(lambda url: opened.run_id not in url)
+    expect(status(page)).to_contain_text("Completed")
+    assert run_of(page, app).parent_run_id in {run.run_id for run in app.store.runs(batch=opened.batch.id)}
+    expect(choices.get_by_role("button", name="✓ completed")).to_be_visible()
