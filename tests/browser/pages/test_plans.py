@@ -150,7 +150,7 @@ def test_several_plans_are_written_and_one_is_chosen_by_keyboard(app: App, page:
     ask_for_plans(page, "Several to choose from")
     press(page, page.get_by_role("button", name="Write 4 plans"))
     choices = page.locator(".st-key-plan-choices")
-    expect(choices.get_by_role("button", name="Resample")).to_be_visible()
+    expect(choices.get_by_role("button", name="Resample", exact=True)).to_be_visible()
     expect(choices.get_by_text("4 written")).to_be_visible()
     opened = run_of(page, app)
     assert opened.batch is not None
