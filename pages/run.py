@@ -110,7 +110,8 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
 def _new_plan(plan: Editing, editor_at: DeltaGenerator) -> None:
     """Draws the editor of a plan that no run has, and the graph of it."""
     plan.open_at(st.session_state.pop(OPEN_AT, None))
-    looked_up = new_plan.looked_up(plan)
+    looked_up = new_plan.looked_up(plan, plan.specs, new_plan.pool_name())
+    new_plan.keep_task()
     live_workflow(None, key=LIVE, open_steps=looked_up.open_steps, edited=looked_up.drawn, on_intent=_open_editor)
 
     def start(workflow: Workflow, _: Origins) -> None:
@@ -197,7 +198,9 @@ def _look_up(trace: RunTrace, editing: Editing) -> LookedUp:
         st.session_state[RERUN_ERROR] = str(error)
         _close_editor()
         st.rerun()
-    return look_up(editing, lambda workflow, origins: preview(trace, workflow, specs, origins=origins))
+    if any(step.answered for step in trace.walk()):
+        return look_up(editing, lambda workflow, origins: preview(trace, workflow, specs, origins=origins))
+    return new_plan.looked_up(editing, specs, trace.pool.name)  # nothing can be reused, and no answer says how long
 
 
 def _close_editor() -> None:

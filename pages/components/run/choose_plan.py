@@ -31,7 +31,7 @@ COMPARE = places.PAGES / "compare.py"
 EVERY_S = 0.7  # between two looks while plans are written or run
 _RUNS_LOOKED_AT = 50
 _MOST_READ = 100
-_COLUMNS = (1.7, 1.1, 1.5, 3.2, 1.2, 1.2, 1.5, 2.2)
+_COLUMNS = (1.5, 1.1, 1.3, 4.6, 0.9, 1.0, 1.4, 1.8)
 _HEADS = ("Plan", "Shape", "Critical path", "Agents", "Tokens", "Cost", "Run", "")
 
 

@@ -3,6 +3,8 @@
 The Run page shows it while no run is open. Nothing is sent before the person runs it.
 """
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from conductor_core.chat import WorkerSpec, conversation_of
@@ -12,6 +14,7 @@ from conductor_core.engine.pool import pool_info
 from conductor_core.engine.rerun import RerunPreview
 from conductor_core.errors import InspectorError
 from conductor_core.events import PoolInfo
+from conductor_core.message_parts import images_in
 from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.model import Workflow
 from conductor_core.workflow.templates import Cast
@@ -78,22 +81,32 @@ def editing() -> Editing | None:
     )
 
 
-def looked_up(edited: Editing) -> LookedUp:
-    """Returns what follows from the plan: its faults, its likely cost, what the graph draws."""
-    _write()  # the task may be another by now
-    answer_tokens = _answer_tokens()
+def looked_up(edited: Editing, specs: Sequence[WorkerSpec], pool: str) -> LookedUp:
+    """Returns what follows from a plan of which nothing has run: its faults, its likely cost, what the graph draws.
+
+    Args:
+        specs, pool: who would be called, and the name of their pool.
+    """
+    answer_tokens = _answer_tokens(pool)
+    *before, asked = edited.conversation
 
     def preview(workflow: Workflow, _: Origins) -> RerunPreview:
         return forecast(
             workflow,
-            edited.specs,
+            specs,
             edited.task,
             answer_tokens=answer_tokens,
             give_question=edited.give_question,
-            images=images.chosen(),
+            images=tuple(images_in(asked.content)),
+            turns_before=tuple(before),
         )
 
     return look_up(edited, preview)
+
+
+def keep_task() -> None:
+    """Keeps the task with the plan: it may be another by now."""
+    _write()
 
 
 def run(workflow: Workflow) -> None:
@@ -152,10 +165,14 @@ def _told() -> bool:
     return of_pool is not None and bool(of_pool.give_question)
 
 
-def _answer_tokens() -> int:
+def pool_name() -> str:
     pool = chosen_pool()
+    return "" if pool is None else pool.name
+
+
+def _answer_tokens(pool: str) -> int:
     try:
-        return ANSWER_TOKENS if pool is None else usual_answer_tokens(pool.name, current().store.runs(_RUNS_LOOKED_AT))
+        return usual_answer_tokens(pool, current().store.runs(_RUNS_LOOKED_AT))
     except InspectorError:  # the database is damaged, which the page says
         return ANSWER_TOKENS
 
