@@ -24,6 +24,10 @@ COMMANDS = {
     "export": ("export_html:export", "Write RUN_ID as a page that opens without a server, with its replay inside."),
     "import": ("import_run:import_run", "Read a run from a page that export or Share wrote. It is marked as imported."),
     "ui": ("ui:ui", "Serve the inspector for a browser: ask, watch, edit, re-run."),
+    "export": (
+        "export:export",
+        "Write the plan of RUN_ID, or of a workflow file, in another form: lists, JSON, a picture, a script.",
+    ),
     "runs": ("show:runs", "List runs, newest first."),
     "waiting": ("waiting:waiting", "List the runs that wait for an approval: for what, by which gate, since when."),
     "approve": ("waiting:approve", "Let RUN_ID go on, as it is or with an edited workflow."),

@@ -22,10 +22,11 @@ from conductor_core.answers.conclusion import conclude
 from conductor_core.compare.runs import RoundsCompared, RunsCompared, StepPair, outcome
 from conductor_core.compare.texts import beginning, compare_texts, shortened
 from conductor_core.compare.words import access, agents_of, headline, output_words, plan_word
+from conductor_core.graph_layout import RoundShape, lay_out
 from conductor_core.run_facts import Path, label
 from conductor_core.spending import cost_so_far
 from conductor_core.trace import RunTrace, StepTrace
-from pages.components.live_workflow.layout import RoundShape, lay_out, network_data
+from pages.components.live_workflow.layout import network_data
 from pages.components.live_workflow.timeline import timeline
 from pages.components.live_workflow.two_plans import TwoPlans, change_of
 from pages.components.look.words import seconds

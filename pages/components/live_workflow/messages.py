@@ -31,12 +31,13 @@ from conductor_core.advice import ADVICE, OTHERWISE
 from conductor_core.answers.conclusion import conclude
 from conductor_core.errors import InspectorError, RunUnreadable
 from conductor_core.events import Event, Path
+from conductor_core.graph_layout import RoundShape, lay_out
 from conductor_core.run_trace import AT_REST
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace, apply
 from conductor_core.workflow.model import AccessList
 from conductor_core.workflow.parser import partial_steps
 from conductor_core.workflow.topology import layers
-from pages.components.live_workflow.layout import RoundShape, lay_out, network_data
+from pages.components.live_workflow.layout import network_data
 from pages.components.live_workflow.timeline import timeline
 from storage import StoredEvent, unreadable_status
 

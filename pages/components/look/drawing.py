@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pages.components.look.palette import DARK, LIGHT, NO_AGENT_DARK, NO_AGENT_LIGHT
+from conductor_core.export.colours import LIGHT, NO_AGENT_LIGHT
+from pages.components.look.palette import DARK, NO_AGENT_DARK
 
 Figure = Mapping[str, Any]
 

@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 
-LIGHT = ("#7c5cff", "#12855c", "#c2410c", "#1d63d8", "#0e7490", "#b0308a", "#8a6d00", "#475569")
+from conductor_core.export import colours
+from conductor_core.export.colours import LIGHT, NO_AGENT_LIGHT
+
 DARK = ("#9b82ff", "#3fb77f", "#f0713a", "#5b9bff", "#38b5cf", "#e06fbd", "#d3ad2e", "#94a3b8")
-NO_AGENT_LIGHT, NO_AGENT_DARK = "#6b7280", "#9ca3af"
+NO_AGENT_DARK = "#9ca3af"
 
 
 def agent_colour(agent: str, agents: Sequence[str], *, dark: bool) -> str:
     """Returns the colour of ``agent`` in a pool of ``agents``; grey for one outside it, such as the Conductor."""
-    colours = DARK if dark else LIGHT
-    if agent not in agents:
-        return NO_AGENT_DARK if dark else NO_AGENT_LIGHT
-    return colours[agents.index(agent) % len(colours)]
+    shades, none = (DARK, NO_AGENT_DARK) if dark else (LIGHT, NO_AGENT_LIGHT)
+    return colours.agent_colour(agent, agents, shades, none)
 
 
 def agent_dot(agent: str, agents: Sequence[str]) -> str:

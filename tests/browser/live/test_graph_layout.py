@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from pages.components.live_workflow.layout import CARD_HEIGHT_PX, RoundShape, lay_out, network_data
+from conductor_core.graph_layout import CARD_HEIGHT_PX, RoundShape, lay_out
+from pages.components.live_workflow.layout import network_data
 from tests.browser.conftest import App
 
 OpenPage = Callable[..., Page]

@@ -4,14 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pages.components.live_workflow.layout import (
-    CARD_HEIGHT_PX,
-    Edge,
-    GraphLayout,
-    RoundShape,
-    lay_out,
-    network_data,
-)
+from conductor_core.graph_layout import CARD_HEIGHT_PX, Edge, GraphLayout, RoundShape, lay_out
+from pages.components.live_workflow.layout import network_data
 
 
 @st.composite

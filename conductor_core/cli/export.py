@@ -1,0 +1,150 @@
+"""``export``: plans in other forms, to stdout or into files."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from conductor_core.cli import inputs, options
+from conductor_core.cli.output import print_json, print_notes
+from conductor_core.cli.text import one_line
+from conductor_core.cli.wiring import opened_store
+from conductor_core.engine.pool import pool_info, read_pool
+from conductor_core.errors import BadInput
+from conductor_core.export.formats import PLAN_FORMATS, PlanFormat
+from conductor_core.export.plan import Plan, plan_of
+from conductor_core.settings import Settings
+from conductor_core.workflow.source import MAX_STEPS_READ
+from storage import Store
+
+OfRun = Callable[[Store, str], str]
+"""Returns the text of the run with this id. Raises: InspectorError."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What ``--as`` can name. ``of_run`` is None for a form of plans, which ``plan`` writes.
+
+    ``suffix`` is that of its files.
+    """
+
+    suffix: str
+    plan: PlanFormat | None = None
+    of_run: OfRun | None = None
+
+
+FORMS: Mapping[str, Form] = {name: Form(form.suffix, plan=form) for name, form in PLAN_FORMATS.items()}
+
+
+def _form(given: str) -> str:
+    if given not in FORMS:
+        raise BadInput(f"--as {one_line(given, 40)!r}: use {', '.join(FORMS)}")
+    return given
+
+
+def export(
+    run_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="RUN_ID...", help="Ids of runs, or their beginnings.")
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--as", metavar="FORM", callback=_form, help=f"One of {', '.join(FORMS)}.")
+    ] = "json",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="PATH", help="A file; for several runs a folder. Default: stdout, for one run."),
+    ] = None,
+    workflow: Annotated[
+        Path | None, typer.Option("--workflow", metavar="FILE", help="Export this workflow file instead of a run.")
+    ] = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(
+            "--pool",
+            metavar="NAME",
+            callback=inputs.named,
+            help="Take the workers from this pool instead, by their names. Default: the pool of the run; for a "
+            "workflow file that of CONDUCTOR_POOL.",
+        ),
+    ] = None,
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    _conductor: options.UnusedConductor = None,
+) -> int:
+    """Write the plan of RUN_ID, or of a workflow file, in another form: lists, JSON, a picture, a script.
+
+    With --json, stdout is the list of the files that were written, or the text itself under "text".
+    """
+    settings = inputs.read_settings()
+    run_ids = run_ids or []
+    if bool(run_ids) == (workflow is not None):
+        raise BadInput("give the RUN_ID of a run, or --workflow FILE, not both" if run_ids else "give a RUN_ID")
+    if len(run_ids) > 1 and out is None:
+        raise BadInput("several runs need --out FOLDER")
+    if workflow is not None:
+        texts = {workflow.stem: _of_file(workflow, form, pool, settings)}
+    else:
+        with opened_store(db, settings, read=True) as store:
+            ids = list(dict.fromkeys(store.resolve(run_id) for run_id in run_ids))
+            texts = {run_id: _of_run(store, run_id, form, pool, settings) for run_id in ids}
+            print_notes(store)
+    if out is None:
+        (text,) = texts.values()
+        if as_json:
+            print_json({"form": form, "text": text})
+        else:
+            print(text, end="")
+        return 0
+    written = _write(texts, out, FORMS[form].suffix, as_folder=len(run_ids) > 1)
+    if as_json:
+        print_json({"form": form, "files": [str(file) for file in written]})
+    for file in written:
+        print(f"wrote {one_line(str(file))}", file=sys.stderr)
+    return 0
+
+
+def _of_run(store: Store, run_id: str, form: str, pool: str | None, settings: Settings) -> str:
+    chosen = FORMS[form]
+    if chosen.of_run is not None:
+        if pool is not None:
+            raise BadInput(f"--as {form} shows a run as it was: leave --pool out")
+        return chosen.of_run(store, run_id)
+    plan = plan_of(store.trace(run_id)[0])
+    if pool is not None:
+        plan = replace(plan, workers=pool_info(pool, settings).workers)
+    return _of_plan(plan, form)
+
+
+def _of_file(file: Path, form: str, pool: str | None, settings: Settings) -> str:
+    parsed = inputs.read_workflow(file)
+    read = read_pool(pool or settings.pool, settings)
+    limits = options.limits(settings, max_steps=MAX_STEPS_READ, max_depth=1)
+    what = f"workflow file {one_line(str(file))}: "
+    workflow = inputs.valid_workflow(parsed, [worker.name for worker in read.workers], limits, what)
+    told = settings.give_question if read.options.give_question is None else read.options.give_question
+    return _of_plan(Plan(parsed.task or "", workflow, read.workers, f"workflow file {file.name}", told), form)
+
+
+def _of_plan(plan: Plan, form: str) -> str:
+    chosen = FORMS[form].plan
+    if chosen is None:
+        raise BadInput(f"--as {form} shows a run: a workflow file has no record")
+    return chosen.write(plan)
+
+
+def _write(texts: Mapping[str, str], out: Path, suffix: str, *, as_folder: bool) -> list[Path]:
+    """Writes each text, into files of a folder that are named after the runs, or into one file. Raises: BadInput."""
+    folder = as_folder or out.is_dir()
+    written = []
+    for name, text in texts.items():
+        file = out / f"{name}{suffix}" if folder else out
+        try:
+            if folder:
+                out.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise BadInput(f"{one_line(str(file))} cannot be written: {error.strerror or error}") from error
+        written.append(file)
+    return written

@@ -1,0 +1,33 @@
+"""The forms in which a plan can be exported."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from conductor_core.export.mermaid import mermaid
+from conductor_core.export.plan import Plan
+from conductor_core.export.svg import svg
+from conductor_core.export.text_forms import lists, workflow_json
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFormat:
+    """One form.
+
+    Attributes:
+        title: for people. suffix: of its files, with the dot. mime: its media type.
+        write: returns the text. Raises: BadInput, which says what keeps the plan from this form.
+    """
+
+    title: str
+    suffix: str
+    mime: str
+    write: Callable[[Plan], str]
+
+
+PLAN_FORMATS: Mapping[str, PlanFormat] = {
+    "lists": PlanFormat("Three Python lists", ".txt", "text/plain", lists),
+    "json": PlanFormat("Workflow file (JSON)", ".json", "application/json", workflow_json),
+    "mermaid": PlanFormat("Mermaid", ".mmd", "text/plain", mermaid),
+    "svg": PlanFormat("Picture (SVG)", ".svg", "image/svg+xml", svg),
+}
+"""By the name that ``export --as`` takes."""

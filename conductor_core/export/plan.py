@@ -1,0 +1,67 @@
+"""A plan as it is exported: the workflow, and all that decides what its steps are sent."""
+
+from dataclasses import dataclass
+
+from conductor_core.chat import Message, WorkerSpec
+from conductor_core.errors import BadInput
+from conductor_core.run_facts import Path
+from conductor_core.trace import RunTrace
+from conductor_core.workflow.model import Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One plan with its pool.
+
+    Attributes:
+        workers: of the pool, in the order of the ordinals of ``model_id``.
+        source: where it comes from, in words, for instance ``run 0f3a``.
+        give_question: whether every step is told the task.
+        has_images: whether images came with the task or with a turn before it.
+        turns_before: the turns of the conversation before the task.
+        inner: the rounds that recursive steps opened, each with the path of its step; only pictures show them.
+    """
+
+    task: str
+    workflow: Workflow
+    workers: tuple[WorkerSpec, ...]
+    source: str
+    give_question: bool = False
+    has_images: bool = False
+    turns_before: tuple[Message, ...] = ()
+    inner: tuple[tuple[Path, Workflow], ...] = ()
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The names of the workers, by ordinal."""
+        return tuple(worker.name for worker in self.workers)
+
+    @property
+    def simulated(self) -> tuple[str, ...]:
+        """The names of the simulated workers."""
+        return tuple(worker.name for worker in self.workers if worker.simulated)
+
+    @property
+    def rounds(self) -> tuple[tuple[Path, Workflow], ...]:
+        """The plan itself under ``()``, then the inner rounds."""
+        return (((), self.workflow), *self.inner)
+
+
+def plan_of(trace: RunTrace) -> Plan:
+    """Returns the plan of a run, as it was last edited. Raises: BadInput if the run has none."""
+    workflow = trace.root.workflow or trace.workflow
+    if workflow is None or not workflow.steps:
+        raise BadInput(f"run {trace.run_id} has no plan to export: its Conductor wrote none that can be used")
+    conversation = trace.conversation
+    return Plan(
+        task=trace.task,
+        workflow=workflow,
+        workers=trace.pool.workers,
+        source=f"run {trace.run_id}",
+        give_question=trace.give_question,
+        has_images=any(not isinstance(turn.content, str) for turn in conversation),
+        turns_before=trace.turns_before,
+        inner=tuple(
+            (round_.path, round_.workflow) for round_ in trace.root.rounds() if round_.path and round_.workflow
+        ),
+    )

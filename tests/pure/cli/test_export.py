@@ -1,0 +1,98 @@
+"""``export`` writes plans to stdout and into files, or says in one line what keeps it from that."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conductor_core.cli.export import FORMS
+from tests.support.command_line import CommandLine
+
+STEPS = [
+    {"instruction": "Solve: {question}", "agent": "calculator", "access_list": []},
+    {"instruction": "Check it: {question}", "agent": "verifier", "access_list": [0]},
+]
+
+
+@pytest.fixture
+def workflow(tmp_path: Path) -> Path:
+    file = tmp_path / "two steps.json"
+    file.write_text(json.dumps({"task": "What is 6 x 7?", "steps": STEPS}))
+    return file
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    return tmp_path / "runs.sqlite3"
+
+
+@pytest.fixture
+def run(cli: CommandLine, workflow: Path, db: Path) -> Callable[[], str]:
+    def start() -> str:
+        outcome = cli("run", "What is 6 x 7?", "--workflow", workflow, "--db", db, "--json", "--quiet")
+        assert outcome.code == 0, outcome.err
+        return str(outcome.document["run_id"])
+
+    return start
+
+
+def test_a_run_is_exported_to_stdout(cli: CommandLine, run: Callable[[], str], db: Path) -> None:
+    run_id = run()
+    outcome = cli("export", run_id[:12], "--as", "json", "--db", db)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert json.loads(outcome.out) == {"task": "What is 6 x 7?", "steps": STEPS}
+    lists = cli("export", run_id, "--as", "lists", "--db", db).out
+    assert 'subtasks = ["Solve: {question}", "Check it: {question}"]\naccess_list = [[], [0]]\n' in lists
+    document = cli("export", run_id, "--as", "lists", "--db", db, "--json").document
+    assert document == {"form": "lists", "text": lists}
+
+
+def test_several_runs_go_into_a_folder(cli: CommandLine, run: Callable[[], str], db: Path, tmp_path: Path) -> None:
+    ids = [run(), run()]
+    outcome = cli("export", *ids, "--as", "svg", "--out", tmp_path / "new" / "folder", "--db", db)
+    assert (outcome.code, outcome.out) == (0, "")
+    files = [tmp_path / "new" / "folder" / f"{run_id}.svg" for run_id in ids]
+    assert outcome.err.splitlines() == [f"wrote {file}" for file in files]
+    assert all(file.read_text().startswith("<svg ") for file in files)
+
+
+def test_what_was_exported_can_be_checked_and_run(
+    cli: CommandLine, run: Callable[[], str], db: Path, tmp_path: Path
+) -> None:
+    for form in ("lists", "json"):
+        file = tmp_path / f"plan-{form}"
+        assert cli("export", run(), "--as", form, "--out", file, "--db", db).code == 0
+        assert cli("check", file, "--json").document["steps"] == STEPS
+
+
+def test_a_workflow_file_is_exported_without_a_run(cli: CommandLine, workflow: Path) -> None:
+    outcome = cli("export", "--workflow", workflow, "--as", "mermaid")
+    assert outcome.code == 0
+    assert "s0 --> s1" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "give a RUN_ID"),
+        (("x", "--workflow", "FILE"), "not both"),
+        (("x", "y"), "several runs need --out FOLDER"),
+        (("x", "--as", "pdf"), f"--as 'pdf': use {', '.join(FORMS)}"),
+        (("--workflow", "FILE", "--pool", "nowhere"), "no pool 'nowhere'"),
+        (("--workflow", "none.json"), "there is no such file"),
+        (("--workflow", "FILE", "--as", "svg", "--out", "FILE/x.svg"), "cannot be written"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    cli: CommandLine, workflow: Path, db: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    outcome = cli("export", *(text.replace("FILE", str(workflow)) for text in arguments), "--db", db)
+    assert outcome.code == 2
+    assert says in outcome.error
+
+
+def test_a_run_without_a_plan_says_so(cli: CommandLine, db: Path, tmp_path: Path) -> None:
+    outcome = cli("export", "nothing", "--db", db)
+    assert outcome.code == 2
+    assert "nothing" in outcome.error
