@@ -2,10 +2,11 @@
 PYTHON ?= python3.11
 VENV := .venv
 INTEROP := .venv-interop
+EXPORT := .venv-export
 BIN := $(VENV)/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo setup run test test-fast fuzz mutants check constraints pictures format clean
+.PHONY: setup run test test-exports test-fast demo fuzz mutants check constraints pictures format clean
 
 setup: $(VENV)/.run
 
@@ -26,14 +27,30 @@ $(INTEROP)/.installed: requirements-interop.txt
 	$(INTEROP)/bin/python $(PIP) -r requirements-interop.txt
 	touch $@
 
+# The frameworks that exported scripts are run with; their pins differ from ours, and CrewAI's from the others'.
+$(EXPORT)/.installed: requirements-export.txt
+	test -x $(EXPORT)/bin/python || $(PYTHON) -m venv $(EXPORT)
+	$(EXPORT)/bin/python $(PIP) -r requirements-export.txt
+	touch $@
+
+$(EXPORT)-crewai/.installed: requirements-export-crewai.txt
+	test -x $(EXPORT)-crewai/bin/python || $(PYTHON) -m venv $(EXPORT)-crewai
+	$(EXPORT)-crewai/bin/python $(PIP) -r requirements-export-crewai.txt
+	touch $@
+
 run: setup
 	$(BIN)/conductor ui
 
 # Tests of the page wait more than they work, so there are more processes than two cores have. 0: one after another.
 PROCESSES ?= 4
-test: $(VENV)/.dev $(INTEROP)/.installed
+CREWAI_TESTS := tests/loopback/exports/test_crewai_scripts.py
+test: $(VENV)/.dev $(INTEROP)/.installed $(EXPORT)/.installed
 	$(BIN)/python -m tests.browser.find_chromium --install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --ignore=$(CREWAI_TESTS)
+
+# Runs exported scripts with CrewAI. Apart from `test` because it installs 860 MB.
+test-exports: $(VENV)/.dev $(EXPORT)-crewai/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(CREWAI_TESTS)
 
 # A quick check during work: no browser, no server, no second environment, nothing that trains or writes with a model.
 SLOW := training tiny rehearsal evaluation/graders workflow/test_parser_bounds.py storage/test_damaged_databases.py
@@ -86,4 +103,4 @@ format: $(VENV)/.dev
 	$(BIN)/oxfmt pages tests
 
 clean:
-	rm -rf $(VENV) $(INTEROP) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(INTEROP) $(EXPORT) $(EXPORT)-crewai .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -3,8 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from conductor_core.export.for_autogen import AUTOGEN
+from conductor_core.export.for_crewai import CREWAI
+from conductor_core.export.for_langgraph import LANGGRAPH
+from conductor_core.export.for_openai_agents import OPENAI_AGENTS
 from conductor_core.export.mermaid import mermaid
 from conductor_core.export.plan import Plan
+from conductor_core.export.script import Framework
 from conductor_core.export.svg import svg
 from conductor_core.export.text_forms import lists, workflow_json
 
@@ -24,10 +29,22 @@ class PlanFormat:
     write: Callable[[Plan], str]
 
 
+FRAMEWORKS: Mapping[str, Framework] = {
+    "langgraph": LANGGRAPH,
+    "crewai": CREWAI,
+    "openai-agents": OPENAI_AGENTS,
+    "autogen": AUTOGEN,
+}
+"""The targets of scripts, by the name that ``export --as`` takes."""
+
 PLAN_FORMATS: Mapping[str, PlanFormat] = {
     "lists": PlanFormat("Three Python lists", ".txt", "text/plain", lists),
     "json": PlanFormat("Workflow file (JSON)", ".json", "application/json", workflow_json),
     "mermaid": PlanFormat("Mermaid", ".mmd", "text/plain", mermaid),
     "svg": PlanFormat("Picture (SVG)", ".svg", "image/svg+xml", svg),
+    **{
+        name: PlanFormat(f"Script for {each.title}", ".py", "text/x-python", each.write)
+        for name, each in FRAMEWORKS.items()
+    },
 }
 """By the name that ``export --as`` takes."""

@@ -153,6 +153,22 @@ def _openai_events(answer: Answer, include_usage: bool) -> list[bytes]:
     return [*events, sse("[DONE]")]
 
 
+def openai_whole(answer: Answer, model: str) -> Reply:
+    """The answer to a request that does not ask for a stream."""
+    message = {"role": "assistant", "content": answer.text, "refusal": None}
+    given, made = answer.usage or (0, 0)
+    whole = {
+        "id": "c1",
+        "object": "chat.completion",
+        "created": 0,
+        "model": model,
+        "choices": [{"index": 0, "message": message, "finish_reason": answer.finish_reason, "logprobs": None}],
+        "usage": {"prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made},
+    }
+    parts: list[Part] = [Pause(answer.pause_s)] if answer.pause_s else []
+    return Reply([*parts, json.dumps(whole).encode()], content_type="application/json")
+
+
 def _anthropic_events(answer: Answer) -> list[bytes]:
     def named(kind: str, **fields: Any) -> bytes:
         return sse({"type": kind} | fields, event=kind)
@@ -178,6 +194,8 @@ def _as_reply(script: Reply | Answer, call: Call) -> Reply:
         return script
     if call.path.endswith("/messages"):
         events = _anthropic_events(script)
+    elif call.path.endswith("/chat/completions") and not call.body.get("stream"):
+        return openai_whole(script, call.model)
     else:
         options = call.body.get("stream_options") or {} if isinstance(call.body, dict) else {}
         events = _openai_events(script, bool(options.get("include_usage")))

@@ -1,0 +1,198 @@
+"""What the scripts for all frameworks share: the plan as Python literals, and the messages of each step.
+
+A script is a text with places that we fill in. All that people and models wrote stands in it as a Python literal, so
+that it stays data whatever it says.
+"""
+
+import re
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from conductor_core import __version__
+from conductor_core.chat import WorkerSpec
+from conductor_core.export.literals import literal, plain_words, quoted
+from conductor_core.export.plan import Plan
+from conductor_core.export.scriptable import check, used_workers
+from conductor_core.workflow.model import QUESTION
+
+_SCRIPT = '''"""<<title>>
+
+Exported by Conductor Inspector <<version>> from <<source>>.
+
+<<what>>
+
+    pip install <<requirements>>
+    python <<usage>>
+
+<<keys>>Tested with Python 3.11 and these versions. Retries, fallbacks, budgets and approvals of the
+Inspector are not part of this script.
+"""
+
+<<imports>>
+
+TASK = <<task>>
+
+
+class Step(NamedTuple):
+    agent: str
+    reads: tuple[int, ...]  # the earlier steps whose instructions and outputs this step sees
+    instruction: str  # {question} stands for the task
+
+
+STEPS = (
+<<steps>>)
+<<turns_before>><<key_in>>
+<<setup>>
+WORKERS = {
+<<workers>>}
+
+
+def told(instruction: str) -> str:
+    return instruction.replace("{question}", TASK)
+
+
+def messages_of(index: int, outputs: dict[int, str]) -> list[dict[str, str]]:
+    """The exact messages of a step. ``outputs`` has the outputs of all steps that it reads."""
+    step = STEPS[index]
+    messages: list[dict[str, str]] = []
+<<first_messages>>    for earlier in step.reads:
+        messages.append({"role": "user", "content": told(STEPS[earlier].instruction)})
+        messages.append({"role": "assistant", "content": outputs[earlier]})
+<<last_message>>    return messages
+
+
+def passed_on(answer: str) -> str:
+    """What is kept of an answer: no reasoning before it, and a note in place of an empty turn."""
+    answer = re.sub(r"\\A\\s*<think>.*?(</think>\\s*|\\Z)", "", answer, flags=re.DOTALL)
+    return answer if answer.strip() else "[This step brought no output: its answer was empty.]"
+
+
+<<run>>'''
+
+_WHAT = (
+    "Each step is sent what its access list grants and nothing else: the instruction and the output of each step that "
+    "it reads, as past turns, then its own instruction."
+)
+
+_KEY_IN = """
+
+def key_in(variable: str) -> str:
+    if not os.environ.get(variable):
+        sys.exit(f"Set the environment variable {variable} to the key of its provider.")
+    return os.environ[variable]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """One target of export.
+
+    Attributes:
+        requirements: what pip installs, at the versions of our tests.
+        scheduling: how independent steps run, in a sentence.
+        standard: the modules of Python that ``run`` needs. imports: the lines that import the framework.
+        setup: lines before the workers, or empty.
+        worker: returns the Python expression that makes a worker.
+        run: returns the end of the script, which carries out the steps.
+    """
+
+    title: str
+    requirements: tuple[str, ...]
+    scheduling: str
+    standard: tuple[str, ...]
+    imports: str
+    worker: Callable[[WorkerSpec], str]
+    run: Callable[[Plan], str]
+    setup: str = ""
+
+    def write(self, plan: Plan) -> str:
+        """Returns the script. Raises: BadInput, which says what a script cannot do and what to do instead."""
+        check(plan)
+        used = used_workers(plan)
+        variables = sorted({worker.api_key_env for worker in used if worker.api_key_env})
+        steps = len(plan.workflow.steps)
+        standard = {"import re", "import sys", "from typing import NamedTuple", *self.standard}
+        if variables:
+            standard.add("import os")
+        parts = {
+            "title": f"A workflow of {steps} step{'s' if steps > 1 else ''} for {self.title}.",
+            "version": __version__,
+            "source": plain_words(plan.source),
+            "what": textwrap.fill(f"{_WHAT} {self.scheduling}", 100),
+            "requirements": " ".join(f"'{each}'" if "[" in each else each for each in self.requirements),
+            "usage": 'FILE ["another task"]' if plan.task else 'FILE "the task"',
+            "keys": f"Keys are read from the environment: {', '.join(variables)}.\n" if variables else "",
+            "imports": _imports(standard, self.imports),
+            "task": _task(plan.task),
+            "steps": _steps(plan),
+            "turns_before": _turns_before(plan),
+            "key_in": _KEY_IN if variables else "",
+            "setup": f"\n{self.setup}" if self.setup else "",
+            "workers": "".join(f"    {quoted(worker.name)}: {self.worker(worker)},\n" for worker in used),
+            "first_messages": _first_messages(plan),
+            "last_message": _last_message(plan),
+            "run": self.run(plan),
+        }
+        return fill(_SCRIPT, parts)
+
+
+def fill(template: str, parts: Mapping[str, str]) -> str:
+    """Puts each part at its ``<<name>>``, in one pass: what a part says is not read again."""
+    return re.sub("<<([a-z_]+)>>", lambda found: parts[found.group(1)], template)
+
+
+def _imports(standard: set[str], imports: str) -> str:
+    plain = sorted(line for line in standard if line.startswith("import "))
+    of_names: dict[str, set[str]] = {}
+    for line in standard - set(plain):
+        _, module, _, names = line.split(" ", 3)
+        of_names.setdefault(module, set()).update(names.split(", "))
+    rest = [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(of_names.items())]
+    return "\n".join([*plain, *rest, "", imports.strip()])
+
+
+def _task(task: str) -> str:
+    if not task:
+        return 'sys.argv[1] if len(sys.argv) > 1 else sys.exit("Give the task as an argument.")'
+    return f"sys.argv[1] if len(sys.argv) > 1 else {literal(task, 0)}"
+
+
+def _steps(plan: Plan) -> str:
+    return "".join(
+        "    Step(\n"
+        f"        agent={quoted(step.agent)},\n"
+        f"        reads={plan.workflow.reads(index)!r},\n"
+        f"        instruction={literal(step.instruction, 8)},\n"
+        "    ),\n"
+        for index, step in enumerate(plan.workflow.steps)
+    )
+
+
+def _turns_before(plan: Plan) -> str:
+    if not plan.turns_before:
+        return ""
+    turns = "".join(
+        f'    {{"role": {quoted(turn.role)}, "content": {literal(turn.text, 4)}}},\n' for turn in plan.turns_before
+    )
+    said = "# The conversation before the task. It goes to the steps that are told the task."
+    return f"\n{said}\nTURNS_BEFORE = [\n{turns}]\n"
+
+
+def _first_messages(plan: Plan) -> str:
+    if not plan.turns_before:
+        return ""
+    if plan.give_question:
+        return "    messages += TURNS_BEFORE\n"
+    return f'    if "{QUESTION}" in step.instruction:\n        messages += TURNS_BEFORE\n'
+
+
+def _last_message(plan: Plan) -> str:
+    if not plan.give_question:
+        return '    messages.append({"role": "user", "content": told(step.instruction)})\n'
+    return (
+        "    question = told(step.instruction)\n"
+        f'    if "{QUESTION}" not in step.instruction:  # every step of this run is told the task\n'
+        '        question = f"The task:\\n{TASK}\\n\\nYour part:\\n{question}"\n'
+        '    messages.append({"role": "user", "content": question})\n'
+    )
