@@ -61,7 +61,10 @@ def plan_of(trace: RunTrace) -> Plan:
         give_question=trace.give_question,
         has_images=any(not isinstance(turn.content, str) for turn in conversation),
         turns_before=trace.turns_before,
-        inner=tuple(
-            (round_.path, round_.workflow) for round_ in trace.root.rounds() if round_.path and round_.workflow
-        ),
+        inner=inner_plans(trace),
     )
+
+
+def inner_plans(trace: RunTrace) -> tuple[tuple[Path, Workflow], ...]:
+    """Returns the plans of the rounds that recursive steps opened, each with the path of its step."""
+    return tuple((round_.path, round_.workflow) for round_ in trace.root.rounds() if round_.path and round_.workflow)

@@ -9,6 +9,7 @@ import streamlit as st
 from conductor_core.chat import Message, WorkerSpec
 from conductor_core.engine.image_rules import images_given
 from conductor_core.events import Path
+from conductor_core.export.plan import inner_plans
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.validation import Checked, validate
@@ -28,6 +29,8 @@ class Editing:
         specs: the workers that a step may name.
         recursive: whether a step may name the Conductor.
         conversation: all turns up to the task, with their images.
+        source: what the plan is, in words, for those who get it as a file.
+        inner: the rounds that recursive steps of the run opened.
         missing: what a run lacks besides a valid plan, in a sentence; empty: nothing.
         on_change: called with each new draft, after it is in the page's state.
     """
@@ -41,6 +44,8 @@ class Editing:
     max_steps: int
     give_question: bool
     conversation: Sequence[Message]
+    source: str = "a plan of your own"
+    inner: tuple[tuple[Path, Workflow], ...] = ()
     missing: str = ""
     on_change: Callable[[Draft], None] | None = None
 
@@ -56,6 +61,8 @@ class Editing:
             max_steps=trace.limits.max_steps,
             give_question=trace.give_question,
             conversation=trace.conversation,
+            source=f"run {trace.run_id}",
+            inner=inner_plans(trace),
         )
 
     @property

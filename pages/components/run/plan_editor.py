@@ -9,7 +9,6 @@ import streamlit as st
 from conductor_core.engine.rerun import RerunPreview, StepForecast
 from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.model import Step, Workflow
-from conductor_core.workflow.printer import to_json
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
 from pages.components.look.palette import agent_dot
@@ -18,6 +17,7 @@ from pages.components.run import draft as drafts
 from pages.components.run.draft import Draft
 from pages.components.run.edited_plan import edited_plan, new_plan
 from pages.components.run.editing import Editing, Of
+from pages.components.run.export_menu import export_menu
 from pages.components.run.step_fields import say, step_fields, tell_task_button
 
 Preview = Callable[[Workflow, Origins], RerunPreview]
@@ -105,17 +105,7 @@ def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, 
                     args=(act,),
                     shortcut=shortcut,
                 )
-            st.download_button(
-                "Save as a workflow file",
-                to_json(draft.workflow, editing.task),
-                icon=":material/download:",
-                file_name="workflow.json",
-                mime="application/json",
-                on_click="ignore",
-                type="tertiary",
-                key="save-plan",
-                help="Save as a workflow file, for `check` and `run --workflow` of the command line",
-            )
+        export_menu(editing, checked.workflow)
         kept = "Your changes are kept until you leave this run."
         if editing.of == "new":
             kept = "Your plan is kept: *Plans…* opens it again."

@@ -51,11 +51,16 @@ def test_an_example_is_planned_only_then_changed_then_run(app: App, open_page: O
     page.get_by_role("textbox", name="Instruction of step 0").fill("Answer in one word: {question}")
     page.get_by_role("textbox", name="Instruction of step 0").blur()
     expect(page.locator('[class*="st-key-edit-row-0"]')).to_contain_text("instruction changed")
+    page.get_by_role("button", name="Export").click()
     with page.expect_download() as saved:
-        page.get_by_role("button", name="Save as a workflow file").click()
+        page.get_by_role("button", name="Workflow file (JSON)").click()
     file = parse_workflow_file(saved.value.path().read_text("utf-8"))
     assert (file.task, file.faults) == (planned.task, ())
     assert [step.instruction for step in file.steps or ()] == ["Answer in one word: {question}"]
+    # Simulated workers cannot be called by a script, and the menu says so.
+    expect(page.get_by_role("button", name="Script for LangGraph")).to_be_disabled()
+    expect(page.get_by_text("No script: step 0")).to_contain_text("is simulated")
+    page.keyboard.press("Escape")
     page.locator(".st-key-start-edited").get_by_role("button").click()
     expect(status(page)).to_contain_text("Completed")
     trace = run_of(page, app)

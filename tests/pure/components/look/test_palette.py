@@ -1,6 +1,7 @@
 import re
 from pathlib import Path
 
+from conductor_core.export.colours import LIGHT, NO_AGENT_LIGHT
 from pages.components.look import palette
 
 STYLE = Path(palette.__file__).parents[1] / "live_workflow" / "assets" / "style.css"
@@ -10,15 +11,15 @@ def test_charts_and_the_live_component_give_an_agent_the_same_colour() -> None:
     found: dict[str, list[str]] = {}
     for name, colour in re.findall(r"--agent-(\w+):\s*(#[0-9a-f]{6})", STYLE.read_text()):
         found.setdefault(name, []).append(colour)
-    for number, (light, dark) in enumerate(zip(palette.LIGHT, palette.DARK, strict=True)):
+    for number, (light, dark) in enumerate(zip(LIGHT, palette.DARK, strict=True)):
         assert found[str(number)] == [light, dark]
-    assert found["none"] == [palette.NO_AGENT_LIGHT, palette.NO_AGENT_DARK]
+    assert found["none"] == [NO_AGENT_LIGHT, palette.NO_AGENT_DARK]
 
 
 def test_an_agent_that_is_not_in_the_pool_is_grey() -> None:
-    assert palette.agent_colour("conductor", ["solver"], dark=False) == palette.NO_AGENT_LIGHT
+    assert palette.agent_colour("conductor", ["solver"], dark=False) == NO_AGENT_LIGHT
 
 
 def test_a_dot_has_a_colour_for_either_theme() -> None:
     dot = palette.agent_dot("checker", ["solver", "checker"])
-    assert f"light-dark({palette.LIGHT[1]}, {palette.DARK[1]})" in dot
+    assert f"light-dark({LIGHT[1]}, {palette.DARK[1]})" in dot
