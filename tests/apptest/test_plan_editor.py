@@ -258,3 +258,19 @@ def test_one_click_tells_a_step_the_task(edit: Edit, finished_run: RunTrace) -> 
     editor.press(0, "tell")
     assert editor.draft.workflow.steps[0].instruction == "Do your part.\n\n{question}"
     assert not editor.says("is not told the task")
+
+
+def test_a_plan_of_real_workers_can_be_exported_as_a_script(
+    visit: Visit, finished_run: RunTrace, retell: Callable[..., RunTrace]
+) -> None:
+    real = [
+        worker.model_copy(update={"provider": "openai", "base_url": "http://127.0.0.1:9/v1"})
+        for worker in finished_run.pool.workers
+    ]
+    for workers, offered in ((finished_run.pool.workers, False), (tuple(real), True)):
+        run = retell(10_000, pool=finished_run.pool.model_copy(update={"workers": workers}))
+        app = Editor(visit, run).app
+        buttons = {button.proto.label: button.proto.disabled for button in app.get("download_button")}
+        assert buttons["Workflow file (JSON)"] is False
+        assert buttons["Script for CrewAI"] is not offered
+        assert any("is simulated" in caption.value for caption in app.caption) is not offered

@@ -16,6 +16,7 @@ from conductor_core.engine.runner import Engine
 from conductor_core.events import Limits
 from conductor_core.export.formats import FRAMEWORKS
 from conductor_core.export.plan import Plan
+from conductor_core.export.scriptable import NO_KEY
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.workers.pool import open_worker
@@ -54,10 +55,12 @@ class Case:
 
 
 def answers(call: Call) -> Answer:
-    """The model ``silent`` says nothing, and ``thinker`` thinks first; all others answer by what they were sent."""
+    """The model ``silent`` says nothing, ``thinker`` thinks first, ``c`` writes space; all answer by what they got."""
     if call.model == "silent":
         return Answer("")
     answer = deterministic_answer(call)
+    if call.model == "c":
+        return replace(answer, text=f"\n  {answer.text}\t\n\n")
     return replace(answer, text=f"<think>\nhm </think>\n\n{answer.text}") if call.model == "thinker" else answer
 
 
@@ -157,13 +160,19 @@ def sent(provider: ScriptedProvider, door: str) -> Counter[str]:
         json.dumps(
             [
                 {name: value for name, value in call.body.items() if name not in ("stream", "stream_options")},
-                call.headers.get("authorization") == f"Bearer {KEY}",
+                _key_of(call),
             ],
             sort_keys=True,
         )
         for call in provider.completions
         if call.path == f"/{door}/v1/chat/completions"
     )
+
+
+def _key_of(call: Call) -> str | None:
+    """Returns the key of a call. What scripts say where a worker has none is none."""
+    key = call.headers.get("authorization")
+    return None if key == f"Bearer {NO_KEY}" else key
 
 
 @dataclass(frozen=True)
@@ -265,5 +274,5 @@ def run(framework: str, *arguments: Path, proxy: str, **variables: str) -> "subp
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=500,
     )

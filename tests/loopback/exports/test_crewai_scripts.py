@@ -10,6 +10,9 @@ from tests.support.exported import Ran
 from tests.support.provider import ScriptedProvider
 
 
+pytestmark = pytest.mark.timeout(600)  # the first test of a framework runs all its scripts
+
+
 @pytest.mark.parametrize("case", list(exported.cases()))
 async def test_each_step_is_sent_exactly_what_our_engine_sends(
     ran: Callable[[str], Ran], provider: ScriptedProvider, case: str
