@@ -47,7 +47,7 @@ def _form(given: str) -> str:
 
 def export(
     run_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="RUN_ID...", help="Ids of runs, or their beginnings.")
+        list[str] | None, typer.Argument(metavar="RUN_ID", help="Ids of runs, or their beginnings.")
     ] = None,
     form: Annotated[
         str, typer.Option("--as", metavar="FORM", callback=_form, help=f"One of {', '.join(FORMS)}.")
@@ -75,7 +75,7 @@ def export(
 ) -> int:
     """Write the plan of RUN_ID, or of a workflow file, in another form: lists, JSON, a picture, a script.
 
-    With --json, stdout is the list of the files that were written, or the text itself under "text".
+    With --json, stdout is a document with the names of the written "files", or with the "text" itself.
     """
     settings = inputs.read_settings()
     run_ids = run_ids or []

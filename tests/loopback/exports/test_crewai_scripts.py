@@ -9,7 +9,6 @@ from tests.support import exported
 from tests.support.exported import Ran
 from tests.support.provider import ScriptedProvider
 
-
 pytestmark = pytest.mark.timeout(600)  # the first test of a framework runs all its scripts
 
 
