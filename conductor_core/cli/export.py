@@ -1,7 +1,7 @@
-"""``export``: plans in other forms, to stdout or into files."""
+"""``export``: a run as a page, and plans in other forms, to stdout or into files."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli import inputs, options
+from conductor_core.cli.export_html import Redact, html_of
 from conductor_core.cli.output import print_json, print_notes
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
@@ -20,8 +21,8 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.source import MAX_STEPS_READ
 from storage import Store
 
-OfRun = Callable[[Store, str], str]
-"""Returns the text of the run with this id. Raises: InspectorError."""
+OfRun = Callable[[Store, str, Sequence[str]], str]
+"""Returns the text of the run with this id, without what the patterns match. Raises: InspectorError."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,10 @@ class Form:
     of_run: OfRun | None = None
 
 
-FORMS: Mapping[str, Form] = {name: Form(form.suffix, plan=form) for name, form in PLAN_FORMATS.items()}
+FORMS: Mapping[str, Form] = {
+    "html": Form(".html", of_run=html_of),
+    **{name: Form(form.suffix, plan=form) for name, form in PLAN_FORMATS.items()},
+}
 
 
 def _form(given: str) -> str:
@@ -69,11 +73,14 @@ def export(
             "workflow file that of CONDUCTOR_POOL.",
         ),
     ] = None,
+    redact: Redact = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
     _conductor: options.UnusedConductor = None,
 ) -> int:
-    """Write the plan of RUN_ID, or of a workflow file, in another form: lists, JSON, a picture, a script.
+    """Write RUN_ID as a page that opens without a server, or its plan, or that of a workflow file, in another form.
+
+    The page holds the replay; keys are always hidden in it. Plans are written as lists, JSON, a picture or a script.
 
     With --json, stdout is a document with the names of the written "files", or with the "text" itself.
     """
@@ -81,6 +88,8 @@ def export(
     run_ids = run_ids or []
     if bool(run_ids) == (workflow is not None):
         raise BadInput("give the RUN_ID of a run, or --workflow FILE, not both" if run_ids else "give a RUN_ID")
+    if redact and FORMS[form].of_run is None:
+        raise BadInput(f"--redact hides words in a page of a run: use --as html, not --as {form}")
     if len(run_ids) > 1 and out is None:
         raise BadInput("several runs need --out FOLDER")
     if workflow is not None:
@@ -88,7 +97,7 @@ def export(
     else:
         with opened_store(db, settings, read=True) as store:
             ids = list(dict.fromkeys(store.resolve(run_id) for run_id in run_ids))
-            texts = {run_id: _of_run(store, run_id, form, pool, settings) for run_id in ids}
+            texts = {run_id: _of_run(store, run_id, form, pool, redact or (), settings) for run_id in ids}
             print_notes(store)
     if out is None:
         (text,) = texts.values()
@@ -105,12 +114,12 @@ def export(
     return 0
 
 
-def _of_run(store: Store, run_id: str, form: str, pool: str | None, settings: Settings) -> str:
+def _of_run(store: Store, run_id: str, form: str, pool: str | None, redact: Sequence[str], settings: Settings) -> str:
     chosen = FORMS[form]
     if chosen.of_run is not None:
         if pool is not None:
             raise BadInput(f"--as {form} shows a run as it was: leave --pool out")
-        return chosen.of_run(store, run_id)
+        return chosen.of_run(store, run_id, redact)
     plan = plan_of(store.trace(run_id)[0])
     if pool is not None:
         plan = replace(plan, workers=pool_info(pool, settings).workers)

@@ -54,9 +54,7 @@ def new_plan(
         words = fault if fault is not None else runs.get(index, "")
         own = {"key": str(ids[index]), "number": index, "was": None, "reads": list(workflow.reads(index))}
         steps.append({**own, **_told(step), "change": None, "fate": fate, "words": words})
-    layout = lay_out([RoundShape((), workflow.all_reads)])
-    units = [_Unit(each, (), ()) for each in ids]
-    data = network_data(_named(layout, units))
+    data = network_data(_named(lay_out([RoundShape((), workflow.all_reads)]), ids))
     for edge in data["edges"]:
         edge["change"] = None
     return {"steps": steps, "layout": data, "fault": said, "agents": list(agents)}

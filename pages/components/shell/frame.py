@@ -22,7 +22,9 @@ def home() -> None:
 
 
 start = st.Page(home, title="Conductor Inspector", default=True, visibility="hidden", url_path="home")
-st.navigation({"": [start, run, history, compare, context], "Conductor": [evaluate, training], "System": [workers]}).run()
+st.navigation(
+    {"": [start, run, history, compare, context], "Conductor": [evaluate, training], "System": [workers]}
+).run()
 
 # This comes after the page is drawn, because loading a model takes the processor.
 current().warm_up()
