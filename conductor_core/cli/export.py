@@ -43,19 +43,34 @@ FORMS: Mapping[str, Form] = {
 }
 
 
-def _form(given: str) -> str:
-    if given not in FORMS:
+def _form(given: str | None) -> str | None:
+    if given is not None and given not in FORMS:
         raise BadInput(f"--as {one_line(given, 40)!r}: use {', '.join(FORMS)}")
     return given
+
+
+def _form_of(out: Path | None) -> str:
+    """Returns the form that the name of a file asks for; a workflow file if it asks for none. Raises: BadInput."""
+    ends = "" if out is None else out.suffix.lower()
+    fitting = [name for name, form in FORMS.items() if form.suffix == ends]
+    if len(fitting) > 1:
+        raise BadInput(f"{ends} can be {', '.join(fitting)}: say which with --as")
+    return fitting[0] if fitting else "json"
 
 
 def export(
     run_ids: Annotated[
         list[str] | None, typer.Argument(metavar="RUN_ID", help="Ids of runs, or their beginnings.")
     ] = None,
-    form: Annotated[
-        str, typer.Option("--as", metavar="FORM", callback=_form, help=f"One of {', '.join(FORMS)}.")
-    ] = "json",
+    asked: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="FORM",
+            callback=_form,
+            help=f"One of {', '.join(FORMS)}. Default: what the ending of --out says, else json.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="PATH", help="A file; for several runs a folder. Default: stdout, for one run."),
@@ -85,6 +100,7 @@ def export(
     With --json, stdout is a document with the names of the written "files", or with the "text" itself.
     """
     settings = inputs.read_settings()
+    form = asked or _form_of(out)
     run_ids = run_ids or []
     if bool(run_ids) == (workflow is not None):
         raise BadInput("give the RUN_ID of a run, or --workflow FILE, not both" if run_ids else "give a RUN_ID")

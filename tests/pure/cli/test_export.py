@@ -78,6 +78,7 @@ def test_a_workflow_file_is_exported_without_a_run(cli: CommandLine, workflow: P
         ((), "give a RUN_ID"),
         (("x", "--workflow", "FILE"), "not both"),
         (("x", "y"), "several runs need --out FOLDER"),
+        (("--workflow", "FILE", "--out", "flow.py"), ".py can be langgraph, crewai, openai-agents, autogen: say which"),
         (("x", "--as", "pdf"), f"--as 'pdf': use {', '.join(FORMS)}"),
         (("--workflow", "FILE", "--pool", "nowhere"), "no pool 'nowhere'"),
         (("--workflow", "none.json"), "there is no such file"),
@@ -96,3 +97,10 @@ def test_a_run_without_a_plan_says_so(cli: CommandLine, db: Path, tmp_path: Path
     outcome = cli("export", "nothing", "--db", db)
     assert outcome.code == 2
     assert "nothing" in outcome.error
+
+
+def test_the_ending_of_a_file_says_the_form(cli: CommandLine, workflow: Path, tmp_path: Path) -> None:
+    for ending, begins in ((".svg", "<svg "), (".mmd", "flowchart"), (".json", "{"), (".plan", "{")):
+        file = tmp_path / f"out{ending}"
+        assert cli("export", "--workflow", workflow, "--out", file).code == 0
+        assert file.read_text().startswith(begins)
