@@ -13,7 +13,6 @@ from conductor_core.engine.resampling import plans_requested
 from conductor_core.run_request import RunRequest
 from conductor_core.workflow.model import Fault, Step, Workflow
 from conductor_core.workflow.topology import topology
-from pages.components.run import choose_plan
 from pages.components.shell.runtime import Session
 from tests.support.provider import Answer, ScriptedProvider
 from tests.support.run_events import created
@@ -168,10 +167,21 @@ def test_the_dialog_has_several_plans_written(visit: Visit, session: Session) ->
     assert {session.host.wait(run.run_id, 120).status for run in found} == {"planned"}
 
 
-def test_the_link_to_compare_is_there_once_its_page_is(visit: Visit, four: list[str]) -> None:
+def test_the_open_plan_is_compared_with_another_and_with_its_run(
+    visit: Visit, four: list[str], session: Session
+) -> None:
+    def link(app: AppTest) -> str:
+        """Where the one link leads: equal and faulty plans are not compared with themselves."""
+        (found,) = (each.proto for each in app.get("page_link") if each.proto.label == "Compare")
+        return str(found.query_string)
+
     app = visit(run=four[0])
-    links = [each.proto.label for each in app.get("page_link")]
-    assert ("Compare" in links) == choose_plan.COMPARE.is_file()
+    assert link(app) == f"a={four[0]}&b={four[1]}"
+    app.button(f"choice-start-{four[1]}").click().run()
+    child = opened(app)
+    session.host.wait(child, 30)
+    app.button(f"choose-{four[0]}").click().run()
+    assert link(app) == f"a={four[0]}&b={child}"
 
 
 def test_history_shows_the_plans_as_one_row_that_says_so(visit: Visit, four: list[str], session: Session) -> None:

@@ -27,7 +27,6 @@ from pages.components.shell.runtime import current
 from storage import RunSummary
 
 ERROR = "choose-plan-error"
-COMPARE = places.PAGES / "compare.py"
 EVERY_S = 0.7  # between two looks while plans are written or run
 _RUNS_LOOKED_AT = 50
 _MOST_READ = 100
@@ -260,12 +259,12 @@ def _latest(run: RunSummary | None) -> None:
 
 def _actions(plans: _Plans, choice: PlanChoice, plan: RunTrace, number: str, edit: Callable[[str], None]) -> None:
     first = choice.run_ids[0]
-    if plan.run_id not in choice.run_ids and COMPARE.is_file():
+    if plan.run_id not in choice.run_ids:
         shown = next((each for each in plans.found if plan.run_id in each.run_ids), None)
         ours = None if shown is None else plans.run_of(shown)
         theirs = plans.run_of(choice)
         st.page_link(
-            COMPARE,
+            places.COMPARE,
             label="Compare",
             query_params={
                 "a": plan.run_id if ours is None else ours.run_id,
