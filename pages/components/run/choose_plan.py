@@ -226,7 +226,13 @@ def _row(plans: _Plans, choice: PlanChoice, plan: RunTrace, edit: Callable[[str]
         _latest(plans.run_of(choice))
     with (
         act_at,
-        st.container(horizontal=True, horizontal_alignment="right", gap=None, key=f"icon-only-choice-{number}"),
+        st.container(
+            horizontal=True,
+            horizontal_alignment="right",
+            vertical_alignment="center",
+            gap=None,
+            key=f"icon-only-choice-{first}",
+        ),
     ):
         _actions(plans, choice, plan, number, edit)
 
