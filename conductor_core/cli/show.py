@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from conductor_core import documents
-from conductor_core.cli import context_report, inputs, options, report
+from conductor_core.cli import inputs, options, report
 from conductor_core.cli.output import print_json, print_notes
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
@@ -53,6 +53,8 @@ def show(
         if images is not None:
             _write_images(store, trace, images)
     if context:
+        from conductor_core.cli import context_report  # when used: it needs the engine
+
         if as_json:
             print_json(context_report.document(trace))
         else:
