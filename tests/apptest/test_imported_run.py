@@ -37,7 +37,7 @@ def test_the_page_says_that_the_run_was_imported_and_offers_only_what_is_safe(
         )
         events[0] = created_otherwise(events[0], pool=PoolInfo(name="theirs", workers=pool), simulated=False)
     page = visit(run=_import(session, events))
-    said = " ".join(each.value for each in page.markdown)
+    said = " ".join(each.value for each in page.caption)
     assert "**Imported**" in said
     assert "this database did not carry it out" in said
     assert ("cannot be re-run here" in said) is own_models

@@ -33,7 +33,7 @@ def lineage(trace: RunTrace, beside: Callable[[RunTrace], None]) -> None:
 def _imported(trace: RunTrace, imported: Imported) -> None:
     hidden = f", {plural(imported.redactions, 'passage')} hidden" if imported.redactions else ""
     rerun = "" if may_run_here(trace) else " Its workers are the file's, so it cannot be re-run here."
-    st.markdown(
+    st.caption(
         f":material/upload_file: **Imported** {ago(imported.imported_at_utc)} by {inert(imported.caller.in_words)} "
         f"from an unsigned file of {inert(imported.written_by)}{hidden}: this database did not carry it out.{rerun}",
         help=inert(f"There it was run {imported.run_id}, written at {imported.written_at_utc:%Y-%m-%d %H:%M} UTC"),
