@@ -145,6 +145,7 @@ def test_a_link_carries_the_moment(kept: Callable[..., str], open_page: OpenPage
         expect(page.locator('.pane[data-step="2"]')).to_have_attribute("data-status", "waiting")
         expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
         page.reload()
+    expect(_clock(page)).to_have_text("0:05.0 / 0:07.0")
     page.locator(".moment").focus()
     page.keyboard.press("ArrowLeft")
     page.wait_for_url(re.compile(r"at=4\.9$"))

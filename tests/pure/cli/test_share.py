@@ -66,7 +66,7 @@ def test_a_run_comes_back_with_the_same_steps_outputs_and_costs(cli: CommandLine
 
 def test_the_same_file_imported_twice_is_two_runs(cli: CommandLine, ran: Any, tmp_path: Path) -> None:
     page = tmp_path / "run.html"
-    cli("export", ran["run_id"], "--out", page)
+    cli("export", ran["run_id"], "--as", "html", "--out", page)
     ids = [cli("import", page).out.strip() for _ in range(2)]
     assert len({ran["run_id"], *ids}) == 3
     assert cli("show", ran["run_id"], "--json").document["imported"] is None
@@ -76,11 +76,16 @@ def test_what_a_pattern_matches_is_hidden_in_the_file_and_stays_in_the_record(
     cli: CommandLine, ran: Any, tmp_path: Path
 ) -> None:
     page = tmp_path / "run.html"
-    assert cli("export", ran["run_id"], "--out", page, "--redact", "6 times", "--redact", "(?i)WHAT").code == 0
+    assert (
+        cli("export", ran["run_id"], "--as", "html", "--out", page, "--redact", "6 times", "--redact", "(?i)WHAT").code
+        == 0
+    )
     run_id = cli("import", page).out.strip()
     assert cli("show", run_id, "--json").document["task"] == "[redacted] is [redacted] 7?"
     assert cli("show", ran["run_id"], "--json").document["task"] == "What is 6 times 7?"
-    assert cli("export", ran["run_id"], "--out", page, "--redact", "(").error.startswith("--redact '(' is no regular")
+    assert cli("export", ran["run_id"], "--as", "html", "--out", page, "--redact", "(").error.startswith(
+        "--redact '(' is no regular"
+    )
 
 
 def test_a_foreign_file_changes_nothing(cli: CommandLine, tmp_path: Path) -> None:
@@ -103,7 +108,7 @@ def test_an_imported_run_with_models_of_its_own_calls_none_of_them_here(cli: Com
     store.log.append_and_wait(*events)
     store.close()
     page = tmp_path / "run.html"
-    cli("export", "r", "--out", page, "--db", _url(tmp_path))
+    cli("export", "r", "--as", "html", "--out", page, "--db", _url(tmp_path))
     run_id = cli("import", page, "--db", _url(tmp_path)).out.strip()
     outcome = cli("rerun", run_id, "--step", "0", "--instruction", "x", "--db", _url(tmp_path))
     assert outcome.code == 2
@@ -120,6 +125,6 @@ def test_a_run_that_was_queued_and_waited_elsewhere_can_be_imported(cli: Command
     store.log.append_and_wait(ev.RunTaken(run_id="r", at_ms=20), granted, *rest[4:])
     store.close()
     page = tmp_path / "run.html"
-    cli("export", "r", "--out", page, "--db", _url(tmp_path))
+    cli("export", "r", "--as", "html", "--out", page, "--db", _url(tmp_path))
     outcome = cli("import", page, "--json")
     assert (outcome.code, outcome.document["status"]) == (0, "completed")
