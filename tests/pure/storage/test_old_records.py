@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from conductor_core.actor import Caller
+from conductor_core.compare.runs import compare_runs
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import rerun_of
 from conductor_core.engine.rerun import edit_step, preview
@@ -68,3 +69,6 @@ def test_an_old_run_is_compared_and_run_again_without_a_call(old: Store, tmp_pat
     host.close()
     assert [step.status for step in again.steps] == ["reused"] * 3
     assert again.answer == source.answer
+    compared = compare_runs(source, again)
+    assert compared.first_difference is None
+    assert not compared.answer_changed
