@@ -6,12 +6,13 @@ patterns. A text that arrived in pieces is searched as a whole, so that a passag
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
 
 from conductor_core.errors import BadInput
-from conductor_core.events import EVENT, Event, PlanDelta, StepDelta
+from conductor_core.events import EVENT, Event, PlanDelta, PlanProgress, StepDelta, StepProgress
 from conductor_core.keys import environment_keys
 from conductor_core.masking import Mask, MaskedText, known
 
@@ -58,6 +59,8 @@ _STRUCTURE = frozenset(
     ]
 )
 """Fields that a program reads and no model writes."""
+_FREE = frozenset(["params"])
+"""Fields whose inside is a person's own: no name in there is one of ours."""
 
 
 class Redactor:
@@ -96,14 +99,19 @@ class Redactor:
                 f"a pattern hides what the record cannot do without ({event.kind}, {where}): make it narrower"
             ) from error
 
-    def _value(self, value: Any) -> Any:
+    def _value(self, value: Any, *, free: bool = False) -> Any:
         match value:
             case str():
                 return self.text(value)
+            case Mapping() if free:
+                return {self.text(name): self._value(item, free=True) for name, item in value.items()}
             case Mapping():
-                return {name: item if name in _STRUCTURE else self._value(item) for name, item in value.items()}
+                return {
+                    name: item if name in _STRUCTURE else self._value(item, free=name in _FREE)
+                    for name, item in value.items()
+                }
             case list():
-                return [self._value(item) for item in value]
+                return [self._value(item, free=free) for item in value]
         return value
 
     def _streams(self, events: Sequence[Event]) -> dict[int, str]:
@@ -120,7 +128,7 @@ class Redactor:
             place = _place(event)
             if isinstance(event, StepDelta | PlanDelta):
                 open_streams.setdefault((*place, event.reasoning), []).append((number, event.text))
-            elif place:
+            elif place and not isinstance(event, StepProgress | PlanProgress):  # these come between pieces
                 close(place)
         close(())
         return found
@@ -140,12 +148,14 @@ class Redactor:
         if not spans:
             return pieces
         self.count += len(spans)
-        result, at = [], 0
+        result, at, first = [], 0, 0
         for piece in pieces:
             parts, shown, end = [], at, at + len(piece)
-            for low, high in spans:
-                if high <= at or low >= end:
-                    continue
+            while first < len(spans) and spans[first][1] <= at:
+                first += 1
+            for low, high in islice(spans, first, None):
+                if low >= end:
+                    break
                 parts.append(piece[shown - at : max(low, at) - at])
                 parts.append(MARK if low >= at else "")
                 shown = min(high, end)

@@ -7,11 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_core import events as ev
+from conductor_core.chat import WorkerSpec
 from conductor_core.errors import BadInput
-from conductor_core.events import Event
+from conductor_core.events import Event, PoolInfo
+from conductor_core.progress import Progress
 from conductor_core.redaction import MARK, Redactor, read_patterns, words
 from conductor_core.trace import fold
-from tests.support.run_events import created, planned, run_completed, step_completed, step_started, whole_run
+from tests.support.run_events import (
+    created,
+    created_otherwise,
+    planned,
+    run_completed,
+    step_completed,
+    step_started,
+    whole_run,
+)
 
 SECRET = "Ada Lovelace"
 
@@ -36,6 +46,29 @@ def test_a_passage_is_hidden_wherever_the_stream_was_cut(cut: int) -> None:
     assert not [event for event in events if "Ada" in event.model_dump_json() or "Lovelace" in event.model_dump_json()]
     streamed = "".join(event.text for event in events if isinstance(event, ev.StepDelta))
     assert streamed == f"It is {MARK}, of course." == fold(events).steps[0].output
+
+
+def test_progress_between_two_pieces_is_no_place_to_hide() -> None:
+    writing = Progress(phase="writing", done=1, total=2)
+    events = _told(["It is Ada ", "Lovelace."])
+    at = next(number for number, event in enumerate(events) if isinstance(event, ev.StepDelta))
+    events.insert(at + 1, ev.StepProgress(run_id="r", at_ms=31, path=(0,), progress=writing))
+    first = next(number for number, event in enumerate(events) if isinstance(event, ev.PlanDelta))
+    parts = [ev.PlanDelta(run_id="r", at_ms=1, text=text) for text in ("Ada ", "Lovelace")]
+    events[first : first + 1] = [parts[0], ev.PlanProgress(run_id="r", at_ms=1, progress=writing), parts[1]]
+    told = "".join(event.model_dump_json() for event in Redactor(words([SECRET])).events(events))
+    assert "Ada" not in told
+    assert "Lovelace" not in told
+
+
+def test_parameters_are_searched_whatever_their_names_are() -> None:
+    params = {"provider": {"order": [SECRET]}, SECRET: {"role": SECRET}}
+    specs = (WorkerSpec(name="solver", provider="openai", model="m", params=params),)
+    first = created_otherwise(whole_run("r")[0], pool=PoolInfo(name="p", workers=specs))
+    (hidden,) = Redactor(words([SECRET])).events([first])
+    assert SECRET not in hidden.model_dump_json()
+    assert isinstance(hidden, ev.RunCreated)
+    assert hidden.pool.workers[0].params == {"provider": {"order": [MARK]}, MARK: {"role": MARK}}
 
 
 @given(st.lists(st.text(alphabet="abx", max_size=4), min_size=1, max_size=8))
