@@ -11,10 +11,9 @@ import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AwareDatetime, Field, ValidationError
 
 from conductor_core.actor import Caller
 from conductor_core.errors import BadInput
@@ -29,6 +28,8 @@ FORMAT = "conductor-inspector-run"
 MOST_FILE_BYTES = 256 << 20
 MOST_EVENTS_BYTES = 256 << 20
 """A larger file is refused, as is one whose events are larger when they are unpacked."""
+_MOST = 1e20
+"""No number of a record is larger: it holds 64 bits, and times and costs are far smaller."""
 _ELEMENT = re.compile(r'<script type="application/json" id="shared-run">([^<]*)</script>')
 _NOT_INERT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -52,7 +53,7 @@ class SharedRun(Frozen):
     format: Literal["conductor-inspector-run"] = "conductor-inspector-run"
     version: Literal[1] = 1
     written_by: str = Field(max_length=200)
-    written_at_utc: datetime
+    written_at_utc: AwareDatetime
     run_id: str
     task: str
     simulated: bool
@@ -111,9 +112,12 @@ def _events(shared: SharedRun, name: str) -> list[Event]:
     events: list[Event] = []
     for number, row in enumerate(rows):
         try:
-            events.append(EVENT.validate_python(row))
+            event = EVENT.validate_python(row)
         except ValidationError as error:
             raise BadInput(f"{name} is damaged: event {number}: {_first(error)}") from error
+        if event.at_utc.tzinfo is None or not _can_be_kept(event):
+            raise BadInput(f"{name} is damaged: event {number}: it holds what no record can hold")
+        events.append(event)
     if any(event.run_id != shared.run_id for event in events):
         raise BadInput(f"{name} holds events of several runs")
     if not isinstance(events[0], RunCreated) or sum(isinstance(event, RunCreated) for event in events) != 1:
@@ -122,9 +126,28 @@ def _events(shared: SharedRun, name: str) -> list[Event]:
         raise BadInput(f"{name} holds no finished run: only a run that has ended can be imported")
     try:
         fold(events)
-    except (KeyError, ValueError) as error:
-        raise BadInput(f"{name} is damaged: its events do not follow each other: {error}") from error
+    except (KeyError, ValueError, OverflowError) as error:
+        why = _first(error) if isinstance(error, ValidationError) else error
+        raise BadInput(f"{name} is damaged: its events do not follow each other: {why}") from error
     return events
+
+
+def _can_be_kept(event: Event) -> bool:
+    """Tells whether the event is the same when it is read back: JSON has no infinity and no half characters.
+
+    Sums of its numbers must stay numbers, too.
+    """
+    try:
+        written = json.loads(event.model_dump_json(), parse_int=_number, parse_float=_number)
+        return EVENT.validate_python(written) == event
+    except (ValueError, RecursionError):
+        return False
+
+
+def _number(text: str) -> float:
+    if abs(number := float(text)) > _MOST:
+        raise ValueError("a number is too large")
+    return int(text) if text.lstrip("-").isdigit() else number
 
 
 def _unpacked(text: str, name: str) -> Any:

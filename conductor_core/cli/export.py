@@ -138,7 +138,7 @@ def _of_run(store: Store, run_id: str, form: str, pool: str | None, redact: Sequ
         return chosen.of_run(store, run_id, redact)
     plan = plan_of(store.trace(run_id)[0])
     if pool is not None:
-        plan = replace(plan, workers=pool_info(pool, settings).workers)
+        plan = replace(plan, workers=pool_info(pool, settings).workers, imported=False)
     return _of_plan(plan, form)
 
 

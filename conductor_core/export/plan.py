@@ -19,6 +19,7 @@ class Plan:
         give_question: whether every step is told the task.
         has_images: whether images came with the task or with a turn before it.
         turns_before: the turns of the conversation before the task.
+        imported: whether a file from elsewhere named the workers. A script of such a plan is refused.
         inner: the rounds that recursive steps opened, each with the path of its step; only pictures show them.
     """
 
@@ -29,6 +30,7 @@ class Plan:
     give_question: bool = False
     has_images: bool = False
     turns_before: tuple[Message, ...] = ()
+    imported: bool = False
     inner: tuple[tuple[Path, Workflow], ...] = ()
 
     @property
@@ -61,6 +63,7 @@ def plan_of(trace: RunTrace) -> Plan:
         give_question=trace.give_question,
         has_images=any(not isinstance(turn.content, str) for turn in conversation),
         turns_before=trace.turns_before,
+        imported=trace.imported is not None,
         inner=inner_plans(trace),
     )
 

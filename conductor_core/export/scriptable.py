@@ -1,12 +1,13 @@
 """Which plans a script can carry out, and what its workers are sent besides messages."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from conductor_core.chat import WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.export.literals import quoted
 from conductor_core.export.plan import Plan
+from conductor_core.model_fields import check_base_url, check_params, check_seconds, check_variable
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -41,8 +42,28 @@ def check(plan: Plan) -> None:
                 f"step {index}: worker {worker.name} passes its reasoning on, which these frameworks do not keep: "
                 "set pass_reasoning = false for it in the pool"
             )
+        for fault in _faults(worker):
+            raise BadInput(f"step {index}: worker {worker.name}: {fault}")
+    if plan.imported:
+        raise BadInput(
+            f"{plan.source} was imported, and a file from elsewhere does not say which servers get this machine's "
+            f"keys; {_INSTEAD}"
+        )
     if plan.has_images:
         raise BadInput("images came with this task, and scripts send text alone: export a run without images")
+
+
+def _faults(worker: WorkerSpec) -> Iterator[str]:
+    """Yields what no pool file could say. A record is not checked as a pool file is."""
+    checks = {
+        "api_key_env": (check_variable, worker.api_key_env),
+        "base_url": (check_base_url, worker.base_url),
+        "params": (check_params, dict(params_of(worker))),
+        "timeout_s": (check_seconds, worker.timeout_s),
+    }
+    for field, (check_field, given) in checks.items():
+        if given is not None and (fault := check_field(given)) is not None:
+            yield f"{field} {fault}"
 
 
 def used_workers(plan: Plan) -> tuple[WorkerSpec, ...]:

@@ -102,6 +102,30 @@ def test_an_imported_run_is_listed_as_one(store: Store) -> None:
     assert store.read(listed.run_id) == fold(events)
 
 
+def _each(change: dict[str, Any], kind: str = "") -> str:
+    """A page in which each event, or each of a kind, says something else."""
+    return _record([row | change if kind in ("", row["kind"]) else row for row in _rows()])
+
+
+def _parameters(**params: object) -> str:
+    """A page whose workers have these parameters. JSON of Python can hold what no record can."""
+    first, *rest = _rows()
+    workers = [spec | {"params": params} for spec in first["pool"]["workers"]]
+    rows = [first | {"pool": first["pool"] | {"workers": workers}}, *rest]
+    data = base64.b64encode(gzip.compress(json.dumps(rows).encode())).decode()
+    return _changed(lambda told: told.update(record=data))
+
+
+def _taken_after(at_ms: float) -> str:
+    first, *rest = _rows()
+    taken = {"kind": "run.taken", "run_id": "r", "at_utc": first["at_utc"], "at_ms": at_ms}
+    return _record([first | {"queued": True}, taken, *rest])
+
+
+NO_RECORD = "no record can hold"
+DEEP: list[Any] = []
+for _ in range(300):
+    DEEP = [DEEP]
 BOMB = base64.b64encode(gzip.compress(b"[" * 1000 + b"]" * 1000)).decode()
 FOREIGN: dict[str, tuple[str, str]] = {
     "an empty file": ("", "is no shared run"),
@@ -125,6 +149,19 @@ FOREIGN: dict[str, tuple[str, str]] = {
     "no end": (_record(_rows()[:-1]), "no finished run"),
     "two ends": (_record([*_rows(), _rows()[-1]]), "no finished run"),
     "an order that cannot be": (_record([_rows()[0], _rows()[5], _rows()[-1]]), "do not follow"),
+    "a time without a zone": (_each({"at_utc": "2026-01-01T00:00:00"}), NO_RECORD),
+    "an infinite time": (_each({"at_ms": float("inf")}, "plan.delta"), NO_RECORD),
+    "a time that cannot be": (_taken_after(1e19), "do not follow"),
+    "a cost whose sum is infinite": (_each({"cost_usd": "1e308"}, "step.completed"), NO_RECORD),
+    "a cost that is no number": (_each({"cost_usd": float("nan")}, "run.completed"), NO_RECORD),
+    "a number of 400 digits": (_parameters(seed=10**400), NO_RECORD),
+    "half a character": (_parameters(stop="\ud800"), NO_RECORD),
+    "300 lists in each other": (_parameters(stop=DEEP), NO_RECORD),
+    "tokens below none": (_each({"usage": {"output_tokens": 10**18}}, "run.completed"), "do not follow"),
+    "a writing time without a zone": (
+        _changed(lambda told: told.update(written_at_utc="2026-01-01T00:00:00")),
+        "written_at_utc",
+    ),
     "an image that is none": (_changed(lambda told: told.update(images={"ab": {"data": "aGk="}})), "image"),
 }
 

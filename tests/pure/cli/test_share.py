@@ -113,6 +113,20 @@ def test_an_imported_run_with_models_of_its_own_calls_none_of_them_here(cli: Com
     outcome = cli("rerun", run_id, "--step", "0", "--instruction", "x", "--db", _url(tmp_path))
     assert outcome.code == 2
     assert "was imported" in outcome.error
+    script = cli("export", run_id, "--as", "langgraph", "--db", _url(tmp_path))
+    assert (script.code, script.out) == (2, "")
+    assert "was imported" in script.error
+    own = tmp_path / "own.toml"
+    own.write_text(
+        "".join(
+            f'[[worker]]\nname = "{name}"\nprovider = "openai"\nmodel = "mine"\nbase_url = "http://127.0.0.1:8/v1"\n'
+            for name in ("solver", "checker")
+        )
+    )
+    script = cli("export", run_id, "--as", "langgraph", "--pool", own, "--db", _url(tmp_path))
+    assert script.code == 0
+    assert "127.0.0.1:8" in script.out
+    assert "127.0.0.1:9" not in script.out
 
 
 def test_a_run_that_was_queued_and_waited_elsewhere_can_be_imported(cli: CommandLine, tmp_path: Path) -> None:
