@@ -17,7 +17,7 @@ from pydantic import AwareDatetime, Field, ValidationError
 
 from conductor_core.actor import Caller
 from conductor_core.errors import BadInput
-from conductor_core.events import EVENT, FINAL_KINDS, Event, RunCreated, now_utc
+from conductor_core.events import EVENT, FINAL_KINDS, Event, RunCreated, StepReused, StepStarted, now_utc
 from conductor_core.message_parts import LoadedImage
 from conductor_core.run_facts import Imported
 from conductor_core.run_ids import new_run_id
@@ -117,6 +117,8 @@ def _events(shared: SharedRun, name: str) -> list[Event]:
             raise BadInput(f"{name} is damaged: event {number}: {_first(error)}") from error
         if event.at_utc.tzinfo is None or not _can_be_kept(event):
             raise BadInput(f"{name} is damaged: event {number}: it holds what no record can hold")
+        if isinstance(event, StepStarted | StepReused) and not _names_earlier_steps(event):
+            raise BadInput(f"{name} is damaged: event {number}: it names an output that no step before it has")
         events.append(event)
     if any(event.run_id != shared.run_id for event in events):
         raise BadInput(f"{name} holds events of several runs")
@@ -130,6 +132,16 @@ def _events(shared: SharedRun, name: str) -> list[Event]:
         why = _first(error) if isinstance(error, ValidationError) else error
         raise BadInput(f"{name} is damaged: its events do not follow each other: {why}") from error
     return events
+
+
+def _names_earlier_steps(event: StepStarted | StepReused) -> bool:
+    """Tells whether all outputs that a step was given or denied are of earlier steps of its round."""
+    return all(
+        bool(shared.path and event.path)
+        and shared.path[:-1] == event.path[:-1]
+        and 0 <= shared.path[-1] < event.path[-1]
+        for shared in (*event.granted, *event.withheld)
+    )
 
 
 def _can_be_kept(event: Event) -> bool:

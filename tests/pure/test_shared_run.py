@@ -116,6 +116,10 @@ def _parameters(**params: object) -> str:
     return _changed(lambda told: told.update(record=data))
 
 
+def _given(*path: int) -> dict[str, Any]:
+    return {"path": path, "agent": "solver", "sha256": "ab", "characters": 1, "tokens": 1}
+
+
 def _taken_after(at_ms: float) -> str:
     first, *rest = _rows()
     taken = {"kind": "run.taken", "run_id": "r", "at_utc": first["at_utc"], "at_ms": at_ms}
@@ -157,6 +161,8 @@ FOREIGN: dict[str, tuple[str, str]] = {
     "a number of 400 digits": (_parameters(seed=10**400), NO_RECORD),
     "half a character": (_parameters(stop="\ud800"), NO_RECORD),
     "300 lists in each other": (_parameters(stop=DEEP), NO_RECORD),
+    "an output of no step": (_each({"granted": [_given(77)]}, "step.started"), "no step before it has"),
+    "an output of the round": (_each({"withheld": [_given()]}, "step.started"), "no step before it has"),
     "tokens below none": (_each({"usage": {"output_tokens": 10**18}}, "run.completed"), "do not follow"),
     "a writing time without a zone": (
         _changed(lambda told: told.update(written_at_utc="2026-01-01T00:00:00")),
