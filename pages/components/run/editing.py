@@ -30,6 +30,7 @@ class Editing:
         recursive: whether a step may name the Conductor.
         conversation: all turns up to the task, with their images.
         source: what the plan is, in words, for those who get it as a file.
+        imported: whether a file from elsewhere named the workers.
         inner: the rounds that recursive steps of the run opened.
         missing: what a run lacks besides a valid plan, in a sentence; empty: nothing.
         on_change: called with each new draft, after it is in the page's state.
@@ -45,6 +46,7 @@ class Editing:
     give_question: bool
     conversation: Sequence[Message]
     source: str = "a plan of your own"
+    imported: bool = False
     inner: tuple[tuple[Path, Workflow], ...] = ()
     missing: str = ""
     on_change: Callable[[Draft], None] | None = None
@@ -62,6 +64,7 @@ class Editing:
             give_question=trace.give_question,
             conversation=trace.conversation,
             source=f"run {trace.run_id}",
+            imported=trace.imported is not None,
             inner=inner_plans(trace),
         )
 

@@ -28,6 +28,7 @@ def export_menu(editing: Editing, valid: Workflow | None) -> None:
         give_question=editing.give_question,
         has_images=any(not isinstance(turn.content, str) for turn in (*before, asked)),
         turns_before=tuple(before),
+        imported=editing.imported,
         inner=() if draft.changed else editing.inner,
     )
     fault = _fault(plan, valid)
