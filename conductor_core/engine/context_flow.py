@@ -5,6 +5,7 @@ that ``step.started`` recorded. The parts of a prompt are estimated, because pro
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Literal
 
 from conductor_core.chat import Message
@@ -96,7 +97,12 @@ class RoundContext(Frozen):
 
     def cell(self, source: Path | None, reader: Path) -> Cell | None:
         """Returns the cell; None: the source does not come before the reader."""
-        return next((cell for cell in self.cells if (cell.source, cell.reader) == (source, reader)), None)
+        return self._by_place.get((source, reader))
+
+    @cached_property
+    def _by_place(self) -> dict[tuple[Path | None, Path], Cell]:
+        """The cells by source and reader: a plan of 200 steps has 20,000, and each is looked for."""
+        return {(cell.source, cell.reader): cell for cell in self.cells}
 
 
 class Received(Frozen):
