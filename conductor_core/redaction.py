@@ -4,6 +4,7 @@ Keys are always hidden: those of the environment and those that this process kno
 patterns. A text that arrived in pieces is searched as a whole, so that a passage cannot hide between two pieces.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -186,5 +187,11 @@ def read_patterns(texts: Iterable[str]) -> tuple[re.Pattern[str], ...]:
 
 
 def words(texts: Iterable[str]) -> tuple[re.Pattern[str], ...]:
-    """Returns patterns that match these words as they are, in any case."""
-    return tuple(re.compile(re.escape(text.strip()), re.IGNORECASE) for text in texts if text.strip())
+    """Returns patterns that match these words as they are, in any case, and as JSON or a plan's text writes them."""
+    return tuple(_word(text.strip()) for text in texts if text.strip())
+
+
+def _word(text: str) -> re.Pattern[str]:
+    escaped = (json.dumps(text, ensure_ascii=ascii_)[1:-1] for ascii_ in (False, True))
+    forms = dict.fromkeys((text, *escaped, text.replace("'", "\\'")))
+    return re.compile("|".join(re.escape(form) for form in forms), re.IGNORECASE)

@@ -1,5 +1,6 @@
 """What is hidden in a copy of a run, and what of it is left as it was."""
 
+import json
 import re
 
 import pytest
@@ -59,6 +60,12 @@ def test_progress_between_two_pieces_is_no_place_to_hide() -> None:
     told = "".join(event.model_dump_json() for event in Redactor(words([SECRET])).events(events))
     assert "Ada" not in told
     assert "Lovelace" not in told
+
+
+@pytest.mark.parametrize("word", ["Zoë", 'the "code"', "O'Brien", "C:\\keys"])
+def test_a_word_is_found_where_the_text_of_a_plan_has_escapes_in_it(word: str) -> None:
+    for written in (json.dumps([word]), json.dumps([word], ensure_ascii=False), repr([word, '"'])):
+        assert Redactor(words([word])).text(written).startswith(f"{written[:2]}{MARK}{written[1]}")
 
 
 def test_parameters_are_searched_whatever_their_names_are() -> None:
