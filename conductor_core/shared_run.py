@@ -23,11 +23,13 @@ from conductor_core.run_facts import Imported
 from conductor_core.run_ids import new_run_id
 from conductor_core.trace import fold
 from conductor_core.workflow.model import Frozen
+from conductor_core.workflow.source import MAX_STEPS_READ
 
 FORMAT = "conductor-inspector-run"
 MOST_FILE_BYTES = 256 << 20
-MOST_EVENTS_BYTES = 256 << 20
-"""A larger file is refused, as is one whose events are larger when they are unpacked."""
+MOST_EVENTS_BYTES = 64 << 20
+"""A larger file is refused, as is one whose events are larger when they are unpacked. Hostile JSON takes 26 times as
+much memory when it is read."""
 _MOST = 1e20
 """No number of a record is larger: it holds 64 bits, and times and costs are far smaller."""
 _ELEMENT = re.compile(r'<script type="application/json" id="shared-run">([^<]*)</script>')
@@ -127,10 +129,12 @@ def _events(shared: SharedRun, name: str) -> list[Event]:
     if [number for number, event in enumerate(events) if event.kind in FINAL_KINDS] != [len(events) - 1]:
         raise BadInput(f"{name} holds no finished run: only a run that has ended can be imported")
     try:
-        fold(events)
+        trace = fold(events)
     except (KeyError, ValueError, OverflowError) as error:
         why = _first(error) if isinstance(error, ValidationError) else error
         raise BadInput(f"{name} is damaged: its events do not follow each other: {why}") from error
+    if any(len(round_.workflow.steps) > MAX_STEPS_READ for round_ in trace.root.rounds() if round_.workflow):
+        raise BadInput(f"{name} has a plan of more than {MAX_STEPS_READ} steps, which is no plan")
     return events
 
 

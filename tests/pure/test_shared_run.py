@@ -50,6 +50,14 @@ def _rows() -> list[Any]:
     return [event.model_dump(mode="json") for event in whole_run("r")]
 
 
+def test_a_plan_that_no_parser_reads_is_refused() -> None:
+    rows = _rows()
+    (plan,) = [row for row in rows if row["kind"] == "plan.completed"]
+    plan["workflow"]["steps"] *= 101
+    with pytest.raises(BadInput, match="a plan of more than 200 steps"):
+        read_shared(_record(rows), "file")
+
+
 def test_a_run_comes_out_of_its_file_as_it_went_in() -> None:
     events = whole_run("r", HOSTILE)
     shared, read, images = read_shared(shared_page(events, {}, Redactor()), "file")
