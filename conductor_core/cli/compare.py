@@ -41,7 +41,10 @@ def compare_command(
     _conductor: options.UnusedConductor = None,
     _pool: options.UnusedPool = None,
 ) -> int:
-    """Compare runs: plans, outputs, answers, cost and time. Two in detail, more as a table against the first."""
+    """Compare runs: plans, outputs, answers, cost and time.
+
+    Two runs are compared in detail, more as a table against the first.
+    """
     settings = inputs.read_settings()
     with opened_store(db, settings, read=True) as store:
         found = [store.resolve(run_id) for run_id in run_ids]

@@ -93,9 +93,9 @@ def export(
     as_json: options.AsJson = False,
     _conductor: options.UnusedConductor = None,
 ) -> int:
-    """Write RUN_ID as a page that opens without a server, or its plan, or that of a workflow file, in another form.
+    """Write RUN_ID as a page that opens without a server, or its plan as lists, JSON, a picture or a script.
 
-    The page holds the replay; keys are always hidden in it. Plans are written as lists, JSON, a picture or a script.
+    The page holds the replay; keys are always hidden in it. The plan may also be that of a workflow file.
 
     With --json, stdout is a document with the names of the written "files", or with the "text" itself.
     """

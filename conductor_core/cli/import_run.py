@@ -24,7 +24,10 @@ def import_run(
     _conductor: options.UnusedConductor = None,
     _pool: options.UnusedPool = None,
 ) -> int:
-    """Read a run from a page that export or Share wrote. It gets an id of its own and is marked as imported."""
+    """Read a run from a page that export or Share wrote. It is marked as imported.
+
+    It gets an id of its own.
+    """
     settings = inputs.read_settings()
     shared, events, images = read_shared(_text(file), f"file {one_line(str(file), 120)}")
     events = as_imported(events, shared, local_caller("cli"))

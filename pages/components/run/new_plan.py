@@ -15,7 +15,7 @@ from conductor_core.engine.rerun import RerunPreview
 from conductor_core.errors import InspectorError
 from conductor_core.events import PoolInfo
 from conductor_core.message_parts import images_in
-from conductor_core.workflow.changes import Origins
+from conductor_core.workflow.changes import Origins, compare
 from conductor_core.workflow.model import Workflow
 from conductor_core.workflow.templates import Cast
 from pages.components.look.words import inert
@@ -90,8 +90,8 @@ def looked_up(edited: Editing, specs: Sequence[WorkerSpec], pool: str) -> Looked
     answer_tokens = _answer_tokens(pool)
     *before, asked = edited.conversation
 
-    def preview(workflow: Workflow, _: Origins) -> RerunPreview:
-        return forecast(
+    def preview(workflow: Workflow, origins: Origins) -> RerunPreview:
+        expected = forecast(
             workflow,
             specs,
             edited.task,
@@ -100,8 +100,19 @@ def looked_up(edited: Editing, specs: Sequence[WorkerSpec], pool: str) -> Looked
             images=tuple(images_in(asked.content)),
             turns_before=tuple(before),
         )
+        return expected if edited.of == "new" else _with_changes(expected, edited.original, workflow, origins)
 
     return look_up(edited, preview)
+
+
+def _with_changes(expected: RerunPreview, planned: Workflow, workflow: Workflow, origins: Origins) -> RerunPreview:
+    """Says of each step first what became of it in the plan of a run."""
+    changes = compare(planned, workflow, origins)
+    will_run = tuple(
+        step.model_copy(update={"reason": ", ".join(filter(None, (changes.in_words(step.index), step.reason)))})
+        for step in expected.will_run
+    )
+    return expected.model_copy(update={"will_run": will_run})
 
 
 def keep_task() -> None:
