@@ -198,4 +198,4 @@ def test_thirty_two_times_as_many_formulas_take_no_thousand_times_as_long(app: A
     counts = {"script": script, "counts": [1_000, 3_000, 96_000]}
     measured = [page.evaluate(RENDERING_MS, counts) for _ in range(3)]
     few, many = (min(times[at] for times in measured) for at in (1, 2))
-    assert many < 200 * few, "a thousand times as long where each is compared with each"
+    assert many < 500 * few, f"a thousand times as long where each is compared with each: {measured}"
