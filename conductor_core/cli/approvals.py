@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from conductor_core import events as ev
+from conductor_core.cli.inputs import named_again
 from conductor_core.cli.text import one_line
 from conductor_core.run_trace import Approval, RunTrace
 from conductor_core.spending import Cost
 
 
-def lines(event: ev.ApprovalEvent, trace: RunTrace) -> list[str]:
-    """Returns what the event means; ``trace`` is the run after it."""
+def lines(event: ev.ApprovalEvent, trace: RunTrace, db: str | None = None) -> list[str]:
+    """Returns what the event means; ``trace`` is the run after it, ``db`` its database if that was named."""
     match event:
         case ev.ApprovalRequested():
             return [f"gate {', '.join(event.rules)} · {asked(trace.approvals[event.number - 1])}"]
@@ -26,7 +27,7 @@ def lines(event: ev.ApprovalEvent, trace: RunTrace) -> list[str]:
         case ev.CommandRefused():
             return [f"refused to {event.asked}: {one_line(event.reason, 400)}"]
         case ev.RunWaiting():
-            return [waits(trace)]
+            return [waits(trace, db)]
 
 
 def asked(approval: Approval) -> str:
@@ -37,10 +38,11 @@ def asked(approval: Approval) -> str:
     return f"{approval.what}{to}{most}"
 
 
-def waits(trace: RunTrace) -> str:
-    """Says that a run waits, and what to do."""
+def waits(trace: RunTrace, db: str | None = None) -> str:
+    """Says that a run waits, and what to do. ``db``: its database, if that was named."""
     what = ", ".join(approval.what for approval in trace.asked_for)
-    return f"run {trace.run_id} waits for an approval of {what}: conductor approve {trace.run_id}, or deny"
+    again = named_again(trace.run_id, db)
+    return f"run {trace.run_id} waits for an approval of {what}: conductor approve {again}, or deny"
 
 
 def record_lines(trace: RunTrace) -> Iterator[str]:
@@ -56,7 +58,8 @@ def record_lines(trace: RunTrace) -> Iterator[str]:
         note = f": {one_line(approval.note, 300)}" if approval.note else ""
         how = "approved" if approval.status == "granted" else approval.status
         by = one_line(approval.decided_by.in_words, 60)
-        yield f"   {_time(approval.decided_at_utc)}  {how}{rest} by {by}{where}{note}"
+        taken_over = "taken over, " if approval.carried_from else ""
+        yield f"   {_time(approval.decided_at_utc)}  {taken_over}{how}{rest} by {by}{where}{note}"
     for refused in trace.refused:
         by = one_line(refused.by.in_words, 60)
         yield f"-  {_time(refused.at_utc)}  refused to {refused.asked}, asked by {by}: {one_line(refused.reason, 300)}"

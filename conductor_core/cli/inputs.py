@@ -1,5 +1,6 @@
 """Reads and checks what the user gave. Everything here raises BadInput with one clear line."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -71,6 +72,11 @@ def database_url(given: str | None) -> str | None:
     if path.name == given and not path.suffix and not is_there(path):
         raise BadInput(f"{shown!r} is not a database URL; if a file of that name is meant, write ./{shown}")
     return sqlite_url(path.absolute())
+
+
+def named_again(run_id: str, db: str | None) -> str:
+    """Returns what names the run to the next command: its id, and its database unless that is the settings' own."""
+    return run_id if db is None else f"{run_id} --db {shlex.quote(db.removeprefix('sqlite:///'))}"
 
 
 def read_file(path: Path, what: str) -> str:

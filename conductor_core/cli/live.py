@@ -10,6 +10,7 @@ from conductor_core import events as ev
 from conductor_core.actor import local_caller
 from conductor_core.advice import advice
 from conductor_core.cli import approvals, endings
+from conductor_core.cli.inputs import named_again
 from conductor_core.cli.signals import stopping
 from conductor_core.cli.text import duration, labels, one_line, plain
 from conductor_core.endings import INCOMPLETE
@@ -46,12 +47,14 @@ class ProgressView:
         quiet: print nothing but why there is no answer, or that a simulated one is.
         answer: the answer goes to stdout, and is streamed there if that is a terminal.
         trace: the run as it stands, of which only what follows is shown; None: all is shown.
+        db: the run's database, if it was named: the commands that are advised name it, too.
 
     ``answer_shown`` is the part of the answer that stdout has seen.
     """
 
-    def __init__(self, *, quiet: bool, answer: bool, trace: RunTrace | None = None) -> None:
+    def __init__(self, *, quiet: bool, answer: bool, trace: RunTrace | None = None, db: str | None = None) -> None:
         self._quiet = quiet
+        self._db = db
         self._answer = answer
         self._stream = answer and sys.stdout.isatty()
         self._trace = None if trace is None else trace.model_copy(deep=True)
@@ -69,7 +72,7 @@ class ProgressView:
         if not self._quiet:
             self._print(event, self._trace)
         elif isinstance(event, ev.RunWaiting):
-            self._say(approvals.waits(self._trace))
+            self._say(approvals.waits(self._trace, self._db))
         elif event.kind in ev.FINAL_KINDS and self._trace.status == "completed":
             if self._answer and self._trace.simulated:
                 self._say("simulated workers")
@@ -100,13 +103,13 @@ class ProgressView:
             self._say(summary(trace))
             if trace.error_code is not None or trace.status in INCOMPLETE:
                 code = trace.error_code or f"Answer{trace.status.capitalize()}"
-                self._say(f"  {advice(code, trace.run_id)}")
+                self._say(f"  {advice(code, named_again(trace.run_id, self._db))}")
         elif isinstance(event, ev.RunCreated):
             self._say(_created(event))
         elif isinstance(event, ev.RunTaken):
             self._say("taken up")
         elif isinstance(event, ev.ApprovalEvent):
-            self._say_each(approvals.lines(event, trace))
+            self._say_each(approvals.lines(event, trace, self._db))
         else:
             assert_never(event)
 

@@ -67,7 +67,9 @@ def plan(
     with opened_store(db, settings) as store, opened_engine(store, settings) as host:
         for number, text in enumerate(texts, start=1):
             run_id = host.start(longest.model_copy(update={"task": text, "run_id": new_run_id()}))
-            trace, this_code = watch(store, host, run_id, ProgressView(quiet=quiet or len(texts) > 1, answer=False))
+            trace, this_code = watch(
+                store, host, run_id, ProgressView(quiet=quiet or len(texts) > 1, answer=False, db=db)
+            )
             traces.append(trace)
             code = max(code, this_code)
             if len(texts) > 1 and not quiet:

@@ -93,7 +93,7 @@ def rerun_command(
             print("\n".join(preview_lines(rerun.forecast)), file=sys.stderr, flush=True)
         with opened_engine(store, settings) as host:
             new_id = host.start(rerun.request)
-            view = ProgressView(quiet=quiet, answer=not as_json)
+            view = ProgressView(quiet=quiet, answer=not as_json, db=db)
             trace, code = watch(store, host, new_id, view)
     print_outcome(trace, view, as_json=as_json)
     return code

@@ -89,7 +89,7 @@ def run(
     with opened_store(db, settings) as store, opened_engine(store, settings) as host:
         store.keep_images(images)
         run_id = host.start(request)
-        view = ProgressView(quiet=quiet, answer=not as_json)
+        view = ProgressView(quiet=quiet, answer=not as_json, db=db)
         trace, code = watch(store, host, run_id, view, until_it_waits=no_wait)
     print_outcome(trace, view, as_json=as_json)
     return code

@@ -74,7 +74,7 @@ def approve(
             edit, numbers = store.send(Edit.model_validate(by | {"workflow": given})), None
         said = {"numbers": numbers, "rest": rest, "note": note, "after_edit": edit}
         number = store.send(Approve.model_validate(by | said))
-        view = ProgressView(quiet=quiet, answer=not as_json, trace=trace)
+        view = ProgressView(quiet=quiet, answer=not as_json, trace=trace, db=db)
         trace = _go_on(store, settings, trace.run_id, (edit, number), view, sequence)
     print_outcome(trace, view, as_json=as_json)
     return exit_code(trace)
@@ -94,7 +94,7 @@ def deny(
         trace, sequence = _that_waits(store, run_id)
         numbers = _numbers(trace, step)
         command = Deny(run_id=trace.run_id, numbers=numbers, note=note, actor=caller.actor, door=caller.door)
-        view = ProgressView(quiet=quiet, answer=False, trace=trace)
+        view = ProgressView(quiet=quiet, answer=False, trace=trace, db=db)
         trace = _go_on(store, settings, trace.run_id, (store.send(command),), view, sequence)
     if as_json:
         print_json(documents.run_document(trace))

@@ -1,7 +1,8 @@
 """The choices for the next run, kept in the data folder for each browser.
 
 A reload, another tab and the next start find them. A browser that has chosen nothing begins with the last choices of
-any browser. Each choice is kept with the setting that it replaced: if someone changes that setting, the setting wins.
+any browser, except for gates: nobody's run waits because of what somebody chose in another browser. Each choice is kept
+with the setting that it replaced: if someone changes that setting, the setting wins.
 """
 
 import os
@@ -53,12 +54,16 @@ class Kept(Frozen):
 
 
 def read(folder: Path, browser: str | None = None) -> Kept:
-    """Returns what ``folder`` keeps for ``browser``, or the last choices of any if it has made none.
+    """Returns what ``folder`` keeps for ``browser``, or the last choices of any, without gates, if it has made none.
 
     Raises: BadInput if the file is damaged or cannot be read.
     """
     own = _own(folder, browser)
-    return _read(folder / FILE if own is None or not own.exists() else own)
+    if own is None:
+        return _read(folder / FILE)
+    if own.exists():
+        return _read(own)
+    return _read(folder / FILE).model_copy(update={"gates": None, "gate_above_usd": None})
 
 
 def _own(folder: Path, browser: str | None) -> Path | None:

@@ -77,7 +77,7 @@ def test_people_read_what_waits_and_who_decided(capsys: pytest.CaptureFixture[st
     said = capsys.readouterr().err
     assert "gate plan · the plan, at most" in said
     run_id = said.split()[1]
-    assert f"run {run_id} waits for an approval of the plan: conductor approve {run_id}, or deny" in said
+    assert f"run {run_id} waits for an approval of the plan: conductor approve {run_id} --db {db}, or deny" in said
     assert main(["waiting", "--db", db]) == 0
     listed = capsys.readouterr().out
     assert run_id in listed

@@ -24,7 +24,12 @@ export class Approval {
       "aria-label": "Note for the record",
     })
     this.note.addEventListener("keydown", (event) => event.stopPropagation())
-    this.approve = el("button", { type: "button", class: "primary approve", onclick: () => this.grant(this.meant) })
+    this.approve = el(
+      "button",
+      { type: "button", class: "primary approve", onclick: () => this.grant(this.meant) },
+      (this.approveWords = el("span")),
+      el("kbd", { "aria-hidden": "true" }, "A"),
+    )
     this.all = el("button", { type: "button", class: "all", onclick: () => this.grant(this.asked) })
     this.rest = el(
       "button",
@@ -86,7 +91,7 @@ export class Approval {
     const numbers = asked.map((each) => each.number).join()
     if (this.sent && this.sent !== numbers) this.sent = null
     const what = this.meant.length > 1 ? plural(asked.length, "request") : this.meant[0].what
-    setText(this.approve, this.sent ? "Sent…" : `Approve ${visible(what)}`)
+    setText(this.approveWords, this.sent ? "Sent…" : `Approve ${visible(what)}`)
     this.approve.title = "Press A to come here, then Enter"
     this.all.hidden = this.meant.length === asked.length
     setText(this.all, asked.length === 2 ? "Approve both" : `Approve all ${asked.length}`)
@@ -181,7 +186,7 @@ function most(asked) {
   const usd = called.some((each) => each.most_usd === null)
     ? null
     : called.reduce((sum, each) => sum + each.most_usd, 0)
-  return `at most ${count(tokens)} tokens, ${usdInLine(usd)}`
+  return `at most ${plural(tokens, "token")}, ${usdInLine(usd)}`
 }
 
 function receivers(model, asked) {

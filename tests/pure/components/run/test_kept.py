@@ -70,6 +70,17 @@ def test_each_browser_has_its_own_and_a_new_one_begins_with_the_last(tmp_path: P
     assert kept.read(tmp_path) == second
 
 
+def test_a_new_browser_waits_for_no_approval_because_of_what_another_chose(tmp_path: Path) -> None:
+    chosen = Kept(
+        pool=Choice(chosen="paper", instead_of="rehearsal"),
+        gates=Choice(chosen=("steps",), instead_of=()),
+        gate_above_usd=Choice(chosen=0.5, instead_of=None),
+    )
+    kept.write(tmp_path, chosen, A)
+    assert kept.read(tmp_path, A) == chosen
+    assert kept.read(tmp_path, B) == Kept(pool=chosen.pool)
+
+
 def test_browsers_that_chose_long_ago_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "MOST_BROWSERS", 2)
     for number in range(4):
