@@ -1,7 +1,7 @@
 // What a run waits for, in the place of its answer: what would be sent to whom at what cost, and the decision.
 
 import { el, setText } from "./dom.js"
-import { count, pathKey, plural, usdInLine } from "./format.js"
+import { pathKey, plural, usdInLine } from "./format.js"
 import { runUrl } from "./socket.js"
 import { visible } from "./text.js"
 
