@@ -43,14 +43,14 @@ run: setup
 
 # Tests of the page wait more than they work, so there are more processes than two cores have. 0: one after another.
 PROCESSES ?= 4
-CREWAI_TESTS := tests/loopback/exports/test_crewai_scripts.py
-test: $(VENV)/.dev $(INTEROP)/.installed $(EXPORT)/.installed
+EXPORT_TESTS := tests/loopback/exports
+test: $(VENV)/.dev $(INTEROP)/.installed
 	$(BIN)/python -m tests.browser.find_chromium --install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --ignore=$(CREWAI_TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --ignore=$(EXPORT_TESTS)
 
-# Runs exported scripts with CrewAI. Apart from `test` because it installs 860 MB.
-test-exports: $(VENV)/.dev $(EXPORT)-crewai/.installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(CREWAI_TESTS)
+# Runs exported scripts with the four frameworks. Apart from `test` because these take 1.2 GB.
+test-exports: $(VENV)/.dev $(EXPORT)/.installed $(EXPORT)-crewai/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(EXPORT_TESTS)
 
 # A quick check during work: no browser, no server, no second environment, nothing that trains or writes with a model.
 SLOW := training tiny rehearsal evaluation/graders workflow/test_parser_bounds.py storage/test_damaged_databases.py

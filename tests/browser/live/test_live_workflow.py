@@ -130,7 +130,7 @@ PLACES = """
 """
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1440, 900), (1440, 1100)])
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1440, 900)])
 def test_live_updates_and_the_end_move_nothing(
     app: App, open_page: OpenPage, start_run: StartRun, width: int, height: int
 ) -> None:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import App
@@ -91,29 +90,29 @@ def test_the_copy_button_gives_the_answer_byte_for_byte(app: App, open_page: Ope
     assert becomes(page, "() => navigator.clipboard.readText()") == answer
 
 
-@pytest.mark.parametrize(
-    ("text", "formulas"),
-    [
-        ("It costs $5 and $10, or US$7; a set is $12.50/unit.", []),
-        ("In `$x$` and\n\n```sh\necho $HOME $PATH \\(a\\)\n```\nnothing is a formula.", []),
-        ("| a | b |\n|---|---|\n| $|x|$ | \\(y_1 | z_2\\) |", ["$|x|$", "\\(y_1 | z_2\\)"]),
-        ("So\n\\[\n a_1\n - b_1\n\\]\nholds.", ["\\[\n a_1\n - b_1\n\\]"]),
-        ("> \\[ x \\]\n\n1. one\n\n   $$y$$", ["\\[ x \\]", "$$y$$"]),
-        (
-            "By \\begin{align} a &= b \\\\ c &= d \\end{align} and \\ce{H2O}.",
-            ["\\begin{align} a &= b \\\\ c &= d \\end{align}"],
-        ),
-        ("Water is $\\ce{2H2 + O2 -> 2H2O}$.", ["$\\ce{2H2 + O2 -> 2H2O}$"]),
-    ],
+PARTS: tuple[tuple[str, list[str]], ...] = (
+    ("It costs $5 and $10, or US$7; a set is $12.50/unit.", []),
+    ("In `$x$` and\n\n```sh\necho $HOME $PATH \\(a\\)\n```\nnothing is a formula.", []),
+    ("| a | b |\n|---|---|\n| $|x|$ | \\(y_1 | z_2\\) |", ["$|x|$", "\\(y_1 | z_2\\)"]),
+    ("So\n\\[\n a_1\n - b_1\n\\]\nholds.", ["\\[\n a_1\n - b_1\n\\]"]),
+    ("> \\[ x \\]\n\n1. one\n\n   $$y$$", ["\\[ x \\]", "$$y$$"]),
+    (
+        "By \\begin{align} a &= b \\\\ c &= d \\end{align} and \\ce{H2O}.",
+        ["\\begin{align} a &= b \\\\ c &= d \\end{align}"],
+    ),
+    ("Water is $\\ce{2H2 + O2 -> 2H2O}$.", ["$\\ce{2H2 + O2 -> 2H2O}$"]),
 )
-def test_what_is_a_formula(app: App, open_page: OpenPage, tell: Tell, text: str, formulas: list[str]) -> None:
+
+
+def test_what_is_a_formula(app: App, open_page: OpenPage, tell: Tell) -> None:
     page = open_page("about:blank")
-    open_output(page, app, tell(text))
+    open_output(page, app, tell("\n\n".join(text for text, _ in PARTS)))
+    formulas = [formula for _, found in PARTS for formula in found]
     prose = page.locator(".inspector .prose")
     expect(prose.locator(".formula .katex")).to_have_count(len(formulas))
     assert prose.locator(".formula").evaluate_all("parts => parts.map((part) => part.dataset.source)") == formulas
-    if not formulas:
-        expect(prose).to_contain_text(re.compile(r"\$5 and \$10|\$HOME \$PATH \\\(a\\\)"))
+    for plain in ("It costs $5 and $10, or US$7", "echo $HOME $PATH \\(a\\)"):
+        expect(prose).to_contain_text(plain)
 
 
 HOSTILE = {
@@ -177,7 +176,8 @@ def test_a_page_without_a_formula_never_asks_for_katex(app: App, open_page: Open
     assert [url for url in asked if not url.startswith((app.url, "data:", "blob:"))] == []
 
 
-# Milliseconds for texts of so many formulas that are opened and never closed, in one paragraph: the quickest of three.
+# Milliseconds for texts of so many formulas that are opened and never closed, in one paragraph; of few formulas the
+# quickest of five.
 RENDERING_MS = """
 async ({ script, counts }) => {
   const { renderMarkdown } = await import(script)
@@ -186,7 +186,7 @@ async ({ script, counts }) => {
     renderMarkdown("\\\\(".repeat(count))
     return performance.now() - begun
   }
-  return counts.map((count) => Math.min(once(count), once(count), once(count)))
+  return counts.map((count) => Math.min(...Array.from({ length: count > 10_000 ? 1 : 5 }, () => once(count))))
 }
 """
 
@@ -194,8 +194,8 @@ async ({ script, counts }) => {
 def test_thirty_two_times_as_many_formulas_take_no_thousand_times_as_long(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url)
     script = f"{app.url}/_stcore/bidi-components/conductor-inspector.live_workflow/text.js"
-    # Of three, because what else the machine does can only make one of them longer.
+    # Of two, because what else the machine does can only make one of them longer.
     counts = {"script": script, "counts": [1_000, 3_000, 96_000]}
-    measured = [page.evaluate(RENDERING_MS, counts) for _ in range(3)]
+    measured = [page.evaluate(RENDERING_MS, counts) for _ in range(2)]
     few, many = (min(times[at] for times in measured) for at in (1, 2))
     assert many < 500 * few, f"a thousand times as long where each is compared with each: {measured}"

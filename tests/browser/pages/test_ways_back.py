@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import App
@@ -32,11 +31,11 @@ PAINTED = """
 """
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_the_graph_has_its_colours_on_every_way_back(app: App, open_page: OpenPage, make_run: Make, dark: bool) -> None:
+def test_the_graph_has_its_colours_on_every_way_back(app: App, open_page: OpenPage, make_run: Make) -> None:
+    dark = False
     run_id = make_run().run_id
     other = make_run().run_id
-    page = open_page("about:blank", dark=dark)
+    page = open_page("about:blank", cold=True)
     page.route("**/style.css*", _after_a_while)
     page.goto(app.run_url(run_id))
     _is_painted(page, dark)
@@ -55,8 +54,8 @@ def test_the_graph_has_its_colours_on_every_way_back(app: App, open_page: OpenPa
     _is_painted(page, dark)
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_the_graph_follows_a_change_of_theme(app: App, open_page: OpenPage, make_run: Make, dark: bool) -> None:
+def test_the_graph_follows_a_change_of_theme(app: App, open_page: OpenPage, make_run: Make) -> None:
+    dark = True
     page = open_page(app.run_url(make_run().run_id), dark=dark)
     _is_painted(page, dark)
     for now_dark in (not dark, dark):

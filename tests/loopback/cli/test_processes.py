@@ -31,6 +31,18 @@ def start(*arguments: str, environment: Mapping[str, str] | None = None) -> "sub
     )
 
 
+ONE_STEP = "run Hello --pool rehearsal --workflow FILE"
+"""Without a Conductor: loading one takes longer than all the rest."""
+
+
+@pytest.fixture
+def one_step(tmp_path: Path) -> Path:
+    file = tmp_path / "one-step.json"
+    step = {"instruction": "Answer: {question}", "agent": "writer", "access_list": []}
+    file.write_text(json.dumps({"task": "Hello", "steps": [step]}))
+    return file
+
+
 def gamma_hangs(call: Call) -> Answer | Reply:
     return hang_after("so far") if call.model == "gamma" else conductor_and_workers(call)
 
@@ -217,11 +229,13 @@ def test_output_that_is_no_utf_8_terminal(where: list[str]) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-@pytest.mark.parametrize("arguments", ["run Hello --json", "run Hello", "runs --json", "check no-such-file --json"])
-def test_a_full_disk_under_the_output_is_one_line(arguments: str) -> None:
+@pytest.mark.parametrize(
+    "arguments", [*(f"{ONE_STEP} {how}" for how in ("--json", "")), "runs --json", "check no-such-file --json"]
+)
+def test_a_full_disk_under_the_output_is_one_line(arguments: str, one_step: Path) -> None:
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
-            [sys.executable, "-m", "conductor_core", *arguments.split()],
+            [sys.executable, "-m", "conductor_core", *arguments.replace("FILE", str(one_step)).split()],
             cwd=ROOT,
             stdout=full,
             stderr=subprocess.PIPE,
@@ -234,8 +248,8 @@ def test_a_full_disk_under_the_output_is_one_line(arguments: str) -> None:
     assert "No space left on device" in ended.stderr
 
 
-def test_what_belongs_on_a_closed_stderr_is_not_said_on_stdout_and_a_closed_stdout_is_no_fault() -> None:
-    command = f"{sys.executable} -m conductor_core run Hello --json"
+def test_what_belongs_on_a_closed_stderr_is_not_said_on_stdout_and_a_closed_stdout_is_no_fault(one_step: Path) -> None:
+    command = f"{sys.executable} -m conductor_core {ONE_STEP} --json".replace("FILE", str(one_step))
     ended = subprocess.run(f"{command} 2>&-", shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert json.loads(ended.stdout)["status"] == "completed"
     ended = subprocess.run(f"{command} >&-", shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120)

@@ -105,13 +105,11 @@ def killed_after(rows: int, config: Path, out: Path) -> None:
     assert process.returncode == -signal.SIGKILL, said.decode()
 
 
-@pytest.mark.parametrize("rows", [5, 14])
-def test_a_training_killed_and_resumed_has_the_same_curve(whole: Path, tmp_path: Path, rows: int) -> None:
-    """Killed in the cold start, and in the midst of GRPO."""
+def test_a_training_killed_and_resumed_has_the_same_curve(whole: Path, tmp_path: Path) -> None:
+    """Killed in the midst of GRPO. A full disk ends one in the cold start, below."""
     config, out = config_file(toy_config(), tmp_path), tmp_path / "model"
-    killed_after(rows, config, out)
-    before = len(read_record(out).rows)
-    assert before >= rows
+    killed_after(14, config, out)
+    assert len(read_record(out).rows) >= 14
     train(toy_config(), out, resume=True)
     assert figures(out) == figures(whole)
     assert weights_sha256(out) == weights_sha256(whole)
