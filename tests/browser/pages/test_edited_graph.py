@@ -108,7 +108,7 @@ def test_a_step_told_otherwise_is_marked_while_one_types_and_the_graph_stays_in_
         """async () => {
           const top = () => document.querySelector('[class*="st-key-live"]').getBoundingClientRect().y
           const before = top()
-          await new Promise((resolve) => setTimeout(resolve, 400))
+          await new Promise((resolve) => setTimeout(resolve, 1200))
           return top() === before
         }""",
     )
