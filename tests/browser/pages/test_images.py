@@ -39,23 +39,26 @@ def planner_and_workers(call: Call) -> Answer | Reply:
     return Answer(PLAN, pieces=8) if call.model == "planner" else deterministic_answer(call)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def provider() -> Iterator[ScriptedProvider]:
     with ScriptedProvider() as provider:
         yield provider
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own_app(
-    start_app: Callable[..., AbstractContextManager[App]], tmp_path: Path, provider: ScriptedProvider
+    start_app: Callable[..., AbstractContextManager[App]],
+    tmp_path_factory: pytest.TempPathFactory,
+    provider: ScriptedProvider,
 ) -> Iterator[App]:
     """An app whose workers are a scripted server's: ``eye`` sees images, ``pen`` does not."""
     provider.always(planner_and_workers)
     worker = '[[worker]]\nname = "{0}"\nprovider = "openai"\nmodel = "{0}"\nbase_url = "{1}"\n{2}\n'
-    pool = tmp_path / "pool.toml"
+    folder = tmp_path_factory.mktemp("images")
+    pool = folder / "pool.toml"
     sees = 'accepts = ["text", "image"]'
     pool.write_text(worker.format("eye", provider.url, sees) + worker.format("pen", provider.url, ""))
-    with start_app(tmp_path / "data", pool=str(pool), conductor=f"{provider.url}#planner") as app:
+    with start_app(folder / "data", pool=str(pool), conductor=f"{provider.url}#planner") as app:
         yield app
 
 
@@ -90,13 +93,13 @@ def is_drawn(image: Locator) -> None:
 def test_an_image_is_brought_seen_by_its_step_and_shown(
     own_app: App, open_page: OpenPage, provider: ScriptedProvider, kind: str
 ) -> None:
-    page = open_at_rest(open_page, own_app.url)
+    page, before = open_at_rest(open_page, own_app.url), len(provider.calls)
     assert bring(page, kind)
     is_drawn(shown(page))
     page.get_by_role("textbox", name="Task", exact=True).fill("What is it?")
     page.locator(".st-key-run button").click()
     expect(page.locator(".strip .pill").first).to_contain_text("Completed")
-    (call,) = [each for each in provider.calls if each.model == "eye" and each.body]
+    (call,) = [each for each in provider.calls[before:] if each.model == "eye" and each.body]
     assert [part["type"] for part in call.messages[-1]["content"]] == ["image_url", "text"]
     page.get_by_role("tab", name="Saw").or_(page.get_by_role("button", name=re.compile("^Step 0"))).first.click()
     page.get_by_role("tab", name="Saw").click()
@@ -163,15 +166,12 @@ def test_what_is_no_image_is_said_and_text_is_pasted_as_text(own_app: App, open_
     assert shown(page).count() == 0
 
 
-def test_a_pool_that_sees_nothing_is_said_before_the_run(
-    start_app: Callable[..., AbstractContextManager[App]], tmp_path: Path, open_page: OpenPage
-) -> None:
-    with start_app(tmp_path / "data") as app:
-        page = open_at_rest(open_page, app.url)
-        bring(page, "drop")
-        expect(page.locator(".stAlert")).to_contain_text("No worker of the pool rehearsal accepts images.")
-        page.get_by_role("textbox", name="Task", exact=True).fill("What is it?")
-        page.locator(".st-key-run button").click()
-        expect(page.locator(".stAlert").first).to_contain_text("no worker of the pool rehearsal accepts images")
-        assert app.store.runs() == []
-        page.close()
+def test_a_pool_that_sees_nothing_is_said_before_the_run(app: App, open_page: OpenPage) -> None:
+    before = app.store.runs()
+    page = open_at_rest(open_page, app.url)
+    bring(page, "drop")
+    expect(page.locator(".stAlert")).to_contain_text("No worker of the pool rehearsal accepts images.")
+    page.get_by_role("textbox", name="Task", exact=True).fill("What is it?")
+    page.locator(".st-key-run button").click()
+    expect(page.locator(".stAlert").first).to_contain_text("no worker of the pool rehearsal accepts images")
+    assert app.store.runs() == before
