@@ -1,12 +1,15 @@
 """Hides passages in a copy of a run's events, before the copy leaves. The record itself is not changed.
 
 Keys are always hidden: those of the environment and those that this process knows. Further passages are named by
-patterns. A text that arrived in pieces is searched as a whole, so that a passage cannot hide between two pieces.
+patterns. A text that arrived in pieces is searched as a whole, so that a passage cannot hide between two pieces. It is
+searched as it is written, and as its escapes read: the text of a plan is JSON or Python.
 """
 
-import json
 import re
+import sys
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -60,6 +63,12 @@ _STRUCTURE = frozenset(
     ]
 )
 """Fields that a program reads and no model writes."""
+_ESCAPE = re.compile(
+    r"\\(?:(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    r"|x(?P<x>[0-9a-fA-F]{2})|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})"
+    r"|(?P<sign>[\"'\\/abfnrtv]))"
+)
+_SIGNS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _FREE = frozenset(["params"])
 """Fields whose inside is a person's own: no name in there is one of ours."""
 
@@ -145,7 +154,7 @@ class Redactor:
         return pieces
 
     def _hidden(self, pieces: list[str], pattern: re.Pattern[str]) -> list[str]:
-        spans = [match.span() for match in pattern.finditer("".join(pieces)) if match[0]]
+        spans = _spans("".join(pieces), pattern)
         if not spans:
             return pieces
         self.count += len(spans)
@@ -164,6 +173,54 @@ class Redactor:
             result.append("".join(parts))
             at = end
         return result
+
+
+def _spans(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
+    """Returns where the pattern matches the text as it is written, or what its escapes stand for; in order, apart."""
+    spans = [match.span() for match in pattern.finditer(text) if match[0]]
+    plain, begins = _unescaped(text)
+    if begins is not None:
+        spans += [
+            (begins[low], begins[high]) for low, high in (m.span() for m in pattern.finditer(plain)) if low < high
+        ]
+    apart: list[tuple[int, int]] = []
+    for low, high in sorted(spans):
+        if apart and low < apart[-1][1]:
+            apart[-1] = (apart[-1][0], max(high, apart[-1][1]))
+        else:
+            apart.append((low, high))
+    return apart
+
+
+@lru_cache(maxsize=1)  # each pattern asks for the same text
+def _unescaped(text: str) -> tuple[str, "array[int] | None"]:
+    """Reads the escapes of JSON and of Python's literals, which a plan's text may have.
+
+    Returns the plain text, and where in ``text`` each of its characters begins, with the end of ``text`` as the last;
+    None if ``text`` has no escapes.
+    """
+    parts: list[str] = []
+    begins = array("Q")
+    at = 0
+    for found in _ESCAPE.finditer(text):
+        parts += [text[at : found.start()], _character(found)]
+        begins.extend(range(at, found.start()))
+        begins.extend([found.start()] * len(parts[-1]))
+        at = found.end()
+    if not parts:
+        return text, None
+    begins.extend(range(at, len(text) + 1))
+    return "".join([*parts, text[at:]]), begins
+
+
+def _character(found: re.Match[str]) -> str:
+    """Returns what an escape stands for. JSON writes a character above U+FFFF as two escapes."""
+    if (pair := found["pair"]) is not None:
+        return bytes.fromhex(pair[1:5] + pair[7:]).decode("utf-16-be")
+    if (sign := found["sign"]) is not None:
+        return _SIGNS.get(sign, sign)
+    number = int(found["x"] or found["u"] or found["U"], 16)
+    return chr(number) if number <= sys.maxunicode else "\N{REPLACEMENT CHARACTER}"
 
 
 def _place(event: Event) -> tuple[object, ...]:
@@ -187,11 +244,5 @@ def read_patterns(texts: Iterable[str]) -> tuple[re.Pattern[str], ...]:
 
 
 def words(texts: Iterable[str]) -> tuple[re.Pattern[str], ...]:
-    """Returns patterns that match these words as they are, in any case, and as JSON or a plan's text writes them."""
-    return tuple(_word(text.strip()) for text in texts if text.strip())
-
-
-def _word(text: str) -> re.Pattern[str]:
-    escaped = (json.dumps(text, ensure_ascii=ascii_)[1:-1] for ascii_ in (False, True))
-    forms = dict.fromkeys((text, *escaped, text.replace("'", "\\'")))
-    return re.compile("|".join(re.escape(form) for form in forms), re.IGNORECASE)
+    """Returns patterns that match these words as they are, in any case."""
+    return tuple(re.compile(re.escape(text.strip()), re.IGNORECASE) for text in texts if text.strip())

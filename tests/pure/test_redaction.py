@@ -68,6 +68,25 @@ def test_a_word_is_found_where_the_text_of_a_plan_has_escapes_in_it(word: str) -
         assert Redactor(words([word])).text(written).startswith(f"{written[:2]}{MARK}{written[1]}")
 
 
+@pytest.mark.parametrize("name", ["Zoë 12", "Zo\U0001f600 34", "Zo\n56", 'Zo" 78'])
+def test_a_pattern_sees_what_escapes_stand_for(name: str) -> None:
+    hides = Redactor(read_patterns([r"Zo\W?.{0,2}\d\d", r"Zo\\n"]))
+    for written in (json.dumps([name, "\\ \n"]), json.dumps([name], ensure_ascii=False), repr([name, '"'])):
+        hidden = hides.text(written)
+        assert hidden.startswith(f"{written[:2]}{MARK}{written[1]}")
+        assert hidden.endswith(written[-8:]) or len(written) < 18, "what follows is written as it was"
+
+
+@given(st.text(alphabet='a1"\\\n\u00eb\U0001f600 ', max_size=12), st.text(alphabet="xy ", max_size=5))
+def test_whatever_a_plan_escapes_a_pattern_hides_in_it_what_it_would_hide_in_the_words(word: str, rest: str) -> None:
+    pattern = re.compile(r"[^\Wxy]\W+")
+    for written in (json.dumps(f"{rest}{word}{rest}"), repr(f"{rest}{word}{rest}")):
+        hidden = Redactor((pattern,)).text(written)
+        for passage in pattern.findall(word):
+            assert json.dumps(passage)[1:-1] not in hidden
+            assert repr(passage)[1:-1] not in hidden
+
+
 def test_parameters_are_searched_whatever_their_names_are() -> None:
     params = {"provider": {"order": [SECRET]}, SECRET: {"role": SECRET}}
     specs = (WorkerSpec(name="solver", provider="openai", model="m", params=params),)
