@@ -234,7 +234,8 @@ class PlanFinished(Frozen):
     """The Conductor's completion has ended; with the ``finish_reason`` ``length`` its token limit cut it off.
 
     ``cost_usd``, ``refusal`` and ``tool_calls`` are as in ``Finished``. ``reasoning`` came apart from the text.
-    ``choices`` is empty if the model does not tell its probabilities.
+    ``choices`` is empty if the model does not tell its probabilities. ``told_by_server``: their options are the
+    likeliest that a server named, of all its vocabulary; for ``TokenChoice`` that of our own model holds.
     """
 
     finish_reason: FinishReason
@@ -244,6 +245,7 @@ class PlanFinished(Frozen):
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
     choices: tuple[TokenChoice, ...] = ()
+    told_by_server: bool = False
 
 
 class ParentPlan(Frozen):

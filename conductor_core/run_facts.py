@@ -53,7 +53,8 @@ class Alternative(Frozen):
 
     Attributes:
         value: a worker's name; for an access list ``none``, ``all`` or ``some``; ``other`` for all that is left.
-        probability: of 1, by the Conductor's own model (temperature 1) among all that its grammar allowed.
+        probability: of 1, by the Conductor's own model (temperature 1) among all that its grammar allowed; with a
+            ``rest`` among those that a server named.
     """
 
     value: str
@@ -61,11 +62,16 @@ class Alternative(Frozen):
 
 
 class Considered(Frozen):
-    """What the Conductor considered at one choice of its plan, likeliest first; see ``conductors.considered``."""
+    """What the Conductor considered at one choice of its plan, likeliest first; see ``conductors.considered``.
+
+    ``rest``: where a server told the probabilities, how much of 1 lay on tokens that it did not name or that are no
+    such choice; the options are shares of what is left. None: our own model told them all.
+    """
 
     step: NonNegativeInt
     field: Literal["agent", "access_list"]
     options: tuple[Alternative, ...]
+    rest: NonNegativeFloat | None = None
 
 
 class BatchRow(Frozen):

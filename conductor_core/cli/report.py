@@ -40,7 +40,10 @@ def _considered_lines(round_: RoundTrace) -> list[str]:
     lines = []
     for choice in round_.considered:
         options = ", ".join(f"{one_line(option.value, 80)} {option.probability:.2f}" for option in choice.options)
-        lines.append(f"considered for step {choice.step}, {choice.field.replace('_', ' ')}: {options}")
+        rest = (
+            "" if choice.rest is None else f" (shares of what the server named; {choice.rest:.2f} was something else)"
+        )
+        lines.append(f"considered for step {choice.step}, {choice.field.replace('_', ' ')}: {options}{rest}")
     return lines
 
 

@@ -3,10 +3,13 @@
 An agent is one token, ``2``, where the pool has at most ten. Where longer ordinals begin alike (``1`` and ``12``), the
 first token does not tell them apart: they count as ``other``. A model that says in its line of thought who does what
 (``solved by model 2``, see ``grammar.PlanShape``) chooses there, and ``model_id`` repeats it.
+
+A server names only its likeliest tokens, and its figures may be from before its grammar. So the options are shares of
+what it named and what is such a choice; how much that was of 1 is told beside it (``Considered.rest``).
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from conductor_core.chat import TokenChoice
 from conductor_core.run_facts import Alternative, Considered
@@ -21,7 +24,12 @@ _ORDINAL = re.compile(r"\d+")
 
 
 def considered(
-    text: str, steps: Sequence[RawStep], choices: Sequence[TokenChoice], agents: Sequence[str | None]
+    text: str,
+    steps: Sequence[RawStep],
+    choices: Sequence[TokenChoice],
+    agents: Sequence[str | None],
+    *,
+    by_server: bool = False,
 ) -> tuple[Considered, ...]:
     """Returns what was considered at each choice of an agent and of an access list that had more than one way.
 
@@ -30,16 +38,22 @@ def considered(
         steps: the plan as it was read from ``text``.
         choices: tokens of ``text`` that could have been others.
         agents: names by ordinal; the ordinal after the last is the Conductor's own.
+        by_server: whether a server told the options (``PlanFinished.told_by_server``).
     """
     places = _Places(text, choices)
     found = []
     for index, step in enumerate(steps):
-        agent = places.at(step.agent_at) or places.in_thought(index)
+        # The prose of other models has numbers that name no agent.
+        agent = places.at(step.agent_at) or (None if by_server else places.in_thought(index))
         access = places.at(step.access_list_at)
         for field, place, read in (("agent", agent, _agent_of(agents)), ("access_list", access, _access_of)):
-            options = () if place is None else _merged(_values(place, read))
+            if place is None:
+                continue
+            values = list(_values(place, read))
+            options, rest = _shares(values) if by_server else (_merged(values), None)
             if len(options) > 1:
-                found.append(Considered.model_validate({"step": index, "field": field, "options": options}))
+                told = {"step": index, "field": field, "options": options, "rest": rest}
+                found.append(Considered.model_validate(told))
     return tuple(found)
 
 
@@ -69,10 +83,22 @@ def _values(place: tuple[TokenChoice, int], read: Callable[[str], str]) -> Itera
     choice, before = place
     prefix = choice.picked[:before]
     for token, probability in choice.options:
-        yield (read(token[before:]) if token.startswith(prefix) and token != prefix else _OTHER), probability
+        if token.startswith(prefix) and token != prefix:
+            yield read(token[before:].lstrip()), probability
+        else:  # a space more or less is no other choice
+            yield read(token.lstrip()) if not prefix.strip() else _OTHER, probability
 
 
-def _merged(values: Iterator[tuple[str, float]]) -> tuple[Alternative, ...]:
+def _shares(values: Sequence[tuple[str, float]]) -> tuple[tuple[Alternative, ...], float]:
+    """Returns the shares of the choices that were named, and how much of 1 was something else."""
+    named = [(value, probability) for value, probability in values if value != _OTHER]
+    total = sum(probability for _, probability in named)
+    if total <= 0:
+        return (), 1.0
+    return _merged([(value, probability / total) for value, probability in named]), round(max(0.0, 1.0 - total), 4)
+
+
+def _merged(values: Iterable[tuple[str, float]]) -> tuple[Alternative, ...]:
     """Adds up what means the same. What is left of 1 is ``other``, which comes last."""
     total: dict[str, float] = {}
     for value, probability in values:

@@ -17,7 +17,7 @@ from conductor_core.errors import (
 
 
 class Refused(Exception):
-    """The server does not accept the request as it is (400 or 422)."""
+    """The server does not accept the request as it is (400, 422), or its ``logprobs``."""
 
 
 class Filtered(Exception):
@@ -42,7 +42,7 @@ async def from_status(where: str, model: str, response: httpx2.Response, key_hin
         return ConductorUnpaid(f"{where} wants to be paid first ({status}){detail}")
     if provider_words.too_long(status, code, text):
         return PromptOverflows(f"{where} refuses the request as too long: {text}")
-    if status in (400, 422):
+    if status in (400, 422) or "logprobs" in text:  # OpenAI forbids these for some models (403)
         return Refused(text or f"status {status}")
     if status in (401, 403):
         return ConductorKeyRefused(f"{where} refuses access ({status}): {key_hint}{detail}")

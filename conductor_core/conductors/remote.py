@@ -30,8 +30,9 @@ from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.grammar import PlanShape, choices_of
 from conductor_core.conductors.prompt import full_prompt, require_room
 from conductor_core.conductors.seating import agents_by_ordinal
-from conductor_core.conductors.server import Server, identify
+from conductor_core.conductors.server import Server, identify, names_a_form
 from conductor_core.conductors.short_prompt import short_prompt
+from conductor_core.conductors.token_log import ASKED, BYTES_PER_TOKEN, TokenLog
 from conductor_core.errors import (
     ConductorCertificate,
     ConductorError,
@@ -54,7 +55,7 @@ TAIL_S = 2.0
 """Seconds to wait for the rest (usage figures) after the finish_reason, however much of it comes."""
 READ_TIMEOUT_S = 120.0
 """Seconds between two pieces; the first may take long on a processor."""
-MAX_ANSWER_BYTES = 32_000_000
+MAX_ANSWER_BYTES = 64_000_000
 """The limit of a whole stream with its events' own text; ``plan_max_bytes`` limits the plan itself."""
 _FINISH: dict[str, FinishReason] = {
     "stop": "stop",
@@ -77,10 +78,11 @@ class RemoteConductor:
         self._model = spec.model
         self._max_tokens = min(settings.plan_max_tokens, spec.max_tokens or settings.plan_max_tokens)
         self._seated = spec.prompt == "short"
-        # One event may hold the whole answer, each character of it escaped.
-        self._most_event_bytes = 6 * settings.plan_max_bytes + 65_536
+        # One event may hold the whole answer, each character of it escaped, and all that is told of its tokens.
+        self._most_event_bytes = 6 * settings.plan_max_bytes + 65_536 + self._max_tokens * BYTES_PER_TOKEN
         self._constrained = settings.constrained if spec.constrained is None else spec.constrained
         self._reports_usage = True
+        self._tells_tokens = True
         self._client: httpx2.AsyncClient | None = None
         self._server: Server | None = None
         masking.remember(_key(spec))
@@ -144,7 +146,7 @@ class RemoteConductor:
                     return
                 except faults.Refused as refusal:
                     # Nothing was written yet: ask again without what not every server knows, and remember that.
-                    self._simplify(str(refusal), constrained, "stream_options" in body)
+                    self._simplify(str(refusal), constrained, body)
         except httpx2.TransportError as error:
             raise self._transport_fault(error) from error
 
@@ -176,6 +178,7 @@ class RemoteConductor:
         messages = self.messages(request)
         body: dict[str, Any] = {
             "temperature": request.temperature or (0.7 if request.rejected else 0.0),
+            **(ASKED if self._tells_tokens and "logprobs" not in self._spec.params else {}),
             **self._spec.params,
             "model": self._model,
             "messages": [message.model_dump() for message in messages],
@@ -196,12 +199,16 @@ class RemoteConductor:
             body |= self._server.structured(shape)
         return body
 
-    def _simplify(self, complaint: str, constrained: bool, asked_usage: bool) -> None:
+    def _simplify(self, complaint: str, constrained: bool, body: Mapping[str, Any]) -> None:
         """Leaves out one of what the refused request had (another call may have left out more meanwhile).
 
         Raises: ConductorUnavailable if there is nothing left to leave out.
         """
-        if asked_usage and ("stream_options" in complaint or not constrained):
+        usage, tokens = "stream_options" in body, "logprobs" in body and "logprobs" not in self._spec.params
+        of_others = (usage and "stream_options" in complaint) or (constrained and names_a_form(complaint))
+        if tokens and ("logprobs" in complaint or not of_others):
+            self._tells_tokens = False
+        elif usage and ("stream_options" in complaint or not constrained):
             self._reports_usage = False
         elif constrained:
             self._constrained = False
@@ -302,6 +309,8 @@ class _Completion:
         self._usage: Usage | None = None
         self._cost_usd: float | None = None
         self._characters = 0
+        self._text: list[str] = []
+        self._tokens = TokenLog()
         self._aside = Aside()
         self.thought = ""
         """The reasoning in the event that was read last: some servers send it apart from the text."""
@@ -355,12 +364,17 @@ class _Completion:
         self._aside.think(thought)
         text, self.thought = (each if isinstance(each, str) else "" for each in (text, thought))
         self._characters += len(text) + len(self.thought)
+        self._text.append(text)
+        self._tokens.feed(choice.get("logprobs"))
         return text
 
     def finished(self) -> PlanFinished:
         """Returns the end of the plan. Raises: ConductorStreamCut if no finish_reason came."""
         if self._finish is None:
             raise ConductorStreamCut(f"{self._where} ended the plan without a finish_reason, so it is cut: try again")
+        text = "".join(self._text)
+        # Where a key is hidden in the text, the places of its tokens are others.
+        choices = self._tokens.choices(text) if masking.known().text(text) == text else ()
         guess = Usage(input_tokens=0, output_tokens=-(-self._characters // 4), estimated=True)
         return PlanFinished(
             finish_reason=self._finish,
@@ -369,6 +383,8 @@ class _Completion:
             refusal=self._aside.refusal,
             tool_calls=self._aside.tool_calls,
             reasoning=self._aside.reasoning,
+            choices=choices,
+            told_by_server=bool(choices),
         )
 
 

@@ -50,6 +50,11 @@ class Server:
                 return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
+def names_a_form(complaint: str) -> bool:
+    """Tells whether a server complains of what holds a completion to a form."""
+    return any(name in complaint for name in ("structured_outputs", "grammar", "ebnf", "response_format", "schema"))
+
+
 async def identify(client: httpx2.AsyncClient, base_url: str) -> Server:
     """Asks the server what it is; ``other`` where it does not tell. ``base_url`` ends in ``/v1`` or the like.
 

@@ -278,8 +278,11 @@ class _Writing:
         await self._recorder.emit(*streamed, event)
 
     def _considered(self, parsed: Parsed) -> tuple[Considered, ...]:
-        choices = () if self._finished is None else self._finished.choices
-        return considered("".join(self._text), parsed.steps or (), choices, self._agents) if choices else ()
+        finished = self._finished
+        if finished is None or not finished.choices:
+            return ()
+        text, steps = "".join(self._text), parsed.steps or ()
+        return considered(text, steps, finished.choices, self._agents, by_server=finished.told_by_server)
 
     async def _stream(self, *, again: bool) -> tuple[Usage, float | None]:
         """Calls ``_write`` once the shared cost cap has room for it."""

@@ -35,6 +35,7 @@ from tests.support.provider import (
     sse,
 )
 
+OPTIONAL = {"logprobs", "response_format", "stream_options"}
 PLAN = 'One worker will do.\nmodel_id = [1]\nsubtasks = ["Answer: {question}"]\naccess_list = [[]]'
 AGENTS = tuple(WorkerSpec(name=name, provider="rehearsal", model="m", description="sums") for name in ("a", "b"))
 REQUEST = PlanRequest(task="What is 17 * 24?", agents=AGENTS, max_steps=3)
@@ -185,7 +186,12 @@ async def test_a_request_refused_in_every_form_is_an_error(server: KnownServer) 
     server.always(error(400, {"error": {"message": "no such parameter"}}))
     with pytest.raises(ConductorUnavailable, match="refuses the request: no such parameter"):
         await write(conductor(server))
-    assert len(server.completions) == 3
+    assert [sorted(OPTIONAL & call.body.keys()) for call in server.completions] == [
+        ["logprobs", "response_format", "stream_options"],
+        ["response_format", "stream_options"],
+        ["stream_options"],
+        [],
+    ]
 
 
 @pytest.mark.parametrize(
