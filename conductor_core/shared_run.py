@@ -1,4 +1,4 @@
-"""What a file holds that hands over one run: its events and images, and what is said of them.
+"""What a file holds that hands over a run, or several that it compares: events and images, and what is said of them.
 
 The file is an HTML page; this is the JSON in one of its elements. It is read as data from anybody: each part is bounded
 and checked before it is used, and nothing of it is run.
@@ -30,9 +30,11 @@ MOST_FILE_BYTES = 256 << 20
 MOST_EVENTS_BYTES = 64 << 20
 """A larger file is refused, as is one whose events are larger when they are unpacked. Hostile JSON takes 26 times as
 much memory when it is read."""
+MOST_RUNS = 26
+"""Runs of one file. They are named by letters."""
 _MOST = 1e20
 """No number of a record is larger: it holds 64 bits, and times and costs are far smaller."""
-_ELEMENT = re.compile(r'<script type="application/json" id="shared-run">([^<]*)</script>')
+_ELEMENT = re.compile(r'<script type="application/json" id="(shared-run(?:-\d{1,2})?)">([^<]*)</script>')
 _NOT_INERT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
@@ -84,16 +86,31 @@ def packed_events(events: Sequence[Event]) -> str:
     return packed([event.model_dump(mode="json") for event in events])
 
 
-def read_shared(text: str, name: str) -> tuple[SharedRun, list[Event], list[LoadedImage]]:
-    """Reads a page that hands over a run. ``name`` is the file's, for errors.
+SharedParts = tuple[SharedRun, list[Event], list[LoadedImage]]
 
-    Raises: BadInput if it is no such page, is damaged, is of a newer version, or holds anything but one finished run.
+
+def read_shared(text: str, name: str) -> list[SharedParts]:
+    """Reads a page that hands over a run, or several that it compares. ``name`` is the file's, for errors.
+
+    Raises: BadInput if it is no such page, is damaged, is of a newer version, or holds anything but finished runs.
     """
-    found = _ELEMENT.findall(text)
-    if len(found) != 1:
+    found: list[tuple[str, str]] = _ELEMENT.findall(text)
+    if not 0 < len(dict(found)) == len(found) <= MOST_RUNS:
         raise BadInput(f"{name} is no shared run: it is not a page that Conductor Inspector wrote")
+    runs: list[SharedParts] = []
+    left = MOST_EVENTS_BYTES
+    for place, (_, element) in enumerate(found):
+        where = name if len(found) == 1 else f"run {place} of {name}"
+        shared = _told(element, where)
+        rows, size = _unpacked(shared.record, where, left)
+        left -= size
+        runs.append((shared, _events(shared, rows, where), _images(shared, where)))
+    return runs
+
+
+def _told(element: str, name: str) -> SharedRun:
     try:
-        told = json.loads(found[0])
+        told = json.loads(element)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{name} is damaged: its data is no JSON") from error
     if not isinstance(told, dict) or told.get("format") != FORMAT:
@@ -101,14 +118,12 @@ def read_shared(text: str, name: str) -> tuple[SharedRun, list[Event], list[Load
     if told.get("version") != 1:
         raise BadInput(f"{name} was written by a newer version of this program: upgrade this program to import it")
     try:
-        shared = SharedRun.model_validate(told)
+        return SharedRun.model_validate(told)
     except ValidationError as error:
         raise BadInput(f"{name} is damaged: {_first(error)}") from error
-    return shared, _events(shared, name), _images(shared, name)
 
 
-def _events(shared: SharedRun, name: str) -> list[Event]:
-    rows = _unpacked(shared.record, name)
+def _events(shared: SharedRun, rows: Any, name: str) -> list[Event]:
     if not isinstance(rows, list) or len(rows) < 2:
         raise BadInput(f"{name} is damaged: it holds no events")
     events: list[Event] = []
@@ -166,16 +181,17 @@ def _number(text: str) -> float:
     return int(text) if text.lstrip("-").isdigit() else number
 
 
-def _unpacked(text: str, name: str) -> Any:
+def _unpacked(text: str, name: str, most: int) -> tuple[Any, int]:
+    """Returns the JSON and its size in bytes, which is at most ``most``."""
     try:
         with gzip.open(io.BytesIO(base64.b64decode(text, validate=True))) as file:
-            content = file.read(MOST_EVENTS_BYTES + 1)
+            content = file.read(most + 1)
     except (ValueError, OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{name} is damaged: its events cannot be unpacked") from error
-    if len(content) > MOST_EVENTS_BYTES:
+    if len(content) > most:
         raise BadInput(f"{name}: its events are larger than {MOST_EVENTS_BYTES >> 20} MiB")
     try:
-        return json.loads(content)
+        return json.loads(content), len(content)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{name} is damaged: its events are no JSON") from error
 

@@ -7,16 +7,15 @@ import streamlit as st
 from conductor_core.compare.document import comparison_document
 from conductor_core.compare.runs import compare_runs
 from conductor_core.errors import InspectorError, RunUnreadable, StoreError
+from conductor_core.shared_run import MOST_RUNS
 from conductor_core.trace import RunTrace
-from pages.components.compare.component import compared_runs
+from pages.components.compare.component import compared_runs, share
 from pages.components.compare.pickers import NAMES, compare, pickers
 from pages.components.compare.table import table
 from pages.components.compare.view import compared_view
 from pages.components.look.words import ago, inert
 from pages.components.shell import address, places
 from pages.components.shell.runtime import current
-
-MOST = 26  # runs of a table, which are named by letters
 
 
 def show() -> None:
@@ -34,13 +33,15 @@ def show() -> None:
         except StoreError as error:
             faults.append(str(error))
         shown = [trace for trace in traces.values() if trace is not None]
-        others = [trace for run_id in more[: MOST - 2] if (trace := _read(run_id, faults)) is not None]
+        others = [trace for run_id in more[: MOST_RUNS - 2] if (trace := _read(run_id, faults)) is not None]
         if len(shown) == 2 and not _one(shown):
-            _export([*shown, *others])
+            compared = [*shown, *others]
+            share([trace.run_id for trace in compared], ended=all(trace.ended for trace in compared))
+            _export(compared)
     for fault in faults:
         st.error(inert(fault), icon=":material/error:")
-    if len(more) > MOST - 2:
-        st.warning(f"Only the first {MOST} runs are shown.", icon=":material/warning:")
+    if len(more) > MOST_RUNS - 2:
+        st.warning(f"Only the first {MOST_RUNS} runs are shown.", icon=":material/warning:")
     if others:
         table([*shown, *others])
     elif len(shown) < 2:

@@ -26,7 +26,10 @@ COMMANDS = {
         "export:export",
         "Write RUN_ID as a page that opens without a server, or its plan as lists, JSON, a picture or a script.",
     ),
-    "import": ("import_run:import_run", "Read a run from a page that export or Share wrote. It is marked as imported."),
+    "import": (
+        "import_run:import_run",
+        "Read a run from a page that export, compare or Share wrote. It is marked as imported.",
+    ),
     "runs": ("show:runs", "List runs, newest first."),
     "waiting": ("waiting:waiting", "List the runs that wait for an approval: for what, by which gate, since when."),
     "approve": ("waiting:approve", "Let RUN_ID go on, as it is or with an edited workflow."),

@@ -1,13 +1,15 @@
 """``compare``: two runs in detail, more as a table."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from conductor_core.answers.conclusion import conclude
 from conductor_core.cli import inputs, options
-from conductor_core.cli.output import print_json, print_notes
+from conductor_core.cli.export_html import Redact, html_of_comparison
+from conductor_core.cli.output import print_json, print_notes, print_written, write_file
 from conductor_core.cli.text import duration, one_line, plain
 from conductor_core.cli.wiring import opened_store
 from conductor_core.compare.document import comparison_document
@@ -36,6 +38,11 @@ def compare_command(
     run_ids: Annotated[
         list[str], typer.Argument(metavar="A B [C...]", help="Two or more runs: ids, or their beginnings.")
     ],
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also write it as a page that opens without a server."),
+    ] = None,
+    redact: Redact = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
     _conductor: options.UnusedConductor = None,
@@ -44,8 +51,12 @@ def compare_command(
     """Compare runs: plans, outputs, answers, cost and time.
 
     Two runs are compared in detail, more as a table against the first.
+
+    The page of --html holds the whole runs, too; import reads them. Keys are always hidden in it.
     """
     settings = inputs.read_settings()
+    if redact and html is None:
+        raise BadInput("--redact hides words in a page: use it with --html FILE")
     with opened_store(db, settings, read=True) as store:
         found = [store.resolve(run_id) for run_id in run_ids]
         if len(found) < 2:
@@ -53,7 +64,11 @@ def compare_command(
         if twice := sorted({run_id for run_id in found if found.count(run_id) > 1}):
             raise BadInput(f"run {twice[0]} is named twice; give different runs to compare")
         traces = [store.trace(run_id)[0] for run_id in found]
+        page = None if html is None else html_of_comparison(store, found, redact or ())
         print_notes(store)
+    if html is not None and page is not None:
+        write_file(html, page)
+        print_written([html])
     if as_json:
         print_json(comparison_document(traces))
         return 0

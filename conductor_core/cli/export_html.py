@@ -1,4 +1,4 @@
-"""``export --as html``: one run as a page that opens without a server."""
+"""``export --as html`` and ``compare --html``: runs as a page that opens without a server."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -19,11 +19,21 @@ def html_of(store: Store, run_id: str, redact: Sequence[str]) -> str:
     return page_of_run(store, run_id, Redactor(read_patterns(redact)))
 
 
+def html_of_comparison(store: Store, run_ids: Sequence[str], redact: Sequence[str]) -> str:
+    """Returns the page that compares runs. ``redact``: regular expressions of what is hidden in it.
+
+    Raises: UnknownRun, RunUnreadable, StoreError; BadInput for a run that goes on and for what is no pattern.
+    """
+    from pages.components.compare.shared_comparison import page_of_runs  # when used, as above
+
+    return page_of_runs(store, run_ids, Redactor(read_patterns(redact)))
+
+
 Redact = Annotated[
     list[str] | None,
     typer.Option(
         "--redact",
         metavar="PATTERN",
-        help="With --as html: hide what this regular expression matches. Can be repeated.",
+        help="In a page (HTML): hide what this regular expression matches. Can be repeated.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""``import``: reads a run from a file that somebody handed over."""
+"""``import``: reads runs from a file that somebody handed over."""
 
 import sys
 from pathlib import Path
@@ -18,28 +18,33 @@ from conductor_core.trace import fold
 
 
 def import_run(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A page that export or Share wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A page that export, compare or Share wrote.")],
     db: options.Db = None,
     as_json: options.AsJson = False,
     _conductor: options.UnusedConductor = None,
     _pool: options.UnusedPool = None,
 ) -> int:
-    """Read a run from a page that export or Share wrote. It is marked as imported.
+    """Read a run from a page that export, compare or Share wrote. It is marked as imported.
 
-    It gets an id of its own.
+    It gets an id of its own. The page of a comparison holds all its runs.
+
+    With --json, stdout is the document of the run; of a comparison, one with all of them in "runs".
     """
     settings = inputs.read_settings()
-    shared, events, images = read_shared(_text(file), f"file {one_line(str(file), 120)}")
-    events = as_imported(events, shared, local_caller("cli"))
-    named = {image.sha256 for image in fold(events[:1]).images}
+    shared = read_shared(_text(file), f"file {one_line(str(file), 120)}")
+    caller = local_caller("cli")
+    images = [image for _, _, images in shared for image in images]
+    taken = [(told, as_imported(events, told, caller)) for told, events, _ in shared]
     with opened_store(db, settings) as store:
-        store.take_in(events, [image for image in images if image.sha256 in named])
-    run_id = events[0].run_id
+        for told, events in taken:
+            named = {image.sha256 for image in fold(events[:1]).images}
+            store.take_in(events, [image for image in images if image.sha256 in named])
+            print(f"imported run {told.run_id} of an unsigned file as run {events[0].run_id}", file=sys.stderr)
     if as_json:
-        print_json(documents.run_document(fold(events)))
+        found = [documents.run_document(fold(events)) for _, events in taken]
+        print_json(found[0] if len(found) == 1 else {"runs": found})
     else:
-        print(run_id)
-    print(f"imported run {shared.run_id} of an unsigned file as run {run_id}", file=sys.stderr)
+        print("\n".join(events[0].run_id for _, events in taken))
     return 0
 
 

@@ -3,10 +3,12 @@
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conductor_core import documents
 from conductor_core.cli.text import one_line, plain
+from conductor_core.errors import BadInput
 from conductor_core.trace import RunTrace
 
 if TYPE_CHECKING:
@@ -40,3 +42,16 @@ def print_outcome(trace: RunTrace, view: "ProgressView", *, as_json: bool) -> No
         print_json(documents.run_document(trace))
     elif trace.answer is not None and view.answer_shown != trace.answer:
         print(plain(trace.answer))
+
+
+def write_file(file: Path, content: str | bytes) -> None:
+    """Writes a file that the user named. Raises: BadInput if it cannot be written."""
+    try:
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise BadInput(f"{one_line(str(file))} cannot be written: {error.strerror or error}") from error
+
+
+def print_written(files: Sequence[Path]) -> None:
+    for file in files:
+        print(f"wrote {one_line(str(file))}", file=sys.stderr)

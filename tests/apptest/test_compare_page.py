@@ -26,8 +26,14 @@ def rerun(session: Session, source: RunTrace, **edit: Any) -> RunTrace:
 
 def compared(app: AppTest) -> dict[str, Any] | None:
     """What the component is given; None: it is not there."""
-    found = app.get("bidi_component")
-    return json.loads(found[0].proto.json) if found else None
+    drawn = [json.loads(each.proto.json) for each in app.get("bidi_component")]
+    return next((each for each in drawn if "headline" in each), None)
+
+
+def shared(app: AppTest) -> dict[str, Any] | None:
+    """What the dialog that hands the comparison over is given; None: it is not there."""
+    drawn = [json.loads(each.proto.json) for each in app.get("bidi_component")]
+    return next((each for each in drawn if "run_ids" in each), None)
 
 
 def markdown(app: AppTest) -> str:
@@ -54,6 +60,7 @@ def test_two_runs_by_their_address(visit: Visit, session: Session, finished_run:
     assert view["first"] == "2"
     assert view["headline"].startswith("One change of the plan: step 2 (verifier): gained access to step 0.")
     assert [app.selectbox(f"compare-{name}").value for name in "ab"] == [finished_run.run_id, child.run_id]
+    assert shared(app) == {"run_ids": [finished_run.run_id, child.run_id], "ended": True}
 
 
 def test_choosing_and_exchanging_runs_writes_the_address(

@@ -190,3 +190,33 @@ def _forget(context: BrowserContext) -> None:
         page.close()
     context.clear_cookies()
     context.clear_permissions()
+
+
+OpenFile = Callable[..., tuple[Page, list[str]]]
+
+
+@pytest.fixture
+def open_file(browser: Browser, tmp_path: Path) -> Iterator[OpenFile]:
+    """Opens a page from the disk without a network. Gives it and what it asked for; a fault of a script fails."""
+    contexts: list[BrowserContext] = []
+    errors: list[str] = []
+
+    def open_file(text: str, moment: str = "", *, dark: bool = False) -> tuple[Page, list[str]]:
+        file = tmp_path / f"run-{len(contexts)}.html"
+        file.write_text(text, encoding="utf-8")
+        context = browser.new_context(offline=True, color_scheme="dark" if dark else "light")
+        contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
+        expect.set_options(timeout=PATIENCE_MS)
+        page = context.new_page()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.extend([request.url] * (not request.url.startswith("file:"))))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda message: errors.extend([message.text] * (message.type == "error")))
+        page.goto(f"{file.as_uri()}{moment}")
+        return page, asked
+
+    yield open_file
+    for context in contexts:
+        context.close()
+    assert errors == []

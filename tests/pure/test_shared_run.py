@@ -60,7 +60,7 @@ def test_a_plan_that_no_parser_reads_is_refused() -> None:
 
 def test_a_run_comes_out_of_its_file_as_it_went_in() -> None:
     events = whole_run("r", HOSTILE)
-    shared, read, images = read_shared(shared_page(events, {}, Redactor()), "file")
+    ((shared, read, images),) = read_shared(shared_page(events, {}, Redactor()), "file")
     assert read == events
     assert (shared.run_id, shared.task, shared.simulated, images) == ("r", HOSTILE, True, [])
 
@@ -78,7 +78,7 @@ def test_an_imported_run_is_one_of_its_own_without_relatives() -> None:
         whole_run("r")[0], parent_run_id="q", taken_up=("p",), resumed=True, queued=True
     ).model_copy(update={"run_id": "r"})
     events = [first, *whole_run("r")[1:]]
-    shared, read, _ = read_shared(shared_page(events, {}, Redactor()), "file")
+    ((shared, read, _),) = read_shared(shared_page(events, {}, Redactor()), "file")
     mine, again = as_imported(read, shared, local_caller("cli")), as_imported(read, shared, local_caller("cli"))
     trace = fold(mine)
     assert len({"r", mine[0].run_id, again[0].run_id}) == 3
@@ -90,11 +90,11 @@ def test_an_imported_run_is_one_of_its_own_without_relatives() -> None:
 
 
 def test_what_a_file_says_of_its_own_origin_is_overwritten(store: Store) -> None:
-    shared, read, _ = read_shared(_page(), "file")
+    ((shared, read, _),) = read_shared(_page(), "file")
     once = as_imported(read, shared, local_caller("cli"))
     store.take_in(once, [])
     second = shared_page(once, {}, Redactor())
-    told, events, _ = read_shared(second, "file")
+    ((told, events, _),) = read_shared(second, "file")
     assert told.imported
     twice = fold(as_imported(events, told, local_caller("page"))).imported
     assert twice is not None
@@ -102,7 +102,7 @@ def test_what_a_file_says_of_its_own_origin_is_overwritten(store: Store) -> None
 
 
 def test_an_imported_run_is_listed_as_one(store: Store) -> None:
-    shared, read, _ = read_shared(_page(), "file")
+    ((shared, read, _),) = read_shared(_page(), "file")
     events = as_imported(read, shared, local_caller("cli"))
     store.take_in(events, [])
     (listed,) = store.runs()

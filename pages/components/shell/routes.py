@@ -21,14 +21,14 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from conductor_core.actor import local_caller
 from conductor_core.commands import MOST_NOTE, Approve, Deny, note_for_record
-from conductor_core.errors import BadInput, ContentMissing, RunHasEnded, RunUnreadable, StoreError, UnknownRun
+from conductor_core.errors import ContentMissing, RunHasEnded, RunUnreadable, StoreError, UnknownRun
 from conductor_core.message_parts import IMAGE_TYPES
-from conductor_core.redaction import Redactor, words
 from pages.components.live_workflow.messages import LiveView
 from pages.components.live_workflow.recording import recording
 from pages.components.live_workflow.shared_page import page_of_run
 from pages.components.shell import index_page
 from pages.components.shell.runtime import OneLineStartFault, current
+from pages.components.shell.saving import Hidden, refused, saved
 from pages.components.shell.security import ContentSecurityPolicy, OwnPagesOnly
 from storage import Store
 
@@ -140,32 +140,14 @@ def _recorded(store: Store, run_id: str) -> str:
     return _json(recording(store.events(run_id)))
 
 
-class _Share(BaseModel):
-    """What the page hides in the file: words, as they are."""
-
-    words: tuple[str, ...] = Field(default=(), max_length=1000)
-
-
 async def share(request: Request) -> Response:
     """Returns a run as one page (``live_workflow.shared_page``): 400, 404, 409 or 503 with the reason."""
-    run_id = request.path_params["run_id"]
+    run_id, store = request.path_params["run_id"], current().store
     try:
-        asked = _Share.model_validate_json(await request.body())
+        asked = Hidden.model_validate_json(await request.body())
     except ValidationError:
-        return JSONResponse({"error": "this is no list of words"}, status_code=400)
-    try:
-        text = await asyncio.to_thread(page_of_run, current().store, run_id, Redactor(words(asked.words)))
-    except UnknownRun as error:
-        return JSONResponse({"error": str(error)}, status_code=404)
-    except RunUnreadable as error:
-        return JSONResponse({"error": str(error)}, status_code=409)
-    except BadInput as error:
-        return JSONResponse({"error": str(error)}, status_code=400)
-    except StoreError as error:
-        return JSONResponse({"error": str(error)}, status_code=503)
-    # It is for saving. Should a browser open it here all the same, it can do nothing.
-    headers = {"content-disposition": "attachment", "content-security-policy": "sandbox", "cache-control": "no-store"}
-    return Response(text, media_type="text/html", headers=headers)
+        return refused(400, "this is no list of words")
+    return await saved(lambda: page_of_run(store, run_id, asked.redactor))
 
 
 async def cancel_run(request: Request) -> Response:

@@ -1,11 +1,11 @@
 """One file of a run, opened from the disk with the network off: it shows, plays and fetches nothing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from conductor_core import events as ev
 from conductor_core.events import Event
@@ -14,7 +14,7 @@ from conductor_core.run_ids import new_run_id
 from conductor_core.shared_run import read_shared
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.live_workflow.shared_page import shared_page
-from tests.browser.conftest import PATIENCE_MS, App
+from tests.browser.conftest import App, OpenFile
 from tests.browser.live.test_replay import run_of_seven_seconds
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started
 
@@ -41,34 +41,6 @@ PAYLOADS = (
     "\u2028</style><body onload=window.pwned={0}>{{{{constructor.constructor('window.pwned={0}')()}}}}",
 )
 HOSTILE = [payload.format(number) for number, payload in enumerate(PAYLOADS * 5)]
-OpenFile = Callable[..., tuple[Page, list[str]]]
-
-
-@pytest.fixture
-def open_file(browser: Browser, tmp_path: Path) -> Iterator[OpenFile]:
-    """Opens a page from the disk without a network. Gives it and what it asked for; a fault of a script fails."""
-    contexts: list[BrowserContext] = []
-    errors: list[str] = []
-
-    def open_file(text: str, moment: str = "", *, dark: bool = False) -> tuple[Page, list[str]]:
-        file = tmp_path / f"run-{len(contexts)}.html"
-        file.write_text(text, encoding="utf-8")
-        context = browser.new_context(offline=True, color_scheme="dark" if dark else "light")
-        contexts.append(context)
-        context.set_default_timeout(PATIENCE_MS)
-        expect.set_options(timeout=PATIENCE_MS)
-        page = context.new_page()
-        asked: list[str] = []
-        page.on("request", lambda request: asked.extend([request.url] * (not request.url.startswith("file:"))))
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda message: errors.extend([message.text] * (message.type == "error")))
-        page.goto(f"{file.as_uri()}{moment}")
-        return page, asked
-
-    yield open_file
-    for context in contexts:
-        context.close()
-    assert errors == []
 
 
 def hostile_run(run_id: str) -> list[Event]:
@@ -167,7 +139,7 @@ def test_a_person_saves_the_file_and_hides_words_in_it(
     file = tmp_path / "saved.html"
     saving.value.save_as(file)
     assert saving.value.suggested_filename == f"run-{run_id}.html"
-    shared, events, _ = read_shared(file.read_text(encoding="utf-8"), "file")
+    ((shared, events, _),) = read_shared(file.read_text(encoding="utf-8"), "file")
     expected = Redactor(words(["forty-two"])).events(run_of_seven_seconds(run_id))
     assert [event.kind for event in events] == [event.kind for event in expected]
     assert not [event for event in events if "forty-two" in event.model_dump_json()]

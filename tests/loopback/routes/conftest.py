@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 
 from conductor_core.engine.host import EngineHost
 from conductor_core.settings import Settings
+from pages.components.compare.routes import ROUTES as COMPARE_ROUTES
 from pages.components.shell import runtime
 from pages.components.shell.routes import MIDDLEWARE, ROUTES
 from storage import Store, open_store
@@ -36,7 +37,7 @@ async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     engine = EngineHost(store.log, settings, store)
     monkeypatch.setattr(runtime, "_session", runtime.Session(settings, store, engine))
     config = uvicorn.Config(
-        Starlette(routes=ROUTES, middleware=MIDDLEWARE), port=0, log_level="warning", lifespan="off"
+        Starlette(routes=[*ROUTES, *COMPARE_ROUTES], middleware=MIDDLEWARE), port=0, log_level="warning", lifespan="off"
     )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())

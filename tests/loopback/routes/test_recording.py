@@ -51,9 +51,29 @@ async def test_a_run_is_sent_as_a_file_in_which_words_are_hidden(served: Served)
     await served.store.log.append(*whole_run(RUN))
     response = await _share(served, RUN, {"words": ["CHECKED", " "]})
     assert (response.status_code, response.headers["content-disposition"]) == (200, "attachment")
-    _, events, _ = read_shared(response.text, "file")
+    ((_, events, _),) = read_shared(response.text, "file")
     assert fold(events).answer == "42, [redacted]"
     assert served.store.read(RUN).answer == "42, checked", "the record itself stays"
+
+
+async def test_a_comparison_is_sent_as_a_file_or_says_why_not(served: Served) -> None:
+    await served.store.log.append(*whole_run(RUN), *whole_run("run-2"), *whole_run("run-3")[:-1])
+
+    async def ask(*run_ids: str, **more: object) -> httpx.Response:
+        async with httpx.AsyncClient() as client:
+            body = {"run_ids": run_ids, **more}
+            return await client.post(f"{served.origin}/api/comparison/share", json=body)
+
+    response = await ask(RUN, "run-2", words=["CHECKED"])
+    assert (response.status_code, response.headers["content-disposition"]) == (200, "attachment")
+    assert [fold(events).answer for _, events, _ in read_shared(response.text, "file")] == ["42, [redacted]"] * 2
+    for asked, status, said in (
+        (ask(RUN), 400, "names no runs"),
+        (ask(RUN, "nowhere"), 404, "nowhere"),
+        (ask(RUN, "run-3"), 400, "goes on"),
+    ):
+        refused = await asked
+        assert (refused.status_code, said in refused.json()["error"]) == (status, True)
 
 
 async def test_what_cannot_be_sent_as_a_file_says_why(served: Served) -> None:

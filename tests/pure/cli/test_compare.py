@@ -66,6 +66,24 @@ def test_three_runs_are_a_table(cli: CommandLine, runs: list[str]) -> None:
     assert [each["run_id"] for each in document["with_first"]] == [runs[1], third]
 
 
+def test_a_comparison_as_a_page_is_imported_with_all_its_runs(
+    cli: CommandLine, runs: list[str], tmp_path: Path
+) -> None:
+    page, other = tmp_path / "both.html", f"sqlite:///{tmp_path / 'other.sqlite3'}"
+    outcome = cli("compare", *runs, "--html", page, "--redact", "(?i)harbour")
+    assert (outcome.code, outcome.err) == (0, f"wrote {page}\n")
+    assert "One change of the plan" in outcome.out
+    imported = cli("import", page, "--db", other)
+    ids = imported.out.split()
+    assert (imported.code, len(ids), imported.err.count("imported run")) == (0, 2, 2)
+    again = cli("compare", *ids, "--db", other, "--json").document
+    document = cli("compare", *runs, "--html", page, "--json").document
+    assert [step["because"] for step in again["steps"]] == [step["because"] for step in document["steps"]]
+    assert len(cli("import", page, "--db", other, "--json").document["runs"]) == 2
+    assert "use it with --html FILE" in cli("compare", *runs, "--redact", "x").error
+    assert "cannot be written" in cli("compare", *runs, "--html", tmp_path).err
+
+
 def test_what_cannot_be_compared_is_one_line(cli: CommandLine, runs: list[str]) -> None:
     for arguments, says in (
         ([runs[0]], "give two or more runs to compare"),

@@ -1,18 +1,26 @@
-// Hands a run over: its address, or one file that opens without a server.
+// Hands a run or a comparison over: its address, or one file that opens without a server.
 
 import { copyText, el, setText } from "./dom.js"
 import { runUrl } from "./socket.js"
 
 const SAID_MS = 1500
+const RUN = {
+  title: "Share this run",
+  hint: "Copy the address of this run, or save it as a file",
+  address: "The address opens this run for whoever can reach this inspector.",
+  holds: "The file holds the whole run, with its replay.",
+  wait: "The run goes on. The file can be saved when it is over.",
+}
 
 export class Share {
-  constructor() {
+  constructor(words = RUN) {
+    this.wait = words.wait
     this.opener = el(
       "button",
       {
         type: "button",
         class: "share-open",
-        title: "Copy the address of this run, or save it as a file",
+        title: words.hint,
         onclick: () => this.open(),
       },
       "Share",
@@ -24,14 +32,14 @@ export class Share {
     const close = el("button", { type: "button", onclick: () => this.element.close() }, "Close")
     this.element = el(
       "dialog",
-      { class: "share", "aria-label": "Share this run" },
-      el("h2", {}, "Share this run"),
-      el("p", {}, "The address opens this run for whoever can reach this inspector."),
+      { class: "share", "aria-label": words.title },
+      el("h2", {}, words.title),
+      el("p", {}, words.address),
       el("div", { class: "share-row" }, this.link),
       el(
         "p",
         {},
-        "The file holds the whole run, with its replay. It opens in a browser without a server and fetches nothing. ",
+        `${words.holds} It opens in a browser without a server and fetches nothing. `,
         "Keys are hidden in it. It is an unsigned copy. ",
         el("code", {}, "conductor import FILE"),
         " reads it into another database.",
@@ -48,9 +56,16 @@ export class Share {
   }
 
   show(run, ended) {
-    this.runId = run?.run_id
+    const runId = run?.run_id
+    const url = () => runUrl(runId, "share")
+    this.offer({ query: { run: runId }, url, body: {}, file: `run-${runId}.html` }, ended)
+  }
+
+  // Takes what is handed over: the query of its address, and what is sent where, for the file of which name.
+  offer(what, ended) {
+    this.what = what
     this.save.disabled = !ended || this.saving === true
-    this.save.title = ended ? "" : "The run goes on. The file can be saved when it is over."
+    this.save.title = ended ? "" : this.wait
   }
 
   open() {
@@ -60,23 +75,23 @@ export class Share {
 
   async copy() {
     const url = new URL(location.href)
-    url.search = new URLSearchParams({ run: this.runId }).toString()
+    url.search = new URLSearchParams(this.what.query).toString()
     setText(this.link, (await copyText(url.href)) ? "Link copied" : "Not copied")
     setTimeout(() => setText(this.link, "Copy link"), SAID_MS)
   }
 
   async download() {
-    const { runId } = this
+    const { url: from, body: asked, file } = this.what
     this.saving = this.save.disabled = true
     setText(this.save, "Writing the file…")
     setText(this.fault, "")
     try {
-      const body = JSON.stringify({ words: this.words.value.split("\n") })
+      const body = JSON.stringify({ ...asked, words: this.words.value.split("\n") })
       const headers = { "content-type": "application/json" }
-      const response = await fetch(runUrl(runId, "share"), { method: "POST", headers, body })
+      const response = await fetch(from(), { method: "POST", headers, body })
       if (!response.ok) throw new Error((await response.json()).error)
       const url = URL.createObjectURL(await response.blob())
-      el("a", { href: url, download: `run-${runId}.html` }).click()
+      el("a", { href: url, download: file }).click()
       setTimeout(() => URL.revokeObjectURL(url), 10_000)
       this.element.close()
     } catch (error) {

@@ -3,10 +3,8 @@
 
 import { PACKED } from "./base.js"
 import { copyAsWritten } from "./copying.js"
-import { el } from "./dom.js"
 import { enter } from "./draw_formulas.js"
-import { plural } from "./format.js"
-import { visible } from "./text.js"
+import { fileHead, showFault, unpacked } from "./shared_file.js"
 import { LiveWorkflow } from "./view.js"
 
 const MOMENT = /^#at=([0-9.]+)$/
@@ -18,7 +16,7 @@ const place = {
 
 async function show() {
   const shared = JSON.parse(document.getElementById("shared-run").textContent)
-  document.querySelector("main").before(head(shared))
+  document.querySelector("main").before(fileHead(shared.task, facts(shared), shared))
   const { finished, recording } = await unpacked(shared.view)
   const parent = document.getElementById("live").attachShadow({ mode: "open" })
   parent.adoptedStyleSheets = [await new CSSStyleSheet().replace(PACKED.style)]
@@ -42,28 +40,9 @@ async function show() {
   })
 }
 
-// Says what this file is, and what it does not prove.
-function head({ task, written_by: program, written_at_utc: at, redactions, simulated, imported }) {
-  const facts = [
-    `Written by ${program} on ${at.slice(0, 10)}.`,
-    simulated && "Its workers are simulated.",
-    imported && "It was imported before.",
-    redactions > 0 && `${plural(redactions, "passage")} hidden.`,
-    "An unsigned copy: nothing proves that it is unchanged.",
-  ]
-  const title = el("h1", { dir: "auto" }, visible(task))
-  title.title = visible(task)
-  return el("header", {}, title, el("p", {}, facts.filter(Boolean).join(" ")))
-}
+const facts = ({ simulated, imported }) => [
+  simulated && "Its workers are simulated.",
+  imported && "It was imported before.",
+]
 
-// Returns what stands in the file as JSON, compressed, in base64.
-async function unpacked(text) {
-  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0))
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))
-  return JSON.parse(await new Response(stream).text())
-}
-
-show().catch((error) => {
-  const fault = el("p", { class: "fault", role: "alert" }, `This run cannot be shown: ${error.message}`)
-  document.querySelector("main").prepend(fault)
-})
+show().catch(showFault("This run"))

@@ -12,7 +12,8 @@ import pytest
 
 from conductor_core.redaction import Redactor
 from pages.components.live_workflow.bundle import ASSETS, bundle
-from pages.components.live_workflow.shared_page import bundle_of_page, shared_page
+from pages.components.live_workflow.sealed_page import bundle_of
+from pages.components.live_workflow.shared_page import shared_page
 from tests.support.run_events import whole_run
 
 ROOT = Path(__file__).parents[4]
@@ -23,7 +24,10 @@ def _page(answer: str = "42") -> str:
 
 
 def test_only_its_own_scripts_run_and_nothing_is_fetched() -> None:
-    page = _page("$x^2$")
+    check_that_it_is_sealed(_page("$x^2$"))
+
+
+def check_that_it_is_sealed(page: str) -> None:
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
     scripts = re.findall(r"<script(?: type=\"module\")?>(.*?)</script>", page, re.DOTALL)
     digests = {base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in scripts}
@@ -39,7 +43,7 @@ def test_it_is_small_beside_the_texts_of_its_run() -> None:
 
 
 def test_the_script_is_made_of_every_module_that_the_live_view_loads() -> None:
-    text = bundle_of_page()
+    text = bundle_of("shared.js")
     assert "class LiveWorkflow" in text
     assert "</script" not in text
     assert "import.meta" not in text
@@ -68,7 +72,7 @@ def test_its_colours_are_those_of_the_inspector() -> None:
 
 def test_writing_it_loads_no_streamlit() -> None:
     code = (
-        "import sys; import conductor_core.cli.export_html, pages.components.live_workflow.shared_page; "
+        "import sys; import conductor_core.cli.export_html, pages.components.compare.shared_comparison; "
         "sys.exit('streamlit' in sys.modules or 'torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

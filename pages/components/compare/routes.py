@@ -1,0 +1,30 @@
+"""The route that gives a comparison as one file."""
+
+from pydantic import Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from conductor_core.shared_run import MOST_RUNS
+from pages.components.compare.shared_comparison import page_of_runs
+from pages.components.shell.runtime import current
+from pages.components.shell.saving import Hidden, refused, saved
+
+
+class _Comparison(Hidden):
+    """The runs, in order, and what is hidden."""
+
+    run_ids: tuple[str, ...] = Field(min_length=2, max_length=MOST_RUNS)
+
+
+async def share_comparison(request: Request) -> Response:
+    """Returns a comparison as one page (``shared_comparison``): 400, 404, 409 or 503 with the reason."""
+    try:
+        asked = _Comparison.model_validate_json(await request.body())
+    except ValidationError:
+        return refused(400, "this names no runs to compare, or no list of words")
+    store = current().store
+    return await saved(lambda: page_of_runs(store, asked.run_ids, asked.redactor))
+
+
+ROUTES: list[BaseRoute] = [Route("/api/comparison/share", share_comparison, methods=["POST"])]

@@ -1,0 +1,64 @@
+"""The table of three and more runs, each against the first, as words. Pure: the page and the shared file draw it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from conductor_core.answers.conclusion import conclude
+from conductor_core.compare.runs import RunsCompared, compare_runs
+from conductor_core.compare.words import letter, plan_sentences
+from conductor_core.spending import cost_so_far
+from conductor_core.trace import RunTrace
+from pages.components.look.statuses import run_status
+from pages.components.look.words import plural, seconds
+
+HEADS = ("Status", "Steps", "Plan", "Parts at", "Tokens", "Cost", "Time")
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run of the table.
+
+    Attributes:
+        said: the conclusion of its answer. mark: whether that is the first run's answer; empty for the first.
+    """
+
+    name: str
+    run_id: str
+    task: str
+    said: str
+    mark: str
+    status: str
+    status_words: str
+    simulated: bool
+    steps: str
+    plan: str
+    parts: str
+    tokens: str
+    cost: str
+    time: str
+
+
+def run_rows(traces: Sequence[RunTrace], compared: Sequence[RunsCompared] | None = None) -> list[RunRow]:
+    """Returns a row for each run. ``compared``: each after the first with the first; None: compares them."""
+    against = [compare_runs(traces[0], trace) for trace in traces[1:]] if compared is None else compared
+    return [_row(place, trace, against[place - 1] if place else None) for place, trace in enumerate(traces)]
+
+
+def _row(place: int, trace: RunTrace, compared: RunsCompared | None) -> RunRow:
+    first = None if compared is None else compared.first_difference
+    return RunRow(
+        name=letter(place),
+        run_id=trace.run_id,
+        task=trace.task,
+        said="no answer" if trace.answer is None else conclude(trace.answer, trace.task).text or "empty",
+        mark="" if compared is None else "≠ other answer" if compared.answer_changed else "= same answer",
+        status=trace.status,
+        status_words=run_status(trace.status),
+        simulated=trace.simulated,
+        steps=str(len(trace.steps)),
+        plan="" if compared is None else plural(len(plan_sentences(compared)), "change"),
+        parts="" if compared is None else "nowhere" if first is None else f"step {first.label}",
+        tokens=f"{trace.usage.total_tokens:,}",
+        cost=str(cost_so_far(trace)),
+        time=seconds(trace.duration_ms),
+    )

@@ -1,0 +1,99 @@
+"""Writes the page that hands over a comparison of runs: a file that opens without a server, with all runs inside.
+
+Imports no Streamlit: the command line writes such files, too.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from conductor_core.compare.runs import compare_runs
+from conductor_core.compare.words import letter
+from conductor_core.errors import BadInput
+from conductor_core.events import Event
+from conductor_core.redaction import Redactor
+from conductor_core.shared_run import MOST_RUNS, packed
+from conductor_core.trace import RunTrace
+from pages.components.compare.rows import HEADS, run_rows
+from pages.components.compare.view import compared_view
+from pages.components.live_workflow.sealed_page import bundle_of, sealed_page, styles_of
+from pages.components.live_workflow.shared_page import WRITTEN_BY, ended_run, run_of, shared_run
+from pages.components.look.words import listed
+from storage import Store
+
+Images = Mapping[str, tuple[str, bytes]]
+"""Media type and bytes of images, by digest."""
+
+
+def page_of_runs(store: Store, run_ids: Sequence[str], redactor: Redactor) -> str:
+    """Returns the page that compares runs of the store, two in detail, of more each with the first.
+
+    Raises: UnknownRun, RunUnreadable, StoreError; BadInput as ``shared_comparison`` does.
+    """
+    return shared_comparison([run_of(store, run_id) for run_id in run_ids], redactor)
+
+
+def shared_comparison(
+    runs: Sequence[tuple[Sequence[Event], Images]], redactor: Redactor, now_utc: datetime | None = None
+) -> str:
+    """Returns the page that compares runs that have ended.
+
+    Args:
+        runs: two or more: the events of each, and the images that it names.
+        redactor: what is hidden first, keys in any case.
+        now_utc: when the page is written; default: now.
+
+    Raises: BadInput for a run that goes on, too many runs, and a pattern that hides what a record needs.
+    """
+    if len(runs) > MOST_RUNS:
+        raise BadInput(f"a page compares at most {MOST_RUNS} runs, and these are {len(runs)}")
+    hidden = [redactor.events(events) for events, _ in runs]
+    traces = [ended_run(events) for events in hidden]
+    compared = [compare_runs(traces[0], trace) for trace in traces[1:]]
+    at = now_utc or datetime.now(UTC)
+    comparison = {
+        "written_by": WRITTEN_BY,
+        "written_at_utc": at.isoformat(),
+        "redactions": redactor.count,
+        "title": _title(traces),
+        "facts": _facts(traces),
+        "view": packed(
+            {
+                "heads": HEADS,
+                "rows": [asdict(row) for row in run_rows(traces, compared)] if len(traces) > 2 else [],
+                "pairs": [compared_view(each) for each in compared],
+            }
+        ),
+    }
+    data: dict[str, Any] = {
+        "shared-comparison": comparison,
+        "shared-parts": {"style": styles_of("style.css", "timeline.css", "compare.css"), "images": {}},
+    }
+    there: set[str] = set()
+    for place, (trace, events) in enumerate(zip(traces, hidden, strict=True)):
+        images = {sha256: image for sha256, image in runs[place][1].items() if sha256 not in there}
+        there.update(images)
+        data[f"shared-run-{place}"] = shared_run(trace, events, images, redactor.count, at)
+    return sealed_page("A comparison", data, bundle_of("shared_comparison.js"))
+
+
+def _title(traces: Sequence[RunTrace]) -> str:
+    tasks = list(dict.fromkeys(trace.task for trace in traces))
+    return tasks[0] if len(tasks) == 1 else f"{len(traces)} runs with {len(tasks)} tasks"
+
+
+def _facts(traces: Sequence[RunTrace]) -> list[str]:
+    names = [letter(place) for place in range(len(traces))]
+    found = [f"A comparison of {len(traces)} runs: {listed(_named(names, traces), len(traces))}."]
+    for told, said in (
+        ([trace.simulated for trace in traces], "The workers of {} are simulated."),
+        ([trace.imported is not None for trace in traces], "Imported before: {}."),
+    ):
+        if chosen := [name for name, true in zip(names, told, strict=True) if true]:
+            found.append(said.format("all" if len(chosen) == len(traces) else listed(chosen, len(traces))))
+    return found
+
+
+def _named(names: Sequence[str], traces: Sequence[RunTrace]) -> list[str]:
+    return [f"{name} is {trace.run_id}" for name, trace in zip(names, traces, strict=True)]
