@@ -312,6 +312,7 @@ class StepReused(RunEvent):
     Attributes:
         usage, cost_usd: what it cost where it ran, which this run's totals do not include.
         source_run_id, source_path: where it *ran* (not merely where it was reused last).
+        source_imported: whether that run came as a file; False in older records.
         ending, refusal, tool_calls, answered_by, passed_on: as in ``StepCompleted``. The ending is always
             ``completed``, unless an interrupted run is taken up.
         reasoning: what the model thought where it ran; empty in older records.
@@ -326,6 +327,7 @@ class StepReused(RunEvent):
     withheld: tuple[SharedOutput, ...] = ()
     source_run_id: str
     source_path: Path
+    source_imported: bool = False
     output: str
     output_sha256: str
     finish_reason: FinishReason

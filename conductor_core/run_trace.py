@@ -86,8 +86,11 @@ class Attempt(PlanAttempt):
 
 
 class ReusedFrom(Mutable):
+    """Where a reused answer was given. ``imported``: that run came as a file, and this database did not see it."""
+
     run_id: str
     path: Path
+    imported: bool = False
 
 
 class StepTrace(Mutable):
@@ -332,6 +335,11 @@ class RunTrace(Mutable):
     @property
     def ended(self) -> bool:
         return self.status in ENDED_STATUSES
+
+    @property
+    def imported_answers(self) -> list[StepTrace]:
+        """The steps whose reused answer is that of an imported run, of all rounds."""
+        return [step for step in self.walk() if step.reused_from is not None and step.reused_from.imported]
 
     @property
     def asked_for(self) -> list[Approval]:

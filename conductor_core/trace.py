@@ -251,7 +251,9 @@ def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
             step.known_usd = event.cost_usd or 0.0
             step.started_ms, step.duration_ms = event.at_ms, event.duration_ms
             step.reasoning = event.reasoning
-            step.reused_from = ReusedFrom(run_id=event.source_run_id, path=event.source_path)
+            step.reused_from = ReusedFrom(
+                run_id=event.source_run_id, path=event.source_path, imported=event.source_imported
+            )
         case ev.RecursionEntered() | ev.RecursionLeft():
             if step.round is None:
                 step.round = RoundTrace(path=event.path)

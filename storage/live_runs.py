@@ -241,6 +241,7 @@ def changing_columns(trace: RunTrace) -> dict[str, object]:
         "steps": len(steps),
         "steps_completed": statuses["completed"],
         "steps_reused": statuses["reused"],
+        "imported_answers": bool(trace.imported_answers),
         "steps_failed": statuses["failed"] + sum(step.status in INCOMPLETE for step in steps),
         "input_tokens": trace.usage.input_tokens,
         "output_tokens": trace.usage.output_tokens,

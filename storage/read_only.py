@@ -29,13 +29,14 @@ _NO_ACTORS = tuple(
 )
 
 
-def _runs(*missing: str, caller: bool = True) -> str:
-    columns = [*missing, *([_CALLER] if caller else []), "0 AS imported"]
+def _runs(*missing: str, caller: bool = True, imported: bool = True) -> str:
+    columns = [*missing, *([_CALLER] if caller else []), *([_IMPORTED] if imported else []), _ANSWERS]
     return f"CREATE TEMP VIEW runs AS SELECT *, {', '.join(columns)} FROM main.runs"  # noqa: S608  own names
 
 
 _KNOWN, _ESTIMATED = "coalesce(cost_usd, 0) AS known_usd", "0 AS cost_estimated"
 _ASKED = "NULL AS asked_for"
+_IMPORTED, _ANSWERS = "0 AS imported", "0 AS imported_answers"
 _BATCH = ("NULL AS batch_id", "NULL AS batch_row")
 _AS_IF_UPGRADED = {
     "0001": (
@@ -51,6 +52,7 @@ _AS_IF_UPGRADED = {
     "0007": (_runs(_ASKED, caller=False),),
     "0008": (_runs(_ASKED, caller=False),),
     "0009": (_runs(caller=False),),
+    "0010": (_runs(caller=False, imported=False),),
 }
 """Statements that make an older schema, which cannot be upgraded here, read like the newest one."""
 

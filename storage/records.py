@@ -55,7 +55,8 @@ class RunSummary(Frozen):
         asked_for: what of it waits for an approval, in words; None: nothing. Other steps of it may still run.
         duration_ms: None while it runs.
         batch_id, batch_row: its place in a file of tasks; None for a run that came alone.
-        imported: whether it came as a file, and this database did not carry it out.
+        imported: whether it came as a file, and this database did not carry it out. imported_answers: whether it reuses
+            answers of a run that did.
     """
 
     run_id: str
@@ -87,6 +88,7 @@ class RunSummary(Frozen):
     batch_id: str | None = None
     batch_row: str | None = None
     imported: bool = False
+    imported_answers: bool = False
 
     @property
     def cost(self) -> Cost:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from conductor_core import events as ev
+from conductor_core.actor import Caller
 from conductor_core.cli.inputs import named_again
 from conductor_core.cli.text import one_line
 from conductor_core.run_trace import Approval, RunTrace
@@ -57,12 +58,17 @@ def record_lines(trace: RunTrace) -> Iterator[str]:
         where = f" in run {approval.carried_from}" if approval.carried_from else ""
         note = f": {one_line(approval.note, 300)}" if approval.note else ""
         how = "approved" if approval.status == "granted" else approval.status
-        by = one_line(approval.decided_by.in_words, 60)
+        by = who(trace, approval.decided_by)
         taken_over = "taken over, " if approval.carried_from else ""
         yield f"   {_time(approval.decided_at_utc)}  {taken_over}{how}{rest} by {by}{where}{note}"
     for refused in trace.refused:
-        by = one_line(refused.by.in_words, 60)
+        by = who(trace, refused.by)
         yield f"-  {_time(refused.at_utc)}  refused to {refused.asked}, asked by {by}: {one_line(refused.reason, 300)}"
+
+
+def who(trace: RunTrace, caller: Caller) -> str:
+    """Returns who caused something in a run. Of an imported run that is its file's word."""
+    return f"{one_line(caller.in_words, 60)}{'' if trace.imported is None else ' (says the file)'}"
 
 
 def _time(moment: datetime) -> str:

@@ -14,7 +14,7 @@ from conductor_core.errors import RunUnreadable
 from conductor_core.events import SharedOutput
 from conductor_core.run_facts import label
 from conductor_core.spending import IN_WORDS, basis, cost_of_part
-from conductor_core.trace import RoundTrace, RunTrace, StepTrace
+from conductor_core.trace import ReusedFrom, RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.model import AccessList
 from conductor_core.workflow.parsed import Parsed
 from conductor_core.workflow.topology import topology
@@ -63,6 +63,10 @@ def check_lines(parsed: Parsed, checked: Checked) -> list[str]:
     return lines + [f"fault: {fault_line(fault)}" for fault in checked.faults]
 
 
+def _imported(run: "RunSummary") -> str:
+    return " (imported)" if run.imported else " (imported answers)" if run.imported_answers else ""
+
+
 def runs_lines(runs: "Sequence[RunSummary]") -> list[str]:
     """Returns a table, newest run first. The task column takes the width that the terminal has left."""
     if not runs:
@@ -72,7 +76,7 @@ def runs_lines(runs: "Sequence[RunSummary]") -> list[str]:
         (
             run.run_id,
             "-" if run.created_at_utc is None else f"{run.created_at_utc:%Y-%m-%d %H:%M}",
-            run.status.replace("_", " ") + (" (imported)" if run.imported else ""),
+            run.status.replace("_", " ") + _imported(run),
             run.topology or "-",
             str(run.steps),
             f"{run.cost} {IN_WORDS['estimated']}" if run.cost_estimated else str(run.cost),
@@ -99,12 +103,15 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
 
         yield f"run {trace.run_id} · {unreadable_status(fault).replace('_', ' ')}, as far as it can be read:"
     purpose = f", for {one_line(trace.purpose, 40)}" if trace.purpose else ""
-    who = one_line(trace.caller.in_words, 60)
+    who = f"{approvals.who(trace, trace.caller)}{purpose}"
     warm = "" if trace.plan_temperature is None else f", plan temperature {trace.plan_temperature:g}"
-    yield f"created {trace.created_at_utc:%Y-%m-%d %H:%M:%S} UTC by {who}{purpose}, seed {trace.seed}{warm}"
+    yield f"created {trace.created_at_utc:%Y-%m-%d %H:%M:%S} UTC by {who}, seed {trace.seed}{warm}"
     if (imported := trace.imported) is not None:
         when, whom = f"{imported.imported_at_utc:%Y-%m-%d %H:%M}", one_line(imported.caller.in_words, 60)
         yield f"imported {when} UTC by {whom} from an unsigned file: there it was run {one_line(imported.run_id, 60)}"
+    if answers := trace.imported_answers:
+        named = labels(tuple(step.path for step in answers))
+        yield f"reuses answers of an imported run, which this database did not carry out: steps {named}"
     if trace.parent_run_id is not None:
         yield f"{'resumes' if trace.resumed else 're-run of'} run {trace.parent_run_id}"
     if trace.conductor is not None:
@@ -165,13 +172,19 @@ def _round_lines(trace: RunTrace, round_: RoundTrace) -> Iterator[str]:
     if round_.raw:
         yield indented(round_.raw, "    | ")
     if round_.before_edit is not None:
-        yield f"    edited by {one_line((round_.edited_by or Caller()).in_words, 60)}:"
+        yield f"    edited by {approvals.who(trace, round_.edited_by or Caller())}:"
         yield from (f"    {one_line(said, 300)}" for said in round_.edits)
         yield "    before:"
         yield from (f"    {line}" for line in workflow_lines(round_.before_edit))
     yield ""
     for step in round_.steps:
         yield from _step_lines(trace, step)
+
+
+def _source(trace: RunTrace, source: ReusedFrom) -> str:
+    if trace.imported is not None:
+        return f"run {one_line(source.run_id, 60)} (says the file)"
+    return f"{'imported ' if source.imported else ''}run {source.run_id}"
 
 
 def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
@@ -181,7 +194,7 @@ def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
     yield f"  access list {_access(step.access_list)}: reads {reads}"
     yield from ("  instruction", indented(step.instruction))
     if step.reused_from is not None:
-        yield f"  reused from step {label(step.reused_from.path)} of run {step.reused_from.run_id}"
+        yield f"  reused from step {label(step.reused_from.path)} of {_source(trace, step.reused_from)}"
     if step.because:
         yield f"  skipped because of step {labels(step.because)}"
     if step.identity is not None:

@@ -99,6 +99,12 @@ def rerun_command(
     return code
 
 
+def _say_whose_conductor(own: str, source: RunTrace) -> None:
+    """Says that a step asks the user's own Conductor, because ``source``, perhaps a file from elsewhere, names none."""
+    why = f"run {source.run_id} names no Conductor, and a step asks one"
+    print(f"note: {why}: yours is used, {one_line(own)}; --conductor chooses another", file=sys.stderr, flush=True)
+
+
 @dataclass(frozen=True)
 class Edit:
     """Holds what to change, as the arguments say it, unread. All None: nothing."""
@@ -157,6 +163,8 @@ def prepare(
         request = rerun_of(source, workflow, door="cli", origins=origins)
     own = settings.conductor if source.conductor is None else source.conductor.name
     asked = (conductor or own) if needed else None
+    if asked is not None and conductor is None and source.conductor is None:
+        _say_whose_conductor(asked, source)
     return Rerun(request.model_copy(update={"conductor": asked, "pool": pool_ref, "excluded": excluded}), forecast)
 
 
@@ -216,7 +224,8 @@ def preview_lines(forecast: RerunPreview) -> list[str]:
 def _reused(step: StepForecast) -> str:
     if step.reused_run_id is None or step.reused_path is None:
         return ""
-    return f": reuses the answer of step {label(step.reused_path)} of run {step.reused_run_id}"
+    imported = "imported " if step.reused_imported else ""
+    return f": reuses the answer of step {label(step.reused_path)} of {imported}run {step.reused_run_id}"
 
 
 def _info(conductor: str | None, settings: Settings) -> ConductorInfo | None:

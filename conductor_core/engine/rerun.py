@@ -24,7 +24,7 @@ class StepForecast(Frozen):
     Attributes:
         before: the step's index in the source's plan; None: the step is new.
         reason: a few words for people.
-        reused_run_id, reused_path: where the reused answer came from.
+        reused_run_id, reused_path: where the reused answer came from. reused_imported: whether that run was imported.
         estimated_tokens, estimated_usd: of running it, from the source's figures; 0 if it is reused; USD None: unknown.
     """
 
@@ -35,6 +35,7 @@ class StepForecast(Frozen):
     reason: str
     reused_run_id: str | None = None
     reused_path: Path | None = None
+    reused_imported: bool = False
     estimated_tokens: int = 0
     estimated_usd: float | None = 0.0
 
@@ -144,15 +145,16 @@ class _LookedUp:
         return None if place is None or place >= len(self.source.steps) else self.source.steps[place]
 
     def reuse(self, index: int, found: StepTrace) -> StepForecast:
-        step, run_id_and_path = self.workflow.steps[index], origin(self.source.run_id, found)
+        step, source = self.workflow.steps[index], origin(self.source, found)
         return StepForecast(
             index=index,
             agent=step.agent,
             instruction=step.instruction,
             before=self.changes.steps[index].before,
             reason=self._why_reuse(index, found),
-            reused_run_id=run_id_and_path[0],
-            reused_path=run_id_and_path[1],
+            reused_run_id=source.run_id,
+            reused_path=source.path,
+            reused_imported=source.imported,
         )
 
     def _why_reuse(self, index: int, found: StepTrace) -> str:

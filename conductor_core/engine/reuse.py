@@ -25,8 +25,10 @@ class EarlierAnswers:
         self._answers: dict[str, list[StepTrace]] = {}
         self._rounds: dict[str, Workflow] = {}
         self._taken: set[Path] = set()
-        self.run_id = trace.run_id if trace is not None else ""
-        of_before = (_as_reused(each.run_id, step) for each in before for step in each.walk())
+        self._trace = trace
+        of_before = (
+            step.model_copy(update={"reused_from": origin(each, step)}) for each in before for step in each.walk()
+        )
         for step in (*(() if trace is None else trace.walk()), *of_before):
             if step.identity is None:
                 continue
@@ -55,15 +57,15 @@ class EarlierAnswers:
         self._taken.add(found.path)
         return found
 
+    def origin(self, step: StepTrace) -> ReusedFrom:
+        """Returns where a step that ``find`` returned ran. Raises: ValueError without a run."""
+        if self._trace is None:
+            raise ValueError("no run was given, so no step was found")
+        return origin(self._trace, step)
+
     def inner_workflow(self, identity: str) -> Workflow | None:
         """Returns the inner workflow of a recursion that did not finish, so that it is not written again."""
         return self._rounds.get(identity)
-
-
-def _as_reused(run_id: str, step: StepTrace) -> StepTrace:
-    if step.reused_from is not None:
-        return step
-    return step.model_copy(update={"reused_from": ReusedFrom(run_id=run_id, path=step.path)})
 
 
 def whole(step: StepTrace) -> bool:
@@ -71,8 +73,11 @@ def whole(step: StepTrace) -> bool:
     return step.answered and not step.incomplete and bool(step.output.strip())
 
 
-def origin(source_run_id: str, step: StepTrace) -> tuple[str, Path]:
-    """Returns the run id and the path where ``step`` ran, even if it was reused itself."""
-    if step.reused_from is not None:
-        return step.reused_from.run_id, step.reused_from.path
-    return source_run_id, step.path
+def origin(source: RunTrace, step: StepTrace) -> ReusedFrom:
+    """Returns where ``step`` of ``source`` ran, even if it was reused itself.
+
+    What an imported run says of other runs is its file's word, so its answers are all its own.
+    """
+    if step.reused_from is not None and source.imported is None:
+        return step.reused_from
+    return ReusedFrom(run_id=source.run_id, path=step.path, imported=source.imported is not None)

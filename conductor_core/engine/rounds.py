@@ -12,7 +12,6 @@ from conductor_core.engine.context import Answer
 from conductor_core.engine.identity import digest_text
 from conductor_core.engine.missing_keys import also_missing
 from conductor_core.engine.planning import ask_conductor, use_given
-from conductor_core.engine.reuse import origin
 from conductor_core.engine.state import RunState
 from conductor_core.engine.step import StepCall
 from conductor_core.engine.step_input import StepInput
@@ -233,7 +232,7 @@ class RoundRunner:
 def _reuse(state: RunState, path: ev.Path, step: Step, step_input: StepInput, recorded: StepTrace) -> Answer:
     """Records that an earlier answer stands in for the step at ``path``, and returns it."""
     recorder = state.recorder
-    source_run_id, source_path = origin(state.source.run_id, recorded)
+    source = state.source.origin(recorded)
     digest = recorded.output_sha256 or digest_text(recorded.output)
     recorder.send(
         ev.StepReused(
@@ -245,8 +244,9 @@ def _reuse(state: RunState, path: ev.Path, step: Step, step_input: StepInput, re
             messages=step_input.context.messages,
             granted=step_input.context.granted,
             withheld=step_input.context.withheld,
-            source_run_id=source_run_id,
-            source_path=source_path,
+            source_run_id=source.run_id,
+            source_path=source.path,
+            source_imported=source.imported,
             output=recorded.output,
             output_sha256=digest,
             finish_reason=recorded.finish_reason or "other",

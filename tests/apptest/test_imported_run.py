@@ -8,9 +8,12 @@ from streamlit.testing.v1 import AppTest
 
 from conductor_core.actor import local_caller
 from conductor_core.chat import WorkerSpec
+from conductor_core.engine.request import rerun_of
+from conductor_core.engine.rerun import edit_step
 from conductor_core.events import Event, PoolInfo
 from conductor_core.redaction import Redactor
 from conductor_core.shared_run import as_imported, read_shared
+from conductor_core.trace import RunTrace
 from pages.components.live_workflow.shared_page import shared_page
 from pages.components.shell.runtime import Session
 from tests.support.run_events import created_otherwise, whole_run
@@ -43,6 +46,21 @@ def test_the_page_says_that_the_run_was_imported_and_offers_only_what_is_safe(
     assert ("cannot be re-run here" in said) is own_models
     (live,) = page.get("bidi_component")
     assert json.loads(live.proto.json)["editable"] is not own_models
+
+
+def test_a_rerun_says_which_answers_are_of_an_imported_run(
+    session: Session, visit: Visit, finished_run: RunTrace
+) -> None:
+    events = [stored.event for stored in session.store.events(finished_run.run_id)]
+    source = session.store.read(_import(session, events))
+    workflow = source.root.workflow
+    assert workflow is not None
+    changed = edit_step(workflow, 2, instruction="Check it once more. {question}")
+    child = session.host.wait(session.host.start(rerun_of(source, changed, door="page", origins=(0, 1, 2))), 30)
+    said = " ".join(each.value for each in visit(run=child.run_id).caption)
+    assert "**Imported answers**: steps 0 and 1 are reused from an imported run" in said
+    labels = [str(link.proto.label) for link in visit("history").get("page_link")]
+    assert [label for label in labels if label.startswith("↻ ⇣ imported answers · ")]
 
 
 def test_history_marks_it(session: Session, visit: Visit) -> None:

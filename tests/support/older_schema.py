@@ -1,6 +1,14 @@
 """Takes a database back to an older schema, for tests of reading and upgrading it."""
 
 import sqlite3
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
+import storage
 
 
 def as_of_0005(connection: sqlite3.Connection) -> None:
@@ -11,6 +19,18 @@ def as_of_0005(connection: sqlite3.Connection) -> None:
         connection.execute(f"ALTER TABLE {table} DROP COLUMN actor")
         connection.execute(f'ALTER TABLE {table} RENAME COLUMN door TO "by"')
     connection.execute("DROP INDEX ix_runs_asked_for")
-    for column in ("purpose", "asked_for", "imported"):
+    for column in ("purpose", "asked_for", "imported", "imported_answers"):
         connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")
     connection.execute("UPDATE alembic_version SET version_num = '0005'")
+
+
+def back_to(path: Path, revision: str) -> None:
+    """Takes the database of the newest schema back to an older one, by the migrations' own downgrades."""
+    config = Config()
+    config.set_main_option("path_separator", "os")
+    config.set_main_option("script_location", str(Path(storage.__file__).with_name("migrations")))
+    engine = create_engine(f"sqlite:///{path}", poolclass=NullPool)
+    with engine.connect() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, revision)
+        connection.commit()

@@ -92,19 +92,22 @@ def _kind(column: str) -> str:
 
 def _task(run: RunSummary, *, held: bool) -> str:
     task = inert(run.task[:300]) or "no task"
-    marks = ("⚑ " if held else "") + ("↻ " if run.parent_run_id else "") + ("⇣ imported · " if run.imported else "")
-    return f"{marks}{task}"
+    imported = "⇣ imported · " if run.imported else "⇣ imported answers · " if run.imported_answers else ""
+    return f"{'⚑ ' if held else ''}{'↻ ' if run.parent_run_id else ''}{imported}{task}"
 
 
 def _more(run: RunSummary) -> str:
     """Returns what the row has no room for, as its hint."""
     if run.damage:
         return inert(f"Run {run.run_id}") + "  \n" + inert(run.damage)
-    lines = [f"Run {run.run_id}, {run.created_at_utc:%Y-%m-%d %H:%M} UTC, started by {run.caller.in_words}"]
+    word = ", says the file" if run.imported else ""
+    lines = [f"Run {run.run_id}, {run.created_at_utc:%Y-%m-%d %H:%M} UTC, started by {run.caller.in_words}{word}"]
     if run.imported:
         lines.append("Imported from a file: this database did not carry it out")
+    if run.imported_answers and not run.imported:
+        lines.append("Reuses answers of an imported run, which this database did not see")
     if run.purpose:
-        lines.append(f"For: {run.purpose}")
+        lines.append(f"For: {run.purpose}{word}")
     if run.batch_row is not None:
         lines.append(f"Row {run.batch_row} of batch {run.batch_id}")
     if run.parent_run_id:

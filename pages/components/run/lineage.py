@@ -1,15 +1,16 @@
 """A run's relatives: its parent with the changes since, and its re-runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
 from conductor_core.engine.request import may_run_here
 from conductor_core.errors import StoreError
 from conductor_core.events import Imported
-from conductor_core.trace import RunTrace
+from conductor_core.run_facts import label
+from conductor_core.trace import RunTrace, StepTrace
 from pages.components.look.statuses import run_status
-from pages.components.look.words import ago, inert, plural
+from pages.components.look.words import ago, inert, listed, plural
 from pages.components.shell import address, places
 from pages.components.shell.runtime import current
 from storage import RunSummary
@@ -24,10 +25,22 @@ def lineage(trace: RunTrace, beside: Callable[[RunTrace], None]) -> None:
     """
     if trace.imported is not None:
         _imported(trace, trace.imported)
+    elif answers := trace.imported_answers:
+        # Its own line: without it the answers would look like this database's own.
+        st.caption(
+            f":material/upload_file: **Imported answers**: {inert(_steps(answers))} reused from an imported run, which "
+            "this database did not carry out."
+        )
     if trace.parent_run_id:
         _parent(trace, trace.parent_run_id, beside)
     if trace.ended:
         _reruns(trace, None if trace.parent_run_id else beside)
+
+
+def _steps(steps: Sequence[StepTrace]) -> str:
+    """Returns ``step 0 is``, ``steps 0 and 2 are``."""
+    names = listed([label(step.path) for step in steps], most=6)
+    return f"steps {names} are" if len(steps) > 1 else f"step {names} is"
 
 
 def _imported(trace: RunTrace, imported: Imported) -> None:
@@ -36,7 +49,11 @@ def _imported(trace: RunTrace, imported: Imported) -> None:
     st.caption(
         f":material/upload_file: **Imported** {ago(imported.imported_at_utc)} by {inert(imported.caller.in_words)} "
         f"from an unsigned file of {inert(imported.written_by)}{hidden}: this database did not carry it out.{rerun}",
-        help=inert(f"There it was run {imported.run_id}, written at {imported.written_at_utc:%Y-%m-%d %H:%M} UTC"),
+        help=inert(
+            f"There it was run {imported.run_id}, says the file, written at {imported.written_at_utc:%Y-%m-%d %H:%M} "
+            f"UTC, started by {trace.caller.in_words}{f', for {trace.purpose}' if trace.purpose else ''}. Who approved "
+            "or edited it, and which other runs it names, is the file's word, too."
+        ),
     )
 
 

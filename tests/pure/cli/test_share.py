@@ -88,6 +88,61 @@ def test_what_a_pattern_matches_is_hidden_in_the_file_and_stays_in_the_record(
     )
 
 
+def test_answers_that_a_rerun_takes_from_an_imported_run_are_marked_wherever_they_go(
+    cli: CommandLine, ran: Any, tmp_path: Path
+) -> None:
+    page = tmp_path / "run.html"
+    cli("export", ran["run_id"], "--as", "html", "--out", page)
+    imported = cli("import", page, "--db", _url(tmp_path)).out.strip()
+    change = ("--step", "1", "--instruction", "Check it twice. {question}", "--db", _url(tmp_path))
+    assert f"reuses the answer of step 0 of imported run {imported}" in cli("rerun", imported, *change, "--dry-run").out
+    child = cli("rerun", imported, *change, "--json", "-q").document
+    again = cli("rerun", child["run_id"], *change[:3], "Check. {question}", *change[4:], "--json", "-q").document
+    for run in (child, again):
+        assert (run["imported"], run["imported_answers"]) == (None, 1)
+        assert [step["reused_imported"] for step in run["steps"]] == [True, False]
+        assert run["steps"][0]["reused_from"] == imported
+        shown = cli("show", run["run_id"], "--db", _url(tmp_path)).out
+        assert "reuses answers of an imported run, which this database did not carry out: steps 0" in shown
+        assert f"reused from step 0 of imported run {imported}" in shown
+    listed = {run["run_id"]: run for run in cli("runs", "--db", _url(tmp_path), "--json").document["runs"]}
+    assert [listed[run["run_id"]]["imported_answers"] for run in (child, again)] == [True, True]
+    assert listed[imported]["imported_answers"] is False
+    assert "completed (imported answers)" in cli("runs", "--db", _url(tmp_path)).out
+    own = cli("rerun", ran["run_id"], *change[:4], "--json", "-q").document
+    assert (own["imported_answers"], own["steps"][0]["reused_imported"]) == (0, False)
+
+
+def test_what_only_the_file_says_is_said_to_be_its_word(cli: CommandLine, ran: Any, tmp_path: Path) -> None:
+    again = cli("rerun", ran["run_id"], "--step", "1", "--instruction", "Check. {question}", "--json", "-q").document
+    page = tmp_path / "run.html"
+    cli("export", again["run_id"], "--as", "html", "--out", page)
+    imported = cli("import", page, "--db", _url(tmp_path)).out.strip()
+    shown = cli("show", imported, "--db", _url(tmp_path)).out
+    (created,) = [line for line in shown.splitlines() if line.startswith("created ")]
+    assert ", cli (says the file), seed" in created
+    assert f"reused from step 0 of run {ran['run_id']} (says the file)" in shown
+    assert "says the file" not in cli("show", again["run_id"]).out
+
+
+def test_a_file_that_names_no_conductor_does_not_ask_mine_unsaid(cli: CommandLine, tmp_path: Path) -> None:
+    events = whole_run("r")
+    events[0] = created_otherwise(events[0], conductor=None)
+    store = open_store(_url(tmp_path))
+    store.log.append_and_wait(*events)
+    store.close()
+    page = tmp_path / "run.html"
+    cli("export", "r", "--as", "html", "--out", page, "--db", _url(tmp_path))
+    run_id = cli("import", page, "--db", _url(tmp_path)).out.strip()
+    change = ("rerun", run_id, "--step", "1", "--agent", "conductor", "--dry-run", "--db", _url(tmp_path))
+    note = (
+        f"note: run {run_id} names no Conductor, and a step asks one: yours is used, tiny; --conductor chooses another"
+    )
+    assert note in cli(*change).err.splitlines()
+    assert "note:" not in cli(*change, "--conductor", "tiny").err
+    assert "note:" not in cli("rerun", run_id, "--step", "1", "--instruction", "x", *change[5:]).err
+
+
 def test_a_foreign_file_changes_nothing(cli: CommandLine, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_bytes(b"<html>\xff")

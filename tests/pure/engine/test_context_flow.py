@@ -1,6 +1,7 @@
 """Where the context of a run went: the matrix says what the messages hold, and the parts add up."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from conductor_core.run_facts import Path
 from conductor_core.token_estimates import estimate_input_tokens, estimate_tokens
 from conductor_core.trace import RunTrace, fold
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
+from pages.components.context.cells import matrix_data
 from tests.support.fakes import ScriptedConductor, ScriptedWorker, lists_of, run, workflow_of
 from tests.support.run_events import created, planned, step_started
 from tests.support.workflows import AGENTS, workflows
@@ -83,6 +85,25 @@ def test_the_plan_as_it_is_costs_what_its_messages_say_and_lies_between_none_and
     assert [variant.cost_usd for variant in found.variants] == pytest.approx(
         [(tokens + 10 * written) / 1e6 for tokens in read]
     )
+
+
+def test_a_cell_of_a_large_plan_is_found_without_looking_through_all_of_them() -> None:
+    """The Context page looks for each of the 3,240 cells of a plan of 80 steps; each with each took seven seconds."""
+
+    class Counted(tuple[Cell, ...]):
+        looks = 0
+
+        def __iter__(self) -> Iterator[Cell]:
+            for each in tuple.__iter__(self):
+                Counted.looks += 1
+                yield each
+
+    wide = workflow_of(*((AGENTS[0], f"part {number}", "all") for number in range(80)))
+    round_ = context_flow(fold([created("r"), *planned("r", wide)])).rounds[0]
+    counted = RoundContext.model_construct(**{**dict(round_), "cells": Counted(round_.cells)})
+    drawn = matrix_data(counted, AGENTS)
+    assert sum(cell is not None for row in drawn["rows"] for cell in row["cells"]) == len(round_.cells) == 80 * 81 // 2
+    assert Counted.looks == len(round_.cells)
 
 
 def test_an_unknown_price_stays_unknown_and_the_rest_is_a_least_cost() -> None:

@@ -1,6 +1,8 @@
 """Which recorded answer stands in for a question."""
 
 from conductor_core.engine.reuse import EarlierAnswers, origin
+from conductor_core.event_base import now_utc
+from conductor_core.run_facts import Imported
 from conductor_core.trace import ReusedFrom, RunTrace
 from tests.support.fakes import ScriptedWorker, run, workflow_of
 
@@ -47,6 +49,10 @@ async def test_unfinished_steps_offer_nothing() -> None:
 async def test_the_origin_is_where_it_ran() -> None:
     trace, _ = await recorded()
     step = trace.steps[0]
-    assert origin("r2", step) == ("r2", (0,))
-    step.reused_from = ReusedFrom(run_id="r1", path=(3,))
-    assert origin("r2", step) == ("r1", (3,))
+    assert origin(trace, step) == ReusedFrom(run_id=trace.run_id, path=(0,))
+    step.reused_from = ReusedFrom(run_id="r1", path=(3,), imported=True)
+    assert origin(trace, step) == step.reused_from
+    trace.imported = Imported(
+        run_id="x", written_by="w", written_at_utc=now_utc(), imported_at_utc=now_utc(), door="cli"
+    )
+    assert origin(trace, step) == ReusedFrom(run_id=trace.run_id, path=(0,), imported=True), "r1 is the file's word"

@@ -16,8 +16,9 @@ from conductor_core.events import Event, RunFailed
 from conductor_core.spending import Cost
 from conductor_core.trace import fold
 from storage import Store, open_store
+from storage.schema import HEAD, REVISIONS
 from tests.support.damaging import doctor
-from tests.support.older_schema import as_of_0005
+from tests.support.older_schema import as_of_0005, back_to
 from tests.support.privileges import without_privileges
 from tests.support.run_events import created, planned, step_completed, step_started, whole_run
 
@@ -171,6 +172,19 @@ def test_a_database_of_the_schema_before_actors(database: Path) -> None:
         listed = {(run.caller, run.purpose) for run in store.runs()}
         assert listed == {(PAGE, ""), (CLI, ""), (CLI, "evaluate: recursion")}
         assert [each.caller for each in store.deletions()[0]] == [PAGE]
+        store.close()
+
+
+@pytest.mark.parametrize("revision", [each for each in REVISIONS if "0005" < each < HEAD])
+def test_a_database_of_a_schema_that_was_released_since(database: Path, events: list[Event], revision: str) -> None:
+    back_to(database, revision)
+    with on_read_only_media(database) as url:
+        store = open_store(url)
+        check_that_it_reads(store, events)
+        assert [(run.asked_for, run.imported, run.imported_answers) for run in store.runs()] == [
+            (None, False, False)
+        ] * 2
+        assert len(store.runs(status="completed")) == 1
         store.close()
 
 

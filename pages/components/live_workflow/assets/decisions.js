@@ -12,11 +12,11 @@ const DECIDED = {
 }
 
 // Returns one line, as in the terminal.
-export function decisionLine(approval) {
+export function decisionLine(approval, ofFile = false) {
   const { glyph, word } = DECIDED[approval.status]
   const to = approval.agent ? ` → ${visible(approval.agent)}` : ""
   const rest = approval.rest ? ", and all that follows," : ""
-  const by = approval.decided_by ? ` by ${visible(caller(approval.decided_by))}` : ""
+  const by = approval.decided_by ? ` by ${visible(caller(approval.decided_by))}${saidBy(ofFile)}` : ""
   const at = approval.decided_at_utc ? `, ${moment(approval.decided_at_utc)}` : ""
   const where = approval.carried_from ? `, in run ${visible(approval.carried_from)}` : ""
   const note = approval.note ? `: ${visible(approval.note)}` : ""
@@ -25,8 +25,14 @@ export function decisionLine(approval) {
 
 const moment = (utc) => new Date(utc).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })
 
-export const decisionLines = (approvals) =>
-  approvals.map((each) => el("p", { class: `decision ${each.status}`, dir: "auto" }, decisionLine(each)))
+// `run`: the one that the approvals are of.
+export const decisionLines = (approvals, run) =>
+  approvals.map((each) =>
+    el("p", { class: `decision ${each.status}`, dir: "auto" }, decisionLine(each, Boolean(run?.imported))),
+  )
+
+// Who did something in an imported run is its file's word.
+export const saidBy = (ofFile) => (ofFile ? " (says the file)" : "")
 
 // The requests about one step.
 export const aboutStep = (model, step) =>

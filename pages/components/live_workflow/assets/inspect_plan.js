@@ -1,7 +1,7 @@
 // The tabs about the Conductor's work: its completion, its prompt, and its time, tokens and cost.
 
 import { consideredRows } from "./considered.js"
-import { decisionLines, decisionState } from "./decisions.js"
+import { decisionLines, decisionState, saidBy } from "./decisions.js"
 import { copyButton, el, setText } from "./dom.js"
 import { basis, caller, doing, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
 import { messageList, once } from "./inspect_step.js"
@@ -65,7 +65,7 @@ function plan(body) {
     once(considered, JSON.stringify([round?.path, round?.considered]), () => consideredRows(model, round))
     const approvals = round?.path.length ? [] : (model.run?.approvals ?? [])
     once(decisions, decisionState(approvals), () =>
-      approvals.length ? [el("b", {}, "Approvals"), ...decisionLines(approvals)] : [],
+      approvals.length ? [el("b", {}, "Approvals"), ...decisionLines(approvals, model.run)] : [],
     )
     once(rejected, round?.rejected.length ?? 0, () => (round?.rejected ?? []).map(rejectedAttempt))
   }
@@ -101,7 +101,8 @@ function planState(model, round) {
     )
   if (round.source === "file") lines.push(el("p", {}, "This plan was given, not written by a Conductor."))
   if (round.source === "parent") lines.push(el("p", {}, "This plan comes from an earlier run."))
-  if (round.edited_by) lines.push(el("p", {}, `✎ edited by ${visible(caller(round.edited_by))}`))
+  if (round.edited_by)
+    lines.push(el("p", {}, `✎ edited by ${visible(caller(round.edited_by))}${saidBy(model.run?.imported)}`))
   const out = round.path.length ? [] : (model.run?.pool.excluded ?? [])
   if (out.length) lines.push(el("p", {}, `⊘ left out of the pool: ${visible(out.join(", "))}`))
   for (const repair of round.repairs) lines.push(el("p", { class: "warn" }, `⚒ repaired: ${visible(repair)}`))

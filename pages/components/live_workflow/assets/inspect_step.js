@@ -64,7 +64,7 @@ function saw(body, { onSelect }) {
     const state = `${step.status}|${begun}|${step.identity}|${step.granted.length}|${step.withheld.length}|${preview(model, step)}|${step.asked?.number}`
     once(parts, state, () => sawParts(model, step, begun, onSelect))
     const decided = aboutStep(model, step).filter((each) => each.status !== "open")
-    once(decisions, decisionState(decided), () => decisionLines(decided))
+    once(decisions, decisionState(decided), () => decisionLines(decided, model.run))
     once(facts, `${step.identity}|${accessList(step.access_list)}`, () => [
       "Access list ",
       el("code", {}, accessList(step.access_list)),

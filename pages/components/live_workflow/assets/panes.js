@@ -268,7 +268,7 @@ export function notices(model, step) {
       kind: "muted",
       text: `⇄ answered by ${visible(step.answered_by)} in the place of ${visible(step.agent)}`,
     })
-  if (step.reused_from) lines.push(reusedLine(step))
+  if (step.reused_from) lines.push(reusedLine(step, model.run?.imported))
   const inner = model.rounds.get(pathKey(step.path))
   if (inner)
     lines.push({ kind: "muted", text: `⤵ answered by a round of its own, opened by step ${pathKey(step.path)}` })
@@ -324,9 +324,16 @@ export const NOT_WHOLE = {
   empty: "The answer is empty",
 }
 
-function reusedLine(step) {
-  const { run_id: runId, path } = step.reused_from
-  if (PACKED) return { kind: "muted", text: `↺ reused: step ${pathKey(path)} of run ${visible(runId)}` }
+// Which run an imported one names is its file's word: no run of this database, so there is no link.
+function reusedLine(step, ofFile) {
+  const { run_id: runId, path, imported } = step.reused_from
+  const said = ofFile ? ", says the file" : imported ? ", which was imported" : ""
+  if (PACKED || ofFile)
+    return { kind: "muted", text: `↺ reused: step ${pathKey(path)} of run ${visible(runId)}${said}` }
   const link = el("a", { href: `?${new URLSearchParams({ run: runId })}`, target: "_self" }, "the run where it ran")
-  return { kind: "muted", text: `reused ${runId}`, node: el("span", {}, `↺ reused: step ${pathKey(path)} of `, link) }
+  return {
+    kind: "muted",
+    text: `reused ${runId}`,
+    node: el("span", {}, `↺ reused: step ${pathKey(path)} of `, link, said),
+  }
 }
