@@ -1,6 +1,5 @@
 """``export``: a run as a page, and plans in other forms, to stdout or into files."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,12 +9,12 @@ import typer
 
 from conductor_core.cli import inputs, options
 from conductor_core.cli.export_html import Redact, html_of
-from conductor_core.cli.output import print_json, print_notes
+from conductor_core.cli.output import print_json, print_notes, print_written, write_file
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
 from conductor_core.engine.pool import pool_info, read_pool
 from conductor_core.errors import BadInput
-from conductor_core.export.formats import PLAN_FORMATS, PlanFormat
+from conductor_core.export.formats import PLAN_FORMATS, PNG, PlanFormat
 from conductor_core.export.plan import Plan, plan_of
 from conductor_core.settings import Settings
 from conductor_core.workflow.source import MAX_STEPS_READ
@@ -33,13 +32,14 @@ class Form:
     """
 
     suffix: str
-    plan: PlanFormat | None = None
+    plan: PlanFormat[str] | PlanFormat[bytes] | None = None
     of_run: OfRun | None = None
 
 
 FORMS: Mapping[str, Form] = {
     "html": Form(".html", of_run=html_of),
     **{name: Form(form.suffix, plan=form) for name, form in PLAN_FORMATS.items()},
+    "png": Form(PNG.suffix, plan=PNG),
 }
 
 
@@ -109,7 +109,7 @@ def export(
     if len(run_ids) > 1 and out is None:
         raise BadInput("several runs need --out FOLDER")
     if workflow is not None:
-        texts = {workflow.stem: _of_file(workflow, form, pool, settings)}
+        texts: dict[str, str | bytes] = {workflow.stem: _of_file(workflow, form, pool, settings)}
     else:
         with opened_store(db, settings, read=True) as store:
             ids = list(dict.fromkeys(store.resolve(run_id) for run_id in run_ids))
@@ -117,20 +117,27 @@ def export(
             print_notes(store)
     if out is None:
         (text,) = texts.values()
-        if as_json:
-            print_json({"form": form, "text": text})
-        else:
-            print(text, end="")
+        _print(form, text, as_json=as_json)
         return 0
     written = _write(texts, out, FORMS[form].suffix, as_folder=len(run_ids) > 1)
     if as_json:
         print_json({"form": form, "files": [str(file) for file in written]})
-    for file in written:
-        print(f"wrote {one_line(str(file))}", file=sys.stderr)
+    print_written(written)
     return 0
 
 
-def _of_run(store: Store, run_id: str, form: str, pool: str | None, redact: Sequence[str], settings: Settings) -> str:
+def _print(form: str, text: str | bytes, *, as_json: bool) -> None:
+    if isinstance(text, bytes):
+        raise BadInput(f"--as {form} writes a picture: give --out FILE")
+    if as_json:
+        print_json({"form": form, "text": text})
+    else:
+        print(text, end="")
+
+
+def _of_run(
+    store: Store, run_id: str, form: str, pool: str | None, redact: Sequence[str], settings: Settings
+) -> str | bytes:
     chosen = FORMS[form]
     if chosen.of_run is not None:
         if pool is not None:
@@ -142,7 +149,7 @@ def _of_run(store: Store, run_id: str, form: str, pool: str | None, redact: Sequ
     return _of_plan(plan, form)
 
 
-def _of_file(file: Path, form: str, pool: str | None, settings: Settings) -> str:
+def _of_file(file: Path, form: str, pool: str | None, settings: Settings) -> str | bytes:
     parsed = inputs.read_workflow(file)
     read = read_pool(pool or settings.pool, settings)
     limits = options.limits(settings, max_steps=MAX_STEPS_READ, max_depth=1)
@@ -152,24 +159,24 @@ def _of_file(file: Path, form: str, pool: str | None, settings: Settings) -> str
     return _of_plan(Plan(parsed.task or "", workflow, read.workers, f"workflow file {file.name}", told), form)
 
 
-def _of_plan(plan: Plan, form: str) -> str:
+def _of_plan(plan: Plan, form: str) -> str | bytes:
     chosen = FORMS[form].plan
     if chosen is None:
         raise BadInput(f"--as {form} shows a run: a workflow file has no record")
     return chosen.write(plan)
 
 
-def _write(texts: Mapping[str, str], out: Path, suffix: str, *, as_folder: bool) -> list[Path]:
+def _write(texts: Mapping[str, str | bytes], out: Path, suffix: str, *, as_folder: bool) -> list[Path]:
     """Writes each text, into files of a folder that are named after the runs, or into one file. Raises: BadInput."""
     folder = as_folder or out.is_dir()
+    if folder:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"{one_line(str(out))} cannot be written: {error.strerror or error}") from error
     written = []
     for name, text in texts.items():
         file = out / f"{name}{suffix}" if folder else out
-        try:
-            if folder:
-                out.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8", newline="\n")
-        except OSError as error:
-            raise BadInput(f"{one_line(str(file))} cannot be written: {error.strerror or error}") from error
+        write_file(file, text)
         written.append(file)
     return written

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from conductor_core.export.for_autogen import AUTOGEN
 from conductor_core.export.for_crewai import CREWAI
@@ -9,24 +10,28 @@ from conductor_core.export.for_langgraph import LANGGRAPH
 from conductor_core.export.for_openai_agents import OPENAI_AGENTS
 from conductor_core.export.mermaid import mermaid
 from conductor_core.export.plan import Plan
+from conductor_core.export.png import png
 from conductor_core.export.script import Framework
 from conductor_core.export.svg import svg
 from conductor_core.export.text_forms import lists, workflow_json
 
+Content = TypeVar("Content", str, bytes)
+
 
 @dataclass(frozen=True, slots=True)
-class PlanFormat:
+class PlanFormat(Generic[Content]):
     """One form.
 
     Attributes:
         title: for people. suffix: of its files, with the dot. mime: its media type.
-        write: returns the text. Raises: BadInput, which says what keeps the plan from this form.
+        write: returns the text, or the bytes of a picture. Raises: BadInput, which says what keeps the plan from this
+            form.
     """
 
     title: str
     suffix: str
     mime: str
-    write: Callable[[Plan], str]
+    write: Callable[[Plan], Content]
 
 
 FRAMEWORKS: Mapping[str, Framework] = {
@@ -37,7 +42,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
 }
 """The targets of scripts, by the name that ``export --as`` takes."""
 
-PLAN_FORMATS: Mapping[str, PlanFormat] = {
+PLAN_FORMATS: Mapping[str, PlanFormat[str]] = {
     "lists": PlanFormat("Three Python lists", ".txt", "text/plain", lists),
     "json": PlanFormat("Workflow file (JSON)", ".json", "application/json", workflow_json),
     "mermaid": PlanFormat("Mermaid", ".mmd", "text/plain", mermaid),
@@ -47,4 +52,6 @@ PLAN_FORMATS: Mapping[str, PlanFormat] = {
         for name, each in FRAMEWORKS.items()
     },
 }
-"""By the name that ``export --as`` takes."""
+"""The forms that are text, by the name that ``export --as`` takes."""
+
+PNG = PlanFormat("Picture (PNG)", ".png", "image/png", png)

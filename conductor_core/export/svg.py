@@ -19,14 +19,31 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 
 def svg(plan: Plan) -> str:
     """Returns an SVG document that loads nothing. Each card has its whole instruction as a tooltip."""
-    shapes = [RoundShape(path, tuple(workflow.all_reads)) for path, workflow in plan.rounds]
-    layout = lay_out(shapes)
-    steps = {(*path, index): step for path, workflow in plan.rounds for index, step in enumerate(workflow.steps)}
+    return drawn(plan, FONT)
+
+
+def size_of(plan: Plan) -> tuple[float, float]:
+    """Returns width and height of the picture in pixels."""
+    return _size(_layout(plan))
+
+
+def _layout(plan: Plan) -> GraphLayout:
+    return lay_out([RoundShape(path, tuple(workflow.all_reads)) for path, workflow in plan.rounds])
+
+
+def _size(layout: GraphLayout) -> tuple[float, float]:
     width = max(layout.layers - 1, 0) * PITCH_PX + CARD_WIDTH_PX + 2 * MARGIN_PX
-    height = layout.bottom - layout.top + 2 * MARGIN_PX + CAPTION_PX
+    return width, layout.bottom - layout.top + 2 * MARGIN_PX + CAPTION_PX
+
+
+def drawn(plan: Plan, font: str) -> str:
+    """Returns the picture with texts in ``font``, families as in CSS."""
+    layout = _layout(plan)
+    steps = {(*path, index): step for path, workflow in plan.rounds for index, step in enumerate(workflow.steps)}
+    width, height = _size(layout)
     box = f"{-MARGIN_PX} {_number(layout.top - MARGIN_PX)} {_number(width)} {_number(height)}"
     root = Element("svg", xmlns="http://www.w3.org/2000/svg", viewBox=box, width=_number(width), height=_number(height))
-    root.set("font-family", FONT)
+    root.set("font-family", font)
     root.set("role", "img")
     SubElement(root, "title").text = f"The workflow of {plan.source}"
     _definitions(root)

@@ -5,8 +5,9 @@ from functools import partial
 import streamlit as st
 
 from conductor_core.errors import BadInput
-from conductor_core.export.formats import FRAMEWORKS, PLAN_FORMATS, PlanFormat
+from conductor_core.export.formats import FRAMEWORKS, PLAN_FORMATS, PNG, PlanFormat
 from conductor_core.export.plan import Plan
+from conductor_core.export.png import too_large
 from conductor_core.export.scriptable import check
 from conductor_core.workflow.model import Workflow
 from pages.components.look.words import inert
@@ -39,6 +40,8 @@ def export_menu(editing: Editing, valid: Workflow | None) -> None:
         for name, form in PLAN_FORMATS.items():
             blocked = fault is not None if name in FRAMEWORKS else valid is None and name != "json"
             _button(name, form, plan, blocked)
+            if name == "svg":
+                _button("png", PNG, plan, blocked or too_large(plan))
         if valid is None:
             st.caption("This plan has faults, so only a workflow file can hold it.")
         elif fault is not None:
@@ -58,7 +61,7 @@ def _fault(plan: Plan, valid: Workflow | None) -> str | None:
     return None
 
 
-def _button(name: str, form: PlanFormat, plan: Plan, blocked: bool) -> None:
+def _button(name: str, form: PlanFormat[str] | PlanFormat[bytes], plan: Plan, blocked: bool) -> None:
     st.download_button(
         form.title,
         partial(form.write, plan),  # written when it is asked for

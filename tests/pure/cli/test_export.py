@@ -1,10 +1,12 @@
 """``export`` writes plans to stdout and into files, or says in one line what keeps it from that."""
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from conductor_core.cli.export import FORMS
 from tests.support.command_line import CommandLine
@@ -104,3 +106,11 @@ def test_the_ending_of_a_file_says_the_form(cli: CommandLine, workflow: Path, tm
         file = tmp_path / f"out{ending}"
         assert cli("export", "--workflow", workflow, "--out", file).code == 0
         assert file.read_text().startswith(begins)
+
+
+def test_a_png_is_written_to_a_file_and_never_printed(cli: CommandLine, tmp_path: Path) -> None:
+    file, out = tmp_path / "plan.json", tmp_path / "plan.png"
+    file.write_text('{"task": "T", "steps": [{"instruction": "Add.", "agent": "calculator", "access_list": []}]}')
+    assert cli("export", "--workflow", file, "--out", out).err == f"wrote {out}\n"
+    assert Image.open(io.BytesIO(out.read_bytes())).size[0] > 400
+    assert cli("export", "--workflow", file, "--as", "png").error == "--as png writes a picture: give --out FILE"
