@@ -1,5 +1,6 @@
 """The corpus: every plan is legal for its pool and limit, carries the task, and comes again by its seed."""
 
+import functools
 import itertools
 import random
 import re
@@ -67,7 +68,7 @@ def test_one_seed_makes_the_same_examples_and_another_makes_others() -> None:
 
 
 def test_plans_are_of_many_shapes_and_the_harder_the_longer() -> None:
-    drawn = [example for example in itertools.islice(examples(1), 1500) if example.request.max_steps >= 5]
+    drawn = [example for example in itertools.islice(examples(1), 800) if example.request.max_steps >= 5]
     shapes = {topology(_workflow(example)) for example in drawn}
     assert shapes >= {"stop", "one shot", "chain", "fan-out", "tree", "debate"}
     lengths = {
@@ -81,7 +82,7 @@ def test_plans_are_of_many_shapes_and_the_harder_the_longer() -> None:
 
 def test_the_conductor_is_named_only_where_it_is_offered_and_reads_an_answer() -> None:
     named = 0
-    for example in itertools.islice(examples(2), 1500):
+    for example in itertools.islice(examples(2), 800):
         for step in example.plan.steps:
             if step.ordinal == len(SEATS):
                 named += 1
@@ -91,7 +92,7 @@ def test_the_conductor_is_named_only_where_it_is_offered_and_reads_an_answer() -
 
 
 def test_a_settled_parent_is_ended_with_three_empty_lists_and_a_doubtful_one_is_not() -> None:
-    inner = [example for example in itertools.islice(examples(3), 1500) if example.request.parent is not None]
+    inner = [example for example in itertools.islice(examples(3), 800) if example.request.parent is not None]
     stops = [example for example in inner if not example.plan.steps]
     assert 0.3 < len(stops) / len(inner) < 0.7
     assert all(example.completion.endswith("model_id = []\nsubtasks = []\naccess_list = []") for example in stops)
@@ -99,9 +100,14 @@ def test_a_settled_parent_is_ended_with_three_empty_lists_and_a_doubtful_one_is_
     assert not any("not sure" in response or "Error" in response for response in responses)
 
 
+@functools.cache
+def _some() -> tuple[TrainingExample, ...]:
+    return tuple(itertools.islice(examples(4), 500))
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
 def test_the_step_limit_is_kept(limit: int) -> None:
-    drawn = [example for example in itertools.islice(examples(4), 800) if example.request.max_steps == limit]
+    drawn = [example for example in _some() if example.request.max_steps == limit]
     assert drawn
     assert max(len(example.plan.steps) for example in drawn) == limit
 
