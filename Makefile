@@ -6,7 +6,7 @@ EXPORT := .venv-export
 BIN := $(VENV)/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup run test test-exports test-fast demo fuzz mutants check constraints pictures format clean
+.PHONY: setup run test test-exports test-fast demo recorded-runs fuzz mutants check constraints pictures format clean
 
 setup: $(VENV)/.run
 
@@ -90,6 +90,10 @@ pictures: $(VENV)/.dev
 # Writes docs/demo.html, a run that opens without an installation. Run it after a change of the live view.
 demo: $(VENV)/.dev
 	$(BIN)/python -m tests.demo_page
+
+# Makes the three runs that come with the program anew. Run it after a change of the simulated workers.
+recorded-runs: $(VENV)/.dev
+	$(BIN)/python -m tests.recorded_runs
 
 # Pins the version of every installed package, indirect ones included. Run it after a change of pyproject.toml or
 # requirements-dev.txt. Versions that still fit stay; `make constraints UPGRADE=--upgrade` takes the newest.

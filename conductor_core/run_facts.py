@@ -96,6 +96,7 @@ class Imported(Caused):
     Attributes:
         run_id: its id there. written_by: the program that wrote the file.
         redactions: how many passages were hidden in the file.
+        recorded: it is one of the runs that come with the program, which put it into a new database.
         actor, door: who imported it.
     """
 
@@ -104,6 +105,7 @@ class Imported(Caused):
     written_at_utc: datetime
     imported_at_utc: datetime
     redactions: NonNegativeInt = 0
+    recorded: bool = False
 
 
 class SharedOutput(Frozen):

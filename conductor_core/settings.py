@@ -57,6 +57,11 @@ class Settings(BaseSettings):
         description="Ports of this machine, separated by commas, on which the program looks for model servers. "
         "Default: the usual ports of Ollama, LM Studio, vLLM, llama.cpp, SGLang and LiteLLM. Empty: it does not look.",
     )
+    recorded_runs: bool = Field(
+        True,
+        description="Put three recorded runs of the simulated workers into a database that is new when the inspector "
+        "starts. The command line never does, and neither does the inspector once the database has held a run.",
+    )
     warm_up: bool = Field(True, description="Load a local default Conductor when the first page is opened.")
     seed: int = Field(
         0, ge=-(2**63), le=2**63 - 1, description="Seed of the rehearsal workers and of sampled decoding."

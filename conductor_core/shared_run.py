@@ -49,7 +49,7 @@ class SharedRun(Frozen):
 
     Attributes:
         record: the run's events as JSON, compressed, in base64.
-        view: what the page shows, in the same form. It is not imported.
+        view: what the page shows, in the same form. It is not imported. Empty where no page shows it.
         images: by their SHA-256.
         redactions: how many passages were hidden.
     """
@@ -100,12 +100,22 @@ def read_shared(text: str, name: str) -> list[SharedParts]:
     runs: list[SharedParts] = []
     left = MOST_EVENTS_BYTES
     for place, (_, element) in enumerate(found):
-        where = name if len(found) == 1 else f"run {place} of {name}"
-        shared = _told(element, where)
-        rows, size = _unpacked(shared.record, where, left)
+        run, size = _read(element, name if len(found) == 1 else f"run {place} of {name}", left)
         left -= size
-        runs.append((shared, _events(shared, rows, where), _images(shared, where)))
+        runs.append(run)
     return runs
+
+
+def read_data(text: str, name: str) -> SharedParts:
+    """Reads the JSON of one run, as it stands in such a page. Raises: BadInput as ``read_shared`` does."""
+    return _read(text, name, MOST_EVENTS_BYTES)[0]
+
+
+def _read(text: str, name: str, most_bytes: int) -> tuple[SharedParts, int]:
+    """Returns a run, and the bytes of its unpacked events."""
+    shared = _told(text, name)
+    rows, size = _unpacked(shared.record, name, most_bytes)
+    return (shared, _events(shared, rows, name), _images(shared, name)), size
 
 
 def _told(element: str, name: str) -> SharedRun:

@@ -9,14 +9,14 @@ from conductor_core.endings import INCOMPLETE
 from conductor_core.engine.pool import pool_info
 from conductor_core.engine.request import may_run_here, rerun_of, resume_of
 from conductor_core.engine.rerun import preview
-from conductor_core.errors import InspectorError, RunUnreadable
+from conductor_core.errors import InspectorError, RunUnreadable, StoreError
 from conductor_core.events import RunRequest
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.model import Workflow
 from pages.components.compare.tree import tree_button
 from pages.components.history.damage import damage, notes
-from pages.components.live_workflow.component import Intent, intent_of, live_workflow
+from pages.components.live_workflow.component import Intent, Recorded, intent_of, live_workflow
 from pages.components.models.real_workers import choose_for, real_workers_dialog
 from pages.components.run import new_plan
 from pages.components.run.choose_plan import plan_choices
@@ -24,7 +24,7 @@ from pages.components.run.editing import Editing
 from pages.components.run.lineage import lineage
 from pages.components.run.plan_editor import LookedUp, look_up, plan_editor
 from pages.components.run.start_from import plans_dialog
-from pages.components.run.task_box import task_box
+from pages.components.run.task_box import TASK, task_box
 from pages.components.shell import address, places
 from pages.components.shell.runtime import current
 
@@ -73,7 +73,12 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
         _new_plan(plan, editor_at)
         return
     if trace is None or not readable:
-        live_workflow(None if trace is None else trace.run_id, key=LIVE)
+        intent = live_workflow(
+            None if trace is None else trace.run_id, key=LIVE, recorded=None if opened else _recorded()
+        )
+        if intent is not None and intent.kind == "open":
+            address.write("run", intent.run_id)
+            st.rerun()
         return
     if not trace.ended:
         trace = _read(trace.run_id)[0] or trace  # it may have gone on since the page was drawn
@@ -121,6 +126,17 @@ def _new_plan(plan: Editing, editor_at: DeltaGenerator) -> None:
     with editor_at:
         new_plan.fault_note()
         plan_editor(plan, looked_up, start, new_plan.close)
+
+
+def _recorded() -> Recorded | None:
+    """Returns what the page plays while nobody has begun anything: the newest run that came with the program."""
+    try:
+        found = current().store.runs(limit=1, recorded=True)
+    except StoreError:
+        return None  # the page says elsewhere what is wrong with the database
+    if not found or found[0].damage:
+        return None
+    return Recorded(found[0].run_id, plays=not st.session_state.get(TASK, "").strip())
 
 
 def _editable(trace: RunTrace) -> bool:

@@ -219,6 +219,7 @@ def fixed_columns(trace: RunTrace, sequence: int) -> dict[str, object]:
         "door": door,
         "purpose": trace.purpose,
         "imported": trace.imported is not None,
+        "recorded": trace.imported is not None and trace.imported.recorded,
         "conductor": None if trace.conductor is None else trace.conductor.name,
         "pool": trace.pool.name,
         "parent_run_id": trace.parent_run_id,

@@ -28,6 +28,7 @@ _FILTERS = {
     "tree": f"run_id IN ({_TREE})",
     "batch": "batch_id = :batch",
     "alone": "batch_id IS NULL",
+    "recorded": "recorded",
 }
 _PAGE = {"before": "sequence < :before", "status": "status = :status"}
 _WAITING = {"status": "asked_for IS NOT NULL"}
@@ -56,6 +57,7 @@ class Search:
     batch: str | None = None
     alone: bool = False
     tree: str | None = None
+    recorded: bool = False
 
     def finds(self, run: RunSummary) -> bool:
         """Whether the search finds ``run``, apart from the limit. Of a tree it finds the run and its re-runs alone."""
@@ -67,6 +69,7 @@ class Search:
             and self.tree in (None, run.parent_run_id, run.run_id)
             and self.batch in (None, run.batch_id)
             and not (self.alone and run.batch_id is not None)
+            and not (self.recorded and not run.recorded)
         )
 
 
@@ -93,6 +96,12 @@ def read_newest(connection: sqlite3.Connection) -> int:
     """Returns the sequence of the newest event, or 0 if there is none."""
     ((newest,),) = connection.execute("SELECT max(sequence) FROM events")
     return int(newest or 0)
+
+
+def read_written(connection: sqlite3.Connection) -> bool:
+    """Returns whether any event was ever written, even if its run was deleted since."""
+    ((written,),) = connection.execute("SELECT count(*) FROM sqlite_sequence WHERE name = 'events'")
+    return bool(written)
 
 
 def read_cursor(connection: sqlite3.Connection, moment_utc: datetime) -> int:

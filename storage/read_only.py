@@ -29,14 +29,15 @@ _NO_ACTORS = tuple(
 )
 
 
-def _runs(*missing: str, caller: bool = True, imported: bool = True) -> str:
-    columns = [*missing, *([_CALLER] if caller else []), *([_IMPORTED] if imported else []), _ANSWERS]
+def _runs(*missing: str, caller: bool = True, imported: bool = True, answers: bool = True) -> str:
+    columns = [*missing, *([_CALLER] if caller else []), *([_IMPORTED] if imported else [])]
+    columns += [*([_ANSWERS] if answers else []), _RECORDED]
     return f"CREATE TEMP VIEW runs AS SELECT *, {', '.join(columns)} FROM main.runs"  # noqa: S608  own names
 
 
 _KNOWN, _ESTIMATED = "coalesce(cost_usd, 0) AS known_usd", "0 AS cost_estimated"
 _ASKED = "NULL AS asked_for"
-_IMPORTED, _ANSWERS = "0 AS imported", "0 AS imported_answers"
+_IMPORTED, _ANSWERS, _RECORDED = "0 AS imported", "0 AS imported_answers", "0 AS recorded"
 _BATCH = ("NULL AS batch_id", "NULL AS batch_row")
 _AS_IF_UPGRADED = {
     "0001": (
@@ -53,6 +54,7 @@ _AS_IF_UPGRADED = {
     "0008": (_runs(_ASKED, caller=False),),
     "0009": (_runs(caller=False),),
     "0010": (_runs(caller=False, imported=False),),
+    "0011": (_runs(caller=False, imported=False, answers=False),),
 }
 """Statements that make an older schema, which cannot be upgraded here, read like the newest one."""
 

@@ -56,7 +56,7 @@ class RunSummary(Frozen):
         duration_ms: None while it runs.
         batch_id, batch_row: its place in a file of tasks; None for a run that came alone.
         imported: whether it came as a file, and this database did not carry it out. imported_answers: whether it reuses
-            answers of a run that did.
+            answers of a run that did. recorded: whether the file is one of this program's own.
     """
 
     run_id: str
@@ -89,6 +89,7 @@ class RunSummary(Frozen):
     batch_row: str | None = None
     imported: bool = False
     imported_answers: bool = False
+    recorded: bool = False
 
     @property
     def cost(self) -> Cost:

@@ -8,7 +8,8 @@ from pathlib import Path
 from conductor_core.errors import StoreError, StoreTooNew
 from storage import failures
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")  # oldest first
+# Oldest first.
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012")
 HEAD = REVISIONS[-1]
 """The version that this program reads and writes. A test checks that it is the newest migration."""
 

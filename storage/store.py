@@ -123,6 +123,7 @@ class Store:
         batch: str | None = None,
         alone: bool = False,
         tree: str | None = None,
+        recorded: bool = False,
     ) -> list[RunSummary]:
         """Returns runs, newest first.
 
@@ -135,8 +136,9 @@ class Store:
             parent: only re-runs of this run, and runs that take it up.
             batch: only runs of this batch. alone: only runs of no batch.
             tree: only this run, the runs that it came from, and whatever came from any of them.
+            recorded: only runs that came with the program.
         """
-        asked = Search(limit, before, search, status, parent, batch, alone, tree)
+        asked = Search(limit, before, search, status, parent, batch, alone, tree, recorded)
         with self._database.reading() as connection:
             return self._listing.read(connection, asked)
 
@@ -144,6 +146,11 @@ class Store:
         """Returns the ``sequence`` of the newest event: while it stays, no run has gone on."""
         with self._database.reading() as connection:
             return queries.read_newest(connection)
+
+    def was_used(self) -> bool:
+        """Returns whether the database ever held a run, even if all were deleted since."""
+        with self._database.reading() as connection:
+            return queries.read_written(connection)
 
     def totals(self, search: str | None = None, batch: str | None = None, status: str | None = None) -> Totals:
         """Returns the totals of what ``runs`` finds on all its pages."""

@@ -34,7 +34,8 @@ class RunRow(SQLModel, table=True):
         actor: who caused it, as JSON (``conductor_core.actor.Actor``); None in older records.
         agents: as a JSON list.
         asked_for: what of it waits for an approval, in words; None: nothing.
-        imported: whether it came as a file. imported_answers: whether it reuses answers of a run that did.
+        imported: whether it came as a file. imported_answers: whether it reuses answers of a run that did. recorded:
+            whether the file is one of this program's own.
         cost_estimated: see ``conductor_core.spending.basis``.
         vocabulary: the version of the events (``conductor_core.events.VOCABULARY``) of the program that began the run.
         owner_id: names the lock file of the process that writes it. The other ``owner_*`` tell people which process
@@ -87,6 +88,7 @@ class RunRow(SQLModel, table=True):
     asked_for: str | None = Field(default=None, sa_column=Column(Text))
     imported: bool = Field(sa_column=Column(Boolean, nullable=False, server_default="0"))
     imported_answers: bool = Field(sa_column=Column(Boolean, nullable=False, server_default="0"))
+    recorded: bool = Field(sa_column=Column(Boolean, nullable=False, server_default="0"))
 
 
 class SnapshotRow(SQLModel, table=True):

@@ -40,9 +40,10 @@ def _own_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each test has a data folder of its own, and the simulated workers answer at once."""
+    """Each test has a data folder of its own, the simulated workers answer at once, and no run came with the program."""
     monkeypatch.setenv("CONDUCTOR_DATA_FOLDER", str(tmp_path / "data"))
     monkeypatch.setenv("CONDUCTOR_REHEARSAL_TOKENS_PER_S", "0")
     monkeypatch.setenv("CONDUCTOR_WARM_UP", "0")
+    monkeypatch.setenv("CONDUCTOR_RECORDED_RUNS", "0")
     for name in ("DATABASE_URL", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.delenv(name, raising=False)

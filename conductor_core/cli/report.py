@@ -63,7 +63,9 @@ def check_lines(parsed: Parsed, checked: Checked) -> list[str]:
     return lines + [f"fault: {fault_line(fault)}" for fault in checked.faults]
 
 
-def _imported(run: "RunSummary") -> str:
+def _origin(run: "RunSummary") -> str:
+    if run.recorded:
+        return " (recorded)"
     return " (imported)" if run.imported else " (imported answers)" if run.imported_answers else ""
 
 
@@ -76,7 +78,7 @@ def runs_lines(runs: "Sequence[RunSummary]") -> list[str]:
         (
             run.run_id,
             "-" if run.created_at_utc is None else f"{run.created_at_utc:%Y-%m-%d %H:%M}",
-            run.status.replace("_", " ") + _imported(run),
+            run.status.replace("_", " ") + _origin(run),
             run.topology or "-",
             str(run.steps),
             f"{run.cost} {IN_WORDS['estimated']}" if run.cost_estimated else str(run.cost),
@@ -108,7 +110,11 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     yield f"created {trace.created_at_utc:%Y-%m-%d %H:%M:%S} UTC by {who}, seed {trace.seed}{warm}"
     if (imported := trace.imported) is not None:
         when, whom = f"{imported.imported_at_utc:%Y-%m-%d %H:%M}", one_line(imported.caller.in_words, 60)
-        yield f"imported {when} UTC by {whom} from an unsigned file: there it was run {one_line(imported.run_id, 60)}"
+        if imported.recorded:
+            yield f"recorded: it came with {one_line(imported.written_by, 60)}, and this database did not carry it out"
+        else:
+            there = one_line(imported.run_id, 60)
+            yield f"imported {when} UTC by {whom} from an unsigned file: there it was run {there}"
     if answers := trace.imported_answers:
         named = labels(tuple(step.path for step in answers))
         yield f"reuses answers of an imported run, which this database did not carry out: steps {named}"

@@ -72,6 +72,7 @@ def start_app() -> Callable[..., contextlib.AbstractContextManager[App]]:
         environment |= {f"CONDUCTOR_{name.upper()}": str(value) for name, value in settings.items()}
         environment |= {
             "CONDUCTOR_DATA_FOLDER": str(data_folder),
+            "CONDUCTOR_RECORDED_RUNS": environment.get("CONDUCTOR_RECORDED_RUNS", "0"),
             # What other model servers this machine has is no part of a test.
             "CONDUCTOR_SERVER_PORTS": environment.get("CONDUCTOR_SERVER_PORTS", ""),
             "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1"),

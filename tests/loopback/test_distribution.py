@@ -102,7 +102,9 @@ def page(installed: Path, environment: dict[str, str], tmp_path: Path) -> Iterat
             process.wait(20)
 
 
-def test_the_page_is_served_with_its_component_by_the_files_that_were_installed(page: str, tmp_path: Path) -> None:
+def test_the_page_is_served_with_its_component_and_its_recorded_runs_by_the_files_that_were_installed(
+    page: str, installed: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
     until = time.monotonic() + 60
     while True:
         try:
@@ -112,6 +114,8 @@ def test_the_page_is_served_with_its_component_by_the_files_that_were_installed(
         except OSError:
             assert time.monotonic() < until, (tmp_path / "ui.log").read_text()
             time.sleep(0.2)
+    listed = json.loads(conductor(installed, environment, tmp_path, "runs", "--json").stdout)["runs"]
+    assert [run["recorded"] for run in listed] == [True, True, True]
     request = urllib.request.Request(page, headers={"Host": "elsewhere.example"})
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(request, timeout=5)

@@ -19,7 +19,7 @@ def as_of_0005(connection: sqlite3.Connection) -> None:
         connection.execute(f"ALTER TABLE {table} DROP COLUMN actor")
         connection.execute(f'ALTER TABLE {table} RENAME COLUMN door TO "by"')
     connection.execute("DROP INDEX ix_runs_asked_for")
-    for column in ("purpose", "asked_for", "imported", "imported_answers"):
+    for column in ("purpose", "asked_for", "imported", "imported_answers", "recorded"):
         connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")
     connection.execute("UPDATE alembic_version SET version_num = '0005'")
 

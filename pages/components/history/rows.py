@@ -92,17 +92,20 @@ def _kind(column: str) -> str:
 
 def _task(run: RunSummary, *, held: bool) -> str:
     task = inert(run.task[:300]) or "no task"
-    imported = "⇣ imported · " if run.imported else "⇣ imported answers · " if run.imported_answers else ""
-    return f"{'⚑ ' if held else ''}{'↻ ' if run.parent_run_id else ''}{imported}{task}"
+    came = "⏺ recorded" if run.recorded else "⇣ imported" if run.imported else ""
+    came = came or ("⇣ imported answers" if run.imported_answers else "")
+    return f"{'⚑ ' if held else ''}{'↻ ' if run.parent_run_id else ''}{came and f'{came} · '}{task}"
 
 
 def _more(run: RunSummary) -> str:
     """Returns what the row has no room for, as its hint."""
     if run.damage:
         return inert(f"Run {run.run_id}") + "  \n" + inert(run.damage)
-    word = ", says the file" if run.imported else ""
+    word = ", says the file" if run.imported and not run.recorded else ""
     lines = [f"Run {run.run_id}, {run.created_at_utc:%Y-%m-%d %H:%M} UTC, started by {run.caller.in_words}{word}"]
-    if run.imported:
+    if run.recorded:
+        lines.append("Recorded: it came with the program, and this database did not carry it out")
+    elif run.imported:
         lines.append("Imported from a file: this database did not carry it out")
     if run.imported_answers and not run.imported:
         lines.append("Reuses answers of an imported run, which this database did not see")

@@ -4,7 +4,7 @@ Python gives it a run's id and hears back what the person chose. Tokens never pa
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 import streamlit as st
@@ -18,7 +18,18 @@ _component = st.components.v2.component(
     "conductor-inspector.live_workflow", html=_RESERVED, js="index.js", isolate_styles=True
 )
 
-_Kind = Literal["edit", "go-on", "workers"]
+_Kind = Literal["edit", "go-on", "workers", "open"]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The run that the component plays, quietly, while there is none to show.
+
+    ``plays``: whether it moves by itself; else it stands at its end until the person plays it.
+    """
+
+    run_id: str
+    plays: bool
 
 
 @dataclass(frozen=True)
@@ -26,7 +37,7 @@ class Intent:
     """What the person asked for in the component. A selection alone stays in the browser and costs no rerun.
 
     ``edit``: change the plan, at ``path`` if a step was selected. ``go-on``: do what ``go_on`` offered. ``workers``:
-    choose other workers. ``run_id`` is None for a plan that no run has.
+    choose other workers. ``open``: show the recorded run. ``run_id`` is None for a plan that no run has.
     """
 
     kind: _Kind
@@ -46,6 +57,7 @@ def live_workflow(
     go_on: str | None = None,
     open_steps: tuple[int, ...] | None = None,
     edited: dict[str, Any] | None = None,
+    recorded: Recorded | None = None,
     ended: bool = True,
     on_intent: Callable[[], None] = _ignore,
     on_ended: Callable[[], None] = _ignore,
@@ -61,6 +73,7 @@ def live_workflow(
             closed. The graph stands right below the open editor, and the step opened last comes into view.
         edited: what the graph draws in place of the run's plan, as ``edited_plan`` makes it, or without a run, as
             ``new_plan`` does; None: the run's.
+        recorded: what is shown while there is neither a run nor an edited plan; None: how the program works, in words.
         ended: whether the page is drawn as that of a run that has ended.
         on_intent: called before the rerun in which an intent is returned.
         on_ended: called before a rerun, once the component has seen the end of a run that is not drawn as ended.
@@ -71,6 +84,7 @@ def live_workflow(
         "go_on": go_on,
         "open": open_steps,
         "edited": edited,
+        "recorded": None if recorded is None else asdict(recorded),
         "ended": ended,
     }
     result = _component(

@@ -44,6 +44,13 @@ def _steps(steps: Sequence[StepTrace]) -> str:
 
 
 def _imported(trace: RunTrace, imported: Imported) -> None:
+    if imported.recorded:
+        st.caption(
+            ":material/movie: **Recorded**: this run came with the program. The engine carried it out on "
+            f"{trace.created_at_utc:%Y-%m-%d} with simulated workers; this database did not. Edit it and run it again.",
+            help=inert(f"It was recorded with {imported.written_by}"),
+        )
+        return
     hidden = f", {plural(imported.redactions, 'passage')} hidden" if imported.redactions else ""
     rerun = "" if may_run_here(trace) else " Its workers are the file's, so it cannot be re-run here."
     st.caption(

@@ -49,10 +49,11 @@ def task_box(trace: RunTrace | None) -> None:
             st.error(message, icon=":material/error:")
         with st.container(key="settings-row"):
             specs = run_settings.expander(trace.pool if trace is not None else None)
-            with st.container(key="examples", horizontal=True, gap="xsmall", wrap=False):
-                for number, example in enumerate(EXAMPLES):
-                    take, key = (example.task,), f"example-{number}"
-                    st.button(example.title, key=key, type="tertiary", on_click=_take_example, args=take)
+        with st.container(key="examples", horizontal=True, gap="xsmall", vertical_alignment="center", wrap=False):
+            st.caption("Try", width="content")
+            for number, example in enumerate(EXAMPLES):
+                take, label = (example.task,), f"{example.title} · {example.shows}"
+                st.button(label, key=f"example-{number}", type="tertiary", on_click=_take_example, args=take)
         images.images_row([spec for spec in specs if spec.name not in run_settings.excluded()])
         if note := missing_note():
             st.warning(note, icon=":material/warning:")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import uvicorn
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from conductor_core import masking
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import BadInput, InspectorError, StoreError
+from conductor_core.recorded_runs import recorded_runs
 from conductor_core.settings import Settings, setting_fault
 from storage import Store, open_store
 
@@ -49,17 +51,29 @@ def current() -> Session:
 def open_session(settings: Settings) -> Session:
     """Opens the store, marks the runs of a dead process as interrupted, and starts the engine.
 
-    The engine goes on with all runs about which somebody decided while no process heard it. Raises: StoreError.
+    A new database gets the recorded runs. The engine goes on with all runs about which somebody decided while no
+    process heard it. Raises: StoreError.
     """
     store = open_store(settings.resolved_database_url)
     try:
         store.mark_interrupted()
+        if settings.recorded_runs:
+            _take_in_recorded(store)
     except BaseException:
         store.close()
         raise
     host = EngineHost(store.log, settings, store, awaited=False, carries_on_all=True)
     host.carry_on_all()
     return Session(settings, store, host)
+
+
+def _take_in_recorded(store: Store) -> None:
+    """Puts the recorded runs into a new database, all or none. A database that has held a run stays as it is."""
+    try:
+        if store.refusal is None and not store.was_used():
+            store.log.append_and_wait(*chain.from_iterable(recorded_runs()))
+    except StoreError as error:  # also if another process has just done it; what is there can be shown without them
+        log.warning("the recorded runs were not put into the database: %s", error)
 
 
 @asynccontextmanager

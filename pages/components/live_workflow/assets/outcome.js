@@ -40,9 +40,9 @@ export class Outcome {
     this.body = el("div", { class: "prose outcome-body", dir: "auto" })
     this.markdown = new StreamedMarkdown(this.body)
     const line = el("div", { class: "outcome-line" }, this.title, this.source)
-    const head = el("div", { class: "outcome-head", "aria-live": "polite" }, line, this.conclusion, this.hint)
+    this.head = el("div", { class: "outcome-head", "aria-live": "polite" }, line, this.conclusion, this.hint)
     const actions = el("div", { class: "outcome-actions" }, this.workers, this.goOn, this.more, this.copy)
-    this.element = el("section", { class: "card outcome", "aria-label": "Answer" }, head, this.body, actions)
+    this.element = el("section", { class: "card outcome", "aria-label": "Answer" }, this.head, this.body, actions)
     this.resizing = new ResizeObserver(() => this.measure())
     this.resizing.observe(this.element)
     this.resizing.observe(this.body)
@@ -50,6 +50,11 @@ export class Outcome {
 
   destroy() {
     this.resizing.disconnect()
+  }
+
+  // Whether a change is read aloud.
+  announce(on) {
+    this.head.setAttribute("aria-live", on ? "polite" : "off")
   }
 
   read() {

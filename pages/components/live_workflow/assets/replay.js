@@ -3,25 +3,22 @@
 
 import { el, setText } from "./dom.js"
 import { plural, seconds } from "./format.js"
-import { RunModel } from "./model.js"
+import { Player } from "./player.js"
 import { LONGEST_PAUSE_MS, Recording, clockText, readMoment, writeMoment } from "./recording.js"
-import { runUrl } from "./socket.js"
+import { fetchRecording } from "./socket.js"
 
 const SPEEDS = [1, 2, 5, 10, 20]
-// A frame that comes later than this does not make the run jump.
-const LONGEST_FRAME_MS = 250
 const WRITE_AFTER_MS = 250
 const FIELDS = /^(INPUT|TEXTAREA|SELECT)$/
 const PRESSED = /^(BUTTON|A|SUMMARY)$/
 
 export class Replay {
   // `record`: brings a run's recording by its id. `place`: reads and writes the moment in the page's address.
-  constructor(view, { record = fromServer, place = address } = {}) {
+  constructor(view, { record = fetchRecording, place = address } = {}) {
     this.view = view
     this.record = record
     this.place = place
-    this.playing = false
-    this.active = false
+    this.player = null // while a replay is open
     this.speed = 1
     this.opener = el(
       "button",
@@ -48,7 +45,10 @@ export class Replay {
       { class: "speed", "aria-label": "Speed", title: "Speed" },
       SPEEDS.map((speed) => el("option", { value: String(speed) }, `${speed} ×`)),
     )
-    this.rate.addEventListener("change", () => (this.speed = Number(this.rate.value)))
+    this.rate.addEventListener("change", () => {
+      this.speed = Number(this.rate.value)
+      if (this.player) this.player.speed = this.speed
+    })
     this.cut = el("span", { class: "muted small replay-cut" })
     const leave = el(
       "button",
@@ -80,8 +80,17 @@ export class Replay {
     this.forget()
   }
 
+  get active() {
+    return this.player !== null
+  }
+
+  get playing() {
+    return this.player !== null && this.player.playing
+  }
+
   destroy() {
-    this.stop()
+    this.player?.stop()
+    this.player = null
     clearTimeout(this.writing)
     document.removeEventListener("keydown", this.keys)
   }
@@ -89,7 +98,6 @@ export class Replay {
   // Another run is shown.
   forget() {
     this.destroy()
-    this.active = false
     this.loading = false
     this.linked = false
     this.recording = null
@@ -101,7 +109,7 @@ export class Replay {
   // Whether the run that the page shows can be played.
   get offered() {
     const { model, root } = this.view
-    return model.ended && !model.stopped && !this.active && !root.hasAttribute("data-editing")
+    return model.ended && !model.stopped && !model.replayed && !root.hasAttribute("data-editing")
   }
 
   // Goes to the moment that the address names, once, when the run is there.
@@ -131,20 +139,18 @@ export class Replay {
 
   open(at) {
     const { view, recording } = this
-    this.active = true
     this.own = view.model
     this.before = { selected: view.selected, following: view.following }
-    this.model = new RunModel()
-    this.model.replayed = true
-    this.model.now = () => this.runMs
-    this.count = 0
+    this.player = new Player(recording, { onMove: (touched) => this.moved(touched), onEnd: () => this.pause() })
+    this.player.speed = this.speed
+    this.player.timeline = this.own.timeline
     this.slider.max = String(Math.ceil(recording.lengthMs))
     setText(this.cut, recording.cuts ? `pauses cut to ${LONGEST_PAUSE_MS / 1000} s` : "")
     const longer = plural(recording.cuts, "wait or pause was", "waits and pauses were")
     this.cut.title = `${longer} longer: ${seconds(recording.cutMs)} of the run are left out`
     view.graph.held = true
-    this.go(recording.within(at ?? 0))
-    view.showModel(this.model)
+    this.player.go(at ?? 0)
+    view.showModel(this.player.model)
     document.addEventListener("keydown", this.keys)
     if (at === null) this.start()
     // The controls are shown with the next frame.
@@ -155,7 +161,6 @@ export class Replay {
     if (!this.active) return
     const { view, own, before } = this
     this.destroy()
-    this.active = false
     this.place.write(null)
     view.showModel(own)
     view.graph.held = false
@@ -166,40 +171,26 @@ export class Replay {
 
   toggle() {
     if (this.playing) return this.pause()
-    if (this.position >= this.recording.lengthMs) this.go(0)
+    if (this.player.ended) this.player.go(0)
     this.start()
   }
 
   start() {
-    this.playing = true
     this.place.write(null)
-    let last = performance.now()
-    const frame = (now) => {
-      const passed = Math.min(Math.max(0, now - last), LONGEST_FRAME_MS)
-      last = now
-      this.go(this.recording.within(this.position + passed * this.speed))
-      if (this.position >= this.recording.lengthMs) this.pause()
-      else this.frame = requestAnimationFrame(frame)
-    }
-    this.frame = requestAnimationFrame(frame)
+    this.player.start()
     this.view.queue()
   }
 
-  stop() {
-    this.playing = false
-    cancelAnimationFrame(this.frame)
-  }
-
   pause() {
-    this.stop()
+    this.player.stop()
     this.write()
     this.view.queue()
   }
 
   // Stands at a moment. A slider that is drawn along comes here many times a second; a frame draws the last one.
   seek(ms) {
-    this.stop()
-    this.go(this.recording.within(ms))
+    this.player.stop()
+    this.player.go(ms)
     this.write()
     this.view.queue()
   }
@@ -207,30 +198,15 @@ export class Replay {
   // A browser allows a page only so many changes of its address.
   write() {
     clearTimeout(this.writing)
-    this.writing = setTimeout(() => this.active && this.place.write(writeMoment(this.position)), WRITE_AFTER_MS)
+    this.writing = setTimeout(() => this.active && this.place.write(writeMoment(this.player.position)), WRITE_AFTER_MS)
   }
 
-  // Folds what came until `ms`. An earlier moment is folded from the beginning.
-  go(ms) {
-    const { recording, model } = this
-    const until = recording.countAt(ms)
-    if (until < this.count) this.count = 0
-    const whole = this.count === 0
-    const touched = { structure: whole, run: whole, plan: whole, steps: new Set() }
-    for (; this.count < until; this.count += 1) {
-      this.runMs = recording.runMs[this.count]
-      const each = model.apply(recording.messages[this.count])
-      for (const name of ["structure", "run", "plan"]) touched[name] ||= each[name]
-      for (const key of each.steps) touched.steps.add(key)
-    }
-    model.timeline = this.own.timeline // a map of the whole run, on which the moment is marked
-    this.position = ms
-    this.runMs = recording.clockAt(ms)
+  moved(touched) {
+    const { view, player } = this
     this.showMoment()
-    if (this.view.model !== model) return
-    const { selected } = this.view
-    if (selected !== null && !model.step(selected)) this.view.following = true
-    this.view.took(touched)
+    if (view.model !== player.model) return
+    if (view.selected !== null && !player.model.step(view.selected)) view.following = true
+    view.took(touched)
   }
 
   // Shows what changes with the state of the replay.
@@ -247,13 +223,13 @@ export class Replay {
   }
 
   showMoment() {
-    const { lengthMs } = this.recording
-    const said = `${clockText(this.position)} / ${clockText(lengthMs)}`
+    const { lengthMs, position, runMs } = this.player
+    const said = `${clockText(position)} / ${clockText(lengthMs)}`
     setText(this.clock, said)
-    this.slider.value = String(this.position)
-    this.slider.style.setProperty("--done", lengthMs ? this.position / lengthMs : 1)
+    this.slider.value = String(position)
+    this.slider.style.setProperty("--done", lengthMs ? position / lengthMs : 1)
     this.slider.setAttribute("aria-valuetext", said)
-    this.view.timeline.mark(this.runMs)
+    this.view.timeline.mark(runMs)
   }
 
   // Space plays and pauses, arrows go to the next change, Escape leaves; a button or a field keeps its own keys.
@@ -268,8 +244,8 @@ export class Replay {
       this.toggle()
     } else {
       const to = {
-        ArrowRight: () => this.recording.stopFrom(this.position, 1),
-        ArrowLeft: () => this.recording.stopFrom(this.position, -1),
+        ArrowRight: () => this.recording.stopFrom(this.player.position, 1),
+        ArrowLeft: () => this.recording.stopFrom(this.player.position, -1),
         Home: () => 0,
         End: () => this.recording.lengthMs,
       }[event.key]
@@ -278,13 +254,6 @@ export class Replay {
     }
     event.preventDefault()
   }
-}
-
-async function fromServer(runId) {
-  const response = await fetch(runUrl(runId, "recording"))
-  const found = await response.json()
-  if (!response.ok) throw new Error(found.error)
-  return found
 }
 
 // The moment in the address of the page: ?run=ID&at=12.5, in seconds of the replay.

@@ -10,6 +10,14 @@ const CLOSE_REFUSED = 4403
 
 export const runUrl = (runId, what) => new URL(`api/runs/${encodeURIComponent(runId)}/${what}`, BASE)
 
+// Brings what is needed to play a run again; see recording.js.
+export async function fetchRecording(runId) {
+  const response = await fetch(runUrl(runId, "recording"))
+  const found = await response.json()
+  if (!response.ok) throw new Error(found.error)
+  return found
+}
+
 export class RunSocket {
   constructor(runId, { onMessage, onState, finished }) {
     this.runId = runId

@@ -7,7 +7,8 @@ import { Share } from "./share.js"
 import { RUN_STATUS, STEP_STATUS } from "./status.js"
 
 export class Strip {
-  constructor({ replay, onCancel, onEdit }) {
+  constructor({ replay, recorded, onCancel, onEdit }) {
+    this.recorded = recorded
     this.pill = el("span", { class: "pill", role: "status", "aria-live": "polite" })
     this.simulated = el(
       "span",
@@ -24,20 +25,14 @@ export class Strip {
     this.sharing = new Share()
     this.share = this.sharing.opener
     this.aboutRun = [this.simulated, this.time, this.tokens, this.cost, this.cancel, this.edit, this.share]
+    this.came = el("span", { class: "pill replayed", title: "It came with the program" }, "Recorded")
+    const { pill, simulated, came, time, tokens, cost, shape, link } = this
+    this.facts = el("div", { class: "facts" }, pill, simulated, came, time, tokens, cost, shape, link)
     this.element = el(
       "div",
       { class: "strip" },
-      el(
-        "div",
-        { class: "facts" },
-        this.pill,
-        this.simulated,
-        this.time,
-        this.tokens,
-        this.cost,
-        this.shape,
-        this.link,
-      ),
+      this.facts,
+      recorded.element,
       replay.element,
       (this.actions = el("div", { class: "actions" }, replay.opener, this.cancel, this.edit, this.share)),
       this.sharing.element,
@@ -47,8 +42,12 @@ export class Strip {
   show(model, { connection, cancelling, editable, opening }) {
     const { run } = model
     for (const part of this.aboutRun) part.hidden = run === null
-    this.actions.hidden = model.replayed
+    this.came.hidden = !run?.imported?.recorded || model.replayed
+    this.actions.hidden = model.replayed || this.recorded.active
     this.shape.hidden = model.replayed
+    this.recorded.element.hidden = !this.recorded.active
+    this.facts.hidden = this.recorded.active
+    if (this.recorded.active) return
     if (run === null && model.edited) {
       setText(this.pill, "○ Not run yet")
       setClass(this.pill, "pill idle")

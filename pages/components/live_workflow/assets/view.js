@@ -11,6 +11,7 @@ import { RunModel } from "./model.js"
 import { Outcome, cancelledHere } from "./outcome.js"
 import { Panes } from "./panes.js"
 import { Reader } from "./reader.js"
+import { Recorded } from "./recorded.js"
 import { Replay } from "./replay.js"
 import { RunSocket, runUrl } from "./socket.js"
 import { Strip } from "./strip.js"
@@ -34,8 +35,10 @@ export class LiveWorkflow {
   constructor(parent, { connect = fromServer, record, place } = {}) {
     this.connect = connect
     this.replay = new Replay(this, { record, place })
+    this.recorded = new Recorded(this, { onOpen: (runId) => this.intend("open", null, runId) })
     this.strip = new Strip({
       replay: this.replay,
+      recorded: this.recorded,
       onCancel: () => this.cancel(),
       onEdit: () => this.edit(this.selectedPath()),
     })
@@ -67,7 +70,7 @@ export class LiveWorkflow {
     this.planButton = el("button", { type: "button", class: "quiet plan-button", onclick: () => this.select(null) })
     this.notice = el("div", { class: "notice-line", role: "alert", hidden: true })
     this.empty = el("div", { class: "graph-empty" })
-    this.how = el("div", { class: "graph-empty how" }, howItWorks())
+    this.how = el("section", { class: "how", "aria-label": "How it works", hidden: true }, howItWorks())
     this.statuses = el("span", { class: "statuses" })
     this.granted = el("span", { class: "granted-key" }, "━ what the selected step may see")
     this.legend = el("div", { class: "legend", "aria-hidden": "true" }, this.statuses, this.granted)
@@ -88,7 +91,6 @@ export class LiveWorkflow {
       { class: "card map", "aria-label": "Workflow graph" },
       this.graph.element,
       this.empty,
-      this.how,
       footer,
     )
     const main = el("div", { class: "main" }, map, this.panes.element)
@@ -98,6 +100,7 @@ export class LiveWorkflow {
       { class: "live-workflow", "data-status": "opening" },
       this.strip.element,
       this.notice,
+      this.how,
       this.outcome.element,
       this.approval.element,
       stage,
@@ -118,6 +121,7 @@ export class LiveWorkflow {
     clearInterval(this.timer)
     clearTimeout(this.telling)
     this.replay.destroy()
+    this.recorded.destroy()
     this.watching.disconnect()
     this.socket?.close()
     this.editorKeys.destroy()
@@ -158,11 +162,14 @@ export class LiveWorkflow {
     this.editable = data.editable
     this.goOn = data.go_on
     this.drawnEnded = data.ended
+    const recorded = data.run_id === null && data.edited === null ? (data.recorded ?? null) : null
+    if (recorded === null) this.recorded.leave()
     if (data.run_id !== this.runId) this.openRun(data)
     if (data.open !== null) this.replay.leave()
     this.root.toggleAttribute("data-editing", data.open !== null)
     this.takeEdited(data.edited)
     this.takeOpen(data.open ?? [])
+    if (recorded !== null) this.recorded.update(recorded)
     this.restyle()
     this.queue()
   }
@@ -187,9 +194,9 @@ export class LiveWorkflow {
     if (opened !== undefined) bringFields(opened)
   }
 
-  // Called when a run was requested and has not begun yet.
+  // Called when a run was requested and has not begun yet, or a recorded one comes.
   get opening() {
-    return Boolean(this.runId) && this.model.run === null && this.unknown === null
+    return (Boolean(this.runId) && this.model.run === null && this.unknown === null) || this.recorded.loading
   }
 
   openRun(data) {
@@ -294,6 +301,10 @@ export class LiveWorkflow {
       this.panes.show(model, touched.steps, selected)
       return
     }
+    // Without a run there is nothing to draw; its parts are there before they are drawn, because they are measured.
+    const nothing = model.run === null && model.edited === null && !this.opening
+    this.root.toggleAttribute("data-empty", nothing)
+    this.how.hidden = !nothing
     this.panes.arrange(model)
     this.panes.show(model, null, selected)
     this.twin.show(model, selected)
@@ -305,7 +316,6 @@ export class LiveWorkflow {
     this.fault.title = fault
     this.legend.hidden = fault !== ""
     this.showFigures()
-    this.how.hidden = model.run !== null || model.edited !== null
     this.empty.hidden = model.run === null || model.ordered().length > 0
     setText(this.empty, model.ended ? "No workflow came out of this run." : conductorDoing(model))
     setText(this.planButton, planText(model))
@@ -313,7 +323,8 @@ export class LiveWorkflow {
     this.planButton.setAttribute("aria-pressed", selected === null ? "true" : "false")
     this.notice.hidden = this.unknown === null
     setText(this.notice, this.unknown ?? "")
-    this.root.dataset.status = model.run?.status ?? (this.opening ? "opening" : "none")
+    const status = this.recorded.active ? undefined : model.run?.status
+    this.root.dataset.status = status ?? (this.opening ? "opening" : "none")
   }
 
   // Updates what changes with every token or second.
@@ -328,7 +339,7 @@ export class LiveWorkflow {
 
   tick() {
     if (this.model.run === null || document.hidden || (this.model.ended && !this.stale)) return
-    if (this.model.replayed && !this.replay.playing && !this.stale) return
+    if (this.model.replayed && !this.replay.playing && !this.recorded.playing && !this.stale) return
     if (this.stale) this.showFigures()
     else this.strip.show(this.model, this)
     this.panes.tick(this.model)
@@ -365,8 +376,8 @@ export class LiveWorkflow {
     this.queue()
   }
 
-  intend(kind, path = null) {
-    this.setTriggerValue("intent", { kind, path, run_id: this.runId })
+  intend(kind, path = null, runId = this.runId) {
+    this.setTriggerValue("intent", { kind, path, run_id: runId })
   }
 
   edit(path) {

@@ -1,0 +1,124 @@
+"""The runs that come with the program: `make recorded-runs` makes them anew.
+
+The engine carries them out with the simulated workers, at a pace that can be read. They show a wrong answer because a
+step did not see an output, the same run after one access list was changed, and a second round of the Conductor.
+"""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from conductor_core import __version__
+from conductor_core.actor import THE_PROGRAM
+from conductor_core.engine.host import EngineHost
+from conductor_core.engine.request import rerun_of
+from conductor_core.recorded_runs import FOLDER
+from conductor_core.rehearsal import EXAMPLES, generate, grade
+from conductor_core.run_request import RunRequest
+from conductor_core.settings import Settings
+from conductor_core.shared_run import SharedRun, inert_json, packed_events
+from conductor_core.trace import RunTrace
+from conductor_core.workflow.model import AccessList, Step, Workflow
+from storage import Store, open_store
+
+TOKENS_PER_S = 45
+DELTA_MS = 80
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The engine on a database of its own, whose workers write at a readable pace."""
+
+    store: Store
+    host: EngineHost
+
+    def run(self, request: RunRequest) -> RunTrace:
+        """Carries out what nobody asked for by name. Raises: SystemExit if it is not completed."""
+        trace = self.host.wait(self.host.start(request.model_copy(update={"actor": THE_PROGRAM, "door": None})), 300)
+        if trace.status != "completed":
+            raise SystemExit(f"error: the run ended as {trace.status}: {trace.error}")
+        return trace
+
+
+@contextmanager
+def engine() -> Iterator[Engine]:
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(
+            data_folder=Path(folder), rehearsal_tokens_per_s=TOKENS_PER_S, delta_interval_ms=DELTA_MS
+        )
+        store = open_store(settings.resolved_database_url)
+        host = EngineHost(store.log, settings, store)
+        try:
+            yield Engine(store, host)
+        finally:
+            host.close()
+            store.close()
+
+
+def train(access: AccessList) -> Workflow:
+    """A plan for the train, in which the check reads ``access``."""
+    steps: tuple[tuple[str, str, AccessList], ...] = (
+        ("planner", "Plan this word problem step by step, without solving it: {question}", ()),
+        ("reasoner", "Solve this, following the plan above, and show each line: {question}", (0,)),
+        ("scientist", "Solve this independently, in your own way: {question}", ()),
+        ("verifier", "Check what you were given, correct any mistake and give the answer: {question}", access),
+        ("writer", "State the final answer in one sentence.", (3,)),
+    )
+    return Workflow(
+        steps=tuple(Step(agent=agent, instruction=told, access_list=reads) for agent, told, reads in steps)
+    )
+
+
+SEED = 3
+"""With it the scientist errs, and the check of the scientist's answer alone lets the error pass."""
+HARD = generate("journey", "hard", 7)
+"""The first round of the shipped Conductor errs here, and it says that it is not sure."""
+
+
+def make(engine: Engine) -> dict[str, RunTrace]:
+    """Carries the runs out, oldest first. Raises: SystemExit if they do not show what they are for."""
+    task = EXAMPLES[-1].task
+    withheld = engine.run(RunRequest(task=task, workflow=train((2,)), seed=SEED))
+    granted = engine.run(rerun_of(withheld, train((1, 2)), door="cli"))
+    twice = engine.run(RunRequest(task=HARD.question, conductor="tiny"))
+    right = [grade(trace.task, trace.answer or "") for trace in (withheld, granted, twice)]
+    if right != [False, True, True] or len(list(twice.root.rounds())) != 2:
+        raise SystemExit(f"error: these runs show something else now: {right}. Choose another seed or task")
+    return {"1-withheld": withheld, "2-granted": granted, "3-second-round": twice}
+
+
+def write(store: Store, trace: RunTrace, name: str) -> Path:
+    events = [stored.event for stored in store.events(trace.run_id)]
+    shared = SharedRun(
+        written_by=f"conductor-inspector {__version__}",
+        written_at_utc=datetime.now(UTC),
+        run_id=trace.run_id,
+        task=trace.task,
+        simulated=trace.simulated,
+        record=packed_events(events),
+        view="",
+    )
+    file = FOLDER / f"{name}.json"
+    file.write_text(inert_json(shared) + "\n", encoding="utf-8", newline="\n")
+    return file
+
+
+def main() -> int:
+    with engine() as running:
+        traces = make(running)
+        FOLDER.mkdir(exist_ok=True)
+        for old in FOLDER.glob("*.json"):
+            old.unlink()
+        for name, trace in traces.items():
+            file = write(running.store, trace, name)
+            size, said = file.stat().st_size, f"{len(trace.steps)} steps, answer {trace.answer!r}"
+            print(f"wrote {file.relative_to(FOLDER.parents[2])}: {size / 1e3:.0f} kB, {said}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
