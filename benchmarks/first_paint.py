@@ -119,7 +119,9 @@ def main(arguments: Sequence[str]) -> int:
         columns = [sorted(column) for column in zip(*visits, strict=True)]
         medians[name] = [statistics.median(column) for column in columns]
         said = [f"{statistics.median(c):.0f} ({c[0]:.0f} to {c[-1]:.0f})" for c in columns]
-        print(f"{name:6} first paint {said[0]:22} {'   '.join(map(' '.join, zip(PAGES[name][1], said[1:], strict=True)))}")
+        print(
+            f"{name:6} first paint {said[0]:22} {'   '.join(map(' '.join, zip(PAGES[name][1], said[1:], strict=True)))}"
+        )
     ratio, drawn = (medians["run"][moment] / medians["hello"][moment] for moment in (0, 1))
     print(f"run / hello: first paint {ratio:.2f}, first part {drawn:.2f}")
     print("the bar is", "met" if ratio <= BAR else "missed", f"(first paint at most {BAR} times)")

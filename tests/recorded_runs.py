@@ -1,7 +1,7 @@
 """The runs that come with the program: `make recorded-runs` makes them anew.
 
 The engine carries them out with the simulated workers, at a pace that can be read. They show a wrong answer because a
-step did not see an output, the same run after one access list was changed, and a second round of the Conductor.
+step did not see an output, the same run after one access list was changed, and a debate that mends an error.
 """
 
 import sys
@@ -14,15 +14,17 @@ from pathlib import Path
 
 from conductor_core import __version__
 from conductor_core.actor import THE_PROGRAM
+from conductor_core.engine.catalogue import cast_of
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import rerun_of
 from conductor_core.recorded_runs import FOLDER
-from conductor_core.rehearsal import EXAMPLES, generate, grade
+from conductor_core.rehearsal import EXAMPLES, generate, grade, rehearsal_specs
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.shared_run import SharedRun, inert_json, packed_events
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import AccessList, Step, Workflow
+from conductor_core.workflow.templates import TEMPLATES
 from storage import Store, open_store
 
 TOKENS_PER_S = 45
@@ -47,9 +49,7 @@ class Engine:
 @contextmanager
 def engine() -> Iterator[Engine]:
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(
-            data_folder=Path(folder), rehearsal_tokens_per_s=TOKENS_PER_S, delta_interval_ms=DELTA_MS
-        )
+        settings = Settings(data_folder=Path(folder), rehearsal_tokens_per_s=TOKENS_PER_S, delta_interval_ms=DELTA_MS)
         store = open_store(settings.resolved_database_url)
         host = EngineHost(store.log, settings, store)
         try:
@@ -68,15 +68,13 @@ def train(access: AccessList) -> Workflow:
         ("verifier", "Check what you were given, correct any mistake and give the answer: {question}", access),
         ("writer", "State the final answer in one sentence.", (3,)),
     )
-    return Workflow(
-        steps=tuple(Step(agent=agent, instruction=told, access_list=reads) for agent, told, reads in steps)
-    )
+    return Workflow(steps=tuple(Step(agent=agent, instruction=told, access_list=reads) for agent, told, reads in steps))
 
 
 SEED = 3
 """With it the scientist errs, and the check of the scientist's answer alone lets the error pass."""
-HARD = generate("journey", "hard", 7)
-"""The first round of the shipped Conductor errs here, and it says that it is not sure."""
+ROLLS = generate("arithmetic", "hard", 7)
+"""A question on which one debater errs at first."""
 
 
 def make(engine: Engine) -> dict[str, RunTrace]:
@@ -84,11 +82,13 @@ def make(engine: Engine) -> dict[str, RunTrace]:
     task = EXAMPLES[-1].task
     withheld = engine.run(RunRequest(task=task, workflow=train((2,)), seed=SEED))
     granted = engine.run(rerun_of(withheld, train((1, 2)), door="cli"))
-    twice = engine.run(RunRequest(task=HARD.question, conductor="tiny"))
-    right = [grade(trace.task, trace.answer or "") for trace in (withheld, granted, twice)]
-    if right != [False, True, True] or len(list(twice.root.rounds())) != 2:
+    (template,) = (each for each in TEMPLATES if each.name == "Debate")
+    debate = engine.run(RunRequest(task=ROLLS.question, workflow=template.workflow(cast_of(rehearsal_specs()))))
+    right = [grade(trace.task, trace.answer or "") for trace in (withheld, granted, debate)]
+    openings = [grade(ROLLS, step.output) for step in debate.steps[:2]]
+    if right != [False, True, True] or openings != [False, True]:
         raise SystemExit(f"error: these runs show something else now: {right}. Choose another seed or task")
-    return {"1-withheld": withheld, "2-granted": granted, "3-second-round": twice}
+    return {"1-withheld": withheld, "2-granted": granted, "3-debate": debate}
 
 
 def write(store: Store, trace: RunTrace, name: str) -> Path:

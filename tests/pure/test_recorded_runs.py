@@ -51,10 +51,10 @@ def _store() -> Store:
     return open_store(Settings().resolved_database_url)
 
 
-def test_they_show_an_answer_that_lacked_an_output_the_same_put_right_and_a_second_round(
+def test_they_show_an_answer_that_lacked_an_output_the_same_put_right_and_a_debate(
     traces: list[RunTrace],
 ) -> None:
-    withheld, granted, twice = traces
+    withheld, granted, debate = traces
     assert [trace.status for trace in traces] == ["completed"] * 3
     assert [grade(trace.task, trace.answer or "") for trace in traces] == [False, True, True]
     assert granted.parent_run_id == withheld.run_id
@@ -64,8 +64,8 @@ def test_they_show_an_answer_that_lacked_an_output_the_same_put_right_and_a_seco
     assert statuses.count("reused") >= 2
     assert statuses[-1] == "completed"
     assert any(step.withheld for step in withheld.steps)
-    assert len(list(twice.root.rounds())) == 2
-    assert twice.conductor is not None
+    assert debate.root.topology == "debate"
+    assert [grade(debate.task, step.output) for step in debate.steps] == [False, True, True, True, True]
 
 
 def test_they_say_that_they_are_recorded_and_simulated_name_nobody_and_are_small(traces: list[RunTrace]) -> None:

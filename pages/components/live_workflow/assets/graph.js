@@ -15,8 +15,10 @@ const MARGIN = 26
 const MARGIN_Y = 16
 const LEAST_HEIGHT = 236
 const MOST_HEIGHT = 456
-// A graph taller than this share of the window is drawn smaller, down to the scale at which it can still be read.
-const MOST_SHARE = 0.42
+// A graph that leaves the window less than this for all else, panes included, is drawn smaller, down to the scale at
+// which it can still be read.
+const REST_PX = 196
+const MOST_SHARE = 0.5
 const LEAST_SCALE = 0.78
 const FADE_MS = 220
 const STILL = "(prefers-reduced-motion: reduce)"
@@ -116,7 +118,7 @@ export class Graph {
     const content = { width: Math.max(layers - 1, 0) * this.pitch + this.cardWidth, height: bottom - top }
     const scale = Math.min(1, room / content.width)
     const readable = content.height * Math.min(scale, LEAST_SCALE) + 2 * MARGIN_Y
-    const most = Math.min(MOST_HEIGHT, Math.max(innerHeight * MOST_SHARE, readable))
+    const most = Math.min(MOST_HEIGHT, Math.max((innerHeight - REST_PX) * MOST_SHARE, readable))
     const least = (this.held && this.canvasBox.clientHeight) || LEAST_HEIGHT
     const height = Math.max(least, Math.min(most, content.height * scale + 2 * MARGIN_Y))
     this.home = {

@@ -66,7 +66,6 @@ export class Inspector {
     const index = this.model.agentIndex(agent)
     this.shown = null
     this.element.classList.add("added")
-    this.dot.hidden = false
     this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
     setText(this.heading, `Step ${number} · ${visible(agent)}${change === "new" ? ", new" : ""}`)
     setText(this.subtitle, visible(instruction))
@@ -77,7 +76,6 @@ export class Inspector {
 
   showHead(model, step) {
     const index = step ? model.agentIndex(step.agent) : null
-    this.dot.hidden = !step
     this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
     if (step) {
       const then = model.edited ? ", as it ran" : ""

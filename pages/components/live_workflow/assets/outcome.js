@@ -39,8 +39,18 @@ export class Outcome {
     )
     this.body = el("div", { class: "prose outcome-body", dir: "auto" })
     this.markdown = new StreamedMarkdown(this.body)
+    // The line that is being written stands elsewhere than the answer will.
+    this.stream = el("div", { class: "prose outcome-stream", dir: "auto" })
+    this.streamed = new StreamedMarkdown(this.stream)
     const line = el("div", { class: "outcome-line" }, this.title, this.source)
-    this.head = el("div", { class: "outcome-head", "aria-live": "polite" }, line, this.conclusion, this.hint)
+    this.head = el(
+      "div",
+      { class: "outcome-head", "aria-live": "polite" },
+      line,
+      this.stream,
+      this.conclusion,
+      this.hint,
+    )
     const actions = el("div", { class: "outcome-actions" }, this.workers, this.goOn, this.more, this.copy)
     this.element = el("section", { class: "card outcome", "aria-label": "Answer" }, this.head, this.body, actions)
     this.resizing = new ResizeObserver(() => this.measure())
@@ -92,7 +102,8 @@ export class Outcome {
     setText(this.hint, shown.hint ?? "")
     this.workers.hidden = !shown.workers || PACKED !== null
     this.copy.hidden = !this.answer
-    this.body.hidden = shown.text === undefined
+    this.body.hidden = shown.text === undefined || !shown.done
+    this.stream.hidden = shown.text === undefined || shown.done
     if (shown.text !== undefined) this.write(shown.text, shown.done)
     this.measure()
   }
@@ -105,14 +116,14 @@ export class Outcome {
   }
 
   write(text, done) {
-    const glimpse = done ? text.slice(0, GLIMPSE) : text.slice(-GLIMPSE).trimEnd().split("\n").at(-1)
-    this.markdown.show(glimpse, done)
+    if (done) this.markdown.show(text.slice(0, GLIMPSE), true)
+    else this.streamed.show(text.slice(-GLIMPSE).trimEnd().split("\n").at(-1), false)
   }
 }
 
 // Returns what the page says about a run: {title, kind, conclusion, hint, text, done, sourced, workers, code}.
 function outcomeOf(model, run, last) {
-  if (run === null) return { title: "The answer appears here when a run is over", kind: "quiet" }
+  if (run === null) return { title: "The answer appears here when this plan has run", kind: "quiet" }
   if (run.status === "damaged" || run.status === "too_new") {
     const kind = run.status === "damaged" ? "failed" : "cancelled"
     return { title: "Not all of this run can be read", kind, conclusion: run.error, hint: READ }
@@ -145,9 +156,10 @@ function outcomeOf(model, run, last) {
     kind: "quiet",
     sourced: Boolean(last),
     title: last ? "Answer will come from" : "Answer will come from the plan’s last step",
+    hint: "What it comes to stands here when the run is over.",
   }
   if (last?.status !== "running" || !last.output) return quiet
-  return { ...quiet, title: "Answer, being written by", text: last.output, done: false }
+  return { ...quiet, title: "Answer, being written by", hint: undefined, text: last.output, done: false }
 }
 
 function answered(model, run, last) {

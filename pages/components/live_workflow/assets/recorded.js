@@ -27,7 +27,7 @@ export class Recorded {
       { type: "button", title: "Open this run: replay, edit, run again", onclick: () => onOpen(this.runId) },
       "Open this run",
     )
-    this.controls = el("span", { class: "recorded-controls" }, this.clock, this.bar, this.play, open)
+    this.controls = el("span", { class: "recorded-controls", hidden: true }, this.clock, this.bar, this.play, open)
     this.element = el(
       "div",
       { class: "recorded", role: "group", "aria-label": "Recorded run", hidden: true },
@@ -46,8 +46,9 @@ export class Recorded {
     return this.runId !== null && !this.failed
   }
 
+  // Whether its parts are hidden: until it is there, and while its end is drawn to measure it.
   get loading() {
-    return this.active && this.player === null
+    return this.active && !this.ready
   }
 
   // `shown`: {run_id, plays} of the run to show. `plays` is false while the task box has a text.
@@ -61,7 +62,7 @@ export class Recorded {
 
   async load(runId) {
     this.runId = runId
-    this.failed = false
+    this.failed = this.ready = false
     let recording = null
     try {
       recording = new Recording(await fetchRecording(runId))
@@ -87,12 +88,17 @@ export class Recorded {
     this.player.timeline = timeline
     setText(this.task, visible(run.task))
     this.task.title = visible(run.task)
+    this.controls.hidden = false
     view.outcome.announce(false)
     view.showModel(this.player.model)
     view.render()
     view.graph.held = true
     if (this.plays && !stopped() && !matchMedia(LESS_MOTION).matches) this.start()
     this.showState()
+    requestAnimationFrame(() => {
+      this.ready = true
+      view.queue()
+    })
     document.addEventListener("input", (this.typed = ({ target }) => target.matches?.("textarea") && this.pause()))
   }
 

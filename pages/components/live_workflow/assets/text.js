@@ -234,7 +234,11 @@ export class StreamedMarkdown {
     const { text } = this
     const boundary = settledLength(text, this.settled)
     if (boundary > this.settled) {
-      this.tail.before(renderMarkdown(text.slice(this.settled, boundary), { whole: text, from: this.settled }))
+      const settled = renderMarkdown(text.slice(this.settled, boundary), { whole: text, from: this.settled })
+      // What stood in the tail stays where it is; another tail begins below it.
+      const before = this.tail
+      this.tail = before.cloneNode(false)
+      before.replaceWith(settled, this.tail)
       this.settled = boundary
     }
     this.tail.replaceChildren(

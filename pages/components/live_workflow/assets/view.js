@@ -73,7 +73,7 @@ export class LiveWorkflow {
     this.how = el("section", { class: "how", "aria-label": "How it works", hidden: true }, howItWorks())
     this.statuses = el("span", { class: "statuses" })
     this.granted = el("span", { class: "granted-key" }, "━ what the selected step may see")
-    this.legend = el("div", { class: "legend", "aria-hidden": "true" }, this.statuses, this.granted)
+    this.legend = el("div", { class: "legend", "aria-hidden": "true" }, this.granted, this.statuses)
     this.fault = el("span", { class: "plan-fault bad", role: "status" })
     const keys = el("span", { class: "keys", "aria-hidden": "true" }, "←/→ select · Enter open")
     const footer = el(
@@ -279,6 +279,8 @@ export class LiveWorkflow {
     else if (asked) this.selected = pathKey(asked.path)
     else if (model.ended && steps.length) this.selected = pathKey(whatMatters(model, steps).path)
     else if (!steps.length) this.selected = null
+    // Its plan is whole, and its first step begins in a moment.
+    else if (this.selected === null && model.run?.status === "running") this.selected = pathKey(steps[0].path)
   }
 
   // One frame shows all that arrived since the last one. A hidden tab has no frames, so it uses a timer.
@@ -305,6 +307,7 @@ export class LiveWorkflow {
     const nothing = model.run === null && model.edited === null && !this.opening
     this.root.toggleAttribute("data-empty", nothing)
     this.how.hidden = !nothing
+    this.root.toggleAttribute("data-loading", this.recorded.loading)
     this.panes.arrange(model)
     this.panes.show(model, null, selected)
     this.twin.show(model, selected)
