@@ -40,7 +40,7 @@ def _own_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each test has a data folder of its own, in which no run came with the program; simulated workers answer at once."""
+    """Each test has a data folder of its own, without recorded runs; simulated workers answer at once."""
     monkeypatch.setenv("CONDUCTOR_DATA_FOLDER", str(tmp_path / "data"))
     monkeypatch.setenv("CONDUCTOR_REHEARSAL_TOKENS_PER_S", "0")
     monkeypatch.setenv("CONDUCTOR_WARM_UP", "0")

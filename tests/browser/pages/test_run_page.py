@@ -21,7 +21,7 @@ TASK_FIELD = "Task"
 
 def test_a_typed_task_is_planned_drawn_streamed_and_answered(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url)
-    expect(page.get_by_text("The answer appears here")).to_be_visible()
+    expect(page.get_by_text("The Conductor plans")).to_be_visible()
     page.get_by_label(TASK_FIELD).fill(TASK)
     page.locator(".st-key-run button").click()
     page.wait_for_url(re.compile("run="))
@@ -230,7 +230,7 @@ def test_a_link_opens_its_run_as_the_first_thing_a_fresh_server_shows(
 
 def test_the_keyboard_alone_is_enough(app: App, open_page: OpenPage) -> None:
     page = open_page(app.url)
-    expect(page.get_by_text("The answer appears here")).to_be_visible()
+    expect(page.get_by_text("The Conductor plans")).to_be_visible()
     _tab_to(page, "document.activeElement?.getAttribute('aria-label') === 'Task'")
     page.keyboard.type("What is the chemical symbol of tungsten?")
     page.keyboard.press("Control+Enter")
