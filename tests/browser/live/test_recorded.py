@@ -29,7 +29,7 @@ def first_start(
 
 
 def _clock(page: Page) -> str:
-    return page.locator(".recorded .replay-clock").inner_text()
+    return page.locator(".recorded-clock").inner_text()
 
 
 def test_from_the_first_page_to_the_answer_of_the_first_run(first_start: App, open_page: OpenPage) -> None:

@@ -19,7 +19,7 @@ export class Recorded {
     this.player = null
     this.pill = el("span", { class: "pill replayed" }, "Recorded run, simulated")
     this.task = el("span", { class: "recorded-task", dir: "auto" })
-    this.clock = el("span", { class: "number replay-clock", "aria-hidden": "true" })
+    this.clock = el("span", { class: "number recorded-clock", "aria-hidden": "true" })
     this.bar = el("span", { class: "recorded-bar", "aria-hidden": "true" }, el("i"))
     this.play = el("button", { type: "button", class: "recorded-play", onclick: () => this.toggle() })
     const open = el(
