@@ -36,7 +36,7 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         **_dump(trace.caller),
         "purpose": trace.purpose,
         "imported": None if trace.imported is None else _dump(trace.imported),
-        "imported_answers": len(trace.imported_answers),
+        "imported_answers": bool(trace.imported_answers),
         "seed": trace.seed,
         "plan_temperature": trace.plan_temperature,
         "task": trace.task,

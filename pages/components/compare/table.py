@@ -36,7 +36,7 @@ def _answer(place: int, row: RunRow) -> None:
     with st.container(key=f"compared-answer-{place}", gap=None):
         label = f"**{row.name}** · {inert(row.said[:160])}"
         st.page_link(places.RUN, label=label, query_params={"run": row.run_id}, help=inert(f"Run {row.run_id}"))
-        st.caption(" · ".join(filter(None, (inert(row.task[:160]), row.mark))))
+        st.caption(" · ".join(filter(None, (row.mark, inert(row.task[:160])))))
 
 
 def _cells(row: RunRow) -> str:

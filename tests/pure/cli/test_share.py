@@ -99,7 +99,7 @@ def test_answers_that_a_rerun_takes_from_an_imported_run_are_marked_wherever_the
     child = cli("rerun", imported, *change, "--json", "-q").document
     again = cli("rerun", child["run_id"], *change[:3], "Check. {question}", *change[4:], "--json", "-q").document
     for run in (child, again):
-        assert (run["imported"], run["imported_answers"]) == (None, 1)
+        assert (run["imported"], run["imported_answers"]) == (None, True)
         assert [step["reused_imported"] for step in run["steps"]] == [True, False]
         assert run["steps"][0]["reused_from"] == imported
         shown = cli("show", run["run_id"], "--db", _url(tmp_path)).out
@@ -110,7 +110,7 @@ def test_answers_that_a_rerun_takes_from_an_imported_run_are_marked_wherever_the
     assert listed[imported]["imported_answers"] is False
     assert "completed (imported answers)" in cli("runs", "--db", _url(tmp_path)).out
     own = cli("rerun", ran["run_id"], *change[:4], "--json", "-q").document
-    assert (own["imported_answers"], own["steps"][0]["reused_imported"]) == (0, False)
+    assert (own["imported_answers"], own["steps"][0]["reused_imported"]) == (False, False)
 
 
 def test_what_only_the_file_says_is_said_to_be_its_word(cli: CommandLine, ran: Any, tmp_path: Path) -> None:

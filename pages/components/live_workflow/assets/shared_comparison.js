@@ -49,7 +49,7 @@ function table(heads, rows, choices) {
         "th",
         { scope: "row", title: `Run ${row.run_id}` },
         el("p", { dir: "auto" }, `${row.name} · ${visible(row.said)}`),
-        el("p", { class: "muted small", dir: "auto" }, [visible(row.task), row.mark].filter(Boolean).join(" · ")),
+        el("p", { class: "muted small", dir: "auto" }, [row.mark, visible(row.task)].filter(Boolean).join(" · ")),
       ),
       el("td", {}, el("span", { class: `pill ${row.status}` }, row.status_words)),
       [row.steps, row.plan, row.parts, row.tokens].map((text) => el("td", { class: "number" }, text)),
