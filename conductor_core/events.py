@@ -23,6 +23,7 @@ from conductor_core.chat import ConductorInfo, FinishReason, Message, ToolCall, 
 from conductor_core.endings import Ending, OnIncomplete
 from conductor_core.event_base import RunEvent, Spent
 from conductor_core.event_base import now_utc as now_utc
+from conductor_core.given_events import StepGiven as StepGiven
 from conductor_core.progress import Progress
 from conductor_core.run_facts import BatchRow as BatchRow
 from conductor_core.run_facts import Considered
@@ -406,6 +407,7 @@ StepEvent = (
     | StepFailed
     | StepSkipped
     | StepReused
+    | StepGiven
     | RecursionEntered
     | RecursionLeft
 )
@@ -420,11 +422,8 @@ EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="ki
 """Parses an event from JSON; ``event.model_dump_json()`` is its inverse."""
 
 VOCABULARY = 6
-"""The version of these events; databases of schema 0001 have version 1.
-
-It grows with each release that adds a kind of event or a field. Each run records it, so that an older program can tell
-a run of a newer version from a damaged one.
-"""
+"""The version of these events; 1 in databases of schema 0001. It grows with each release that adds a kind of event or a
+field. Each run records it, so that an older program can tell a run of a newer version from a damaged one."""
 
 
 def _kinds(union: object) -> frozenset[str]:

@@ -114,6 +114,7 @@ class SharedOutput(Frozen):
     Attributes:
         sha256: of the output in UTF-8; empty for a withheld step that had no output yet.
         tokens: the provider's count of the output's tokens, else our estimate.
+        given: whether a person wrote or pinned it, so that ``agent`` is whose place it takes; ``""``: nobody did.
     """
 
     path: Path
@@ -121,6 +122,7 @@ class SharedOutput(Frozen):
     sha256: str
     characters: NonNegativeInt
     tokens: NonNegativeInt
+    given: Literal["", "written", "pinned"] = ""
 
     @property
     def there(self) -> bool:

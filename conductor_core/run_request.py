@@ -7,6 +7,7 @@ from conductor_core.chat import Message, conversation_of
 from conductor_core.endings import OnIncomplete
 from conductor_core.gates import Gate
 from conductor_core.message_parts import ImagePart, images_in
+from conductor_core.overrides import Overrides
 from conductor_core.run_facts import BatchRow, Limits, PoolInfo
 from conductor_core.run_ids import new_run_id
 from conductor_core.workflow.changes import Origins
@@ -44,6 +45,7 @@ class RunRequest(Caused):
         actor, door: who asks, and through which door. The actor is None in older records.
         purpose: what the run is for besides its task, for instance an evaluation; empty if somebody asked for it.
         plan_temperature: what a Conductor without a temperature of its own writes its first plan with; None: as always.
+        overrides: what is done otherwise with single steps of ``workflow``: asked afresh, given, or the last.
     """
 
     task: str
@@ -69,6 +71,7 @@ class RunRequest(Caused):
     door: Door | None = "cli"
     purpose: str = ""
     plan_temperature: float | None = Field(None, ge=0, le=MOST_TEMPERATURE, allow_inf_nan=False)
+    overrides: Overrides = Overrides()
 
     @property
     def all_images(self) -> tuple[ImagePart, ...]:

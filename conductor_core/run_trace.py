@@ -13,6 +13,7 @@ from conductor_core.endings import Ending, OnIncomplete
 from conductor_core.events import BatchRow, Imported, Limits, Path, PoolInfo, SharedOutput
 from conductor_core.gates import Gate
 from conductor_core.message_parts import ImagePart
+from conductor_core.overrides import Given, Overrides
 from conductor_core.progress import Progress
 from conductor_core.run_facts import Considered, label
 from conductor_core.workflow.changes import Origins, compare
@@ -27,6 +28,7 @@ StepStatus = Literal[
     "cut",
     "empty",
     "reused",
+    "written",
     "failed",
     "denied",
     "skipped",
@@ -102,6 +104,7 @@ class StepTrace(Mutable):
         cost_usd: None if the price of a call is unknown. known_usd: of the calls with a price.
         at_list_price: whether some of the cost is computed from the pool's price.
         started_ms: since the run began. first_token_ms, duration_ms: since the step started.
+        given: who wrote or pinned the output; None: the step's worker answered.
     """
 
     path: Path
@@ -139,6 +142,7 @@ class StepTrace(Mutable):
     error: str | None = None
     because: tuple[Path, ...] = ()
     reused_from: ReusedFrom | None = None
+    given: Given | None = None
     round: "RoundTrace | None" = None
 
     @property
@@ -154,7 +158,7 @@ class StepTrace(Mutable):
     @property
     def answered(self) -> bool:
         """Whether the step has a complete answer, as far as its record says."""
-        return self.status in ("completed", "reused")
+        return self.status in ("completed", "reused", "written")
 
 
 class RejectedPlan(Mutable):
@@ -274,6 +278,7 @@ class RunTrace(Mutable):
         at_list_price: whether some of the cost is computed from a price.
         approvals: all requests, by ``number`` less one. refused: commands that changed nothing.
         heard: id of the last command that was answered.
+        overrides: what is done otherwise with single steps, by their numbers in the plan as it stands.
         waiting_since_utc: None unless the run waits.
         clock_zero_utc: when the run's clock showed zero, or would have, had it not stood while the run waited.
         broken_off, broken_off_usd: the estimated share of ``usage`` and ``known_usd`` of calls that the run's end cut.
@@ -295,6 +300,7 @@ class RunTrace(Mutable):
     simulated: bool
     seed: int = 0
     plan_temperature: float | None = None
+    overrides: Overrides = Overrides()
     conductor: ConductorInfo | None = None
     pool: PoolInfo
     limits: Limits
@@ -355,6 +361,12 @@ class RunTrace(Mutable):
     def steps(self) -> list[StepTrace]:
         """The steps of the first round."""
         return self.root.steps
+
+    @property
+    def last(self) -> StepTrace | None:
+        """The step whose answer is the run's; None: there is no plan yet, or one of no steps."""
+        chosen = self.overrides.last_step
+        return None if not self.steps else self.steps[-1 if chosen is None else chosen]
 
     def round_at(self, path: Path) -> RoundTrace:
         """Returns the round that the step at ``path`` opened; ``()``: the first round. Raises: KeyError."""

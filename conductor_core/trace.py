@@ -164,6 +164,8 @@ def _apply_edit(trace: RunTrace, round_: RoundTrace, event: ev.PlanEdited) -> No
     round_.before_edit = round_.before_edit or event.before
     round_.topology, round_.warnings = event.topology or round_.topology, event.warnings
     replace_requests(trace, round_, event.after)
+    if event.command is not None and not round_.path:  # the request's own edit is in its numbers already
+        trace.overrides = trace.overrides.moved(event.before, event.after, event.origins)
     _set_workflow(trace, round_, event.after)
     for step in begun:
         round_.steps[step.index] = step
@@ -254,11 +256,27 @@ def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
             step.reused_from = ReusedFrom(
                 run_id=event.source_run_id, path=event.source_path, imported=event.source_imported
             )
+        case ev.StepGiven():
+            _take_given(step, event)
         case ev.RecursionEntered() | ev.RecursionLeft():
             if step.round is None:
                 step.round = RoundTrace(path=event.path)
         case _:
             assert_never(event)
+
+
+def _take_given(step: StepTrace, event: ev.StepGiven) -> None:
+    given = step.given = event.given
+    step.output, step.output_sha256, step.finish_reason = event.output, event.output_sha256, "stop"
+    step.started_ms, step.duration_ms = event.at_ms, 0.0
+    step.simulated = step.simulated and given.how == "pinned"
+    if given.source_run_id is not None and given.source_path is not None:
+        step.status = "reused"
+        step.reused_from = ReusedFrom(
+            run_id=given.source_run_id, path=given.source_path, imported=given.source_imported
+        )
+    else:
+        step.status = "written"
 
 
 def _take_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> None:

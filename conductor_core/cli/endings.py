@@ -54,5 +54,5 @@ def in_words(ending: Ending, step: StepTrace | None) -> str:
 
 def why_no_answer(trace: RunTrace) -> str:
     """Says how the last answer of a run ended; empty if it is whole, or if there are no steps."""
-    last = trace.steps[-1] if trace.steps else None
+    last = trace.last
     return "" if last is None or last.ending == "completed" else in_words(last.ending, last)

@@ -163,10 +163,12 @@ class ProgressView:
 
     def _print_answer(self, event: ev.Event, trace: RunTrace) -> None:
         """Streams the last step's text as soon as nothing else can print in between."""
-        steps = trace.steps
-        if not steps or any(step.status in ("waiting", "running") for step in steps[:-1]):
+        last, plan = trace.last, trace.root.workflow
+        if last is None or plan is None:
             return
-        last = steps[-1]
+        others = trace.overrides.needed(plan) - {last.index}
+        if any(trace.steps[index].status in ("waiting", "running") for index in others):
+            return
         if isinstance(event, ev.StepRetried) and event.path == last.path:
             print("\n", file=sys.stderr)
             self.answer_shown = ""
@@ -248,6 +250,8 @@ def _step_line(event: ev.StepEvent, step: StepTrace) -> str | None:
             return f"{head} skipped{because}"
         case ev.StepReused():
             return f"{head} reused from step {label(event.source_path)} of run {event.source_run_id}"
+        case ev.StepGiven():
+            return f"{head} not asked: {one_line(event.given.in_words, 200)}"
         case ev.RecursionEntered():
             return f"{head} asks the Conductor, round {event.depth} below"
         case ev.RecursionLeft():

@@ -12,6 +12,7 @@ from conductor_core.cli.live import summary, workflow_lines
 from conductor_core.cli.text import duration, indented, labels, one_line, plain
 from conductor_core.errors import RunUnreadable
 from conductor_core.events import SharedOutput
+from conductor_core.overrides import Overrides
 from conductor_core.run_facts import label
 from conductor_core.spending import IN_WORDS, basis, cost_of_part
 from conductor_core.trace import ReusedFrom, RoundTrace, RunTrace, StepTrace
@@ -120,6 +121,7 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
         yield f"reuses answers of an imported run, which this database did not carry out: steps {named}"
     if trace.parent_run_id is not None:
         yield f"{'resumes' if trace.resumed else 're-run of'} run {trace.parent_run_id}"
+    yield from _override_lines(trace.overrides)
     if trace.conductor is not None:
         info = trace.conductor
         where = f" on {info.device} ({info.dtype})" if info.device else ""
@@ -146,6 +148,14 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
         yield from ("approvals", *(f"  {line}" for line in approvals.record_lines(trace)), "")
     if trace.answer is not None:
         yield from ("answer" + simulated, indented(trace.answer))
+
+
+def _override_lines(overrides: Overrides) -> Iterator[str]:
+    if overrides.seeds:
+        each = ", ".join(f"step {one.step} with seed {one.seed}" for one in overrides.seeds)
+        yield f"asked with seeds of their own: {each}"
+    if overrides.last_step is not None:
+        yield f"ends with step {overrides.last_step}, as it was asked to"
 
 
 def raw_event_line(event: "RawEvent") -> str:
@@ -199,10 +209,7 @@ def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
     reads = labels(tuple((*step.path[:-1], index) for index in step.reads))
     yield f"  access list {_access(step.access_list)}: reads {reads}"
     yield from ("  instruction", indented(step.instruction))
-    if step.reused_from is not None:
-        yield f"  reused from step {label(step.reused_from.path)} of {_source(trace, step.reused_from)}"
-    if step.because:
-        yield f"  skipped because of step {labels(step.because)}"
+    yield from _instead_lines(trace, step)
     if step.identity is not None:
         yield f"  saw: {_shared(step.granted)}"
         withheld = [output for output in step.withheld if output.there]
@@ -231,6 +238,16 @@ def _step_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
     yield ""
 
 
+def _instead_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
+    """Says why the step's worker was not asked."""
+    if step.given is not None:
+        yield f"  no model was asked: {one_line(step.given.in_words, 200)}"
+    elif step.reused_from is not None:
+        yield f"  reused from step {label(step.reused_from.path)} of {_source(trace, step.reused_from)}"
+    if step.because:
+        yield f"  skipped because of step {labels(step.because)}"
+
+
 def _access(access_list: AccessList | None) -> str:
     return str(list(access_list)) if isinstance(access_list, tuple) else str(access_list)
 
@@ -254,4 +271,5 @@ def _shared(outputs: Sequence[SharedOutput]) -> str:
 
 
 def _whose(output: SharedOutput) -> str:
-    return f"step {label(output.path)} of {one_line(output.agent, 40)}"
+    by = f", {output.given} by a person" if output.given else ""
+    return f"step {label(output.path)} of {one_line(output.agent, 40)}{by}"

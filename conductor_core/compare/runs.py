@@ -14,8 +14,9 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 Because = Literal["edited", "inputs", "chance", "none"]
 """Why an output is another one. ``edited``: the step is told, done or shown otherwise, by another worker or by one with
-other settings, or one plan lacks it. ``inputs``: the step is the same, but what it was given is not. ``chance``: the
-same question to the same worker had another outcome. ``none``: the output is the same."""
+other settings, or one plan lacks it, or a person wrote or pinned the output. ``inputs``: the step is the same, but what
+it was given is not. ``chance``: the same question to the same worker had another outcome. ``none``: the output is the
+same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def outcome(step: StepTrace | None) -> str:
     """Returns how a step ended, where a reused answer counts as what it was; "" without a step."""
     if step is None:
         return ""
-    return "completed" if step.status == "reused" else step.status
+    return "completed" if step.status in ("reused", "written") else step.status
 
 
 def _compare_rounds(run_a: RunTrace, run_b: RunTrace, a: RoundTrace | None, b: RoundTrace | None) -> RoundsCompared:
@@ -174,6 +175,8 @@ class _Pairing:
 
     def _because(self, a: StepTrace | None, b: StepTrace | None) -> Because:
         if a is None or b is None or self._plans.changes.steps[b.index].changed:
+            return "edited"
+        if a.given is not None or b.given is not None:
             return "edited"
         if a.identity is None or b.identity is None:
             return "inputs" if a.because or b.because else "chance"  # one did not run

@@ -68,7 +68,8 @@ def headline(compared: RunsCompared) -> str:
 def _steps(compared: RunsCompared) -> list[str]:
     of_b = [pair.b for pair in compared.root.walk() if pair.b is not None]
     reused = sum(step.reused_from is not None for step in of_b)
-    ran = sum(step.reused_from is None and step.started_ms is not None for step in of_b)
+    own = [step for step in of_b if step.reused_from is None and step.given is None]
+    ran = sum(step.started_ms is not None for step in own)
     said = []
     if reused:
         said.append(f"{count(ran, 'step').capitalize()} ran again, {reused} {'was' if reused == 1 else 'were'} reused.")
@@ -83,6 +84,8 @@ def _steps(compared: RunsCompared) -> list[str]:
 
 def _why(cause: Because, pairs: Sequence[StepPair]) -> str:
     one = len(pairs) == 1
+    if pairs and all(map(by_hand, pairs)):
+        return f"{_which(pairs)} because a person gave {'it' if one else 'them'}"
     reasons = {
         "edited": f"because {'it was' if one else 'they were'} edited",
         "inputs": f"because only {'its' if one else 'their'} inputs changed",
@@ -121,11 +124,20 @@ def output_words(pair: StepPair) -> str:
     ended = _ended(pair)
     if not pair.output_changed:
         same = "no output in either run" if not pair.b.output and not pair.b.refusal else "identical"
-        return ", ".join(filter(None, (same, "reused" if pair.b.reused_from is not None else "", ended)))
+        kept = "reused" if pair.b.reused_from is not None and pair.b.given is None else ""
+        return ", ".join(filter(None, (same, kept, by_hand(pair), ended)))
+    if said := by_hand(pair):
+        return f"changed: {said}{f'; {ended}' if ended else ''}"
     absent = [name for name, step in (("A", pair.a), ("B", pair.b)) if not _ran(step)]
     if absent and pair.because == "chance":
         return f"changed: the step did not run in {' and '.join(absent)}{f', {ended}' if ended else ''}"
     return f"changed: {BECAUSE[pair.because]}{f'; {ended}' if ended else ''}"
+
+
+def by_hand(pair: StepPair) -> str:
+    """Says which of the two outputs a person gave, as ``written by a person in B``; empty: neither."""
+    given = [(name, step.given) for name, step in (("A", pair.a), ("B", pair.b)) if step is not None]
+    return ", ".join(f"{each.how} by a person in {name}" for name, each in given if each is not None)
 
 
 def _ran(step: StepTrace) -> bool:

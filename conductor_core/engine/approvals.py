@@ -67,6 +67,10 @@ class Approvals:
         # After an edit, steps of this plan may have run: what they spent is known, and is not spent again.
         steps = self._trace.round_at(round_path).steps
         spent = {step.path[-1] for step in steps if step.status not in ("waiting", "running")}
+        if not round_path:
+            overrides = self._trace.overrides
+            spent |= {*range(len(workflow.steps))} - overrides.needed(workflow)
+            spent |= {given.step for given in overrides.outputs}
         most = self._rules.most_of_plan(workflow, spent)
         rules = self._undecided(self._rules.for_plan(round_path, self._with_spent(most)))
         return self._admits("plan", round_path, rules, digest_text(workflow.model_dump_json()), most=most)
@@ -172,11 +176,21 @@ class Approvals:
         steps, task = self._trace.round_at(round_path).steps, self._inputs.task
         ended = [step for step in steps if step.answered or step.status in INCOMPLETE]
         answers = {step.index: Answer.recorded(step, workflow.steps[step.index], task) for step in ended}
-        waiting = [step for step in steps if step.status == "waiting" and step.path not in self.begun]
+        overrides = self._trace.overrides
+        needed = frozenset(range(len(steps))) if round_path else overrides.needed(workflow)
+        waiting = [
+            step
+            for step in steps
+            if step.status == "waiting"
+            and step.path not in self.begun
+            and step.index in needed
+            and overrides.output_at(step.path) is None
+        ]
         can_be_asked = [step for step in waiting if all(read in answers for read in step.reads)]
         if can_be_asked and self.admits_plan(round_path, workflow):
             for step in can_be_asked:
-                asked = self._inputs.of(workflow, step.index, answers, round_path)
+                seed = overrides.seed_at(step.path)
+                asked = self._inputs.of(workflow, step.index, answers, round_path, seed)
                 self.admits_step(step.path, workflow.steps[step.index], asked)
 
     def _decided(self, number: int, command: Approve | Deny) -> ev.Event:

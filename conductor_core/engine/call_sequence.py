@@ -30,21 +30,36 @@ class NextCall:
 class CallSequence:
     """The calls of one step. Each worker has its own attempts.
 
+    Args:
+        seed: the step's own, which takes the place of a worker's; None: the run's.
+
     Attributes:
         worker: the worker to call next.
         agent: the name of that worker. It stays the same when the worker is called with more tokens.
     """
 
-    def __init__(self, state: RunState, agent: str) -> None:
-        self._state = state
+    def __init__(self, state: RunState, agent: str, seed: int | None = None) -> None:
+        self._state, self._seed = state, seed
         self._asked: set[str] = set()
         self._opened: list[Worker] = []
         self._set(state.pool.workers[agent])
 
     def _set(self, worker: Worker) -> None:
-        self.worker, self.agent = worker, worker.spec.name
+        self.worker, self.agent = self._seeded(worker), worker.spec.name
         self._asked.add(self.agent)
         self._failed = self._grown = 0
+
+    def _seeded(self, worker: Worker) -> Worker:
+        """Opens the worker with the step's own seed, if it takes one. Others draw afresh at every call."""
+        if self._seed is None or not takes_seed(worker.spec):
+            return worker
+        return self._open(with_seed(worker.spec, self._seed))
+
+    def _open(self, spec: WorkerSpec) -> Worker:
+        seed = self._state.pool.seed if self._seed is None else self._seed
+        worker = open_worker(spec, self._state.settings, seed)
+        self._opened.append(worker)
+        return worker
 
     async def aclose(self) -> None:
         """Closes the workers that were opened for this step alone."""
@@ -93,13 +108,20 @@ class CallSequence:
         name, most = limit_of(spec)
         most = MORE_TOKENS * max(most or written_tokens, 1)
         params: dict[str, Any] = {**spec.params, name: most}
-        self.worker = open_worker(
-            spec.model_copy(update={"params": params}), self._state.settings, self._state.pool.seed
-        )
-        self._opened.append(self.worker)
+        self.worker = self._open(spec.model_copy(update={"params": params}))
         self._grown += 1
         self._failed = 0
         return NextCall("more_tokens", max_tokens=most)
+
+
+def takes_seed(spec: WorkerSpec) -> bool:
+    """Whether the answers of a worker depend on a seed that we choose: not every server knows the parameter."""
+    return spec.provider in ("rehearsal", "local") or "seed" in spec.params
+
+
+def with_seed(spec: WorkerSpec, seed: int) -> WorkerSpec:
+    """Returns a worker that takes a seed, with this one. A simulated worker is opened with it instead."""
+    return spec if spec.simulated else spec.model_copy(update={"params": {**spec.params, "seed": seed}})
 
 
 def limit_of(spec: WorkerSpec) -> tuple[str, int | None]:

@@ -15,6 +15,7 @@ and to no other.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from conductor_core.chat import Message, Usage
 from conductor_core.endings import WHY_EMPTY, Ending
@@ -36,6 +37,7 @@ class Answer:
         sha256: of ``output`` in UTF-8.
         tokens: the provider's count of the output's tokens, else our estimate.
         ending: how the answer ended.
+        given: whether a person wrote or pinned it.
     """
 
     path: Path
@@ -45,6 +47,7 @@ class Answer:
     sha256: str
     tokens: int
     ending: Ending = "completed"
+    given: Literal["", "written", "pinned"] = ""
 
     @classmethod
     def of(
@@ -59,6 +62,7 @@ class Answer:
         ending: Ending = "completed",
         by: str | None = None,
         reasoned: bool = False,
+        given: Literal["", "written", "pinned"] = "",
     ) -> "Answer":
         """Returns the answer of ``step``. ``usage``: of its call; ``by``: another worker, which wrote it.
 
@@ -73,6 +77,7 @@ class Answer:
             sha256=sha256,
             tokens=usage.output_tokens if counted else estimate_tokens(output),
             ending=ending,
+            given=given,
         )
 
     @classmethod
@@ -90,6 +95,7 @@ class Answer:
             ending=trace.ending,
             by=trace.answered_by,
             reasoned=bool(trace.reasoning),
+            given="" if trace.given is None else trace.given.how,
         )
 
     @property
@@ -99,7 +105,12 @@ class Answer:
 
     def shared(self) -> SharedOutput:
         return SharedOutput(
-            path=self.path, agent=self.agent, sha256=self.sha256, characters=len(self.output), tokens=self.tokens
+            path=self.path,
+            agent=self.agent,
+            sha256=self.sha256,
+            characters=len(self.output),
+            tokens=self.tokens,
+            given=self.given,
         )
 
 

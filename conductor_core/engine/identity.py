@@ -14,11 +14,11 @@ def digest_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def worker_identity(spec: WorkerSpec, messages: Sequence[Message], seed: int) -> str:
+def worker_identity(spec: WorkerSpec, messages: Sequence[Message], seed: int, own_seed: int | None = None) -> str:
     """Returns the identity of a step that a worker answers.
 
     It leaves out prices, time limits and keys, which do not change an answer. The seed counts for simulated workers
-    only.
+    only; a seed of the step's own (``own_seed``) for all workers: with another one, the answer is another one.
     """
     return _digest(
         {
@@ -26,6 +26,7 @@ def worker_identity(spec: WorkerSpec, messages: Sequence[Message], seed: int) ->
             "messages": _turns(messages),
             "seed": seed if spec.simulated else None,
         }
+        | _own(own_seed)
     )
 
 
@@ -41,6 +42,7 @@ def recursion_identity(
     seed: int,
     images: Sequence[ImagePart] = (),
     turns_before: Sequence[Message] = (),
+    own_seed: int | None = None,
 ) -> str:
     """Returns the identity of a step that the Conductor answers: all that its inner call is told.
 
@@ -58,6 +60,7 @@ def recursion_identity(
             "bounds": [max_steps, depth_left, seed],
         }
         | _beside_task(images, turns_before)
+        | _own(own_seed)
     )
 
 
@@ -75,6 +78,11 @@ def _beside_task(images: Sequence[ImagePart], turns_before: Sequence[Message]) -
     if turns_before:
         found["turns_before"] = _turns(turns_before)
     return found
+
+
+def _own(seed: int | None) -> dict[str, object]:
+    """Returns a step's own seed. Left out where there is none, so that identities stay as they were."""
+    return {} if seed is None else {"own_seed": seed}
 
 
 def _turns(messages: Sequence[Message]) -> list[list[object]]:

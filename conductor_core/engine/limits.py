@@ -44,7 +44,9 @@ class Budget:
         self.limits = limits
         self._trace = trace
         # A run that waited goes on with what it has spent.
-        begun = [step for step in trace.walk() if step.round is None and step.reused_from is None]
+        begun = [
+            step for step in trace.walk() if step.round is None and step.reused_from is None and step.given is None
+        ]
         self._calls = sum(step.started_ms is not None for step in begun)
         self._known_usd = trace.known_usd
         self._live: dict[Path, LiveCall] = {}

@@ -48,13 +48,14 @@ async def ask_conductor(state: RunState, round_path: ev.Path, parent: ParentPlan
     conductor, attempts = state.conductor, state.settings.plan_attempts
     if conductor is None:
         raise ConductorUnavailable("this run has no Conductor: give it one, or a workflow")
+    own_seed = state.recorder.trace.overrides.seed_at(round_path)
     request = PlanRequest(
         task=state.request.task,
         agents=state.pool.specs,
         max_steps=state.request.limits.max_steps,
         allow_recursion=len(round_path) < state.request.limits.max_depth,
         parent=parent,
-        seed=state.request.seed,
+        seed=state.request.seed if own_seed is None else own_seed,
         turns_before=state.request.turns_before,
         images=len(state.request.all_images),
         temperature=None if round_path else state.request.plan_temperature,

@@ -7,6 +7,7 @@ from conductor_core.actor import Door
 from conductor_core.commands import Command, SentCommand
 from conductor_core.errors import BadInput
 from conductor_core.events import Limits, RunCreated
+from conductor_core.overrides import Overrides
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
@@ -74,12 +75,21 @@ def may_run_here(source: RunTrace) -> bool:
 
 
 def rerun_of(
-    source: RunTrace, workflow: Workflow | None = None, *, door: Door, origins: Origins | None = None
+    source: RunTrace,
+    workflow: Workflow | None = None,
+    *,
+    door: Door,
+    origins: Origins | None = None,
+    overrides: Overrides | None = None,
 ) -> RunRequest:
     """A new run of ``source``'s task, with ``workflow`` in the place of its own, reusing what is unchanged.
 
-    It has the Conductor and the pool that ``source`` had, as recorded. Raises: BadInput for an imported run that names
-    models of its own (``may_run_here``).
+    It has the Conductor and the pool that ``source`` had, as recorded.
+
+    Args:
+        overrides: of the steps of the new run; by default those of ``source`` (``carried``).
+
+    Raises: BadInput for an imported run that names models of its own (``may_run_here``).
     """
     if not may_run_here(source):
         raise BadInput(
@@ -101,7 +111,20 @@ def rerun_of(
         on_incomplete=source.on_incomplete,
         give_question=source.give_question,
         gates=source.gates,
+        overrides=carried(source, workflow, origins) if overrides is None else overrides,
     )
+
+
+def carried(source: RunTrace, workflow: Workflow | None = None, origins: Origins | None = None) -> Overrides:
+    """Returns the overrides of ``source`` for a re-run with ``workflow``, which goes to the end of its plan.
+
+    A step keeps its own seed, so that its answer is reused, and an output that a person gave. Raises: ValueError if
+    ``origins`` does not fit.
+    """
+    before, overrides = source.root.workflow, source.overrides
+    if before is not None and workflow is not None:
+        overrides = overrides.moved(before, workflow, origins)
+    return overrides.model_copy(update={"last_step": None, "again": None})
 
 
 def resume_of(source: RunTrace, *before: RunTrace, door: Door) -> RunRequest:
@@ -114,5 +137,5 @@ def resume_of(source: RunTrace, *before: RunTrace, door: Door) -> RunRequest:
     plan = next((plan for plan in plans if plan is not None), source.workflow)
     taken_up = tuple(each.run_id for each in before)
     more = {"plan_only": source.plan_only, "taken_up": taken_up, "resumed": True}
-    more |= {"plan_temperature": source.plan_temperature}
+    more |= {"plan_temperature": source.plan_temperature, "overrides": source.overrides}
     return rerun_of(source, plan, door=door).model_copy(update=more)

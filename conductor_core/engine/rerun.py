@@ -1,14 +1,18 @@
 """Previews a re-run: which steps will run, which are reused, why, and the estimated cost."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from conductor_core.chat import ConductorInfo, Usage, WorkerSpec, sum_of_costs
 from conductor_core.endings import INCOMPLETE
 from conductor_core.engine.context import Answer
+from conductor_core.engine.identity import digest_text
+from conductor_core.engine.request import carried
 from conductor_core.engine.reuse import EarlierAnswers, origin, whole
 from conductor_core.engine.step import cost_of
 from conductor_core.engine.step_input import StepInputs
 from conductor_core.events import Path
+from conductor_core.overrides import GivenOutput, Overrides
 from conductor_core.run_facts import label
 from conductor_core.spending import Cost
 from conductor_core.token_estimates import estimate_tokens
@@ -25,6 +29,7 @@ class StepForecast(Frozen):
         before: the step's index in the source's plan; None: the step is new.
         reason: a few words for people.
         reused_run_id, reused_path: where the reused answer came from. reused_imported: whether that run was imported.
+        given: whether a person wrote or pinned its output; empty: nobody did.
         estimated_tokens, estimated_usd: of running it, from the source's figures; 0 if it is reused; USD None: unknown.
     """
 
@@ -36,15 +41,20 @@ class StepForecast(Frozen):
     reused_run_id: str | None = None
     reused_path: Path | None = None
     reused_imported: bool = False
+    given: Literal["", "written", "pinned"] = ""
     estimated_tokens: int = 0
     estimated_usd: float | None = 0.0
 
 
 class RerunPreview(Frozen):
-    """The steps that will run and those that are reused, each ascending, and the sums of those that will run."""
+    """The steps that will run and those that are reused, each ascending, and the sums of those that will run.
+
+    A step whose output a person gives counts as reused. ``will_skip``: the run ends before these, or without them.
+    """
 
     will_run: tuple[StepForecast, ...]
     will_reuse: tuple[StepForecast, ...]
+    will_skip: tuple[int, ...] = ()
     estimated_tokens: int
     estimated_usd: float | None
 
@@ -78,8 +88,9 @@ def preview(
     *,
     conductor: ConductorInfo | None = None,
     origins: Origins | None = None,
+    overrides: Overrides | None = None,
 ) -> RerunPreview:
-    """Predicts what ``rerun_of(source, workflow)`` will do. Calls nothing.
+    """Predicts what ``rerun_of`` of the same arguments will do. Calls nothing.
 
     The forecast is exact for steps that read no step that will run. A step that reads one counts as *will run*. It is
     still reused if the new output is the same byte for byte; its reason says so.
@@ -88,10 +99,12 @@ def preview(
         workflow: valid for ``specs``, the workers that the re-run may call.
         conductor: the one that the re-run will use; by default the source's.
         origins: which step of the source's plan each step is, if known; by default steps are matched by content.
+        overrides: of the steps of ``workflow``; by default those of ``source``.
 
     Raises: ValueError if ``origins`` does not fit.
     """
     conductor = conductor or source.conductor
+    overrides = carried(source, workflow, origins) if overrides is None else overrides
     workers = {spec.name: spec for spec in specs}
     step_inputs = StepInputs(
         task=source.task,
@@ -104,15 +117,23 @@ def preview(
         images=source.images,
         turns_before=source.turns_before,
     )
-    looked_up = _LookedUp(source, workflow, origins)
+    looked_up = _LookedUp(source, workflow, origins, overrides)
+    needed = overrides.needed(workflow)
     answers: dict[int, Answer] = {}
     will_run: list[StepForecast] = []
     will_reuse: list[StepForecast] = []
     for index, step in enumerate(workflow.steps):
+        if index not in needed:
+            continue
+        if (given := overrides.output_at((index,))) is not None:
+            digest, how = digest_text(given.text), given.given.how
+            answers[index] = Answer.of((index,), step, source.task, given.text, digest, Usage(), given=how)
+            will_reuse.append(looked_up.give(index, given))
+            continue
         rerun = [earlier for earlier in workflow.reads(index) if earlier not in answers]
         found = None
         if not rerun:
-            step_input = step_inputs.of(workflow, index, answers)
+            step_input = step_inputs.of(workflow, index, answers, (), overrides.seed_at((index,)))
             found = looked_up.recorded.find(step_input.identity, (index,))
         if found is None:
             will_run.append(_forecast(looked_up, index, looked_up.why_run(index, rerun), workers))
@@ -125,6 +146,7 @@ def preview(
     return RerunPreview(
         will_run=tuple(will_run),
         will_reuse=tuple(will_reuse),
+        will_skip=tuple(index for index in range(len(workflow.steps)) if index not in needed),
         estimated_tokens=sum(forecast.estimated_tokens for forecast in will_run),
         estimated_usd=sum_of_costs(forecast.estimated_usd for forecast in will_run),
     )
@@ -133,8 +155,8 @@ def preview(
 class _LookedUp:
     """An edited workflow and the run that it was made from: which step is which, what is recorded, and why."""
 
-    def __init__(self, source: RunTrace, workflow: Workflow, origins: Origins | None) -> None:
-        self.source, self.workflow = source, workflow
+    def __init__(self, source: RunTrace, workflow: Workflow, origins: Origins | None, overrides: Overrides) -> None:
+        self.source, self.workflow, self._overrides = source, workflow, overrides
         self.recorded = EarlierAnswers(source)
         self.changes = compare(source.root.workflow or Workflow(steps=()), workflow, origins)
         self._asked = {(step.agent, step.instruction) for step in source.walk() if step.answered}
@@ -157,6 +179,29 @@ class _LookedUp:
             reused_imported=source.imported,
         )
 
+    def give(self, index: int, output: GivenOutput) -> StepForecast:
+        step, given = self.workflow.steps[index], output.given
+        pinned = given.how == "pinned"
+        return StepForecast(
+            index=index,
+            agent=step.agent,
+            instruction=step.instruction,
+            before=self.changes.steps[index].before,
+            reason=f"its output is {given.how} by {given.caller.in_words}",
+            reused_run_id=given.source_run_id if pinned else None,
+            reused_path=given.source_path if pinned else None,
+            given=given.how,
+        )
+
+    def _given_otherwise(self, index: int) -> bool:
+        """Whether a person gives step ``index`` another output than it had."""
+        given, before = self._overrides.output_at((index,)), self.before(index)
+        return given is not None and (before is None or before.output != given.text)
+
+    def _asked_afresh(self, index: int) -> bool:
+        seed, before = self._overrides.seed_at((index,)), self.before(index)
+        return seed is not None and (before is None or seed != self.source.overrides.seed_at(before.path))
+
     def _why_reuse(self, index: int, found: StepTrace) -> str:
         change = self.changes.steps[index]
         if change.before is None or found.path != (change.before,):
@@ -169,12 +214,15 @@ class _LookedUp:
         """Returns why step ``index`` runs. ``rerun``: the steps that it reads and that will run."""
         step, change = self.workflow.steps[index], self.changes.steps[index]
         own = "new step" if change.new else self.changes.in_words(index)
+        if self._asked_afresh(index):
+            own = f"{own}; asked afresh" if own else "asked afresh"
         if rerun:
             upstream = f"reads step {rerun[0]}, which runs"
-            if (step.agent, step.instruction) in self._asked or step.agent == CONDUCTOR_AGENT:
+            asked = (step.agent, step.instruction) in self._asked or step.agent == CONDUCTOR_AGENT
+            if asked and not self._asked_afresh(index):
                 upstream += " (if that comes out the same, this is reused)"
             return f"{own}; {upstream}" if own else upstream
-        if own and (change.new or change.changed):
+        if own and (change.new or change.changed or self._asked_afresh(index)):
             return own
         recorded = self.before(index)
         if recorded is not None and not whole(recorded) and (recorded.answered or recorded.status in INCOMPLETE):
@@ -182,11 +230,16 @@ class _LookedUp:
             if recorded.answered:
                 ended = "cut off" if recorded.incomplete else "empty"
             return f"its answer was {ended} in run {self.source.run_id}, so it is asked again"
+        if recorded is not None and recorded.given is not None:
+            return "its output is no longer given"
         if recorded is None or not recorded.answered:
             ended = "" if recorded is None else f": it ended {recorded.status} there"
             return f"has no answer in run {self.source.run_id}{ended}"
         if step.agent == CONDUCTOR_AGENT:
             return "the plan around it changed, which the Conductor sees"
+        for earlier in self.workflow.reads(index):
+            if self._given_otherwise(earlier):
+                return f"reads step {earlier}, whose output a person gave"
         if any(self.changes.steps[earlier].changed for earlier in self.workflow.reads(index)):
             return "a step it reads changed"
         return "its agent's model or parameters changed"

@@ -1,7 +1,10 @@
 """Finds answers of earlier runs by identity, so that a re-run or a resume does not ask for them again."""
 
+from conductor_core.actor import Caller
 from conductor_core.endings import INCOMPLETE
+from conductor_core.errors import BadInput
 from conductor_core.events import Path
+from conductor_core.overrides import Given
 from conductor_core.trace import ReusedFrom, RunTrace, StepTrace
 from conductor_core.workflow.model import Workflow
 
@@ -71,6 +74,22 @@ class EarlierAnswers:
 def whole(step: StepTrace) -> bool:
     """Whether ``step`` has an answer that its provider called complete and that is not empty."""
     return step.answered and not step.incomplete and bool(step.output.strip())
+
+
+def pinned_output(source: RunTrace, step: int, caller: Caller) -> tuple[str, Given]:
+    """Returns the recorded output of a step of the first round, and that ``caller`` pins it.
+
+    Raises: BadInput if there is no whole output, or a person wrote it, so that it stands anyway.
+    """
+    recorded = source.steps[step]
+    if not whole(recorded):
+        raise BadInput(f"step {step} has no whole output in run {source.run_id} that could be pinned")
+    if recorded.status == "written":
+        raise BadInput(f"step {step}: a person wrote its output in run {source.run_id}, so it stands anyway")
+    ran = origin(source, recorded)
+    where = {"source_run_id": ran.run_id, "source_path": ran.path, "source_imported": ran.imported}
+    by = Given(how="pinned", actor=caller.actor, door=caller.door, **where)
+    return recorded.output, by
 
 
 def origin(source: RunTrace, step: StepTrace) -> ReusedFrom:

@@ -1,7 +1,7 @@
 """Carries out one round: starts each step as soon as all that it reads is there, and the recursion below it."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,13 +9,14 @@ from conductor_core import events as ev
 from conductor_core.chat import ParentPlan, Usage
 from conductor_core.endings import IN_WORDS, INCOMPLETE, OnIncomplete
 from conductor_core.engine.context import Answer
-from conductor_core.engine.identity import digest_text
 from conductor_core.engine.missing_keys import also_missing
 from conductor_core.engine.planning import ask_conductor, use_given
 from conductor_core.engine.state import RunState
 from conductor_core.engine.step import StepCall
 from conductor_core.engine.step_input import StepInput
+from conductor_core.engine.without_asking import give, reuse
 from conductor_core.errors import ConductorError, WorkerRefused, codes_of
+from conductor_core.overrides import Overrides
 from conductor_core.run_facts import label
 from conductor_core.trace import RoundTrace, StepTrace
 from conductor_core.workflow.model import Step, Workflow
@@ -78,7 +79,25 @@ class RoundRunner:
     def _waiting(self) -> list[int]:
         """The steps that are still to be begun, or gone on with after a wait."""
         taken = {*self._running.values(), *self.answers, *self._failures, *self._held}
-        return [step.index for step in self._round.steps if step.index not in taken]
+        needed = self._needed
+        return [step.index for step in self._round.steps if step.index not in taken and step.index in needed]
+
+    @property
+    def _overrides(self) -> Overrides:
+        return self._state.recorder.trace.overrides
+
+    @property
+    def _needed(self) -> Collection[int]:
+        """The steps that are carried out."""
+        if self._path or self._overrides.last_step is None:
+            return range(len(self._workflow.steps))
+        return self._overrides.needed(self._workflow)
+
+    @property
+    def _last(self) -> int:
+        """The step whose answer is the round's."""
+        last = None if self._path else self._overrides.last_step
+        return len(self._workflow.steps) - 1 if last is None else last
 
     def _read_trace(self) -> None:
         steps, policy = self._round.steps, self._state.on_incomplete
@@ -116,8 +135,7 @@ class RoundRunner:
             await cancel_all(tasks)
         if waits or self._denied:
             return HELD
-        last = len(self._workflow.steps) - 1
-        return self._failures.get(last) or self.answers[last]
+        return self._failures.get(self._last) or self.answers[self._last]
 
     @property
     def _denied(self) -> bool:
@@ -129,21 +147,24 @@ class RoundRunner:
         done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         for task in sorted((each for each in self._running if each in done), key=lambda each: self._running[each]):
             await self._ended(self._running.pop(task), task.result())
-        if self._running or len(self.answers) + len(self._failures) < len(self._round.steps):
+        if self._running or self._held or self._waiting:
             self._state.budget.check()
 
     async def _ready(self) -> list[tuple[int, StepInput]]:
         """Reuses all that can be reused, then returns the steps that can be called now.
 
-        Reused answers come first: a step that may not read one records it as withheld, not as missing.
+        Given and reused answers come first: a step that may not read one records it as withheld, not as missing.
         """
         self._asked_for = False
         if self._denied:
             return []
+        for index in self._waiting:
+            if (given := self._overrides.output_at((*self._path, index))) is not None:
+                await self._take(index, give(self._state, given, self._workflow.steps[index]))
         while (reused := self._reusable()) is not None:
             index, step_input, recorded = reused
             path = (*self._path, index)
-            await self._take(index, _reuse(self._state, path, self._workflow.steps[index], step_input, recorded))
+            await self._take(index, reuse(self._state, path, self._workflow.steps[index], step_input, recorded))
         can_be_asked = [index for index in self._waiting if self._can_be_asked(index)]
         if not can_be_asked:
             return []
@@ -177,7 +198,8 @@ class RoundRunner:
         return self.answers.keys() >= set(self._round.steps[index].reads)
 
     def _step_input(self, index: int) -> StepInput:
-        return self._state.step_inputs.of(self._workflow, index, self.answers, self._path)
+        seed = self._overrides.seed_at((*self._path, index))
+        return self._state.step_inputs.of(self._workflow, index, self.answers, self._path, seed)
 
     async def _ended(self, index: int, answer: Answer | Held | None) -> None:
         if isinstance(answer, Held):
@@ -227,46 +249,6 @@ class RoundRunner:
         if step_input.parent is not None:
             return await _Recursion(state, path, step, step_input, step_input.parent).run()
         return await StepCall(state, path, step, step_input).run()
-
-
-def _reuse(state: RunState, path: ev.Path, step: Step, step_input: StepInput, recorded: StepTrace) -> Answer:
-    """Records that an earlier answer stands in for the step at ``path``, and returns it."""
-    recorder = state.recorder
-    source = state.source.origin(recorded)
-    digest = recorded.output_sha256 or digest_text(recorded.output)
-    recorder.send(
-        ev.StepReused(
-            run_id=recorder.run_id,
-            at_ms=recorder.now_ms(),
-            path=path,
-            agent=step.agent,
-            identity=step_input.identity,
-            messages=step_input.context.messages,
-            granted=step_input.context.granted,
-            withheld=step_input.context.withheld,
-            source_run_id=source.run_id,
-            source_path=source.path,
-            source_imported=source.imported,
-            output=recorded.output,
-            output_sha256=digest,
-            finish_reason=recorded.finish_reason or "other",
-            incomplete=recorded.incomplete,
-            usage=recorded.usage,
-            cost_usd=recorded.cost_usd,
-            cost_estimated=recorded.at_list_price,
-            model=recorded.model,
-            duration_ms=recorded.duration_ms or 0.0,
-            ending=recorded.ending,
-            refusal=recorded.refusal,
-            tool_calls=recorded.tool_calls,
-            answered_by=recorded.answered_by,
-            passed_on=recorded.ending == "completed" or state.on_incomplete == "allow",
-            reasoning=recorded.reasoning,
-        )
-    )
-    task, ending, by = state.request.task, recorded.ending, recorded.answered_by
-    reasoned = bool(recorded.reasoning)
-    return Answer.of(path, step, task, recorded.output, digest, recorded.usage, ending=ending, by=by, reasoned=reasoned)
 
 
 class _Recursion:

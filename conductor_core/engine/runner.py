@@ -134,6 +134,8 @@ class Engine:
 
 End = TypeVar("End", ev.RunCompleted, ev.RunFailed, ev.RunCancelled, ev.RunDenied)
 
+_NO_STEPS_YET = "a run whose plan is still to be written has no steps to ask afresh, to give or to end with"
+
 _Plan = tuple[Workflow, tuple[Fault, ...], Workflow | None] | None
 """A given workflow, its warnings, and what it was before an edit; None: it has to be written."""
 
@@ -201,13 +203,15 @@ def _given_plan(
     specs = {spec.name: spec for spec in pool.specs}
     images = images_given(request.conversation, specs, every_step=give_question)
     require_image_worker(images, pool.specs, pool.name)
-    workflow = request.workflow
+    workflow, overrides = request.workflow, request.overrides
     steps = () if workflow is None else workflow.steps
     for text in (*(turn.text for turn in request.conversation), *(step.instruction for step in steps)):
         if whole_characters(text) != text:
             raise BadInput(
                 "the task, a turn before it or an instruction is no text: it holds half a character (a lone surrogate)"
             )
+    if overrides and (workflow is None or (fault := overrides.fault(workflow))):
+        raise BadInput(fault if workflow is not None and fault else _NO_STEPS_YET)
     if workflow is None:
         if conductor is None:
             raise BadInput("a run needs a workflow, or a Conductor to write one")

@@ -62,7 +62,7 @@ class StepCall:
     def __init__(self, state: RunState, path: ev.Path, step: Step, step_input: StepInput) -> None:
         self._state, self._path, self._step, self._step_input = state, path, step, step_input
         self._recorder, self._budget = state.recorder, state.budget
-        self._sequence = CallSequence(state, step.agent)
+        self._sequence = CallSequence(state, step.agent, state.recorder.trace.overrides.seed_at(path))
         self._input_tokens = estimate_input_tokens(step_input.context.messages)
         self._live = LiveCall(self._spec.price, self._input_tokens)
         self._deltas = DeltaBuffer(state.recorder, state.settings.delta_interval_ms, self._delta_events)

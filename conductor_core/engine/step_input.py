@@ -63,13 +63,23 @@ class StepInputs:
         """The digest of the task and all that comes with it."""
         return task_identity(self.task, self.images, self.turns_before)
 
-    def of(self, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path = ()) -> StepInput:
+    def of(
+        self,
+        workflow: Workflow,
+        index: int,
+        answers: Mapping[int, Answer],
+        round_path: Path = (),
+        own_seed: int | None = None,
+    ) -> StepInput:
         """Returns the input of step ``index``, once ``answers`` has all that it reads.
+
+        Args:
+            own_seed: the seed that this step, or the step around its round, is asked with in place of the run's.
 
         Raises: KeyError if the pool has no such agent or an answer is missing.
         """
         if workflow.steps[index].agent == CONDUCTOR_AGENT:
-            return self._recursion(workflow, index, answers, round_path)
+            return self._recursion(workflow, index, answers, round_path, own_seed)
         context = ctx.build(
             self.task,
             workflow,
@@ -81,9 +91,16 @@ class StepInputs:
             turns_before=self.turns_before,
         )
         spec = self.workers[workflow.steps[index].agent]
-        return StepInput(context, worker_identity(spec, context.messages, self.pool_seed))
+        return StepInput(context, worker_identity(spec, context.messages, self.pool_seed, own_seed))
 
-    def _recursion(self, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path) -> StepInput:
+    def _recursion(
+        self,
+        workflow: Workflow,
+        index: int,
+        answers: Mapping[int, Answer],
+        round_path: Path,
+        own_seed: int | None,
+    ) -> StepInput:
         """As in the paper the inner Conductor call sees the task, the parent's plan (with it this step's instruction)
         and the last response: the output of the latest step that this one reads, and no other output."""
         if self.conductor is None:
@@ -110,5 +127,6 @@ class StepInputs:
             seed=self.seed,
             images=self.images,
             turns_before=self.turns_before,
+            own_seed=own_seed,
         )
         return StepInput(context, identity, parent, last)

@@ -59,13 +59,22 @@ def plan_of(trace: RunTrace) -> Plan:
         task=trace.task,
         workflow=workflow,
         workers=trace.pool.workers,
-        source=f"run {trace.run_id}",
+        source=source_of(trace),
         give_question=trace.give_question,
         has_images=any(not isinstance(turn.content, str) for turn in conversation),
         turns_before=trace.turns_before,
         imported=trace.imported is not None,
         inner=inner_plans(trace),
     )
+
+
+def source_of(trace: RunTrace) -> str:
+    """Says which run a plan is of, and which outputs a person gave there: nobody's plan says that by itself."""
+    given = "".join(
+        f", where a person {'wrote' if each.given.how == 'written' else 'pinned'} the output of step {each.step}"
+        for each in trace.overrides.outputs
+    )
+    return f"run {trace.run_id}{given}"
 
 
 def inner_plans(trace: RunTrace) -> tuple[tuple[Path, Workflow], ...]:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from conductor_core import events as ev
 from conductor_core.chat import Usage
 from conductor_core.events import EVENT, FINAL_KINDS, KINDS, VOCABULARY, Event, SharedOutput
+from conductor_core.overrides import Given
 from conductor_core.progress import Progress
 from conductor_core.workflow.model import Fault
 from tests.support.run_events import TWO_STEPS, created, planned, run_completed, step_completed, step_started
@@ -42,6 +43,9 @@ EXAMPLES: list[Event] = [
         output_sha256="ab",
         finish_reason="stop",
         usage=Usage(input_tokens=1, output_tokens=1),
+    ),
+    ev.StepGiven(
+        run_id="r", path=(0,), agent="solver", output="42", output_sha256="ab", given=Given(how="written", door="page")
     ),
     ev.RecursionEntered(run_id="r", path=(1,), depth=1),
     ev.RecursionLeft(run_id="r", path=(1,), how="answered"),

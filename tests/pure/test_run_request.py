@@ -11,6 +11,7 @@ from conductor_core.engine.request import resume_of
 from conductor_core.events import BatchRow, Limits, PoolInfo, RunCreated, RunRequest
 from conductor_core.gates import read_gate
 from conductor_core.message_parts import images_in
+from conductor_core.overrides import MOST_SEED, Given, GivenOutput, Overrides, StepSeed
 from conductor_core.run_request import MOST_IMAGES
 from conductor_core.trace import fold
 from conductor_core.workflow.model import Workflow
@@ -23,6 +24,19 @@ PICTURES = (picture(), picture((0, 0, 255)))
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 NUMBERS = st.none() | st.integers(0, 10**9)
 ACTORS = st.builds(Actor, kind=st.sampled_from(["local", "person", "service", "program"]), id=TEXT, name=TEXT)
+GIVEN = st.builds(
+    Given, how=st.sampled_from(["written", "pinned"]), actor=st.none() | ACTORS, source_run_id=st.none() | TEXT
+)
+OVERRIDES = st.builds(
+    Overrides,
+    seeds=st.dictionaries(st.integers(0, 9), st.integers(0, MOST_SEED), max_size=3).map(
+        lambda each: tuple(StepSeed(step=step, seed=seed) for step, seed in each.items())
+    ),
+    outputs=st.dictionaries(st.integers(0, 9), st.tuples(TEXT.filter(bool), GIVEN), max_size=3).map(
+        lambda each: tuple(GivenOutput(step=step, text=text, given=given) for step, (text, given) in each.items())
+    ),
+    last_step=st.none() | st.integers(0, 9),
+)
 REQUESTS = st.builds(
     RunRequest,
     task=TEXT,
@@ -46,6 +60,7 @@ REQUESTS = st.builds(
     gates=st.lists(st.sampled_from(list(map(read_gate, ("plan", "steps", "step:2", "usd:0.5"))))).map(tuple),
     images=st.lists(image_parts, max_size=MOST_IMAGES).map(tuple),
     turns_before=st.lists(messages, max_size=3).map(tuple),
+    overrides=OVERRIDES,
 )
 
 

@@ -119,6 +119,8 @@ def _figures(pair: StepPair) -> str:
 
 
 def _spent(step: StepTrace) -> list[str]:
+    if step.given is not None:
+        return [f"{step.given.how} by a person"]
     if step.reused_from is not None:
         return ["reused"]
     if step.started_ms is None:

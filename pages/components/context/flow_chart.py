@@ -31,8 +31,8 @@ def sankey(round_: RoundContext, trace: RunTrace, agents: Sequence[str]) -> Figu
     said = [
         f"{source_name(cell.source)} to step {label(cell.reader)}: {cell.tokens or 0:,} tokens" for *_, cell in links
     ]
-    last = trace.step_at(round_.steps[-1].path)
-    if round_.steps[-1].begun and last.output_sha256:
+    last = (None if round_.path else trace.last) or trace.step_at(round_.steps[-1].path)
+    if last.path in places and last.output_sha256:
         tokens = _written(trace, last.path)
         names.append("the answer" if not round_.path else f"answer of step {label(round_.path)}")
         colours.append("@tone-0")

@@ -84,7 +84,7 @@ class LiveView:
             "type": "snapshot",
             "sequence": self._sequence,
             "elapsed_ms": self._elapsed_ms(now_utc or datetime.now(UTC)),
-            "run": self._trace.model_dump(mode="json") | {"approvals": _approvals(self._trace)},
+            "run": self._trace.model_dump(mode="json", exclude={"overrides"}) | _of_steps(self._trace),
             "drafts": [self._draft_json(path) for path in self._drafts],
             "layout": self._layout(),
             "shape": shape_in_words(self._trace),
@@ -271,8 +271,12 @@ def _continues(earlier: MessageJson, later: MessageJson) -> bool:
 
 
 def _scalars(trace: RunTrace) -> MessageJson:
-    others = {"root", "pool", "task", "conductor", "limits", "last_at_ms", "approvals", "workflow"}
-    return trace.model_dump(mode="json", exclude=others) | {"approvals": _approvals(trace)}
+    others = {"root", "pool", "task", "conductor", "limits", "last_at_ms", "approvals", "workflow", "overrides"}
+    return trace.model_dump(mode="json", exclude=others) | _of_steps(trace)
+
+
+def _of_steps(trace: RunTrace) -> MessageJson:
+    return {"approvals": _approvals(trace), "last_step": trace.overrides.last_step}
 
 
 def _approvals(trace: RunTrace) -> list[MessageJson]:

@@ -61,7 +61,7 @@ def _round_bars(round_: RoundTrace, trace: RunTrace, *, critical: bool) -> Itera
     for step in round_.steps:
         duration_ms, on_it = _duration_ms(step, trace), step.index in on_path
         mark = "" if step.status == "completed" else step_status(step.status)
-        took = "" if step.started_ms is None or step.status == "reused" else seconds(duration_ms)
+        took = "" if step.started_ms is None or step.status in ("reused", "written") else seconds(duration_ms)
         named, text = f"{label(step.path)} · {step.agent}", _text(mark, took, on_it)
         yield Bar(step.path, named, step.agent, depth, step.started_ms, duration_ms, on_it, text)
         if step.round is not None:

@@ -27,6 +27,7 @@ STEP_STATUSES = {
     "cut": ("◐", "cut off"),
     "empty": ("∅", "empty"),
     "reused": ("↺", "reused"),
+    "written": ("✎", "by a person"),
     "failed": ("✕", "failed"),
     "denied": ("⊖", "denied"),
     "skipped": ("⊘", "skipped"),

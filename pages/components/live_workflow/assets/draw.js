@@ -3,7 +3,7 @@
 import { drawEdgeMark, edgeStyle } from "./draw_marks.js"
 import { pathKey, seconds, tokens } from "./format.js"
 import { STEP_STATUS, ended, notWhole, shownStatus } from "./status.js"
-import { rightToLeft, visible } from "./text.js"
+import { personOf, rightToLeft, visible } from "./text.js"
 
 export const CARD_HEIGHT = 92
 const RADIUS = 10
@@ -21,6 +21,7 @@ export const BOXED = {
   retrying: "warn",
   loading: "warn",
   reused: "reused",
+  written: "warn",
   failed: "failed",
   denied: "failed",
   cancelled: "warn",
@@ -168,9 +169,15 @@ function footer(step, status, model) {
     case "skipped":
       return step.because.length
         ? `skipped: ${step.because.map((path) => `${pathKey(path)} ${whyBelow(model, path)}`).join(", ")}`
-        : "skipped: the run stopped"
+        : (model.run?.last_step ?? null) !== null && model.run.status === "completed"
+          ? `not needed: ends with step ${model.run.last_step}`
+          : "skipped: the run stopped"
     case "reused":
-      return `reused · ${tokens(step.usage.output_tokens)} · nothing paid`
+      return step.given
+        ? `pinned · ${personOf(step.given)}`
+        : `reused · ${tokens(step.usage.output_tokens)} · nothing paid`
+    case "written":
+      return `written by ${personOf(step.given)}`
     default:
       return `${seconds(ms)} · ${tokens(model.stepTokens(step))}${status === "completed" ? "" : ` · ${STEP_STATUS[status].word}`}${step.answered_by ? ` · by ${visible(step.answered_by)}` : ""}`
   }

@@ -199,6 +199,13 @@ export class RunModel {
     }
   }
 
+  // Returns the step whose answer is the run's: the plan's last, or the one that the run was to end with.
+  lastStep() {
+    const chosen = this.run?.last_step ?? null
+    const steps = [...this.steps.values()].filter((step) => step.path.length === 1)
+    return chosen === null ? steps.at(-1) : this.steps.get(String(chosen))
+  }
+
   // Returns the current form of a step of the edited plan, by its key in the editor.
   editedStep(key) {
     return this.edited?.steps.find((step) => step.key === key)

@@ -83,7 +83,7 @@ export class Outcome {
   show(model, goOn) {
     const { run } = model
     this.runId = run?.run_id
-    const last = run && [...model.steps.values()].filter((step) => step.path.length === 1).at(-1)
+    const last = run && model.lastStep()
     this.from = last ? pathKey(last.path) : null
     this.answer = run?.answer ?? null
     this.goOn.hidden = !goOn || !model.editable

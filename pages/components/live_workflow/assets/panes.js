@@ -5,7 +5,7 @@ import { copyButton, el, readButton, setClass, setText } from "./dom.js"
 import { speed } from "./draw.js"
 import { count, doing, pathKey, seconds, tokens } from "./format.js"
 import { STEP_STATUS, advice, notWhole, shownStatus } from "./status.js"
-import { StreamedMarkdown, visible } from "./text.js"
+import { StreamedMarkdown, personOf, visible } from "./text.js"
 
 const SHOWN_WHILE_RUNNING = 24_000
 const SHOWN_WHEN_DONE = 40_000
@@ -125,7 +125,10 @@ class Pane {
     const { glyph, word } = STEP_STATUS[status]
     const ms = model.stepMs(step)
     setText(this.name, `${this.key} · ${visible(step.agent || "…")}`)
-    setText(this.chip, ms === null || status === "reused" ? `${glyph} ${word}` : `${glyph} ${seconds(ms)}`)
+    setText(
+      this.chip,
+      ms === null || status === "reused" || status === "written" ? `${glyph} ${word}` : `${glyph} ${seconds(ms)}`,
+    )
     setClass(this.chip, `chip ${status}`)
     this.chip.title = word
     const index = model.agentIndex(step.agent)
@@ -268,6 +271,7 @@ export function notices(model, step) {
       kind: "muted",
       text: `⇄ answered by ${visible(step.answered_by)} in the place of ${visible(step.agent)}`,
     })
+  if (step.given) lines.push(givenLine(step))
   if (step.reused_from) lines.push(reusedLine(step, model.run?.imported))
   const inner = model.rounds.get(pathKey(step.path))
   if (inner)
@@ -322,6 +326,14 @@ export const NOT_WHOLE = {
   filtered: "A filter of the provider took the answer away",
   cut: "The answer was cut off before its end",
   empty: "The answer is empty",
+}
+
+// Says that a person, and no worker, decided what this output is.
+function givenLine({ given, agent }) {
+  const who = personOf(given)
+  return given.how === "pinned"
+    ? { kind: "warn", text: `⚲ pinned by ${who}: this recorded output stands, whatever the step would see` }
+    : { kind: "warn", text: `✎ written by ${who}, not by ${visible(agent)}: no model was asked` }
 }
 
 // Which run an imported one names is its file's word: no run of this database, so there is no link.

@@ -14,6 +14,7 @@ export const STEP_STATUS = {
   cut: { glyph: "◐", word: "cut off" },
   empty: { glyph: "∅", word: "empty" },
   reused: { glyph: "↺", word: "reused" },
+  written: { glyph: "✎", word: "by a person" },
   failed: { glyph: "✕", word: "failed" },
   denied: { glyph: "⊖", word: "denied" },
   skipped: { glyph: "⊘", word: "skipped" },
@@ -26,7 +27,7 @@ const NOT_WHOLE = new Set(["refused", "filtered", "cut", "empty"])
 export const notWhole = (status) => NOT_WHOLE.has(status)
 
 // Says whether a step has ended with an output that other steps may read.
-export const ended = (status) => status === "completed" || status === "reused" || notWhole(status)
+export const ended = (status) => ["completed", "reused", "written"].includes(status) || notWhole(status)
 
 // Returns a step's status for the page. It also distinguishes retries, and cut answers in records without that status.
 export function shownStatus(step) {

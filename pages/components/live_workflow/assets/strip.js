@@ -95,7 +95,7 @@ export class Strip {
     if (status === "running" && !steps.length) return " · planning"
     if (!steps.length) return ""
     if (status === "planned") return ` · ${plural(steps.length, "step")}`
-    const done = steps.filter((step) => step.status === "completed" || step.status === "reused").length
+    const done = steps.filter((step) => ["completed", "reused", "written"].includes(step.status)).length
     // A count of one step is left out if the run has the same status.
     const others = ["refused", "filtered", "cut", "empty", "failed"].map((name) => {
       const number = steps.filter((step) => step.status === name).length

@@ -58,6 +58,9 @@ export function visible(text) {
   return text.replace(/\r\n?/g, "\n").replace(CONTROLS, named).replace(TRICKS, named)
 }
 
+// Names who gave an output; `given` is the record of it.
+export const personOf = ({ actor }) => visible(actor?.name ?? "a person")
+
 // Returns the direction as `dir="auto"` does: by the first letter that has a direction.
 export function rightToLeft(text) {
   const [first] = /\p{L}/u.exec(text) ?? [""]

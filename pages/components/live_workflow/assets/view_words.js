@@ -45,7 +45,7 @@ export function whatMatters(model, steps) {
   const failed =
     model.run.status === "failed" &&
     (steps.find((step) => step.status === "failed") ?? steps.find((step) => notWhole(step.status)))
-  return failed || steps.filter((step) => step.path.length === 1).at(-1)
+  return failed || model.lastStep()
 }
 
 // Before the first run, explains what will be shown here.
