@@ -1,17 +1,13 @@
 """``plan --n``: several plans for one task, beside each other."""
 
 import asyncio
-import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from conductor_core import documents
-from conductor_core.actor import local_caller
 from conductor_core.cli.live import exit_code
 from conductor_core.cli.output import print_json
-from conductor_core.cli.signals import stopping
 from conductor_core.cli.text import one_line
+from conductor_core.cli.together import all_ended
 from conductor_core.cli.wiring import opened_engine, opened_store
 from conductor_core.engine import resampling
 from conductor_core.engine.forecast import usual_answer_tokens
@@ -19,9 +15,6 @@ from conductor_core.engine.resampling import PlanChoice
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
-
-if TYPE_CHECKING:
-    from conductor_core.engine.host import EngineHost
 
 _RUNS_LOOKED_AT = 50
 
@@ -36,7 +29,9 @@ def print_plans(
     with opened_store(db, settings) as store, opened_engine(store, settings) as host:
         for request in requests:
             host.start(request)
-        traces, stopped_by = asyncio.run(_written(host, [request.run_id for request in requests], quiet=quiet))
+        traces, stopped_by = asyncio.run(
+            all_ended(host, [request.run_id for request in requests], "plans", quiet=quiet)
+        )
         answer_tokens = usual_answer_tokens(traces[0].pool.name, store.runs(limit=_RUNS_LOOKED_AT))
     found = resampling.choices(traces, answer_tokens)
     if as_json:
@@ -44,29 +39,6 @@ def print_plans(
     else:
         print("\n".join(_table(traces, found)))
     return stopped_by or min(map(exit_code, traces))
-
-
-async def _written(host: "EngineHost", run_ids: Sequence[str], *, quiet: bool) -> tuple[list[RunTrace], int]:
-    """Waits for all plans. Ctrl-C or SIGTERM cancels those that are still being written."""
-
-    def cancel() -> None:
-        for run_id in run_ids:
-            host.cancel(run_id, local_caller("cli"))
-
-    loop, done = asyncio.get_running_loop(), 0
-
-    def told(_: object) -> None:
-        nonlocal done
-        done += 1
-        if not quiet:
-            print(f"{done} of {len(run_ids)} plans", file=sys.stderr, flush=True)
-
-    with ThreadPoolExecutor(len(run_ids), "plans") as threads, stopping(cancel) as stopped_by:
-        waiting = [loop.run_in_executor(threads, host.wait, run_id) for run_id in run_ids]
-        for each in waiting:
-            each.add_done_callback(told)
-        traces = await asyncio.gather(*waiting)
-    return list(traces), stopped_by[0] if stopped_by else 0
 
 
 def _document(traces: Sequence[RunTrace], found: Sequence[PlanChoice]) -> documents.Document:

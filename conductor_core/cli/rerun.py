@@ -1,46 +1,62 @@
 """``rerun``: one step changed, or a whole workflow; what is unchanged is reused. Without a change: resume, or again."""
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from conductor_core.chat import ConductorInfo
-from conductor_core.cli import inputs, options
+from conductor_core.cli import again, inputs, options, repeats
 from conductor_core.cli.live import ProgressView, watch
 from conductor_core.cli.output import print_json, print_outcome
 from conductor_core.cli.ready import ready
 from conductor_core.cli.text import one_line
+from conductor_core.cli.whom import Whom
 from conductor_core.cli.wiring import opened_engine, opened_store
 from conductor_core.engine.image_rules import images_given
 from conductor_core.engine.pool import pool_info
 from conductor_core.engine.request import asks_conductor, rerun_of, resume_of
 from conductor_core.engine.rerun import RerunPreview, StepForecast, edit_step, preview
 from conductor_core.errors import BadInput
-from conductor_core.events import PoolInfo
+from conductor_core.overrides import Overrides
 from conductor_core.run_facts import label
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Workflow
 
+if TYPE_CHECKING:
+    from storage import Store
+
+
+Step = Annotated[int | None, typer.Option("--step", metavar="N", help="The step to change; the first is 0.")]
+Instruction = Annotated[str | None, typer.Option("--instruction", metavar="TEXT", help="Its new instruction.")]
+Agents = Annotated[
+    list[str] | None,
+    typer.Option("--agent", metavar="NAME", help="Its new agent. With --only or --from: one or more to ask instead."),
+]
+Access = Annotated[
+    str | None, typer.Option("--access", metavar="LIST", help="What it may see: all, none, or steps as in 0,2.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would run and what be reused; do nothing.")]
+
 
 def rerun_command(
     run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id, or its beginning.")],
-    step: Annotated[int | None, typer.Option("--step", metavar="N", help="The step to change; the first is 0.")] = None,
-    instruction: Annotated[
-        str | None, typer.Option("--instruction", metavar="TEXT", help="Its new instruction.")
-    ] = None,
-    agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Its new agent.")] = None,
-    access: Annotated[
-        str | None, typer.Option("--access", metavar="LIST", help="What it may see: all, none, or steps as in 0,2.")
-    ] = None,
+    step: Step = None,
+    instruction: Instruction = None,
+    agent: Agents = None,
+    access: Access = None,
     workflow: options.WorkflowFile = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run and what be reused; do nothing.")
-    ] = False,
+    only: again.Only = None,
+    from_step: again.From = None,
+    times: again.Times = None,
+    output: again.Outputs = None,
+    pin: again.Pins = None,
+    release: again.Releases = None,
+    dry_run: DryRun = False,
     conductor: options.Conductor = None,
     pool: options.Pool = None,
     db: options.Db = None,
@@ -59,42 +75,61 @@ def rerun_command(
     """Run RUN_ID again as a new run, with one step or the workflow changed; unchanged steps are reused.
 
     An interrupted run is taken up where it stopped. By default with the Conductor, pool, seed and budgets of RUN_ID.
+
+    With --only or --from, a step is asked afresh although its answer is recorded; then --seed is the step's.
     """
     settings = inputs.read_settings()
-    edit = Edit(step, instruction, agent, access, workflow)
+    asked = again.read(only, from_step, times, agent, seed)
+    edit = Edit(step, instruction, None if asked else _one(agent), access, workflow)
+    if asked is not None and edit.any:
+        raise BadInput("--only and --from ask steps of the plan as it is: give them without --step and --workflow")
+    if workflow is not None and (output or pin or release):
+        raise BadInput("--output, --pin and --release name steps of the recorded plan: give them without --workflow")
+    own_seed = None if asked else seed
+    changes = {"seed": own_seed, "on_incomplete": on_incomplete, "give_question": give_question}
+    budgets = {"max_steps": max_steps, "max_tokens": max_tokens, "max_usd": max_usd}
+    budgets |= {"max_seconds": max_seconds, "max_depth": max_depth}
+    whom = Whom(conductor, pool, tuple(exclude or ()))
     with opened_store(db, settings, read=True) as store:
-        source, _ = store.trace(store.resolve(run_id))
-        if source.status == "waiting":
-            raise BadInput(f"run {source.run_id} waits for an approval: approve, deny or cancel it first")
-        if not source.ended:
-            raise BadInput(f"run {source.run_id} is still going on: wait for its end, or cancel it")
-        budget = options.limits(
-            source.limits,
-            max_steps=max_steps,
-            max_tokens=max_tokens,
-            max_usd=max_usd,
-            max_seconds=max_seconds,
-            max_depth=max_depth,
-        )
-        source = source.model_copy(
-            update={
-                "limits": budget,
-                "seed": source.seed if seed is None else seed,
-                "on_incomplete": on_incomplete or source.on_incomplete,
-                "give_question": source.give_question if give_question is None else give_question,
-            }
-        )
-        rerun = prepare(source, edit, settings, conductor, pool, tuple(exclude or ()), store.taken_up(source))
+        source = _source(store, run_id, changes, budgets)
+        by_hand = again.by_hand(source, output or (), pin or (), release or ())
+        if asked is None:
+            rerun = prepare(source, edit, settings, whom, store.taken_up(source), by_hand)
+        else:
+            many = repeats.prepare(source, asked, by_hand, settings, whom)
+            if asked.runs > 1:
+                return repeats.run(store, many, settings, dry_run=dry_run, as_json=as_json, quiet=quiet)
+            rerun = Rerun(many.requests[0], many.forecast.each[0])
         if dry_run:
             return print_preview(rerun.forecast, as_json=as_json)
-        called = None if rerun.forecast is None else {step.agent for step in rerun.forecast.will_run}
-        ready(rerun.request, settings, quiet=quiet, agents=called)
-        if rerun.forecast is not None and not quiet:
-            print("\n".join(preview_lines(rerun.forecast)), file=sys.stderr, flush=True)
-        with opened_engine(store, settings) as host:
-            new_id = host.start(rerun.request)
-            view = ProgressView(quiet=quiet, answer=not as_json, db=db)
-            trace, code = watch(store, host, new_id, view)
+        return _carry_out(store, rerun, settings, db, as_json=as_json, quiet=quiet)
+
+
+def _source(
+    store: "Store", run_id: str, changes: Mapping[str, object], budgets: Mapping[str, float | None]
+) -> RunTrace:
+    """Returns the run, with the settings and the budgets that were given (not None). Raises: BadInput, UnknownRun."""
+    source, _ = store.trace(store.resolve(run_id))
+    if source.status == "waiting":
+        raise BadInput(f"run {source.run_id} waits for an approval: approve, deny or cancel it first")
+    if not source.ended:
+        raise BadInput(f"run {source.run_id} is still going on: wait for its end, or cancel it")
+    given = {name: value for name, value in changes.items() if value is not None}
+    return source.model_copy(update={**given, "limits": options.limits(source.limits, **budgets)})
+
+
+def _carry_out(
+    store: "Store", rerun: "Rerun", settings: Settings, db: str | None, *, as_json: bool, quiet: bool
+) -> int:
+    """Starts the run, shows it until its end, and prints what came of it. Returns the exit code."""
+    called = None if rerun.forecast is None else {step.agent for step in rerun.forecast.will_run}
+    ready(rerun.request, settings, quiet=quiet, agents=called)
+    if rerun.forecast is not None and not quiet:
+        print("\n".join(preview_lines(rerun.forecast)), file=sys.stderr, flush=True)
+    with opened_engine(store, settings) as host:
+        new_id = host.start(rerun.request)
+        view = ProgressView(quiet=quiet, answer=not as_json, db=db)
+        trace, code = watch(store, host, new_id, view)
     print_outcome(trace, view, as_json=as_json)
     return code
 
@@ -115,6 +150,10 @@ class Edit:
     access: str | None
     file: Path | None
 
+    @property
+    def any(self) -> bool:
+        return self != Edit(None, None, None, None, None)
+
 
 @dataclass(frozen=True)
 class Rerun:
@@ -128,18 +167,17 @@ def prepare(
     source: RunTrace,
     edit: Edit,
     settings: Settings,
-    conductor: str | None,
-    pool: str | None,
-    excluded: tuple[str, ...],
+    whom: Whom,
     before: tuple[RunTrace, ...],
+    by_hand: Overrides | None = None,
 ) -> Rerun:
     """Works out what is run, with whom, and what that will take.
 
-    ``source`` already has the budgets, the seed and the settings of the re-run. None as ``conductor`` or ``pool`` means
-    that of ``source``. ``before``: the runs that ``source`` took up, latest first. Raises: BadInput.
+    ``source`` already has the budgets, the seed and the settings of the re-run. ``before``: the runs that it took up,
+    latest first. ``by_hand``: of its steps; None: what it has. Raises: BadInput.
     """
-    pool_ref: str | PoolInfo = source.pool if pool is None else pool
-    specs = pool_info(pool_ref, settings, excluded).workers
+    pool_ref = whom.pool_of(source)
+    specs = pool_info(pool_ref, settings, whom.excluded).workers
     agents = [spec.name for spec in specs]
     changed = changed_workflow(source, agents, edit)
     resume = source.status == "interrupted" and changed is None
@@ -153,19 +191,27 @@ def prepare(
         images = images_given(source.conversation, workers, every_step=source.give_question)
         what = f"run {source.run_id} cannot be run again: "
         workflow = inputs.valid_workflow(workflow, agents, source.limits, what, images)
-        info = _info(conductor, settings) if needed else None
+        info = whom.info(settings) if needed else None
         # With --step, each step stays what it was. Steps of a file are matched by content.
         origins = None if edit.step is None else tuple(range(len(workflow.steps)))
-        forecast = preview(source, workflow, specs, conductor=info, origins=origins)
+        kept = source.overrides if resume and by_hand is None else by_hand
+        forecast = preview(source, workflow, specs, conductor=info, origins=origins, overrides=kept)
     if resume:
         request = resume_of(source, *before, door="cli")
+        request = request if by_hand is None else request.model_copy(update={"overrides": by_hand})
     else:
-        request = rerun_of(source, workflow, door="cli", origins=origins)
-    own = settings.conductor if source.conductor is None else source.conductor.name
-    asked = (conductor or own) if needed else None
-    if asked is not None and conductor is None and source.conductor is None:
-        _say_whose_conductor(asked, source)
-    return Rerun(request.model_copy(update={"conductor": asked, "pool": pool_ref, "excluded": excluded}), forecast)
+        request = rerun_of(source, workflow, door="cli", origins=origins, overrides=by_hand)
+    asked = whom.asked(source, settings, needed=needed)
+    if needed and whom.conductor is None and source.conductor is None:
+        _say_whose_conductor(asked["conductor"], source)
+    return Rerun(request.model_copy(update=asked), forecast)
+
+
+def _one(agents: Sequence[str] | None) -> str | None:
+    """Returns the agent that a step gets. Raises: BadInput for several."""
+    if agents is not None and len(agents) > 1:
+        raise BadInput("a step has one agent: several --agent go with --only or --from")
+    return agents[0] if agents else None
 
 
 def changed_workflow(source: RunTrace, agents: list[str], edit: Edit) -> Workflow | None:
@@ -226,13 +272,3 @@ def _reused(step: StepForecast) -> str:
         return ""
     imported = "imported " if step.reused_imported else ""
     return f": reuses the answer of step {label(step.reused_path)} of {imported}run {step.reused_run_id}"
-
-
-def _info(conductor: str | None, settings: Settings) -> ConductorInfo | None:
-    """Describes the Conductor that was named in place of the source's; its answers are not the source's. None: none."""
-    if conductor is None:
-        return None
-    # Imported when used: naming one is rare here.
-    from conductor_core.conductors.catalogue import open_conductor
-
-    return open_conductor(conductor, settings).info

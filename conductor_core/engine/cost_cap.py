@@ -73,16 +73,18 @@ class CostCap:
         max_tokens: int | None = None,
         assumed_price: Price | None = None,
         or_else: str = "",
+        then: str = "start the same command with --resume",
     ) -> None:
         """
         Args:
             assumed_price: of workers without one in the pool file, until the provider says what a call cost.
             or_else: what else than the pool file can name a price, for messages.
+            then: what is to be done after a reached cap was raised, for messages.
         """
         self.max_usd, self.max_tokens = max_usd, max_tokens
         self.usd, self.tokens = spent.usd, spent.tokens
         self.reached: CostCapReached | None = None
-        self._assumed_price, self._or_else = assumed_price, or_else
+        self._assumed_price, self._or_else, self._then = assumed_price, or_else, then
         self._under_way: list[Call] = []
         self._changed = asyncio.Condition()
 
@@ -160,8 +162,7 @@ class CostCap:
             spent = f"{self.tokens} of {self.max_tokens} tokens are used and the next call may need {needed}"
             limit, option = "tokens", "max_tokens"
         return CostCapReached(
-            f"the cost cap is reached: {spent}. All that is finished is kept: raise {option} and start the same "
-            "command with --resume",
+            f"the cost cap is reached: {spent}. All that is finished is kept: raise {option} and {self._then}",
             limit=limit,
         )
 

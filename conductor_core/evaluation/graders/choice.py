@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from string import ascii_uppercase
 
 from conductor_core.answers.final_answer import boxed, last_line, tail
+from conductor_core.answers.sameness import normal
 from conductor_core.errors import BadInput
-from conductor_core.evaluation.graders.exact import normal
 from conductor_core.evaluation.tasks import Graded, Task
 
 # Repetitions are possessive (``*+``). Otherwise a failing match would try every way to split a run between two of them.

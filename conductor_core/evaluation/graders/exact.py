@@ -1,15 +1,12 @@
 """Grades answers that must be the reference's words."""
 
 import re
-import unicodedata
 from collections.abc import Sequence
 
 from conductor_core.answers.final_answer import bold, last_line, last_paragraph, stated, tail
+from conductor_core.answers.sameness import normal
 from conductor_core.errors import BadInput
 from conductor_core.evaluation.tasks import Graded, Task
-
-_WRAPPING = " \t\n\"'`*_$.,;:!“”‘’"
-_LATEX_TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 
 
 def grade_exact(task: Task, text: str) -> Graded:
@@ -39,13 +36,6 @@ def require_words(task: Task) -> None:
     accept = task.extra.get("accept", ())
     if not isinstance(accept, Sequence) or isinstance(accept, str) or not all(isinstance(form, str) for form in accept):
         raise BadInput(f"task {task.task_id}: accept must be a list of texts")
-
-
-def normal(text: str, *, fold: bool = True) -> str:
-    r"""Returns words in the form for comparison; ``\text{}`` is replaced by its content."""
-    text = unicodedata.normalize("NFKC", _LATEX_TEXT.sub(r"\1", text))
-    text = re.sub(r"\s+", " ", text).strip(_WRAPPING)
-    return text.casefold() if fold else text
 
 
 def _short(text: str) -> str:

@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 from conductor_core.answers.final_answer import bold, boxed, last_line, last_paragraph, stated, tail
-from conductor_core.evaluation.graders.exact import normal
+from conductor_core.answers.sameness import normal
 from conductor_core.evaluation.tasks import Graded, Task
 
 TIMEOUT_S = 5.0

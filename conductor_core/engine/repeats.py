@@ -1,0 +1,352 @@
+"""One step of a run, many times: which runs that takes, and how far their answers agree.
+
+Each of them is a run of its own, made from the same run, with a batch and a purpose in common. So it is opened, listed
+and compared as any other. The seeds are the same for each worker, so that the workers are compared in pairs.
+"""
+
+import secrets
+from collections.abc import Sequence
+from typing import Literal
+
+from conductor_core.actor import Door
+from conductor_core.answers.conclusion import conclude
+from conductor_core.answers.sameness import answer_key
+from conductor_core.chat import ConductorInfo, Usage, WorkerSpec, sum_of_costs
+from conductor_core.engine.request import carried, rerun_of
+from conductor_core.engine.rerun import RerunPreview, edit_step, preview
+from conductor_core.errors import BadInput
+from conductor_core.overrides import MOST_SEED, Overrides
+from conductor_core.run_facts import BatchRow
+from conductor_core.run_ids import new_run_id
+from conductor_core.run_request import RunRequest
+from conductor_core.spending import Cost, cost_so_far
+from conductor_core.trace import RunStatus, RunTrace
+from conductor_core.workflow.model import Frozen, Workflow
+from conductor_core.workflow.topology import descendants
+
+PURPOSE = "one step again"
+MOST_TIMES = 100
+CONFIDENCE = 0.95
+_LONGEST_NAME = 80
+
+Extent = Literal["only", "from"]
+"""``only``: the run ends with the step's answer. ``from``: the step and all that its answer reaches run."""
+
+
+class Again(Frozen):
+    """What is asked afresh of a run.
+
+    Attributes:
+        times: how often each worker is asked.
+        agents: the workers that take the step, one after the other; empty: its own.
+        seed: of the first time; the others follow in steps of one. None: each is drawn afresh.
+    """
+
+    step: int
+    extent: Extent = "only"
+    times: int = 1
+    agents: tuple[str, ...] = ()
+    seed: int | None = None
+
+    @property
+    def runs(self) -> int:
+        return self.times * max(1, len(self.agents))
+
+    @property
+    def in_words(self) -> str:
+        """Words for people: ``step 2 alone, 5 times, by solver and checker``."""
+        what = f"step {self.step} alone" if self.extent == "only" else f"from step {self.step} on"
+        often = f", {self.times} times" if self.times > 1 else ""
+        by = f", by {' and '.join(self.agents)}" if self.agents else ""
+        return f"{what}{often}{by}"
+
+
+class Variant(Frozen):
+    """The step with one of its workers. ``workflow``: the plan with that worker."""
+
+    agent: str
+    workflow: Workflow
+
+
+def variants(source: RunTrace, again: Again, agents: Sequence[str]) -> tuple[Variant, ...]:
+    """Returns the plans that are run. ``agents``: whom the re-run may call. Raises: BadInput."""
+    workflow = source.root.workflow
+    if workflow is None:
+        raise BadInput(f"run {source.run_id} has no workflow, so no step {again.step}")
+    if not 0 <= again.step < len(workflow.steps):
+        raise BadInput(
+            f"there is no step {again.step}: the steps of run {source.run_id} are 0 to {len(workflow.steps) - 1}"
+        )
+    if not 1 <= again.times <= MOST_TIMES:
+        raise BadInput(f"a step can be asked 1 to {MOST_TIMES} times, not {again.times}")
+    if again.seed is not None and not 0 <= again.seed <= MOST_SEED - again.times + 1:
+        raise BadInput(f"the seeds of single steps are 0 to {MOST_SEED}, so {again.seed} does not fit")
+    own = workflow.steps[again.step].agent
+    if len(set(again.agents)) < len(again.agents):
+        raise BadInput("name each worker once")
+    for agent in again.agents:
+        if agent not in agents and agent != own:
+            raise BadInput(f"the pool has no worker {agent}; it has {', '.join(agents)}")
+    return tuple(
+        Variant(agent=agent, workflow=workflow if agent == own else edit_step(workflow, again.step, agent=agent))
+        for agent in again.agents or (own,)
+    )
+
+
+def overrides_of(source: RunTrace, again: Again, seed: int, base: Overrides | None = None) -> Overrides:
+    """Returns the overrides of one run. ``base``: what holds besides; by default the source's.
+
+    An output that a person gave to the step is dropped: its worker is to be asked.
+    """
+    workflow = source.root.workflow
+    overrides = (carried(source) if base is None else base).without_output(again.step)
+    fresh = {again.step}
+    if again.extent == "from" and workflow is not None:
+        fresh |= descendants(workflow, again.step)
+    last = again.step if again.extent == "only" else None
+    return overrides.with_seeds(dict.fromkeys(fresh, seed)).model_copy(update={"last_step": last, "again": again.step})
+
+
+def repeat_requests(
+    source: RunTrace, again: Again, agents: Sequence[str], *, door: Door, base: Overrides | None = None
+) -> tuple[RunRequest, ...]:
+    """Returns the requests, those of the first worker first. Raises: BadInput."""
+    plans = variants(source, again, agents)
+    seeds = _drawn(again.times) if again.seed is None else [again.seed + number for number in range(again.times)]
+    mark, told = new_run_id(), " ".join(source.task.split())
+    name = f"{again.in_words}: {told[:_LONGEST_NAME]}{'…' if len(told) > _LONGEST_NAME else ''}"
+    pairs = [(plan, seed) for plan in plans for seed in seeds]
+    alone = len(pairs) == 1
+    same_places = None if source.root.workflow is None else tuple(range(len(source.root.workflow.steps)))
+    return tuple(
+        rerun_of(
+            source,
+            plan.workflow,
+            door=door,
+            origins=same_places,
+            overrides=overrides_of(source, again, seed, base),
+        ).model_copy(
+            update={
+                "purpose": PURPOSE,
+                "batch": None if alone else BatchRow(id=mark, row=str(number), name=name, size=len(pairs)),
+            }
+        )
+        for number, (plan, seed) in enumerate(pairs)
+    )
+
+
+def _drawn(count: int) -> list[int]:
+    """Returns different seeds, short enough to be read and typed."""
+    found: dict[int, None] = {}
+    while len(found) < count:
+        found[secrets.randbelow(MOST_SEED)] = None
+    return list(found)
+
+
+class RepeatsForecast(Frozen):
+    """What all runs together will take, and what one of each worker will do."""
+
+    runs: int
+    each: tuple[RerunPreview, ...]
+    estimated_tokens: int
+    estimated_usd: float | None
+
+    @property
+    def cost(self) -> Cost:
+        known = sum(preview.cost.known_usd for preview in self.each)
+        return Cost(self.estimated_usd, known * (self.runs // len(self.each)))
+
+
+def forecast_repeats(
+    source: RunTrace,
+    again: Again,
+    specs: Sequence[WorkerSpec],
+    base: Overrides | None = None,
+    conductor: ConductorInfo | None = None,
+) -> RepeatsForecast:
+    """Estimates the runs, by the code that carries them out. Calls nothing.
+
+    Args:
+        base: as in ``repeat_requests``. conductor: as in ``preview``.
+
+    Raises: BadInput.
+    """
+    seed = 0 if again.seed is None else again.seed
+    overrides = overrides_of(source, again, seed, base)
+    each = tuple(
+        preview(
+            source,
+            plan.workflow,
+            specs,
+            conductor=conductor,
+            origins=tuple(range(len(plan.workflow.steps))),
+            overrides=overrides,
+        )
+        for plan in variants(source, again, [spec.name for spec in specs])
+    )
+    return RepeatsForecast(
+        runs=again.runs,
+        each=each,
+        estimated_tokens=again.times * sum(one.estimated_tokens for one in each),
+        estimated_usd=sum_of_costs(one.estimated_usd and one.estimated_usd * again.times for one in each),
+    )
+
+
+class Share(Frozen):
+    """A share of the answers with the ends of its 95 % interval (Wilson)."""
+
+    share: float
+    low: float
+    high: float
+
+
+def share_of(count: int, of: int) -> Share:
+    """Returns the share with its interval. Raises: ValueError unless 0 <= count <= of and of >= 1."""
+    from scipy.stats import binomtest  # imported when used, so that the command line starts fast
+
+    found = binomtest(count, of).proportion_ci(confidence_level=CONFIDENCE, method="wilson")
+    return Share(share=count / of, low=float(found.low), high=float(found.high))
+
+
+class AnswerGroup(Frozen):
+    """Answers with one conclusion.
+
+    Attributes:
+        conclusion: of the first of them, in a line.
+        run_ids: of the runs that gave it, in order.
+        as_before: whether the answer of the run that they were made from is one of them.
+    """
+
+    conclusion: str
+    run_ids: tuple[str, ...]
+    as_before: bool
+    share: Share
+
+
+class NoAnswer(Frozen):
+    """A run that ended without a whole answer."""
+
+    run_id: str
+    status: RunStatus
+    error: str | None = None
+
+
+class Tally(Frozen):
+    """What one worker did, over its runs.
+
+    Attributes:
+        run_ids: of all of its runs, in order. unanswered: those that ended without a whole answer.
+        running: how many have not ended.
+        groups: the largest first. The share of the first is how far the answers agree.
+        cost: what the runs spent together. mean_ms: of the runs that answered; None: none did.
+    """
+
+    agent: str
+    run_ids: tuple[str, ...]
+    running: int
+    unanswered: tuple[NoAnswer, ...]
+    groups: tuple[AnswerGroup, ...]
+    usage: Usage
+    cost_usd: float | None
+    known_usd: float
+    mean_ms: float | None
+
+    @property
+    def answered(self) -> int:
+        return sum(len(group.run_ids) for group in self.groups)
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.cost_usd, self.known_usd)
+
+
+class Repeats(Frozen):
+    """The runs of one batch, by worker. ``simulated``: whether a worker was."""
+
+    step: int
+    extent: Extent
+    source_run_id: str
+    simulated: bool
+    tallies: tuple[Tally, ...]
+
+    @property
+    def running(self) -> int:
+        return sum(tally.running for tally in self.tallies)
+
+
+def tally(source: RunTrace, traces: Sequence[RunTrace]) -> Repeats:
+    """Groups the answers of runs that ``repeat_requests`` asked for. Raises: ValueError if one is no such run."""
+    ordered = sorted(traces, key=_number)
+    asked = again_of(ordered[0]) if ordered else None
+    if asked is None:
+        raise ValueError("these are no runs of one step")
+    step, extent = asked
+    by_agent: dict[str, list[RunTrace]] = {}
+    for trace in ordered:
+        by_agent.setdefault(_agent(trace, step), []).append(trace)
+    before = _before(source, step, extent)
+    return Repeats(
+        step=step,
+        extent=extent,
+        source_run_id=source.run_id,
+        simulated=any(trace.simulated for trace in ordered),
+        tallies=tuple(_tally(agent, runs, before) for agent, runs in by_agent.items()),
+    )
+
+
+def again_of(trace: RunTrace) -> tuple[int, Extent] | None:
+    """Returns which step a run was made to ask afresh, and how far; None: it is no such run."""
+    step = trace.overrides.again
+    if step is None:
+        return None
+    return step, "only" if trace.overrides.last_step == step else "from"
+
+
+def _number(trace: RunTrace) -> int:
+    row = "" if trace.batch is None else trace.batch.row
+    return int(row) if row.isdecimal() else 0
+
+
+def _agent(trace: RunTrace, step: int) -> str:
+    workflow = trace.root.workflow or trace.workflow
+    return "" if workflow is None or step >= len(workflow.steps) else workflow.steps[step].agent
+
+
+def _before(source: RunTrace, step: int, extent: Extent) -> tuple[str, str] | None:
+    text = source.answer
+    if extent == "only":
+        text = source.steps[step].output if step < len(source.steps) and source.steps[step].answered else None
+    return None if text is None else answer_key(text, source.task)
+
+
+def _tally(agent: str, runs: Sequence[RunTrace], before: tuple[str, str] | None) -> Tally:
+    found: dict[tuple[str, str], list[RunTrace]] = {}
+    whole = [run for run in runs if run.status == "completed" and run.answer is not None]
+    for run in whole:
+        found.setdefault(answer_key(run.answer or "", run.task), []).append(run)
+    costs = [cost_so_far(run) for run in runs]
+    groups = [
+        AnswerGroup(
+            conclusion=conclude(same[0].answer or "", same[0].task).text or "an empty answer",
+            run_ids=tuple(run.run_id for run in same),
+            as_before=key == before,
+            share=share_of(len(same), len(whole)),
+        )
+        for key, same in sorted(found.items(), key=lambda item: -len(item[1]))
+    ]
+    took = [run.duration_ms for run in whole if run.duration_ms is not None]
+    return Tally(
+        agent=agent,
+        run_ids=tuple(run.run_id for run in runs),
+        running=sum(not run.ended for run in runs),
+        unanswered=tuple(
+            NoAnswer(run_id=run.run_id, status=run.status, error=run.error)
+            for run in runs
+            if run.ended and (run.status != "completed" or run.answer is None)
+        ),
+        groups=tuple(groups),
+        usage=sum((run.usage for run in runs), Usage()),
+        cost_usd=sum_of_costs(cost.usd for cost in costs),
+        known_usd=sum(cost.known_usd for cost in costs),
+        mean_ms=sum(took) / len(took) if took else None,
+    )

@@ -1,0 +1,138 @@
+"""One step many times: which runs that takes, what they cost, and how far their answers agree."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from conductor_core.actor import local_caller
+from conductor_core.engine.repeats import (
+    PURPOSE,
+    Again,
+    forecast_repeats,
+    repeat_requests,
+    share_of,
+    tally,
+)
+from conductor_core.errors import BadInput, WorkerRefused
+from conductor_core.overrides import Overrides, written_by
+from conductor_core.run_request import RunRequest
+from conductor_core.trace import RunTrace
+from tests.support.fakes import ScriptedWorker, pool_of, run, workflow_of
+from tests.support.workflows import AGENTS
+
+CHAIN = workflow_of(("a", "plan", ()), ("b", "solve {question}", (0,)), ("c", "write it down", (1,)))
+
+
+def workers_of(**answers: object) -> list[ScriptedWorker]:
+    return [ScriptedWorker(name, answers.get(name)) for name in AGENTS]  # type: ignore[arg-type]
+
+
+def made(again: Again, *workers: ScriptedWorker, base: Overrides | None = None) -> tuple[RunTrace, list[RunTrace]]:
+    """Runs the chain, then all that is asked afresh of it."""
+
+    async def go() -> tuple[RunTrace, list[RunTrace]]:
+        source, _ = await run(*workers, workflow=CHAIN)
+        requests = repeat_requests(source, again, AGENTS, door="cli", base=base)
+        told = forecast_repeats(source, again, pool_of(*workers).specs, base)
+        traces = [(await run(*workers, reuse_from=source, **asked(each)))[0] for each in requests]
+        assert sum(trace.usage.total_tokens for trace in traces) <= told.estimated_tokens
+        return source, traces
+
+    return asyncio.run(go())
+
+
+def asked(request: RunRequest) -> dict[str, Any]:
+    fields = {name: getattr(request, name) for name in type(request).model_fields}
+    return {name: value for name, value in fields.items() if name not in ("parent_run_id", "taken_up", "pool")}
+
+
+def drawing(*texts: str | Exception) -> object:
+    left = list(texts)
+    return lambda _: left.pop(0)
+
+
+def test_a_step_alone_is_asked_so_often_and_its_answers_stand_in_groups() -> None:
+    solver = drawing(
+        "so: 41", "The answer is **42**.", "Hence \\boxed{42}", "The answer is 41.", "It is so: the answer is 42"
+    )
+    again = Again(step=1, times=4, seed=5)
+    workers = workers_of(b=solver)
+    source, traces = made(again, *workers)
+    assert [len(worker.calls) for worker in workers] == [1, 5, 1], (
+        "what the step reads is reused, what reads it left out"
+    )
+    assert {trace.purpose for trace in traces} == {PURPOSE}
+    assert len({trace.batch.id for trace in traces if trace.batch}) == 1
+    assert [trace.overrides.seed_at((1,)) for trace in traces] == [5, 6, 7, 8]
+    found = tally(source, traces)
+    (each,) = found.tallies
+    assert (found.step, found.extent, each.agent, each.answered) == (1, "only", "b", 4)
+    assert [(group.conclusion, len(group.run_ids)) for group in each.groups] == [("42", 3), ("41", 1)]
+    assert each.groups[0].run_ids == tuple(traces[number].run_id for number in (0, 1, 3))
+    assert not each.groups[0].as_before
+    assert each.usage.total_tokens == 4 * 15
+    assert each.cost.usd == pytest.approx(4 * 6e-5)
+    assert each.mean_ms is not None
+
+
+def test_from_a_step_on_all_that_its_answer_reaches_is_asked_afresh() -> None:
+    workers = workers_of()
+    source, traces = made(Again(step=1, extent="from", times=2), *workers)
+    assert [len(worker.calls) for worker in workers] == [1, 3, 3]
+    assert all([seed.step for seed in trace.overrides.seeds] == [1, 2] for trace in traces)
+    assert tally(source, traces).tallies[0].groups[0].as_before
+
+
+def test_workers_are_asked_with_the_same_seeds_beside_each_other() -> None:
+    source, traces = made(Again(step=1, times=2, agents=("b", "c")), *workers_of())
+    found = tally(source, traces)
+    assert [(each.agent, each.answered) for each in found.tallies] == [("b", 2), ("c", 2)]
+    seeds = [trace.overrides.seed_at((1,)) for trace in traces]
+    assert seeds[:2] == seeds[2:]
+    assert len(set(seeds)) == 2
+    assert traces[2].root.before_edit == CHAIN
+
+
+def test_a_run_without_an_answer_is_counted_and_named() -> None:
+    source, traces = made(Again(step=1, times=2), *workers_of(b=drawing("one", WorkerRefused("401 no key"), "one")))
+    (each,) = tally(source, traces).tallies
+    assert each.answered == 1
+    assert [(gone.run_id, gone.status) for gone in each.unanswered] == [(traces[0].run_id, "failed")]
+    assert "401 no key" in (each.unanswered[0].error or "")
+
+
+def test_a_given_output_gives_way_to_the_worker_that_is_asked() -> None:
+    base = Overrides().with_output(1, "by hand", written_by(local_caller("cli")))
+    _, traces = made(Again(step=1, times=2), *workers_of(), base=base.with_output(0, "a plan", base.outputs[0].given))
+    assert [step.status for step in traces[0].steps] == ["written", "completed", "skipped"]
+
+
+def test_a_single_run_is_no_batch() -> None:
+    _, (trace,) = made(Again(step=2), *workers_of())
+    assert trace.batch is None
+    assert trace.overrides.again == 2
+
+
+@pytest.mark.parametrize(
+    ("again", "said"),
+    [
+        (Again(step=3), "the steps of run"),
+        (Again(step=0, times=101), "1 to 100 times"),
+        (Again(step=0, agents=("nobody",)), "no worker nobody"),
+        (Again(step=0, agents=("a", "a")), "each worker once"),
+        (Again(step=0, seed=-1), "seeds of single steps"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(again: Again, said: str) -> None:
+    async def source() -> RunTrace:
+        return (await run(*workers_of(), workflow=CHAIN))[0]
+
+    with pytest.raises(BadInput, match=said):
+        repeat_requests(asyncio.run(source()), again, AGENTS, door="cli")
+
+
+def test_the_interval_is_wilsons() -> None:
+    """The bounds of Wilson (1927) for 4 of 5, worked out by hand: centre 0.669, half width 0.295."""
+    found = share_of(4, 5)
+    assert (round(found.low, 3), round(found.share, 3), round(found.high, 3)) == (0.376, 0.8, 0.964)
