@@ -7,10 +7,11 @@ from conductor_core.actor import local_caller
 from conductor_core.commands import Edit
 from conductor_core.endings import INCOMPLETE
 from conductor_core.engine.pool import pool_info
-from conductor_core.engine.request import may_run_here, rerun_of, resume_of
-from conductor_core.engine.rerun import preview
+from conductor_core.engine.request import carried, may_run_here, rerun_of, resume_of
+from conductor_core.engine.rerun import RerunPreview, preview
 from conductor_core.errors import InspectorError, RunUnreadable, StoreError
 from conductor_core.events import RunRequest
+from conductor_core.overrides import Overrides
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.model import Workflow
@@ -18,12 +19,15 @@ from pages.components.compare.tree import tree_button
 from pages.components.history.damage import damage, notes
 from pages.components.live_workflow.component import Intent, Recorded, intent_of, live_workflow
 from pages.components.models.real_workers import choose_for, real_workers_dialog
-from pages.components.run import new_plan
+from pages.components.run import new_plan, output_field
+from pages.components.run.again_results import again_results
 from pages.components.run.choose_plan import plan_choices
+from pages.components.run.draft import Draft
 from pages.components.run.editing import Editing
 from pages.components.run.lineage import lineage
 from pages.components.run.plan_editor import LookedUp, look_up, plan_editor
 from pages.components.run.start_from import plans_dialog
+from pages.components.run.step_again import again_dialog, ask_again
 from pages.components.run.task_box import TASK, task_box
 from pages.components.shell import address, places
 from pages.components.shell.runtime import current
@@ -32,6 +36,7 @@ CONTEXT_LINK = "Who saw what in this run"
 LIVE = "live"
 EDITING = "editing-run"
 OPEN_AT = "editing-step"
+GIVE = "editing-begins-with"
 RERUN_ERROR = "rerun-error"
 HAS_ENDED = "run-has-ended"
 
@@ -50,6 +55,7 @@ def show() -> None:
                 st.error(message, icon=":material/error:")
             lineage(trace, tree_button)
             plan_choices(trace, _edit_plan)
+            again_results(trace)
         if trace is None and fault is not None:
             damage(fault)
     _workspace(trace, readable=fault is None, opened=run_id is not None)
@@ -97,11 +103,12 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
     )
     if editing is not None and looked_up is not None:
 
-        def start(workflow: Workflow, origins: Origins) -> None:
+        def start(workflow: Workflow, draft: Draft) -> None:
             if trace.ended:
-                _begin(trace, rerun_of(trace, workflow, door="page", origins=origins))
+                given = _overrides(trace, workflow, draft)
+                _begin(trace, rerun_of(trace, workflow, door="page", origins=draft.origins, overrides=given))
             else:
-                _edit(trace, workflow, origins)
+                _edit(trace, workflow, draft.origins)
 
         with editor_at:
             plan_editor(editing, looked_up, start, _close_editor)
@@ -110,6 +117,7 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
     if st.session_state.pop(HAS_ENDED, False) and not trace.ended:
         st.rerun()  # reads the run anew: what the page draws of ended runs can appear
     real_workers_dialog(trace.run_id, trace.task)
+    again_dialog(trace)
 
 
 def _new_plan(plan: Editing, editor_at: DeltaGenerator) -> None:
@@ -119,7 +127,7 @@ def _new_plan(plan: Editing, editor_at: DeltaGenerator) -> None:
     new_plan.keep_task()
     live_workflow(None, key=LIVE, open_steps=looked_up.open_steps, edited=looked_up.drawn, on_intent=_open_editor)
 
-    def start(workflow: Workflow, _: Origins) -> None:
+    def start(workflow: Workflow, _: Draft) -> None:
         new_plan.run(workflow)
         st.rerun()
 
@@ -162,8 +170,9 @@ def _note_end() -> None:
 def _open_editor() -> None:
     """Opens the editor before the page is drawn, so that it is above the graph at once."""
     intent = intent_of(LIVE)
-    if intent is not None and intent.kind == "edit":
+    if intent is not None and intent.kind in ("edit", "write", "pin"):
         st.session_state[EDITING], st.session_state[OPEN_AT] = intent.run_id, intent.path
+        st.session_state[GIVE] = intent.kind
 
 
 def _edit_plan(run_id: str) -> None:
@@ -177,7 +186,13 @@ def _editing(trace: RunTrace) -> Editing | None:
     if not _editable(trace) or st.session_state.get(EDITING) != trace.run_id:
         return None
     editing = Editing.of_run(trace)
-    editing.open_at(st.session_state.pop(OPEN_AT, None))
+    path, give = st.session_state.pop(OPEN_AT, None), st.session_state.pop(GIVE, "edit")
+    editing.open_at(path)
+    if path and editing.of == "ended" and path[0] in editing.draft.now.ids:
+        if give == "write":
+            output_field.write(editing, path[0])
+        elif give == "pin" and (fault := output_field.pin(editing, path[0])):
+            st.session_state[RERUN_ERROR] = fault
     return editing
 
 
@@ -186,10 +201,12 @@ def _take_intent(trace: RunTrace, intent: Intent | None) -> None:
         return
     if intent.kind == "workers":
         choose_for(trace.run_id)
-    elif intent.kind == "edit" and not _editable(trace):
+    elif intent.kind == "again" and intent.path:
+        ask_again(trace, intent.path[0])
+    elif intent.kind in ("edit", "write", "pin") and not _editable(trace):
         st.rerun()  # reads the run anew: it may have ended meanwhile
     elif intent.kind == "go-on" and _go_on_label(trace) is not None:
-        if trace.status == "planned" or trace.status in INCOMPLETE:
+        if trace.status in ("planned", "completed") or trace.status in INCOMPLETE:
             _begin(trace, rerun_of(trace, door="page"))
         else:
             _begin(trace, resume_of(trace, *current().store.taken_up(trace), door="page"))
@@ -197,8 +214,10 @@ def _take_intent(trace: RunTrace, intent: Intent | None) -> None:
 
 def _go_on_label(trace: RunTrace) -> str | None:
     """Returns what a run that stopped or was only planned offers. Nobody pays for finished steps again."""
-    if not trace.ended or trace.status == "completed" or trace.root.workflow is None or not may_run_here(trace):
+    if not trace.ended or trace.root.workflow is None or not may_run_here(trace):
         return None
+    if trace.status == "completed":
+        return None if trace.overrides.last_step is None else "Run the rest"
     if trace.status == "planned":
         return "Run this plan"
     if trace.status in INCOMPLETE:
@@ -215,8 +234,18 @@ def _look_up(trace: RunTrace, editing: Editing) -> LookedUp:
         _close_editor()
         st.rerun()
     if any(step.answered for step in trace.walk()):
-        return look_up(editing, lambda workflow, origins: preview(trace, workflow, specs, origins=origins))
+
+        def previewed(workflow: Workflow, draft: Draft) -> RerunPreview:
+            given = _overrides(trace, workflow, draft)
+            return preview(trace, workflow, specs, origins=draft.origins, overrides=given)
+
+        return look_up(editing, previewed)
     return new_plan.looked_up(editing, specs, trace.pool.name)  # nothing can be reused, and no answer says how long
+
+
+def _overrides(trace: RunTrace, workflow: Workflow, draft: Draft) -> Overrides:
+    """Returns what the run of a draft does otherwise with single steps: seeds as they were, outputs as given now."""
+    return carried(trace, workflow, draft.origins).model_copy(update={"outputs": draft.outputs})
 
 
 def _close_editor() -> None:

@@ -18,7 +18,7 @@ _component = st.components.v2.component(
     "conductor-inspector.live_workflow", html=_RESERVED, js="index.js", isolate_styles=True
 )
 
-_Kind = Literal["edit", "go-on", "workers", "open"]
+_Kind = Literal["edit", "write", "pin", "again", "go-on", "workers", "open"]
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,9 @@ class Recorded:
 class Intent:
     """What the person asked for in the component. A selection alone stays in the browser and costs no rerun.
 
-    ``edit``: change the plan, at ``path`` if a step was selected. ``go-on``: do what ``go_on`` offered. ``workers``:
-    choose other workers. ``open``: show the recorded run. ``run_id`` is None for a plan that no run has.
+    ``edit``: change the plan, at ``path`` if a step was selected. ``write``, ``pin``: open the editor with an output of
+    that step written by hand, or pinned. ``again``: ask that step afresh. ``go-on``: do what ``go_on`` offered.
+    ``workers``: choose other workers. ``open``: show the recorded run. ``run_id`` is None for a plan that no run has.
     """
 
     kind: _Kind

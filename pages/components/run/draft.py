@@ -7,6 +7,7 @@ number changes.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from conductor_core.overrides import Given, GivenOutput
 from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.edit import Reference, add_step, move_step, remove_step, replace_step
 from conductor_core.workflow.model import QUESTION, Fault, Step, Workflow
@@ -14,10 +15,11 @@ from conductor_core.workflow.model import QUESTION, Fault, Step, Workflow
 
 @dataclass(frozen=True)
 class Version:
-    """The workflow at one moment, and the ids of its steps."""
+    """The workflow at one moment, the ids of its steps, and the outputs that a person gave, by the steps' ids."""
 
     workflow: Workflow
     ids: tuple[int, ...]
+    given: tuple[tuple[int, str, Given], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Draft:
         now: the steps of ``original`` have their indices there as ids; new steps have higher ids.
         note: what else the last change removed, in one sentence; empty: nothing.
         generation: grows whenever fields must show text that the person did not type (undo, redo, reset).
+        original_given: what a person gave before, as in ``Version``.
     """
 
     original: Workflow
@@ -37,6 +40,7 @@ class Draft:
     next_id: int = 0
     note: str = ""
     generation: int = 0
+    original_given: tuple[tuple[int, str, Given], ...] = ()
 
     @property
     def workflow(self) -> Workflow:
@@ -44,7 +48,22 @@ class Draft:
 
     @property
     def changed(self) -> bool:
-        return self.workflow != self.original
+        return self.workflow != self.original or self.now.given != self.original_given
+
+    @property
+    def outputs(self) -> tuple[GivenOutput, ...]:
+        """Returns the given outputs, by the numbers of the steps."""
+        numbers = {step_id: number for number, step_id in enumerate(self.now.ids)}
+        placed = [(numbers[step_id], text, given) for step_id, text, given in self.now.given if step_id in numbers]
+        return tuple(
+            GivenOutput(step=number, text=text, given=given)
+            for number, text, given in sorted(placed, key=lambda each: each[0])
+            if text
+        )
+
+    def given_to(self, step_id: int) -> tuple[str, Given] | None:
+        """Returns the output that a person gave to a step, by its id; None: its worker is asked."""
+        return next(((text, given) for each, text, given in self.now.given if each == step_id), None)
 
     @property
     def origins(self) -> Origins:
@@ -53,9 +72,9 @@ class Draft:
         return tuple(each if each < count else None for each in self.now.ids)
 
 
-def begin(workflow: Workflow) -> Draft:
-    count = len(workflow.steps)
-    return Draft(workflow, Version(workflow, tuple(range(count))), next_id=count)
+def begin(workflow: Workflow, outputs: Sequence[GivenOutput] = ()) -> Draft:
+    count, given = len(workflow.steps), tuple((each.step, each.text, each.given) for each in outputs)
+    return Draft(workflow, Version(workflow, tuple(range(count)), given), next_id=count, original_given=given)
 
 
 def _step_on(draft: Draft, now: Version, note: str = "") -> Draft:
@@ -66,7 +85,18 @@ def _step_on(draft: Draft, now: Version, note: str = "") -> Draft:
 
 def change(draft: Draft, index: int, step: Step) -> Draft:
     """Puts ``step`` in the place of step ``index``."""
-    return _step_on(draft, Version(replace_step(draft.workflow, index, step), draft.now.ids))
+    return _step_on(draft, replace(draft.now, workflow=replace_step(draft.workflow, index, step)))
+
+
+def give(draft: Draft, step_id: int, text: str, given: Given) -> Draft:
+    """Gives a step its output, in the place of its worker's. An empty text counts as nothing yet."""
+    others = tuple(each for each in draft.now.given if each[0] != step_id)
+    return _step_on(draft, replace(draft.now, given=(*others, (step_id, text, given))))
+
+
+def release(draft: Draft, step_id: int) -> Draft:
+    """Lets the worker of a step answer."""
+    return _step_on(draft, replace(draft.now, given=tuple(each for each in draft.now.given if each[0] != step_id)))
 
 
 def tell_task(draft: Draft, index: int) -> Draft:
@@ -80,14 +110,16 @@ def tell_task(draft: Draft, index: int) -> Draft:
 def insert(draft: Draft, index: int, step: Step) -> Draft:
     """Inserts a new step ``index``."""
     ids = (*draft.now.ids[:index], draft.next_id, *draft.now.ids[index:])
-    return replace(_step_on(draft, Version(add_step(draft.workflow, index, step), ids)), next_id=draft.next_id + 1)
+    now = replace(draft.now, workflow=add_step(draft.workflow, index, step), ids=ids)
+    return replace(_step_on(draft, now), next_id=draft.next_id + 1)
 
 
 def remove(draft: Draft, index: int) -> Draft:
     """Removes step ``index``. The note says which references went with it."""
     workflow, lost = remove_step(draft.workflow, index)
     ids = (*draft.now.ids[:index], *draft.now.ids[index + 1 :])
-    return _step_on(draft, Version(workflow, ids), f"Step {index} is removed{_in_words(lost)}.")
+    given = tuple(each for each in draft.now.given if each[0] in ids)
+    return _step_on(draft, Version(workflow, ids, given), f"Step {index} is removed{_in_words(lost)}.")
 
 
 def move(draft: Draft, index: int, to_index: int) -> Draft:
@@ -95,7 +127,8 @@ def move(draft: Draft, index: int, to_index: int) -> Draft:
     workflow, lost = move_step(draft.workflow, index, to_index)
     ids = list(draft.now.ids)
     ids.insert(to_index, ids.pop(index))
-    return _step_on(draft, Version(workflow, tuple(ids)), f"Step {index} is now step {to_index}{_in_words(lost)}.")
+    now = replace(draft.now, workflow=workflow, ids=tuple(ids))
+    return _step_on(draft, now, f"Step {index} is now step {to_index}{_in_words(lost)}.")
 
 
 def undo(draft: Draft) -> Draft:
@@ -116,8 +149,8 @@ def _shown(draft: Draft, now: Version, past: tuple[Version, ...], future: tuple[
 
 def reset(draft: Draft) -> Draft:
     """Returns to the original, as one more change that can be undone."""
-    start = begin(draft.original)
-    return replace(_step_on(draft, start.now, "All changes are taken back."), generation=draft.generation + 1)
+    start = Version(draft.original, tuple(range(len(draft.original.steps))), draft.original_given)
+    return replace(_step_on(draft, start, "All changes are taken back."), generation=draft.generation + 1)
 
 
 def restart(draft: Draft, workflow: Workflow) -> Draft:

@@ -8,9 +8,9 @@ The component gets:
 ``key`` is the editor's id of the step. A step of the run has its index there as key, so that the graph recognises it; a
 new step has a number that no step of the run has. ``number`` is its index in the edited plan, null for a removed step;
 ``was`` is that in the run, null for a new one. ``reads`` are numbers of the edited plan (for a removed step, of the
-run's). ``change`` is new, changed, moved, removed or null, ``fate`` is runs, reused, fault or null. An edge's
-``change`` is gained, lost or null. ``fault`` says the first fault, and whether the plan is drawn as it was before; it
-is empty where there is none.
+run's). ``change`` is new, changed, moved, removed or null, ``fate`` is runs, reused, written, pinned, fault or null. An
+edge's ``change`` is gained, lost or null. ``fault`` says the first fault, and whether the plan is drawn as it was
+before; it is empty where there is none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -111,7 +111,8 @@ def _fate(index: int, changes: PlanChanges, forecast: RerunPreview | None, fault
     runs = {each.index: each.reason for each in forecast.will_run}
     if index in runs:
         return {"fate": "runs", "words": runs[index]}
-    return {"fate": "reused", "words": next(each.reason for each in forecast.will_reuse if each.index == index)}
+    kept = next(each for each in forecast.will_reuse if each.index == index)
+    return {"fate": kept.given or "reused", "words": kept.reason}
 
 
 def _layout(draft: Draft, changes: PlanChanges) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import streamlit as st
 from conductor_core.chat import Message, WorkerSpec
 from conductor_core.engine.image_rules import images_given
 from conductor_core.events import Path
-from conductor_core.export.plan import inner_plans
+from conductor_core.export.plan import inner_plans, source_of
+from conductor_core.overrides import GivenOutput
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.validation import Checked, validate
@@ -32,6 +33,8 @@ class Editing:
         source: what the plan is, in words, for those who get it as a file.
         imported: whether a file from elsewhere named the workers.
         inner: the rounds that recursive steps of the run opened.
+        outputs: what a person gave in the run, as the draft begins with it.
+        run: the run that the plan is of; None: a new plan.
         missing: what a run lacks besides a valid plan, in a sentence; empty: nothing.
         on_change: called with each new draft, after it is in the page's state.
     """
@@ -50,6 +53,8 @@ class Editing:
     inner: tuple[tuple[Path, Workflow], ...] = ()
     missing: str = ""
     on_change: Callable[[Draft], None] | None = None
+    outputs: tuple[GivenOutput, ...] = ()
+    run: RunTrace | None = None
 
     @classmethod
     def of_run(cls, trace: RunTrace) -> "Editing":
@@ -63,9 +68,11 @@ class Editing:
             max_steps=trace.limits.max_steps,
             give_question=trace.give_question,
             conversation=trace.conversation,
-            source=f"run {trace.run_id}",
+            source=source_of(trace),
             imported=trace.imported is not None,
             inner=inner_plans(trace),
+            outputs=trace.overrides.outputs,
+            run=trace,
         )
 
     @property
@@ -80,7 +87,7 @@ class Editing:
     @property
     def draft(self) -> Draft:
         if self.key not in st.session_state:
-            st.session_state[self.key] = drafts.begin(self.original)
+            st.session_state[self.key] = drafts.begin(self.original, self.outputs)
         kept: Draft = st.session_state[self.key]
         return kept
 

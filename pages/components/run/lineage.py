@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
+from conductor_core.engine.repeats import PURPOSE
 from conductor_core.engine.request import may_run_here
 from conductor_core.errors import StoreError
 from conductor_core.events import Imported
@@ -16,6 +17,7 @@ from pages.components.shell.runtime import current
 from storage import RunSummary
 
 MOST_CHANGES, MOST_RERUNS = 3, 3
+_LOOKED_AT = 150
 
 
 def lineage(trace: RunTrace, beside: Callable[[RunTrace], None]) -> None:
@@ -71,8 +73,8 @@ def _parent(trace: RunTrace, parent: str, beside: Callable[[RunTrace], None]) ->
         st.button(
             f"run {inert(parent)}", key="parent-run", type="tertiary", on_click=address.write, args=("run", parent)
         )
-        edits = trace.root.edits
-        if trace.root.before_edit is None:
+        edits = (*trace.root.edits, *trace.overrides.sentences)
+        if trace.root.before_edit is None and not edits:
             said = "the plan as it was"
         elif not edits:
             said = "the plan's text changed, but no step"
@@ -88,10 +90,12 @@ def _parent(trace: RunTrace, parent: str, beside: Callable[[RunTrace], None]) ->
 
 def _reruns(trace: RunTrace, beside: Callable[[RunTrace], None] | None) -> None:
     try:
-        found = current().store.runs(limit=MOST_RERUNS + 1, parent=trace.run_id)
+        made = current().store.runs(limit=_LOOKED_AT, parent=trace.run_id)
     except StoreError as error:
         st.error(inert(str(error)), icon=":material/error:")
         return
+    # The runs of a step that was asked many times have a panel of their own.
+    found = [run for run in made if run.purpose != PURPOSE or run.batch_id is None] or made
     if not found:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="reruns", wrap=False):
@@ -117,5 +121,6 @@ def _reruns(trace: RunTrace, beside: Callable[[RunTrace], None] | None) -> None:
 
 def _label(run: RunSummary) -> str:
     when = "" if run.created_at_utc is None else f" {ago(run.created_at_utc)}"
-    anew = f", {run.steps - run.steps_reused} of {plural(run.steps, 'step')} anew" if run.steps else ""
+    called = run.steps_completed + run.steps_failed
+    anew = f", {called} of {plural(run.steps, 'step')} anew" if run.steps else ""
     return inert(f"{run_status(run.status)}{when}{anew}")

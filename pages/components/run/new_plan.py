@@ -90,7 +90,7 @@ def looked_up(edited: Editing, specs: Sequence[WorkerSpec], pool: str) -> Looked
     answer_tokens = _answer_tokens(pool)
     *before, asked = edited.conversation
 
-    def preview(workflow: Workflow, origins: Origins) -> RerunPreview:
+    def preview(workflow: Workflow, draft: Draft) -> RerunPreview:
         expected = forecast(
             workflow,
             specs,
@@ -100,7 +100,7 @@ def looked_up(edited: Editing, specs: Sequence[WorkerSpec], pool: str) -> Looked
             images=tuple(images_in(asked.content)),
             turns_before=tuple(before),
         )
-        return expected if edited.of == "new" else _with_changes(expected, edited.original, workflow, origins)
+        return expected if edited.of == "new" else _with_changes(expected, edited.original, workflow, draft.origins)
 
     return look_up(edited, preview)
 

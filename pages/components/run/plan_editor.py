@@ -7,7 +7,6 @@ from typing import Any
 import streamlit as st
 
 from conductor_core.engine.rerun import RerunPreview, StepForecast
-from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
@@ -18,9 +17,10 @@ from pages.components.run.draft import Draft
 from pages.components.run.edited_plan import edited_plan, new_plan
 from pages.components.run.editing import Editing, Of
 from pages.components.run.export_menu import export_menu
+from pages.components.run.output_field import output_field
 from pages.components.run.step_fields import say, step_fields, tell_task_button
 
-Preview = Callable[[Workflow, Origins], RerunPreview]
+Preview = Callable[[Workflow, Draft], RerunPreview]
 NEW_INSTRUCTION = "Answer this task, using what the earlier steps found: {question}"
 
 
@@ -48,7 +48,7 @@ def look_up(editing: Editing, preview: Preview) -> LookedUp:
 
 def _checked(editing: Editing, draft: Draft, preview: Preview) -> tuple[Checked, RerunPreview | None]:
     checked = editing.check(draft.workflow)
-    return checked, None if checked.workflow is None else preview(checked.workflow, draft.origins)
+    return checked, None if checked.workflow is None else preview(checked.workflow, draft)
 
 
 def _drawn(editing: Editing, checked: Checked, forecast: RerunPreview | None, preview: Preview) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _drawn(editing: Editing, checked: Checked, forecast: RerunPreview | None, pr
 
 
 def plan_editor(
-    editing: Editing, looked_up: LookedUp, start: Callable[[Workflow, Origins], None], close: Callable[[], None]
+    editing: Editing, looked_up: LookedUp, start: Callable[[Workflow, Draft], None], close: Callable[[], None]
 ) -> None:
     """Draws the editor. ``start`` starts the run of the edited workflow.
 
@@ -76,7 +76,7 @@ def plan_editor(
             if not editing.draft.workflow.steps:
                 st.button("Add a step", icon=":material/add:", key="add-first", on_click=_add, args=(editing, 0))
     if asked and checked.workflow is not None:
-        start(checked.workflow, editing.draft.origins)
+        start(checked.workflow, editing.draft)
 
 
 def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, close: Callable[[], None]) -> bool:
@@ -188,6 +188,7 @@ def _step(editing: Editing, index: int, checked: Checked, forecast: RerunPreview
         return
     with st.container(key=f"edit-fields-{index}"):
         step_fields(editing, index, step_id, checked)
+        output_field(editing, index, step_id)
 
 
 def _open_steps(editing: Editing, checked: Checked) -> tuple[int, ...]:
@@ -230,11 +231,18 @@ def _sees(step: Step, index: int) -> str:
     return f"sees {seen or 'nothing'}"
 
 
+_KEPT = {
+    "": ":gray-badge[↺ reused]",
+    "written": ":orange-badge[✎ by a person]",
+    "pinned": ":orange-badge[⚲ pinned]",
+}
+
+
 def _fate(index: int, forecast: RerunPreview | None) -> str:
     """Says what a run of the edited plan would do with this step, and why."""
     if forecast is None:
         return ""
-    reused = [(":gray-badge[↺ reused]", each) for each in forecast.will_reuse]
+    reused = [(_KEPT[each.given], each) for each in forecast.will_reuse]
     runs = [(":blue-badge[▶ runs]", each) for each in forecast.will_run]
     said = (f"{badge} :small[:gray[{inert(each.reason)}]]" for badge, each in reused + runs if each.index == index)
     return next(said, "")

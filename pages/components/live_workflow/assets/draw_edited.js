@@ -18,9 +18,11 @@ export const CHANGE = {
 export const FATE = {
   runs: { glyph: "▶", word: "runs" },
   reused: { glyph: "↺", word: "reused" },
+  written: { glyph: "✎", word: "by a person" },
+  pinned: { glyph: "⚲", word: "pinned" },
   fault: { glyph: "✕", word: "fault" },
 }
-const OF_FATE = { reused: "reused", fault: "failed" }
+const OF_FATE = { reused: "reused", written: "warn", pinned: "warn", fault: "failed" }
 // Changes that are not the step's own are drawn lightly.
 const LIGHT = new Set(["removed", "inputs", "chance"])
 

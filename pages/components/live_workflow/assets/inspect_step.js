@@ -10,6 +10,7 @@ import { beginning, cutNotice, notices } from "./panes.js"
 import { partElements, picture } from "./pictures.js"
 import { StreamedMarkdown, visible } from "./text.js"
 
+const GIVEN = "A person gave this output. Nothing was sent, so this step saw nothing."
 const WOULD_SEND = "If you approve, exactly this is sent"
 
 export const stepTabs = { Saw: saw, Output: output, Messages: messages, Cost: cost, Edit: edit }
@@ -60,7 +61,7 @@ function saw(body, { onSelect }) {
   const facts = el("p", { class: "muted small facts-line" })
   body.append(parts, decisions, facts)
   return (model, step) => {
-    const begun = step.messages.length > 0 || step.granted.length > 0 || step.withheld.length > 0
+    const begun = step.given || step.messages.length > 0 || step.granted.length > 0 || step.withheld.length > 0
     const state = `${step.status}|${begun}|${step.identity}|${step.granted.length}|${step.withheld.length}|${preview(model, step)}|${step.asked?.number}`
     once(parts, state, () => sawParts(model, step, begun, onSelect))
     const decided = aboutStep(model, step).filter((each) => each.status !== "open")
@@ -78,6 +79,7 @@ const preview = (model, step) =>
   step.reads.map((index) => firstLine(model, [...step.path.slice(0, -1), index])).join("|")
 
 function sawParts(model, step, begun, onSelect) {
+  if (step.given) return [el("p", { class: "muted" }, GIVEN)]
   if (!begun) return [...planned(model, step, onSelect), ...asked(step)]
   const granted = step.granted.map((part) => sharedCard(model, part, onSelect))
   // Only an existing output can be withheld. An output that was withheld has a digest.
@@ -102,7 +104,13 @@ function withheldBox(granted, withheld, absent) {
   const none = granted.length || absent.length ? "" : " No step came before."
   const head = withheld.length ? `Withheld: ${plural(withheld.length, "output")}.` : `Withheld: nothing.${none}`
   const names = withheld.map((part) =>
-    el("div", { class: "withheld-part" }, `✕ ${pathKey(part.path)} · ${visible(part.agent)} `, size(part)),
+    el(
+      "div",
+      { class: "withheld-part" },
+      `✕ ${pathKey(part.path)} · ${visible(part.agent)} `,
+      part.given ? `${givenWord(part.given)} ` : "",
+      size(part),
+    ),
   )
   return el("div", { class: "withheld" }, el("div", {}, head, ratio), names)
 }
@@ -134,6 +142,7 @@ function sharedCard(model, part, onSelect) {
   const key = pathKey(part.path)
   const index = model.agentIndex(part.agent)
   const title = el("div", {}, el("b", {}, `from ${key} · ${visible(part.agent)} `))
+  if (part.given) title.append(el("span", { class: "given" }, givenWord(part.given)), " ")
   if (part.tokens !== null) title.append(size(part))
   const line = el("div", { class: "preview", dir: "auto" }, firstLine(model, part.path))
   const card = el(
@@ -145,6 +154,8 @@ function sharedCard(model, part, onSelect) {
   card.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
   return card
 }
+
+const givenWord = (how) => (how === "written" ? "✎ written by a person" : "⚲ pinned by a person")
 
 function size({ tokens: length, sha256 }) {
   return el("span", { class: "muted number" }, `${tokens(length)} · `, hash(sha256))
@@ -200,6 +211,7 @@ export function messageList(sent, title = "Exactly as sent") {
 
 function emptyMessages(model, step) {
   if (model.rounds.has(pathKey(step.path))) return "The Conductor was asked; its prompt is with the plan of that round."
+  if (step.given) return GIVEN
   return step.status === "skipped" ? "Nothing was sent." : "Nothing has been sent yet."
 }
 
@@ -244,17 +256,26 @@ function costRows(model, step) {
     ["Finish reason", step.finish_reason ?? "–"],
     ["Model", visible(step.model ?? worker?.model ?? "–")],
   ]
+  if (step.given) return [["Cost", "nothing: a person gave this output, and no model was asked"]]
   if (step.reused_from) rows.unshift(["Reused", "nothing was paid in this run; figures are from where it ran"])
   return rows
 }
 
-function edit(body, { onEdit }) {
+function edit(body, { onEdit, onAsk }) {
   const list = el("dl", { class: "figures-list" })
   const button = el("button", { type: "button", class: "primary" }, "Edit this step")
   const hint = el("p", { class: "muted small" })
   let path = null
   button.addEventListener("click", () => onEdit(path))
-  body.append(list, button, hint)
+  const ask = (kind, text, title) => el("button", { type: "button", title, onclick: () => onAsk(kind, path) }, text)
+  const again = ask(
+    "again",
+    "Run this step again…",
+    "Alone or from here on, once or many times, with this or other workers",
+  )
+  const write = ask("write", "Write output…", "Write what this step answers; no model is asked")
+  const pin = ask("pin", "Pin output", "Keep this output, whatever the step would see")
+  body.append(list, el("div", { class: "actions" }, button, again, write, pin), hint)
   return (model, step, { editable }) => {
     path = step.path
     once(list, `${step.instruction}|${step.agent}|${accessList(step.access_list)}`, () => [
@@ -268,6 +289,8 @@ function edit(body, { onEdit }) {
     const inner = step.path.length > 1
     const possible = editable && model.changeable && (model.ended || step.status === "waiting")
     button.disabled = !possible || inner
+    again.disabled = write.disabled = button.disabled || !model.ended
+    pin.disabled = write.disabled || Boolean(step.given) || !step.output || step.incomplete
     setText(hint, editHint(model, possible, inner))
   }
 }

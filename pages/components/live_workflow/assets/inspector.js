@@ -7,8 +7,9 @@ import { stepTabs } from "./inspect_step.js"
 import { visible } from "./text.js"
 
 export class Inspector {
-  constructor({ onEdit, onSelect, onFollow, onRead }) {
+  constructor({ onEdit, onAsk, onSelect, onFollow, onRead }) {
     this.onRead = onRead
+    this.onAsk = onAsk
     this.onEdit = onEdit
     this.onSelect = onSelect
     this.tabs = el("div", { class: "tabs", role: "tablist", "aria-label": "About the selected step" })
@@ -55,7 +56,8 @@ export class Inspector {
       this.shown = identity
       this.scroller.scrollTop = 0
       this.body.replaceChildren()
-      this.update = tabs[tab](this.body, { onEdit: this.onEdit, onSelect: this.onSelect, onRead: this.onRead })
+      const { onEdit, onAsk, onSelect, onRead } = this
+      this.update = tabs[tab](this.body, { onEdit, onAsk, onSelect, onRead })
     }
     this.body.setAttribute("aria-label", tab)
     this.update(model, step, this)

@@ -64,6 +64,7 @@ export class LiveWorkflow {
     this.inspector = new Inspector({
       onRead,
       onEdit: (path) => this.edit(path),
+      onAsk: (kind, path) => (kind === "again" ? this.intend(kind, path) : this.edit(path, kind)),
       onSelect: (key) => this.select(key),
       onFollow: () => this.followRun(),
     })
@@ -383,8 +384,9 @@ export class LiveWorkflow {
     this.setTriggerValue("intent", { kind, path, run_id: runId })
   }
 
-  edit(path) {
-    this.intend("edit", path)
+  // Opens the page's editor; `kind` says what it begins with: "edit", "write" or "pin".
+  edit(path, kind = "edit") {
+    this.intend(kind, path)
     whenThere(EDITOR, (editor) => editor.scrollIntoView({ block: "start", behavior: "smooth" }))
   }
 

@@ -1,0 +1,103 @@
+"""A step asked again from the Run page, and outputs given in the plan editor."""
+
+from collections.abc import Callable
+
+from streamlit.testing.v1 import AppTest
+
+from conductor_core.engine.repeats import PURPOSE, Again, repeat_requests
+from conductor_core.trace import RunTrace
+from pages.components.run.draft import Draft
+from pages.components.shell.runtime import Session
+
+Visit = Callable[..., AppTest]
+
+
+def says(app: AppTest, text: str) -> bool:
+    return any(text in each.value.replace("\\", "") for each in app.markdown)
+
+
+def test_a_step_is_asked_many_times_and_its_answers_open_their_runs(
+    visit: Visit, session: Session, finished_run: RunTrace
+) -> None:
+    run_id = finished_run.run_id
+    app = visit(run=run_id, state={"step-again": (run_id, 1)})
+    app.number_input("again-times").set_value(3).run()
+    app.multiselect("again-agents-1").set_value(["reasoner", "calculator"]).run()
+    assert says(app, "▶ **1** will run in each · ↺ **0** reused")
+    assert says(app, "6 runs: about")
+    app.button("again-run").click().run()
+    assert not app.exception
+    made = session.store.runs(limit=20, parent=run_id)
+    assert {run.purpose for run in made} == {PURPOSE}
+    for run in made:
+        session.host.wait(run.run_id, 30)
+    app.run()
+    assert says(app, "**Step 1 alone, 6 times**")
+    assert says(app, "**reasoner** :small[3 of 3 answered")
+    assert says(app, "**calculator** :small[3 of 3 answered")
+    app.button(f"again-open-{made[0].run_id}").click().run()
+    assert app.query_params["run"] == made[0].run_id
+    assert says(app, "**Step 1 alone, 6 times**"), "the panel stands on the page of each of these runs"
+
+
+def test_a_single_run_is_opened(visit: Visit, session: Session, finished_run: RunTrace) -> None:
+    app = visit(run=finished_run.run_id, state={"step-again": (finished_run.run_id, 1)})
+    app.number_input("again-times").set_value(1).run()
+    app.button("again-run").click().run()
+    (made,) = session.store.runs(limit=20, parent=finished_run.run_id)
+    assert app.query_params["run"] == made.run_id, "a single run is opened"
+
+
+def test_the_answers_stand_also_where_the_parent_is_gone(
+    visit: Visit, session: Session, finished_run: RunTrace
+) -> None:
+    agents = [spec.name for spec in finished_run.pool.workers]
+    requests = repeat_requests(finished_run, Again(step=0, times=2), agents, door="page")
+    ids = [session.host.start(request) for request in requests]
+    for run_id in ids:
+        session.host.wait(run_id, 30)
+    session.store.delete([finished_run.run_id], requests[0].caller)
+    assert says(visit(run=ids[0]), "**Step 0 alone, 2 times**")
+
+
+def test_an_output_is_written_undone_redone_and_run(visit: Visit, session: Session, finished_run: RunTrace) -> None:
+    run_id = finished_run.run_id
+    key = f"draft:{run_id}"
+    app = visit(run=run_id, state={"editing-run": run_id, f"{key}:open": (1,)})
+
+    def draft() -> Draft:
+        kept: Draft = app.session_state[key]
+        return kept
+
+    def field(name: str) -> str:
+        return f"{key}:{draft().generation}:1:{name}"
+
+    app.button(field("write")).click().run()
+    assert app.text_area(field("output")).value == finished_run.steps[1].output, "it begins with what is recorded"
+    app.text_area(field("output")).set_value("The answer is 12:00.").run()
+    assert says(app, "✎ by a person")
+    app.button("undo").click().run()
+    app.button("undo").click().run()
+    assert not draft().outputs
+    app.button("redo").click().run()
+    app.button("redo").click().run()
+    assert draft().outputs[0].text == "The answer is 12:00."
+    app.button("start-edited").click().run()
+    trace = session.host.wait(app.query_params["run"], 30)
+    assert [step.status for step in trace.steps] == ["reused", "written", "completed"]
+    assert trace.steps[1].given is not None
+    assert trace.steps[1].given.door == "page"
+    assert trace.steps[2].granted[0].given == "written"
+
+
+def test_a_pinned_output_is_let_go_again(visit: Visit, finished_run: RunTrace) -> None:
+    run_id = finished_run.run_id
+    key = f"draft:{run_id}"
+    app = visit(run=run_id, state={"editing-run": run_id, f"{key}:open": (1,)})
+    app.button(f"{key}:0:1:pin").click().run()
+    assert says(app, "⚲ pinned")
+    kept: Draft = app.session_state[key]
+    assert kept.outputs[0].text == finished_run.steps[1].output
+    app.button(f"{key}:0:1:release").click().run()
+    kept = app.session_state[key]
+    assert not kept.changed
