@@ -9,12 +9,12 @@ workflow's agents, what its instructions ask for, and who reads whom. The caches
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from conductor_core.errors import BadInput
-from conductor_core.rehearsal.decisions import RIGHT, Manner, PlanInView, Seen, Sight, Wording, decide
+from conductor_core.rehearsal.decisions import RIGHT, Branch, Manner, PlanInView, Seen, Sight, Wording, decide
 from conductor_core.rehearsal.families import Difficulty, RehearsalTask, recognise
 from conductor_core.rehearsal.families.form import TAILS
 from conductor_core.rehearsal.profiles import BY_NAME, Role
@@ -39,6 +39,7 @@ class _Call(NamedTuple):
     """One distinct call of a worker. ``reads``: places of earlier calls, one for each turn in its messages.
 
     ``question``: whether the task is in view, in its own instruction or in that of a granted turn.
+    ``recorded``: what was drawn, if that is known; then ``reads`` is empty.
     """
 
     agent: str
@@ -46,6 +47,7 @@ class _Call(NamedTuple):
     wording: Wording
     question: bool
     reads: tuple[int, ...]
+    recorded: Branch | None = None
 
 
 class _Kept(NamedTuple):
@@ -82,6 +84,24 @@ def endings(task: RehearsalTask, workflow: Workflow) -> dict[Ending, float]:
     return {ending: chance for (ending,), chance in outcome}
 
 
+def replayed_chance(task: RehearsalTask, workflow: Workflow, recorded: Mapping[int, Branch]) -> float:
+    """Returns the chance that a replay is right in which some steps keep what they drew and all others draw anew.
+
+    Each step that draws anew has a seed of its own, so no two share an outcome.
+
+    Args:
+        recorded: what was drawn by the steps that keep their answers (``RehearsalWorker.drawn``).
+
+    Raises: BadInput if an agent is no rehearsal worker.
+    """
+    calls = _Calls(task, recorded)
+    last = calls.add(workflow)
+    if last is None:
+        return 0.0
+    outcome = _outcomes(task.family, task.difficulty, len(task.solution.slips), *_needed(calls.distinct, (last,)))
+    return sum(chance for (ending,), chance in outcome if ending.right)
+
+
 def second_round(task: RehearsalTask, first: Workflow, inner: Workflow) -> dict[Ending, tuple[float, float]]:
     """Returns for each way in which the first round may end: (its chance, the chance that ``inner`` is right then).
 
@@ -108,10 +128,14 @@ def second_round(task: RehearsalTask, first: Workflow, inner: Workflow) -> dict[
 
 
 class _Calls:
-    """The distinct calls of one or more rounds, numbered in the order in which they can be made."""
+    """The distinct calls of one or more rounds, numbered in the order in which they can be made.
 
-    def __init__(self, task: RehearsalTask) -> None:
-        self._task = task
+    Args:
+        recorded: what some steps drew. Then each step is a call of its own. None: equal calls have one outcome.
+    """
+
+    def __init__(self, task: RehearsalTask, recorded: Mapping[int, Branch] | None = None) -> None:
+        self._task, self._recorded = task, recorded
         self.distinct: list[_Call] = []
         self._known: dict[object, int] = {}
 
@@ -137,7 +161,12 @@ class _Calls:
                     question,
                     tuple(each for each in granted if each is not None),
                 )
-                outputs.append(self._numbered((step.agent, step.instruction, turns), call))
+                if self._recorded is None:
+                    outputs.append(self._numbered((step.agent, step.instruction, turns), call))
+                else:
+                    drawn = self._recorded.get(index)
+                    kept = call if drawn is None else call._replace(reads=(), recorded=drawn)
+                    outputs.append(self._numbered(index, kept))
         return outputs[-1] if outputs else None
 
     def _numbered(self, messages: object, call: _Call) -> int:
@@ -203,7 +232,7 @@ def _outcomes(
             sight = _sight(call, [kept[place] for place in places])
             carried = tuple(kept[place] for place in stays)
             for chance, made, ending in _merged(
-                call.agent, family, difficulty, slips, sight, is_read=is_read, is_target=is_target
+                call.agent, family, difficulty, slips, sight, call.recorded, is_read=is_read, is_target=is_target
             ):
                 state = (_relabelled((*carried, *made)), (*ended, *ending))
                 grown[state] = grown.get(state, 0.0) + weight * chance
@@ -240,11 +269,20 @@ def _sight(call: _Call, read: Iterable[_Kept]) -> Sight:
 
 @lru_cache(maxsize=200_000)
 def _merged(
-    agent: str, family: str, difficulty: Difficulty, slips: int, sight: Sight, *, is_read: bool, is_target: bool
+    agent: str,
+    family: str,
+    difficulty: Difficulty,
+    slips: int,
+    sight: Sight,
+    recorded: Branch | None,
+    *,
+    is_read: bool,
+    is_target: bool,
 ) -> tuple[tuple[float, tuple[_Kept, ...], tuple[Ending, ...]], ...]:
     """Returns what may happen, as far as it matters: for those that read it, for the end, or both."""
     merged: dict[tuple[tuple[_Kept, ...], tuple[Ending, ...]], float] = {}
-    for branch in decide(agent, family, difficulty, slips, sight):
+    branches = decide(agent, family, difficulty, slips, sight) if recorded is None else (recorded._replace(chance=1.0),)
+    for branch in branches:
         plan: PlanInView = {"complete plan": "good", "poor plan": "poor"}.get(branch.manner)  # type: ignore[assignment]
         made = (_Kept(branch.answer, branch.checked, plan, agent),) if is_read else ()
         right = None if branch.answer is None else branch.answer == RIGHT

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Sequence
+from functools import cached_property
 from random import Random
 
 from conductor_core.chat import Chunk, Finished, Message, TextDelta, Usage, WorkerSpec
@@ -51,6 +52,10 @@ class RehearsalWorker:
     def manner(self, messages: Sequence[Message]) -> Manner:
         """Returns the kind of ``respond``'s text: what a reader can tell of it without knowing the right answer."""
         return _Answerer(self._profile, self._seed, messages).manner
+
+    def drawn(self, messages: Sequence[Message]) -> Branch:
+        """Returns what was drawn for ``respond``'s text, among all that may happen."""
+        return _Answerer(self._profile, self._seed, messages).drawn
 
     async def answer(self, messages: Sequence[Message]) -> AsyncIterator[Chunk]:
         """Streams the answer at the worker's pace. Cancelling it between two words leaves nothing behind."""
@@ -115,11 +120,11 @@ class _Answerer:
 
     @property
     def manner(self) -> Manner:
-        return self._draw().manner
+        return self.drawn.manner
 
     def _words(self) -> str:
         view = self._view
-        task, drawn = view.task, self._draw()
+        task, drawn = view.task, self.drawn
         if drawn.manner == "receipt":
             return writing.receipt_text(view, self._profile.name, self._voice)
         if drawn.manner == "nothing":
@@ -143,7 +148,8 @@ class _Answerer:
             return writing.solution_text(task, answer, working, view, style, doubted=doubted, rng=self._voice)
         return writing.check_text(task, view.given, drawn.manner, answer, working)
 
-    def _draw(self) -> Branch:
+    @cached_property
+    def drawn(self) -> Branch:
         view = self._view
         task = view.task
         # Without the question neither family nor difficulty is looked at.

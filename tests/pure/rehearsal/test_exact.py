@@ -21,7 +21,9 @@ from conductor_core.rehearsal import (
     open_rehearsal_worker,
     rehearsal_specs,
 )
-from conductor_core.rehearsal.exact import Ending, endings, second_round, success_chance
+from conductor_core.rehearsal.decisions import Branch
+from conductor_core.rehearsal.exact import Ending, endings, replayed_chance, second_round, success_chance
+from conductor_core.rehearsal.worker import RehearsalWorker
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Step, Workflow
 
 SPECS = {spec.name: spec for spec in rehearsal_specs()}
@@ -64,6 +66,21 @@ def carried_out(task: RehearsalTask, workflow: Workflow, seed: int) -> str:
             output = open_rehearsal_worker(SPECS[step.agent], seed=seed, tokens_per_s=0).respond(messages)
         answers[index] = context.Answer.of((index,), step, task.question, output, "", Usage())
     return answers[len(workflow.steps) - 1].output
+
+
+def replayed(
+    task: RehearsalTask, workflow: Workflow, seeds: Sequence[int], recorded: Sequence[str | None]
+) -> tuple[list[str], list[Branch]]:
+    """Text and outcome of each step. Those that are ``recorded`` keep their text; each other has a seed of its own."""
+    answers: dict[int, context.Answer] = {}
+    branches = []
+    for index, step in enumerate(workflow.steps):
+        messages = context.build(task.question, workflow, index, answers).messages
+        worker = RehearsalWorker(SPECS[step.agent], seed=seeds[index], tokens_per_s=0)
+        output = recorded[index] or worker.respond(messages)
+        branches.append(worker.drawn(messages))
+        answers[index] = context.Answer.of((index,), step, task.question, output, "", Usage())
+    return [answers[index].output for index in range(len(workflow.steps))], branches
 
 
 def drawn_plan(rng: Random, agents: Sequence[str]) -> Workflow:
@@ -114,6 +131,38 @@ def test_a_random_plan_succeeds_as_often_as_enumerated(number: int) -> None:
 )
 def test_a_common_plan_succeeds_as_often_as_enumerated(workflow: Workflow) -> None:
     assert_as_often(generate("comparison", "hard", 3), workflow, 400)
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_replay_that_keeps_some_answers_succeeds_as_often_as_enumerated(number: int) -> None:
+    rng = Random(f"replay {number}")
+    task = generate(FAMILIES[number % len(FAMILIES)], DIFFICULTIES[number % 3], number)
+    workflow = drawn_plan(rng, list(SPECS)[number % 5 :][:2])
+    count, seeds = len(workflow.steps), 300
+    texts, branches = replayed(task, workflow, [number] * count, [None] * count)
+    fresh = rng.randrange(count)
+    below = {fresh}
+    for later in range(fresh + 1, count):
+        below |= {later} if below.intersection(workflow.reads(later)) else set()
+    kept = [None if index in below else texts[index] for index in range(count)]
+    chance = replayed_chance(task, workflow, {index: branches[index] for index in range(count) if index not in below})
+    right = sum(
+        grade(task, replayed(task, workflow, [seed * count + index for index in range(count)], kept)[0][-1])
+        for seed in range(seeds)
+    )
+    assert abs(right / seeds - chance) <= 4.5 * sqrt(chance * (1 - chance) / seeds) + 1e-9, (right, chance, workflow)
+
+
+def test_a_replay_that_keeps_everything_is_what_was_recorded() -> None:
+    task, workflow = generate("table", "medium", 5), plan((SOLVE, "coder", []), (CHECK + QUESTION, "verifier", [0]))
+    ends = set()
+    for seed in range(12):
+        texts, branches = replayed(task, workflow, [seed, seed], [None, None])
+        chance = replayed_chance(task, workflow, dict(enumerate(branches)))
+        assert chance == grade(task, texts[-1])
+        ends.add(chance)
+    assert ends == {0.0, 1.0}
+    assert replayed_chance(task, workflow, {}) == pytest.approx(success_chance(task, workflow))
 
 
 _tasks = st.builds(generate, st.sampled_from(FAMILIES), st.sampled_from(DIFFICULTIES), st.integers(0, 10**6))
