@@ -26,6 +26,7 @@ _FILTERS = {
     "text": "instr(lower(task), lower(:text))",
     "parent": "parent_run_id = :parent",
     "tree": f"run_id IN ({_TREE})",
+    "without": "purpose <> :without",
     "batch": "batch_id = :batch",
     "alone": "batch_id IS NULL",
     "recorded": "recorded",
@@ -58,6 +59,7 @@ class Search:
     alone: bool = False
     tree: str | None = None
     recorded: bool = False
+    without: str | None = None
 
     def finds(self, run: RunSummary) -> bool:
         """Whether the search finds ``run``, apart from the limit. Of a tree it finds the run and its re-runs alone."""
@@ -68,6 +70,7 @@ class Search:
             and self.parent in (None, run.parent_run_id)
             and self.tree in (None, run.parent_run_id, run.run_id)
             and self.batch in (None, run.batch_id)
+            and (self.without is None or self.without != run.purpose)
             and not (self.alone and run.batch_id is not None)
             and not (self.recorded and not run.recorded)
         )

@@ -124,6 +124,7 @@ class Store:
         alone: bool = False,
         tree: str | None = None,
         recorded: bool = False,
+        without: str | None = None,
     ) -> list[RunSummary]:
         """Returns runs, newest first.
 
@@ -137,8 +138,9 @@ class Store:
             batch: only runs of this batch. alone: only runs of no batch.
             tree: only this run, the runs that it came from, and whatever came from any of them.
             recorded: only runs that came with the program.
+            without: leaves out runs of this purpose, such as the replays of a blame.
         """
-        asked = Search(limit, before, search, status, parent, batch, alone, tree, recorded)
+        asked = Search(limit, before, search, status, parent, batch, alone, tree, recorded, without)
         with self._database.reading() as connection:
             return self._listing.read(connection, asked)
 

@@ -21,6 +21,10 @@ COMMANDS = {
         "Print the whole record of a run: plan, steps, what each saw and was not shown, spending, answer.",
     ),
     "compare": ("compare:compare_command", "Compare runs: plans, outputs, answers, cost and time."),
+    "blame": (
+        "blame:blame_command",
+        "Measure which step, and which access granted or withheld, decided the answer of RUN_ID.",
+    ),
     "ui": ("ui:ui", "Serve the inspector for a browser: ask, watch, edit, re-run."),
     "export": (
         "export:export",

@@ -5,6 +5,7 @@ from html import escape
 
 import streamlit as st
 
+from conductor_core.blame.experiments import names_blame
 from conductor_core.engine.resampling import names_plans
 from conductor_core.spending import IN_WORDS
 from pages.components.look.statuses import RUN_STATUSES, run_status
@@ -62,7 +63,8 @@ def table(rows: Sequence[Entry], held: set[str], *, picking: bool) -> None:
 
 
 def _open_batch(batch: BatchSummary) -> None:
-    size = "" if _of_plans(batch) else f" · {plural(batch.size, 'task')}"
+    rows = "replay" if names_blame(batch.name) else "task"
+    size = "" if _of_plans(batch) else f" · {plural(batch.size, rows)}"
     # This is no page link: one to its own page would leave the browser's address as it was.
     st.button(
         f"▤ {inert(batch.name[:200])}{size}",

@@ -11,6 +11,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from conductor_core.actor import local_caller
+from conductor_core.blame.experiments import PURPOSE as BLAME
 from conductor_core.engine import resampling
 from conductor_core.engine.forecast import usual_answer_tokens
 from conductor_core.engine.resampling import PlanChoice, batch_of_plans, choices, run_of
@@ -107,7 +108,7 @@ def _statuses(batch: str) -> list[str]:
 
 def _latest_runs(plans: Sequence[RunSummary]) -> dict[str, RunSummary]:
     """Returns the latest run of each plan that was run."""
-    found = {plan.run_id: current().store.runs(limit=1, parent=plan.run_id) for plan in plans}
+    found = {plan.run_id: current().store.runs(limit=1, parent=plan.run_id, without=BLAME) for plan in plans}
     return {run_id: runs[0] for run_id, runs in found.items() if runs}
 
 

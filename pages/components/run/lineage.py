@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from conductor_core.engine.repeats import PURPOSE
+from conductor_core.blame.experiments import PURPOSE as OF_A_BLAME
+from conductor_core.engine.repeats import PURPOSE as OF_A_STEP
 from conductor_core.engine.request import may_run_here
 from conductor_core.errors import StoreError
 from conductor_core.events import Imported
@@ -90,12 +91,12 @@ def _parent(trace: RunTrace, parent: str, beside: Callable[[RunTrace], None]) ->
 
 def _reruns(trace: RunTrace, beside: Callable[[RunTrace], None] | None) -> None:
     try:
-        made = current().store.runs(limit=_LOOKED_AT, parent=trace.run_id)
+        made = current().store.runs(limit=_LOOKED_AT, parent=trace.run_id, without=OF_A_BLAME)
     except StoreError as error:
         st.error(inert(str(error)), icon=":material/error:")
         return
     # The runs of a step that was asked many times have a panel of their own.
-    found = [run for run in made if run.purpose != PURPOSE or run.batch_id is None] or made
+    found = [run for run in made if run.purpose != OF_A_STEP or run.batch_id is None] or made
     if not found:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="reruns", wrap=False):

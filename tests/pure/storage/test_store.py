@@ -216,6 +216,12 @@ async def test_a_run_names_its_reruns(store: Store) -> None:
     assert store.runs(parent="nobody") == []
 
 
+async def test_runs_of_one_purpose_can_be_left_out(store: Store) -> None:
+    await store.log.append(created("asked"), created("replay", purpose="blame"), created("other", purpose="evaluate"))
+    assert [run.run_id for run in store.runs(without="blame")] == ["other", "asked"]
+    assert len(store.runs()) == 3
+
+
 async def test_a_run_names_all_runs_of_its_tree(store: Store) -> None:
     family = (("r1", None), ("r2", "r1"), ("r3", "r2"), ("r4", "r1"), ("x1", None), ("x2", "x1"), ("y", "gone"))
     for run_id, parent in family:

@@ -1,0 +1,1 @@
+"""Blame: which step, and which access granted or withheld, decided a run's answer. Measured by replays."""

@@ -1,0 +1,287 @@
+"""The experiments of a blame as data: what is changed in a run's plan, which steps are asked anew, and what that takes.
+
+An experiment compares two arms with the same seeds. In the arm *with*, something is changed: a step gives a fresh
+answer, or its access to one earlier output is cut or granted. In the arm *without*, it is not. In both, all steps below
+are asked anew, and all others keep their recorded answers. Several experiments share an arm, so it is replayed once.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from hashlib import sha256
+from typing import Literal, get_args
+
+from conductor_core.actor import Door
+from conductor_core.chat import Usage, WorkerSpec, sum_of_costs
+from conductor_core.engine.context import expand
+from conductor_core.engine.request import rerun_of
+from conductor_core.engine.reuse import whole
+from conductor_core.engine.step import cost_of
+from conductor_core.errors import BadInput
+from conductor_core.run_facts import BatchRow
+from conductor_core.run_request import RunRequest
+from conductor_core.spending import Cost
+from conductor_core.token_estimates import estimate_input_tokens, estimate_tokens
+from conductor_core.trace import RunTrace, StepTrace
+from conductor_core.workflow.edit import replace_step
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Frozen, Workflow
+
+Kind = Literal["fresh", "cut", "granted"]
+Only = Literal["steps", "access"]
+ONLY: tuple[Only, ...] = get_args(Only)
+USUAL_REPLAYS, MOST_REPLAYS = 10, 200
+PURPOSE = "blame"
+_TURN_TOKENS = 8
+_LONGEST_NAME = 80
+
+
+class Change(Frozen):
+    """What an experiment changes.
+
+    Attributes:
+        kind: ``fresh``: the step answers anew. ``cut``, ``granted``: its access to an earlier output is changed.
+        step: the step that answers anew or reads. source: the step whose output is cut or granted.
+    """
+
+    kind: Kind
+    step: int
+    source: int | None = None
+
+    @property
+    def key(self) -> str:
+        """Returns ``step 2``, ``cut 0-2`` or ``granted 0-2``."""
+        return f"step {self.step}" if self.source is None else f"{self.kind} {self.source}-{self.step}"
+
+
+class Arm(Frozen):
+    """One way to replay a run.
+
+    Attributes:
+        edit: the access that is cut or granted; None: the plan is as it was.
+        fresh: the steps that are asked anew, ascending; none: nothing is, and the answer is the recorded one.
+    """
+
+    edit: Change | None = None
+    fresh: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Names the arm in the records of its runs, for instance ``cut 0-2 fresh 2,3``."""
+        edit = "" if self.edit is None else f"{self.edit.key} "
+        return f"{edit}fresh {','.join(map(str, self.fresh))}"
+
+    def workflow(self, plan: Workflow) -> Workflow:
+        """Returns ``plan`` with this arm's access lists."""
+        if self.edit is None or self.edit.source is None:
+            return plan
+        reads = set(plan.reads(self.edit.step))
+        reads = reads - {self.edit.source} if self.edit.kind == "cut" else reads | {self.edit.source}
+        step = plan.steps[self.edit.step].model_copy(update={"access_list": tuple(sorted(reads))})
+        return replace_step(plan, self.edit.step, step)
+
+
+class Experiment(Frozen):
+    """A change, and the two arms whose answers are compared. ``label``: the change in a few words."""
+
+    change: Change
+    with_it: Arm
+    without: Arm
+
+
+class Replay(Frozen):
+    """One run of an arm. Replays of one number have one seed, whatever their arm, and are compared with each other."""
+
+    arm: Arm
+    number: int
+
+    @property
+    def key(self) -> str:
+        """Tells the replay from all others of the same run."""
+        return f"{self.arm.key} #{self.number}"
+
+
+class Estimate(Frozen):
+    """What replays take. Calls are exact unless one fails; tokens and USD are by what the run itself took.
+
+    Attributes:
+        usd: None if the price of a worker is unknown. known_usd: of the others.
+    """
+
+    replays: int = 0
+    calls: int = 0
+    tokens: int = 0
+    usd: float | None = 0.0
+    known_usd: float = 0.0
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(self.usd, self.known_usd)
+
+
+class Experiments:
+    """All experiments of a run.
+
+    Attributes:
+        source: the run. plan: its workflow. last: the step whose answer is the run's.
+        experiments: one for each step and each access that can reach the answer, in the order of the plan.
+        out_of_reach: steps whose output cannot reach the answer, so that nothing about them is measured.
+        unsound: steps without a whole answer, and those below. Every replay asks them anew.
+    """
+
+    def __init__(self, source: RunTrace, only: Only | None = None) -> None:
+        """Raises: BadInput if the run cannot be blamed."""
+        self.source, self.plan = source, _plan_of(source)
+        given, last_step = {each.step for each in source.overrides.outputs}, source.overrides.last_step
+        count = len(self.plan.steps)
+        self.last = count - 1 if last_step is None else last_step
+        # What a person gave does not change with what its step would read.
+        self._reads = [() if index in given else self.plan.reads(index) for index in range(count)]
+        self._needed = _above(self._reads, self.last)
+        self._below = [_below(self._reads, index) & self._needed for index in range(count)]
+        broken = [index for index in self._needed if not whole(source.steps[index])]
+        self.unsound = tuple(sorted({each for index in broken for each in (index, *self._below[index])} - given))
+        self.out_of_reach = tuple(index for index in range(count) if index not in self._needed)
+        found: list[Experiment] = []
+        for index in sorted(self._needed):
+            anew = self._arm(index, *self._below[index])
+            if only != "access":
+                kept = self._arm(*self._below[index])
+                found.append(Experiment(change=Change(kind="fresh", step=index), with_it=anew, without=kept))
+            if only != "steps" and index not in given:
+                readable = [earlier for earlier in range(index) if whole(source.steps[earlier])]
+                found += [self._access(index, earlier, anew) for earlier in readable]
+        self.experiments = tuple(found)
+
+    def _arm(self, *fresh: int) -> Arm:
+        return Arm(fresh=tuple(sorted({*fresh, *self.unsound})))
+
+    def _access(self, reader: int, read: int, anew: Arm) -> Experiment:
+        kind: Kind = "cut" if read in self.plan.reads(reader) else "granted"
+        change = Change(kind=kind, step=reader, source=read)
+        return Experiment(change=change, with_it=anew.model_copy(update={"edit": change}), without=anew)
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """The arms that are replayed, each once."""
+        every = (arm for each in self.experiments for arm in (each.with_it, each.without) if arm.fresh)
+        return tuple(dict.fromkeys(every))
+
+    def replays(self, count: int) -> Iterator[Replay]:
+        """Yields ``count`` replays of each arm, those of one number together: whoever stops early has whole pairs."""
+        for number in range(count):
+            for arm in self.arms:
+                yield Replay(arm=arm, number=number)
+
+    def estimate(
+        self, replays: Sequence[Replay], finished: Callable[[Replay], Collection[int]] = lambda _: ()
+    ) -> Estimate:
+        """Returns what ``replays`` take. Each asks exactly the steps of its arm, but for those ``finished`` before."""
+        specs = {spec.name: spec for spec in self.source.pool.workers}
+        usages = {
+            (arm, index): self._usage(index, arm.edit) for arm in {each.arm for each in replays} for index in arm.fresh
+        }
+        costs = {
+            (arm, index): cost_of(specs[self.plan.steps[index].agent], usage) for (arm, index), usage in usages.items()
+        }
+        calls = [
+            (replay.arm, index) for replay in replays for index in replay.arm.fresh if index not in finished(replay)
+        ]
+        return Estimate(
+            replays=len(replays),
+            calls=len(calls),
+            tokens=sum(usages[call].total_tokens for call in calls),
+            usd=sum_of_costs(costs[call] for call in calls),
+            known_usd=sum(costs[call] or 0.0 for call in calls),
+        )
+
+    def _usage(self, index: int, edit: Change | None) -> Usage:
+        """Estimates one call: as it was recorded, and more or less by the output that is granted or cut."""
+        step = self.source.steps[index]
+        usage = step.usage if step.usage.total_tokens and not step.attempts else _estimated(step)
+        if edit is None or edit.step != index or edit.source is None:
+            return usage
+        read = self.source.steps[edit.source]
+        shown = estimate_tokens(expand(read.instruction, self.source.task)) + estimate_tokens(read.output)
+        more = (shown + _TURN_TOKENS) * (1 if edit.kind == "granted" else -1)
+        return Usage(input_tokens=max(0, usage.input_tokens + more), output_tokens=usage.output_tokens, estimated=True)
+
+    def request(self, replay: Replay, *, door: Door) -> RunRequest:
+        """Returns the run that carries out ``replay``: a re-run with seeds of its own for the steps of its arm."""
+        arm, plan = replay.arm, replay.arm.workflow(self.plan)
+        overrides = self.source.overrides
+        for step in arm.fresh:
+            overrides = overrides.without_output(step)
+        overrides = overrides.with_seeds({step: seed_of(self.source, replay.number, step) for step in arm.fresh})
+        if self.out_of_reach:
+            overrides = overrides.model_copy(update={"last_step": self.last})
+        same = tuple(range(len(plan.steps)))
+        request = rerun_of(self.source, plan, door=door, origins=same, overrides=overrides)
+        return request.model_copy(update={"purpose": PURPOSE, "conductor": None})
+
+    @property
+    def agents_asked(self) -> tuple[WorkerSpec, ...]:
+        """The workers that the replays call."""
+        names = {self.plan.steps[index].agent for arm in self.arms for index in arm.fresh}
+        return tuple(spec for spec in self.source.pool.workers if spec.name in names)
+
+
+def seed_of(source: RunTrace, number: int, step: int) -> int:
+    """Returns a step's seed in the replays of this number: the same in every arm, and when a blame goes on."""
+    digest = sha256(f"{PURPOSE} {source.run_id} {number} {step}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+def batch_row(source: RunTrace, batch_id: str, replay: Replay, size: int, max_usd: float | None) -> BatchRow:
+    """Returns the mark by which the replays are found: one batch for each time that a blame is begun or goes on."""
+    told = " ".join(source.task.split())
+    name = f"{_NAME}{source.run_id}: {told[:_LONGEST_NAME]}{'…' if len(told) > _LONGEST_NAME else ''}"
+    return BatchRow(id=batch_id, row=replay.key, name=name, size=size, max_usd=max_usd)
+
+
+_NAME = "blame of run "
+
+
+def names_blame(batch_name: str) -> bool:
+    """Tells whether a batch of that name is one of replays. A file of tasks has a file's name."""
+    return batch_name.startswith(_NAME)
+
+
+def _below(reads: Sequence[Sequence[int]], index: int) -> frozenset[int]:
+    """Returns the steps that the output of step ``index`` reaches."""
+    found = {index}
+    for later in range(index + 1, len(reads)):
+        if found.intersection(reads[later]):
+            found.add(later)
+    return frozenset(found - {index})
+
+
+def _above(reads: Sequence[Sequence[int]], index: int) -> frozenset[int]:
+    """Returns step ``index`` and all steps whose output reaches it."""
+    found = {index}
+    for earlier in range(index, -1, -1):
+        if earlier in found:
+            found.update(reads[earlier])
+    return frozenset(found)
+
+
+def _estimated(step: StepTrace) -> Usage:
+    read, written = estimate_input_tokens(step.messages), estimate_tokens(step.output)
+    return Usage(input_tokens=read, output_tokens=written, estimated=True)
+
+
+def _plan_of(source: RunTrace) -> Workflow:
+    """Returns the plan of a run that can be blamed. Raises: BadInput for any other."""
+    what = f"run {source.run_id} cannot be blamed: "
+    plan = source.root.workflow
+    if source.status != "completed" or source.answer is None or plan is None or not plan.steps:
+        raise BadInput(f"{what}it is {source.status}, and only the answer of a completed run can be blamed on a step")
+    for index, step in enumerate(plan.steps):
+        if step.agent == CONDUCTOR_AGENT:
+            raise BadInput(
+                f"{what}step {index} asks the Conductor itself. What it would plan anew is not known before, so no "
+                "estimate could name the calls"
+            )
+    if source.gates:
+        raise BadInput(f"{what}it has gates, and each replay would wait for an approval")
+    known = {spec.name for spec in source.pool.workers}
+    if missing := next((step.agent for step in plan.steps if step.agent not in known), None):
+        raise BadInput(f"{what}its pool has no worker {missing}")
+    return plan

@@ -1,0 +1,183 @@
+"""``blame``: which step, and which access granted or withheld, decided a run's answer."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from conductor_core.actor import local_caller
+from conductor_core.answers.conclusion import conclude
+from conductor_core.blame import words
+from conductor_core.blame.carrying_out import CONCURRENCY, SIMULATED_CONCURRENCY, Blame, CarryingOut, recorded
+from conductor_core.blame.document import blame_document
+from conductor_core.blame.effects import Effect, Flips, effects
+from conductor_core.blame.experiments import MOST_REPLAYS, PURPOSE, USUAL_REPLAYS, Experiments, Only
+from conductor_core.blame.verdicts import Verdicts
+from conductor_core.cli import inputs, options
+from conductor_core.cli.output import print_json
+from conductor_core.cli.ready import ready
+from conductor_core.cli.signals import stopping
+from conductor_core.cli.text import one_line
+from conductor_core.cli.wiring import opened_engine, opened_store
+from conductor_core.settings import Settings
+
+if TYPE_CHECKING:
+    from storage import Store
+
+_MOST_CHILDREN = 1_000_000
+_SAID_EVERY_S = 5.0
+
+
+def blame_command(
+    run_id: options.RunId,
+    n: Annotated[
+        int, typer.Option("--n", min=1, max=MOST_REPLAYS, help="Replays with each change, and as many without it.")
+    ] = USUAL_REPLAYS,
+    truth: Annotated[
+        str | None,
+        typer.Option(
+            "--truth",
+            metavar="TEXT",
+            help="The right answer. Default: what the rehearsal world knows; else answers are compared with RUN_ID's.",
+        ),
+    ] = None,
+    only: Annotated[
+        Only | None, typer.Option("--only", help="Only steps asked anew, or only accesses cut and granted.")
+    ] = None,
+    max_usd: Annotated[
+        float | None,
+        typer.Option(
+            "--max-usd", min=0, max=1e9, help="Cost budget in USD of all replays of RUN_ID, earlier ones too."
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--concurrency",
+            min=1,
+            max=256,
+            help=f"How many replays run at once. Default: {CONCURRENCY}, of simulated workers {SIMULATED_CONCURRENCY}.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it takes and what is known so far; run nothing.")
+    ] = False,
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    _conductor: options.UnusedConductor = None,
+    _pool: options.UnusedPool = None,
+) -> int:
+    """Measure which step, and which access granted or withheld, decided the answer of RUN_ID.
+
+    Each step is asked anew, each access cut or granted, and all below runs again, N times; everything else is reused.
+    The same is replayed without the change. Replays are runs: `runs` and History list them. Stopped, the same command
+    goes on with what is left.
+    """
+    settings = inputs.read_settings()
+    with opened_store(db, settings, read=dry_run) as store:
+        source, _ = store.trace(store.resolve(run_id))
+        experiments, verdicts = Experiments(source, only), Verdicts(source, truth)
+        if dry_run:
+            return _print(_blame(store, experiments, verdicts, n), None, as_json=as_json)
+        with store.carrying_out(f"{PURPOSE} {source.run_id}", f"the blame of run {source.run_id}"):
+            blame = _blame(store, experiments, verdicts, n)
+            if not quiet:
+                print("\n".join(_head(blame)), file=sys.stderr, flush=True)
+            code, why = _carry_out(store, blame, settings, max_usd, concurrency, quiet=quiet)
+    _print(blame, why, as_json=as_json)
+    return code
+
+
+def _blame(store: "Store", experiments: Experiments, verdicts: Verdicts, count: int) -> Blame:
+    children = store.runs(limit=_MOST_CHILDREN, parent=experiments.source.run_id)
+    return Blame(experiments, verdicts, count, recorded(children, store.read))
+
+
+def _carry_out(
+    store: "Store", blame: Blame, settings: Settings, max_usd: float | None, concurrency: int | None, *, quiet: bool
+) -> tuple[int, str | None]:
+    """Returns the exit code, and why not all replays were run."""
+    if not blame.left:
+        return 0, None
+    first = blame.experiments.request(blame.left[0], door="cli")
+    ready(first, settings, quiet=quiet, agents={spec.name for spec in blame.experiments.agents_asked})
+    said_s = time.monotonic()
+
+    def told(work: CarryingOut) -> None:
+        nonlocal said_s
+        now_s = time.monotonic()
+        if not quiet and (now_s - said_s >= _SAID_EVERY_S or work.ended == work.total):
+            said_s = now_s
+            failed = f", {work.failed} failed" if work.failed else ""
+            print(f"{work.ended} of {work.total} replays{failed}", file=sys.stderr, flush=True)
+
+    with opened_engine(store, settings) as host:
+        work = CarryingOut(blame, host, local_caller("cli"), max_usd=max_usd, concurrency=concurrency, told=told)
+        stopped_by = asyncio.run(_until_stopped(work))
+    if stopped_by:
+        return stopped_by[0], "It was stopped: the same command goes on with what is left."
+    if blame.left:
+        failed = f"{work.failed} replays failed" if work.failed else "not all replays were run"
+        return 1, work.why_not_all or f"{failed}: the same command tries again."
+    return 0, None
+
+
+async def _until_stopped(work: CarryingOut) -> list[int]:
+    with stopping(work.stop) as stopped_by:
+        await asyncio.to_thread(work.run)
+    return stopped_by
+
+
+def _print(blame: Blame, why: str | None, *, as_json: bool) -> int:
+    ranking = effects(blame.experiments, blame.answers(), blame.count)
+    if as_json:
+        print_json({**blame_document(blame, ranking), "stopped": why})
+    else:
+        print("\n".join([*_lines(blame, ranking), *([one_line(why, 1000)] if why else [])]))
+    return 0
+
+
+def _head(blame: Blame) -> Iterator[str]:
+    source = blame.experiments.source
+    said = conclude(source.answer or "", source.task).text
+    yield f"run {source.run_id} · {one_line(source.task)}"
+    yield f"answer{' (simulated)' if source.simulated else ''}: {one_line(said)}"
+    yield one_line(blame.verdicts.in_words, 400)
+    yield f"{blame.count} replays of each: {words.estimate_words(blame.estimate)}"
+    if blame.left and len(blame.left) < len(blame.replays):
+        yield f"left: {words.estimate_words(blame.estimate_left)}"
+    yield from words.notes(blame.experiments)
+
+
+def _lines(blame: Blame, ranking: tuple[Effect, ...]) -> Iterator[str]:
+    yield from _head(blame)
+    plan = blame.experiments.plan
+    if not any(effect.pairs for effect in ranking):
+        yield "Nothing is measured yet."
+        return
+    yield from ("", words.why_first(ranking, plan), "")
+    rows: list[tuple[str, ...]] = [("", "FINDING", "CHANGE", "FLIPS WITH", "WITHOUT", "EFFECT (95 %)")]
+    rows += [_row(effect, words.change_words(effect.change, plan)) for effect in ranking]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield ""
+    for effect in ranking:
+        yield f"{effect.rank}. {one_line(words.sentence(effect, plan), 400)} {words.finding_words(effect)}"
+
+
+def _row(effect: Effect, change: str) -> tuple[str, ...]:
+    sign, said = words.FINDINGS[effect.finding]
+    if effect.with_it is None:
+        return (str(effect.rank), f"{sign} {said}", one_line(change, 60), "-", "-", "-")
+    interval = f"{words.signed(effect.effect)} ({words.signed(effect.low)} to {words.signed(effect.high)})"
+    with_it, without = _counted(effect.with_it), _counted(effect.without)
+    return (str(effect.rank), f"{sign} {said}", one_line(change, 60), with_it, without, interval)
+
+
+def _counted(flips: Flips | None) -> str:
+    return "-" if flips is None else f"{flips.flipped}/{flips.replays}"
