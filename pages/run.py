@@ -33,6 +33,7 @@ from pages.components.shell import address, places
 from pages.components.shell.runtime import current
 
 CONTEXT_LINK = "Who saw what in this run"
+BLAME_LINK = "What decided this answer?"
 LIVE = "live"
 EDITING = "editing-run"
 OPEN_AT = "editing-step"
@@ -64,7 +65,10 @@ def show() -> None:
         damage(fault)
     if trace is not None:
         where = {"run": trace.run_id}
-        st.page_link(places.CONTEXT, label=CONTEXT_LINK, icon=":material/account_tree:", query_params=where)
+        with st.container(horizontal=True, key="beyond"):
+            st.page_link(places.CONTEXT, label=CONTEXT_LINK, icon=":material/account_tree:", query_params=where)
+            if trace.status == "completed":
+                st.page_link(places.BLAME, label=BLAME_LINK, icon=":material/troubleshoot:", query_params=where)
 
 
 @st.fragment

@@ -1,0 +1,179 @@
+"""Blame: which step, and which access granted or withheld, decided a run's answer."""
+
+import streamlit as st
+
+from conductor_core.answers.conclusion import conclude
+from conductor_core.blame.carrying_out import Blame
+from conductor_core.blame.effects import effects
+from conductor_core.blame.experiments import MOST_REPLAYS, USUAL_REPLAYS, Experiments, Only
+from conductor_core.blame.verdicts import Verdicts
+from conductor_core.blame.words import estimate_words, notes, why_first
+from conductor_core.errors import InspectorError
+from conductor_core.trace import RunTrace
+from pages.components.blame.choice import offer_runs
+from pages.components.blame.drawing import graph_html
+from pages.components.blame.table import CHOSEN, ranking_rows, replays_of
+from pages.components.blame.work import Work, begin, read_blame, work_of
+from pages.components.figure.component import title
+from pages.components.look.words import inert
+from pages.components.shell import address, places
+from pages.components.shell.runtime import current
+
+EVERY_S = 1.0  # between two looks while replays run
+ERROR = "blame-error"
+_ONLY: dict[str, Only | None] = {"Steps and access": None, "Steps": "steps", "Access": "access"}
+LEGEND = (
+    "● decides · ▼ steadies · ? inconclusive · – no effect. The wider a line or a frame, the more often the answer "
+    "flips: a frame if its step is asked anew, a line if that access is cut, a dashed line if it is granted."
+)
+
+
+def show() -> None:
+    run_id = address.read("run")
+    with st.container(horizontal=True, vertical_alignment="center", key="blame-choice"):
+        st.title("Blame", anchor=False, width="content")
+        if run_id:
+            label = "Open the run"
+            st.page_link(places.RUN, label=label, icon=":material/play_circle:", query_params={"run": run_id})
+    if run_id is None:
+        offer_runs()
+        return
+    try:
+        trace = current().store.trace(run_id)[0]
+    except InspectorError as error:
+        st.error(inert(str(error)), icon=":material/error:")
+        return
+    _head(trace)
+    try:
+        Experiments(trace)
+    except InspectorError as error:
+        st.info(inert(str(error)), icon=":material/info:")
+        return
+    _asked(trace)
+
+
+def _head(trace: RunTrace) -> None:
+    simulated = '<span class="pill simulated">simulated</span>' if trace.simulated else ""
+    with st.container(horizontal=True, vertical_alignment="center", key="blame-head"):
+        if simulated:
+            st.html(simulated, width="content")
+        st.caption(inert(" ".join(trace.task.split())[:300]), width="stretch")
+
+
+def _asked(trace: RunTrace) -> None:
+    """Draws what is asked, and below it what is known of it so far."""
+    with st.container(border=True, key="blame-asked", gap="small"):
+        said = conclude(trace.answer or "", trace.task).text
+        st.markdown(f"Answer: **{inert(said)}**")
+        fields = st.columns([3, 1.2, 2.6, 1.6], vertical_alignment="top", gap="small")
+        truth = fields[0].text_input(
+            "The right answer, if you know it", key="blame-truth", placeholder="Without it, answers are compared"
+        )
+        count = fields[1].number_input("Replays of each", 1, MOST_REPLAYS, USUAL_REPLAYS, key="blame-count")
+        only = fields[2].segmented_control("Change", list(_ONLY), default="Steps and access", key="blame-only")
+        max_usd = fields[3].number_input(
+            "Budget in USD", min_value=0.0, value=None, key="blame-usd", placeholder="none", format="%.4f",
+            help="Of all replays of this run, earlier ones too",
+        )  # fmt: skip
+        try:
+            experiments = Experiments(trace, _ONLY.get(only or ""))
+            verdicts = Verdicts(trace, truth or None)
+            _estimate(trace, experiments, verdicts, int(count), max_usd)
+        except InspectorError as error:
+            st.error(inert(str(error)), icon=":material/error:")
+            return
+    work = work_of(trace.run_id)
+    running = work is not None and work.running
+    st.fragment(_results, run_every=EVERY_S if running else None)(
+        trace, experiments, verdicts, int(count), running=running
+    )
+
+
+def _estimate(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, count: int, max_usd: float | None) -> None:
+    blame = read_blame(current(), experiments, verdicts, count)
+    st.caption(inert(verdicts.in_words))
+    for note in notes(experiments):
+        st.caption(inert(note))
+    work = work_of(trace.run_id)
+    begun = len(blame.left) < len(blame.replays)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="blame-start"):
+        if work is not None and work.running:
+            st.button("Stop", key="blame-stop", icon=":material/stop:", on_click=_stop, args=(work,))
+        elif blame.left:
+            st.button(
+                "Go on" if begun else "Start",
+                key="blame-begin",
+                icon=":material/play_arrow:",
+                type="primary",
+                on_click=_begin,
+                args=(experiments, verdicts, count, max_usd),
+            )
+        said = estimate_words(blame.estimate)
+        if begun:
+            said += f" · left: {estimate_words(blame.estimate_left)}" if blame.left else " · all of it is recorded"
+        st.markdown(inert(said), width="stretch")
+    if message := st.session_state.pop(ERROR, None):
+        st.error(inert(message), icon=":material/error:")
+
+
+def _begin(experiments: Experiments, verdicts: Verdicts, count: int, max_usd: float | None) -> None:
+    try:
+        begin(current(), experiments, verdicts, count, max_usd)
+    except InspectorError as error:
+        st.session_state[ERROR] = str(error)
+
+
+def _stop(work: Work) -> None:
+    work.carrying_out.stop()
+
+
+def _results(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, count: int, *, running: bool) -> None:
+    """Draws progress, ranking and graph. While replays run it is drawn anew every second, and the page at their end."""
+    work = work_of(trace.run_id)
+    if running and (work is None or not work.running):
+        st.rerun()
+    if work is not None:
+        _progress(work)
+    if work is not None and work.running and work.carrying_out.blame.count == count:
+        known = work.carrying_out.blame.known
+        blame = Blame(experiments, verdicts, count, known)
+    else:
+        blame = read_blame(current(), experiments, verdicts, count)
+    ranking = effects(experiments, blame.answers(), count)
+    if not any(effect.pairs for effect in ranking):
+        if not running:
+            st.info("Nothing is measured yet: start it above. Nothing is called before.", icon=":material/info:")
+        return
+    by_key = {effect.change.key: effect for effect in ranking}
+    chosen = by_key.get(str(st.session_state.get(CHOSEN)), ranking[0])
+    agents = [spec.name for spec in trace.pool.workers]
+    st.markdown(f"**{inert(why_first(ranking, experiments.plan))}**")
+    with st.container(border=True, key="blame-drawing", gap="xsmall"):
+        title("On the graph")
+        dark = st.context.theme.type == "dark"
+        st.html(graph_html(experiments.plan, ranking, agents, chosen.change, dark=dark))
+        st.caption(LEGEND)
+    left, right = st.columns([3, 2], gap="small")
+    with left, st.container(border=True, key="blame-ranking", gap="xsmall"):
+        title("Ranking")
+        ranking_rows(ranking, experiments.plan, chosen.change)
+    with right, st.container(border=True, key="blame-replays", gap="xsmall"):
+        experiment = next(each for each in experiments.experiments if each.change == chosen.change)
+        replays_of(chosen, experiment, blame)
+
+
+def _progress(work: Work) -> None:
+    at = work.carrying_out
+    failed = f", {at.failed} failed" if at.failed else ""
+    if work.running:
+        st.progress(at.ended / max(1, at.total), text=f"{at.ended} of {at.total} replays{failed}")
+        return
+    if work.error is not None:
+        st.error(inert(work.error), icon=":material/error:")
+    elif at.why_not_all is not None:
+        st.warning(inert(at.why_not_all), icon=":material/payments:")
+    elif at.failed:
+        st.warning(f"{at.failed} replays failed; “Go on” tries them again.", icon=":material/warning:")
+
+
+show()

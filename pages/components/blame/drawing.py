@@ -1,0 +1,171 @@
+"""The effects on the graph of the plan, as a picture: the wider a line, the more often the answer flips by it."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from conductor_core.blame.effects import Effect
+from conductor_core.blame.experiments import Change
+from conductor_core.blame.words import FINDINGS, change_words, signed
+from conductor_core.export.words import shortened
+from conductor_core.graph_layout import Edge, GraphLayout, Node, RoundShape, lay_out
+from conductor_core.workflow.model import Workflow
+from pages.components.look.drawing import PALETTE
+from pages.components.look.palette import agent_colour
+
+PITCH, CARD_WIDTH, CARD_HEIGHT, MARGIN = 240, 156, 64, 26
+_ARC, _GAP, _THIN, _WIDE = 34, 60, 1.2, 9.0
+Effects = Mapping[Change, Effect]
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """What all parts of one drawing have in common. ``chosen`` stands out."""
+
+    plan: Workflow
+    effects: Effects
+    agents: Sequence[str]
+    chosen: Change | None
+    dark: bool
+
+    def colour(self, name: str) -> str:
+        return PALETTE[name][self.dark]
+
+
+def graph_html(
+    plan: Workflow, ranking: Sequence[Effect], agents: Sequence[str], chosen: Change | None, *, dark: bool
+) -> str:
+    """Returns the drawing as an image in a data address, with its words.
+
+    Args:
+        agents: the names of the pool's workers, for their colours. chosen: stands out.
+    """
+    layout = lay_out([RoundShape((), plan.all_reads)])
+    at = {node.path[0]: node for node in layout.nodes}
+    drawing = _Drawing(plan, {effect.change: effect for effect in ranking}, agents, chosen, dark)
+    withheld = [effect for effect in ranking if effect.change.kind == "granted"]
+    # Strong lines come last, so that no faint one crosses them.
+    withheld.sort(key=lambda effect: effect.effect)
+    arcs = "".join(_withheld(drawing, effect, at, layout) for effect in withheld)
+    edges = "".join(_granted(drawing, edge, at) for edge in layout.edges)
+    cards = "".join(_card(drawing, node) for node in layout.nodes)
+    deepest = max((_depth(effect, at) for effect in withheld), default=0)
+    width = max(layout.layers - 1, 0) * PITCH + CARD_WIDTH + 2 * MARGIN
+    top, bottom = layout.top - MARGIN, layout.bottom + deepest + MARGIN
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{bottom - top:.0f}" '
+        f'viewBox="{-MARGIN} {top:.0f} {width} {bottom - top:.0f}" font-family="system-ui, sans-serif">'
+        f"{arcs}{edges}{cards}</svg>"
+    )
+    words = "; ".join(_said(plan, effect) for effect in ranking)
+    data = base64.b64encode(svg.encode()).decode()
+    image = f'<img alt="{escape(words)}" src="data:image/svg+xml;base64,{data}">'
+    return f'<div class="blame-graph" tabindex="0">{image}</div>'
+
+
+def _said(plan: Workflow, effect: Effect) -> str:
+    said = f"{change_words(effect.change, plan)}: {FINDINGS[effect.finding][1]}"
+    return said if effect.with_it is None else f"{said}, {signed(effect.effect)} points"
+
+
+def _width(effect: Effect | None) -> float:
+    share = 0.0 if effect is None else max(0.0, effect.effect)
+    return _THIN + (_WIDE - _THIN) * share
+
+
+def _granted(drawing: _Drawing, edge: Edge, at: Mapping[int, Node]) -> str:
+    source, target = edge.source[0], edge.target[0]
+    effect = drawing.effects.get(Change(kind="cut", step=target, source=source))
+    x0, y0 = at[source].layer * PITCH + CARD_WIDTH, at[source].y + edge.source_dy
+    x1, y1 = at[target].layer * PITCH, at[target].y + edge.target_dy
+    if edge.lane is None:
+        d, middle = f"M{x0},{y0:.1f}{_bend(x0, y0, x1, y1)}", ((x0 + x1) / 2, (y0 + y1) / 2)
+    else:
+        left, right, y = edge.lane.first * PITCH, edge.lane.last * PITCH + CARD_WIDTH, edge.lane.y
+        d = f"M{x0},{y0:.1f}{_bend(x0, y0, left, y)} L{right},{y:.1f}{_bend(right, y, x1, y1)}"
+        middle = ((left + right) / 2, y)
+    return _line(drawing, d, middle, effect, dashed=False)
+
+
+def _depth(effect: Effect, at: Mapping[int, Node]) -> float:
+    """Returns how far below the cards the arc of a withheld access hangs: the further it reaches, the deeper."""
+    apart = abs(at[effect.change.step].layer - at[effect.change.source or 0].layer)
+    return _ARC * (0.6 + 0.7 * apart) if apart > 1 else 0.0
+
+
+def _withheld(drawing: _Drawing, effect: Effect, at: Mapping[int, Node], layout: GraphLayout) -> str:
+    """Draws an access that was withheld as an arc below all cards, so that it crosses none."""
+    source, target = at[effect.change.source or 0], at[effect.change.step]
+    x0, y0 = source.layer * PITCH + CARD_WIDTH, source.y + 16
+    x1, y1 = target.layer * PITCH, target.y + 16
+    if source.layer == target.layer:
+        d, middle = f"M{x0},{y0:.0f} C{x0 + _GAP},{y0:.0f} {x0 + _GAP},{y1:.0f} {x0},{y1:.0f}", x0 + 0.75 * _GAP
+        return _line(drawing, d, (middle, (y0 + y1) / 2), effect, dashed=True)
+    if target.layer - source.layer in (1, -1):
+        x0, x1 = (x0, x1) if source.layer < target.layer else (source.layer * PITCH, x1 + CARD_WIDTH)
+        return _line(
+            drawing, f"M{x0},{y0:.0f}{_bend(x0, y0, x1, y1)}", ((x0 + x1) / 2, (y0 + y1) / 2), effect, dashed=True
+        )
+    deep = layout.bottom + _depth(effect, at) * 4 / 3
+    d = f"M{x0},{y0:.0f} C{x0 + _GAP},{deep:.0f} {x1 - _GAP},{deep:.0f} {x1},{y1:.0f}"
+    return _line(drawing, d, ((x0 + x1) / 2, (y0 + y1) / 8 + 0.75 * deep), effect, dashed=True)
+
+
+def _line(drawing: _Drawing, d: str, middle: tuple[float, float], effect: Effect | None, *, dashed: bool) -> str:
+    wide = _width(effect)
+    chosen = effect is not None and effect.change == drawing.chosen
+    strong = chosen or (effect is not None and effect.finding in ("decides", "steadies"))
+    dash = f' stroke-dasharray="{max(5, wide):.0f} {max(4, wide * 0.8):.0f}"' if dashed else ""
+    stroke = drawing.colour("ink" if strong else "faint" if dashed else "soft")
+    path = f'<path d="{d}" fill="none" stroke="{stroke}" stroke-width="{wide:.1f}"{dash}/>'
+    return path + (_sign(drawing, middle, effect) if strong and effect is not None else "")
+
+
+def _sign(drawing: _Drawing, middle: tuple[float, float], effect: Effect) -> str:
+    (x, y), ink = middle, drawing.colour("ink")
+    return (
+        f'<rect x="{x - 24:.0f}" y="{y - 10:.0f}" width="48" height="20" rx="10" stroke="{ink}" '
+        f'fill="{drawing.colour("surface")}"/>'
+        f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle" font-size="12" fill="{ink}">'
+        f"{FINDINGS[effect.finding][0]} {signed(effect.effect)}</text>"
+    )
+
+
+def _card(drawing: _Drawing, node: Node) -> str:
+    index = node.path[0]
+    agent = drawing.plan.steps[index].agent
+    change = Change(kind="fresh", step=index)
+    effect = drawing.effects.get(change)
+    colour = agent_colour(agent, drawing.agents, dark=drawing.dark)
+    ink, muted, surface = (drawing.colour(name) for name in ("ink", "muted", "surface"))
+    x, y = node.layer * PITCH, node.y - CARD_HEIGHT / 2
+    outline = (
+        f'<rect x="{x - 7}" y="{y - 7:.0f}" width="{CARD_WIDTH + 14}" height="{CARD_HEIGHT + 14}" rx="15" fill="none" '
+        f'stroke="{ink}" stroke-dasharray="3 3"/>'
+        if change == drawing.chosen
+        else ""
+    )
+    flips, points = "not measured", ""
+    if effect is not None and effect.with_it is not None:
+        flips = f"flips {effect.with_it.counted}"
+        points = f"{FINDINGS[effect.finding][0]} {signed(effect.effect)} points"
+    return (
+        f'{outline}<rect x="{x}" y="{y:.0f}" width="{CARD_WIDTH}" height="{CARD_HEIGHT}" rx="10" fill="{surface}" '
+        f'stroke="{colour}" stroke-width="{_width(effect):.1f}"/>'
+        f'<circle cx="{x + 17}" cy="{y + 19:.0f}" r="4.5" fill="{colour}"/>'
+        + _text(x + 28, y + 23.5, f"{index} · {shortened(agent, 16)}", 13, ink, "600")
+        + _text(x + 13, y + 41, flips, 12, ink)
+        + _text(x + 13, y + 56, points, 12, muted)
+    )
+
+
+def _text(x: float, y: float, text: str, size: int, fill: str, weight: str = "400") -> str:
+    return (
+        f'<text x="{x:.0f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" fill="{fill}">{escape(text)}</text>'
+    )
+
+
+def _bend(x0: float, y0: float, x1: float, y1: float) -> str:
+    middle = (x0 + x1) / 2
+    return f" C{middle:.0f},{y0:.1f} {middle:.0f},{y1:.1f} {x1:.0f},{y1:.1f}"
