@@ -1,4 +1,7 @@
-"""Compare: what two runs have different and why, `?a=RUN&b=RUN`; with `&more=RUN,RUN` a table of all of them."""
+"""Compare: what two runs have different and why, `?a=RUN&b=RUN`; with `&more=RUN,RUN` a table of all of them.
+
+`?rounds=RUN` compares the rounds of one run, `&round=3` the one that step 3 opened.
+"""
 
 import json
 
@@ -11,6 +14,7 @@ from conductor_core.shared_run import MOST_RUNS
 from conductor_core.trace import RunTrace
 from pages.components.compare.component import compared_runs, share
 from pages.components.compare.pickers import NAMES, compare, pickers
+from pages.components.compare.rounds import PARAMETER, rounds, rounds_head
 from pages.components.compare.table import table
 from pages.components.compare.view import compared_view
 from pages.components.look.words import ago, inert
@@ -19,6 +23,10 @@ from pages.components.shell.runtime import current
 
 
 def show() -> None:
+    of_rounds = address.read("rounds")
+    if of_rounds:
+        _rounds(of_rounds, address.read(PARAMETER))
+        return
     runs = {name: address.read(name) for name in NAMES}
     more = [run_id for run_id in (address.read("more") or "").split(",") if run_id]
     faults: list[str] = []
@@ -50,6 +58,19 @@ def show() -> None:
         st.warning("This is the same run twice. Choose another one as A or B.", icon=":material/warning:")
     else:
         _pair(*shown)
+
+
+def _rounds(run_id: str, named: str | None) -> None:
+    faults: list[str] = []
+    trace = _read(run_id, faults)
+    with st.container(horizontal=True, vertical_alignment="center", key="compare-head"):
+        st.title("Rounds of one run", anchor=False, width="content")
+        if trace is not None:
+            rounds_head(trace, named)
+    for fault in faults:
+        st.error(inert(fault), icon=":material/error:")
+    if trace is not None:
+        rounds(trace, named)
 
 
 def _one(traces: list[RunTrace]) -> bool:

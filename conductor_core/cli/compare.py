@@ -1,6 +1,6 @@
 """``compare``: two runs in detail, more as a table."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +12,9 @@ from conductor_core.cli.export_html import Redact, html_of_comparison
 from conductor_core.cli.output import print_json, print_notes, print_written, write_file
 from conductor_core.cli.text import duration, one_line, plain
 from conductor_core.cli.wiring import opened_store
-from conductor_core.compare.document import comparison_document
-from conductor_core.compare.runs import RoundsCompared, RunsCompared, compare_runs
+from conductor_core.compare.document import comparison_document, rounds_document
+from conductor_core.compare.rounds import compare_rounds, kept_answer, name_of, opened_rounds
+from conductor_core.compare.runs import Names, RoundsCompared, RunsCompared, compare_runs
 from conductor_core.compare.texts import TextDifference, compare_texts, shortened
 from conductor_core.compare.words import (
     agents_of,
@@ -36,7 +37,7 @@ _MARKS = {"removed": ("[-", "-]"), "added": ("{+", "+}"), "same": ("", "")}
 
 def compare_command(
     run_ids: Annotated[
-        list[str], typer.Argument(metavar="A B [C...]", help="Two or more runs: ids, or their beginnings.")
+        list[str], typer.Argument(metavar="A [B...]", help="Two or more runs, or one with rounds: ids, or beginnings.")
     ],
     html: Annotated[
         Path | None,
@@ -50,44 +51,61 @@ def compare_command(
 ) -> int:
     """Compare runs: plans, outputs, answers, cost and time.
 
-    Two runs are compared in detail, more as a table against the first.
+    Two runs are compared in detail, more as a table against the first. Of one run in which a step asked the Conductor
+    again, each round is compared with the one before.
 
     The page of --html holds the whole runs, too; import reads them. Keys are always hidden in it.
     """
     settings = inputs.read_settings()
+    if html is not None and len(run_ids) == 1:
+        raise BadInput("--html writes a comparison of two or more runs")
     if redact and html is None:
         raise BadInput("--redact hides words in a page: use it with --html FILE")
     with opened_store(db, settings, read=True) as store:
         found = [store.resolve(run_id) for run_id in run_ids]
-        if len(found) < 2:
-            raise BadInput("give two or more runs to compare")
         if twice := sorted({run_id for run_id in found if found.count(run_id) > 1}):
             raise BadInput(f"run {twice[0]} is named twice; give different runs to compare")
         traces = [store.trace(run_id)[0] for run_id in found]
+        if len(traces) == 1 and not opened_rounds(traces[0]):
+            raise BadInput(f"run {found[0]} has one round only; give two or more runs to compare")
         page = None if html is None else html_of_comparison(store, found, redact or ())
         print_notes(store)
     if html is not None and page is not None:
         write_file(html, page)
         print_written([html])
     if as_json:
-        print_json(comparison_document(traces))
+        print_json(rounds_document(traces[0]) if len(traces) == 1 else comparison_document(traces))
         return 0
-    lines = _pair_lines(compare_runs(*traces)) if len(traces) == 2 else _table_lines(traces)
+    if len(traces) == 1:
+        lines: Iterable[str] = _rounds_lines(traces[0])
+    else:
+        lines = _pair_lines(compare_runs(*traces)) if len(traces) == 2 else _table_lines(traces)
     print("\n".join(lines))
     return 0
 
 
+def _rounds_lines(trace: RunTrace) -> Iterator[str]:
+    for place, path in enumerate(opened_rounds(trace)):
+        yield from ("", "") if place else ()
+        yield f"{name_of(path)}, opened by step {label(path)}, beside {name_of(path[:-1])}"
+        if kept_answer(trace, path):
+            yield "The Conductor wrote three empty lists: the answer stays as it was."
+        else:
+            yield from _pair_lines(compare_rounds(trace, path))
+
+
 def _pair_lines(compared: RunsCompared) -> Iterator[str]:
-    for name, trace in (("A", compared.a), ("B", compared.b)):
+    named = list(zip(compared.names, (compared.a, compared.b), strict=True))
+    for name, trace in named:
         yield f"{name}  {_run_line(trace, compared)}"
     yield from ("", one_line(headline(compared), 1000), "")
-    for name, trace in (("A", compared.a), ("B", compared.b)):
+    for name, trace in named:
         yield f"answer {name}{' (simulated)' if trace.simulated else ''}: {_conclusion(trace)}"
     sentences = plan_sentences(compared)
     yield from ("", f"plan: {count(len(sentences), 'change')}")
     yield from (f"  {one_line(sentence, 400)}" for sentence in sentences)
     yield from ("", "steps")
-    yield from _step_lines(compared.root)
+    yield from _step_lines(compared.root, compared.names)
     first = compared.first_difference
     yield from ("", f"first difference: {'none' if first is None else f'step {first.label}'}")
 
@@ -105,11 +123,12 @@ def _conclusion(trace: RunTrace) -> str:
     return one_line(conclude(trace.answer, trace.task).text or "empty", 300)
 
 
-def _step_lines(rounds: RoundsCompared, indent: str = "  ") -> Iterator[str]:
+def _step_lines(rounds: RoundsCompared, names: Names, indent: str = "  ") -> Iterator[str]:
     width = max((len(pair.label) for pair in rounds.pairs), default=0)
     for pair in rounds.pairs:
         agents = one_line(agents_of(pair), 60)
-        yield f"{indent}{pair.label:<{width}}  {agents} · plan {plan_word(pair)} · output {output_words(pair)}"
+        said = output_words(pair, names)
+        yield f"{indent}{pair.label:<{width}}  {agents} · plan {plan_word(pair)} · output {said}"
         inner = f"{indent}    "
         for difference in pair.plan:
             for name, before, after in part_words(difference):
@@ -118,7 +137,7 @@ def _step_lines(rounds: RoundsCompared, indent: str = "  ") -> Iterator[str]:
         if pair.a is not None and pair.b is not None and pair.output_changed:
             yield from _text_lines(compare_texts(pair.a.output, pair.b.output), f"{inner}output: ")
         if pair.inner is not None:
-            yield from _step_lines(pair.inner, inner)
+            yield from _step_lines(pair.inner, names, inner)
 
 
 def _text_lines(difference: TextDifference, head: str) -> Iterator[str]:

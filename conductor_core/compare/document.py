@@ -5,6 +5,7 @@ from typing import Any
 
 from conductor_core.answers.conclusion import conclude
 from conductor_core.compare.plans import Difference
+from conductor_core.compare.rounds import compare_rounds, kept_answer, opened_rounds, round_run
 from conductor_core.compare.runs import RoundsCompared, RunsCompared, StepPair, compare_runs
 from conductor_core.run_facts import label
 from conductor_core.spending import cost_so_far
@@ -35,6 +36,24 @@ def comparison_document(traces: Sequence[RunTrace]) -> Document:
             {"run_id": each.b.run_id, "answer_changed": each.answer_changed, **_details(each)} for each in compared
         ]
     }
+
+
+def rounds_document(trace: RunTrace) -> Document:
+    """Returns the rounds of a run that steps opened, each compared with the round of that step.
+
+    ``a`` and ``b`` of a round name the steps that opened the two; ``a`` is null for the first round.
+    """
+    rounds = [
+        {
+            "a": label(path[:-1]) or None,
+            "b": label(path),
+            "kept_answer": kept_answer(trace, path),
+            "answers": [round_run(trace, path[:-1]).answer, round_run(trace, path).answer],
+            **_details(compare_rounds(trace, path)),
+        }
+        for path in opened_rounds(trace)
+    ]
+    return {"run_id": trace.run_id, "status": trace.status, "task": trace.task, "rounds": rounds}
 
 
 def _run(trace: RunTrace) -> Document:

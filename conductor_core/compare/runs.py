@@ -19,6 +19,10 @@ it was given is not. ``chance``: the same question to the same worker had anothe
 same."""
 
 
+Names = tuple[str, str]
+A_AND_B: Names = ("A", "B")
+
+
 @dataclass(frozen=True, slots=True)
 class StepPair:
     """A step of run A and the same step of run B.
@@ -93,11 +97,12 @@ class RoundsCompared:
 
 @dataclass(frozen=True, slots=True)
 class RunsCompared:
-    """Two runs beside each other."""
+    """Two runs beside each other. ``names`` are what words call them."""
 
     a: RunTrace
     b: RunTrace
     root: RoundsCompared
+    names: Names = A_AND_B
 
     @property
     def answer_changed(self) -> bool:

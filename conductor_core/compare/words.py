@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from conductor_core.answers.conclusion import conclude
 from conductor_core.compare.plans import Difference
-from conductor_core.compare.runs import Because, RunsCompared, StepPair, outcome
+from conductor_core.compare.runs import A_AND_B, Because, Names, RunsCompared, StepPair, outcome
 from conductor_core.run_facts import label
 from conductor_core.trace import StepTrace
 from conductor_core.workflow.model import AccessList
@@ -53,9 +53,11 @@ def headline(compared: RunsCompared) -> str:
     """Says in a line or two what changed, what ran again, and whether the answer changed."""
     changes = plan_sentences(compared)
     said = [] if compared.same_task else ["The two runs have different tasks."]
-    missing = [name for name, run in (("A", compared.a), ("B", compared.b)) if run.root.workflow is None]
+    runs = zip(compared.names, (compared.a, compared.b), strict=True)
+    missing = [name for name, run in runs if run.root.workflow is None]
     if missing:
-        said.append(f"Run{'s' if len(missing) > 1 else ''} {' and '.join(missing)} had no plan.")
+        what = f"Run{'s' if len(missing) > 1 else ''} " if compared.names == A_AND_B else ""
+        said.append(_capital(f"{what}{' and '.join(missing)} had no plan."))
     elif not changes:
         said.append("Both have the same plan.")
     elif len(changes) <= 2:
@@ -104,12 +106,16 @@ def _which(pairs: Sequence[StepPair]) -> str:
 def _answer(compared: RunsCompared) -> str:
     a, b = compared.a.answer, compared.b.answer
     if a is None or b is None:
-        lacking = [name for name, answer in (("A", a), ("B", b)) if answer is None]
-        return f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no answer."
+        lacking = [name for name, answer in zip(compared.names, (a, b), strict=True) if answer is None]
+        return _capital(f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no answer.")
     if not compared.answer_changed:
         return "The answer is the same."
     same = conclude(a, compared.a.task).text == conclude(b, compared.b.task).text
     return "The answer has other words and the same conclusion." if same else "The answer changed."
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def plan_word(pair: StepPair) -> str:
@@ -117,26 +123,26 @@ def plan_word(pair: StepPair) -> str:
     return ", ".join(each.change for each in pair.plan) or "same"
 
 
-def output_words(pair: StepPair) -> str:
+def output_words(pair: StepPair, names: Names = A_AND_B) -> str:
     """Says whether the output is another one, and why, in a short sentence without its end mark."""
     if pair.a is None or pair.b is None:
-        return "only in B" if pair.a is None else "only in A"
-    ended = _ended(pair)
+        return f"only in {names[pair.a is None]}"
+    ended = _ended(pair, names)
     if not pair.output_changed:
         same = "no output in either run" if not pair.b.output and not pair.b.refusal else "identical"
         kept = "reused" if pair.b.reused_from is not None and pair.b.given is None else ""
-        return ", ".join(filter(None, (same, kept, by_hand(pair), ended)))
-    if said := by_hand(pair):
+        return ", ".join(filter(None, (same, kept, by_hand(pair, names), ended)))
+    if said := by_hand(pair, names):
         return f"changed: {said}{f'; {ended}' if ended else ''}"
-    absent = [name for name, step in (("A", pair.a), ("B", pair.b)) if not _ran(step)]
+    absent = [name for name, step in zip(names, (pair.a, pair.b), strict=True) if not _ran(step)]
     if absent and pair.because == "chance":
         return f"changed: the step did not run in {' and '.join(absent)}{f', {ended}' if ended else ''}"
     return f"changed: {BECAUSE[pair.because]}{f'; {ended}' if ended else ''}"
 
 
-def by_hand(pair: StepPair) -> str:
+def by_hand(pair: StepPair, names: Names = A_AND_B) -> str:
     """Says which of the two outputs a person gave, as ``written by a person in B``; empty: neither."""
-    given = [(name, step.given) for name, step in (("A", pair.a), ("B", pair.b)) if step is not None]
+    given = [(name, step.given) for name, step in zip(names, (pair.a, pair.b), strict=True) if step is not None]
     return ", ".join(f"{each.how} by a person in {name}" for name, each in given if each is not None)
 
 
@@ -144,8 +150,8 @@ def _ran(step: StepTrace) -> bool:
     return step.started_ms is not None
 
 
-def _ended(pair: StepPair) -> str:
-    return f"{outcome(pair.a)} in A, {outcome(pair.b)} in B" if pair.ended_otherwise else ""
+def _ended(pair: StepPair, names: Names) -> str:
+    return f"{outcome(pair.a)} in {names[0]}, {outcome(pair.b)} in {names[1]}" if pair.ended_otherwise else ""
 
 
 def part_words(difference: Difference) -> list[tuple[str, str, str]]:

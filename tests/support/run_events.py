@@ -121,3 +121,26 @@ def whole_run(run_id: str, task: str = "What is 6 times 7?") -> list[Event]:
         *answered(run_id, 1, "42, checked", at_ms=50),
         run_completed(run_id, "42, checked"),
     ]
+
+
+def recursive_run(run_id: str, first: Workflow, second: Workflow) -> list[Event]:
+    """A run of two rounds. The last step of ``first`` asks the Conductor again; answers count from 41."""
+    last = len(first.steps) - 1
+    answers = [f"Answer: {number}" for number in range(41, 41 + last + len(second.steps))]
+    events: list[Event] = [created(run_id), *planned(run_id, first)]
+    for index in range(last):
+        events += answered(run_id, index, answers[index], at_ms=30 + 20 * index)
+    events += [
+        step_started(run_id, last, 200),
+        ev.RecursionEntered(run_id=run_id, at_ms=200, path=(last,), depth=1),
+        ev.PlanStarted(run_id=run_id, at_ms=200, round=(last,), messages=()),
+        ev.PlanCompleted(
+            run_id=run_id, at_ms=205, round=(last,), source="conductor", raw="", workflow=second, topology="chain"
+        ),
+    ]
+    for index in range(len(second.steps)):
+        own = answered(run_id, index, answers[last + index], at_ms=210 + 20 * index)
+        events += [event.model_copy(update={"path": (last, index)}) for event in own]
+    done = step_completed(run_id, last, answers[-1], 400, cost_usd=0.0).model_copy(update={"usage": Usage()})
+    left = ev.RecursionLeft(run_id=run_id, at_ms=400, path=(last,), how="answered")
+    return [*events, left, done, run_completed(run_id, answers[-1], at_ms=410)]

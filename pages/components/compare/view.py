@@ -5,6 +5,7 @@ The component gets:
     {"runs": [{"name", "run_id", "simulated", "figures", "answer"} of A and of B], "headline", "first", "agents",
      "plan": {"steps", "layout"}, "rows": [...], "timelines": [...]}
 
+``name`` is A and B, or, of two rounds of one run, ``round 1`` and ``round 2``.
 ``answer`` is {"kind", "text", "formula"} of its conclusion, null without an answer. ``first`` is the key of the first
 difference, null if there is none. ``plan`` has the form that ``edited_plan`` has, with the outcome of each step as
 ``status``; a step's key is its place in its round, after that of the step that opened the round. ``rows`` has a row for
@@ -19,7 +20,7 @@ from dataclasses import asdict
 from typing import Any
 
 from conductor_core.answers.conclusion import conclude
-from conductor_core.compare.runs import RoundsCompared, RunsCompared, StepPair, outcome
+from conductor_core.compare.runs import Names, RoundsCompared, RunsCompared, StepPair, outcome
 from conductor_core.compare.texts import beginning, compare_texts, shortened
 from conductor_core.compare.words import access, agents_of, headline, output_words, plan_word
 from conductor_core.graph_layout import RoundShape, lay_out
@@ -43,12 +44,12 @@ def compared_view(compared: RunsCompared) -> Json:
     first = compared.first_difference
     runs = (compared.a, compared.b)
     return {
-        "runs": [_run(name, run) for name, run in zip("AB", runs, strict=True)],
+        "runs": [_run(name, run) for name, run in zip(compared.names, runs, strict=True)],
         "headline": headline(compared),
         "first": next((key for key, pair in places.items() if pair is first), None),
         "agents": list(dict.fromkeys(spec.name for run in runs for spec in run.pool.workers)),
         "plan": {"steps": [_card(key, pair, compared) for key, pair in places.items()], "layout": _layout(compared)},
-        "rows": [_row(key, pair, _round_of(compared.root, key)) for key, pair in places.items()],
+        "rows": [_row(key, pair, _round_of(compared.root, key), compared.names) for key, pair in places.items()],
         "timelines": _timelines(compared, places),
     }
 
@@ -152,7 +153,7 @@ def _layout(compared: RunsCompared) -> Json:
     return data
 
 
-def _row(key: str, pair: StepPair, rounds: RoundsCompared) -> Json:
+def _row(key: str, pair: StepPair, rounds: RoundsCompared, names: Names) -> Json:
     both = pair.a is not None and pair.b is not None
     words = rounds.plans.changes.sight_in_words(pair.shown.index) if both and pair.plan else ""
     return {
@@ -162,7 +163,7 @@ def _row(key: str, pair: StepPair, rounds: RoundsCompared) -> Json:
         "agents": agents_of(pair),
         "agent": pair.shown.agent,
         "plan": plan_word(pair),
-        "said": output_words(pair),
+        "said": output_words(pair, names),
         "changed": pair.output_changed,
         "words": words,
         "parts": [_text(name, *texts, only=not both) for name, texts in _parts(pair)],

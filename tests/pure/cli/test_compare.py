@@ -53,6 +53,25 @@ def test_the_document_says_the_same(cli: CommandLine, runs: list[str]) -> None:
     assert document["runs"][1]["parent_run_id"] == runs[0]
 
 
+def test_the_rounds_of_one_run_are_compared(cli: CommandLine, tmp_path: Path) -> None:
+    path = tmp_path / "recursive.json"
+    again = {"instruction": "Go on.", "agent": "conductor", "access_list": [0]}
+    recursive = [STEPS[1] | {"access_list": []}, again]
+    path.write_text(json.dumps({"task": TASK, "steps": recursive}))
+    run_id = cli("run", "--workflow", path, "--conductor", "tiny", "--max-depth", "1", "--json", "-q").document[
+        "run_id"
+    ]
+    outcome = cli("compare", run_id)
+    assert (outcome.code, outcome.err) == (0, "")
+    lines = outcome.out.splitlines()
+    assert lines[0] == "round 2, opened by step 1, beside round 1"
+    assert lines[1].startswith(f"round 1  {run_id}")
+    assert any(line.startswith("answer round 2") for line in lines)
+    (told,) = cli("compare", run_id, "--json").document["rounds"]
+    assert (told["a"], told["b"], told["kept_answer"]) == (None, "1", False)
+    assert len(told["steps"]) >= 1
+
+
 def test_three_runs_are_a_table(cli: CommandLine, runs: list[str]) -> None:
     third = cli("rerun", runs[0], "--json", "-q").document["run_id"]
     outcome = cli("compare", runs[0], runs[1], third)

@@ -23,10 +23,6 @@ export class ComparedRuns {
     this.twin = new Twin({ onSelect: (key) => this.select(key), onOpen: (key) => this.open(key) })
     this.table = new CompareTable({ onSelect: (key) => this.select(key) })
     this.timelines = [0, 1].map((side) => new Timeline({ onSelect: (path) => this.selectBar(side, path) }))
-    this.timelines.forEach(({ element }, side) => {
-      setText(element.querySelector("b"), `Timeline ${"AB"[side]}`)
-      element.setAttribute("aria-label", `Timeline ${"AB"[side]}`)
-    })
     this.answers = [0, 1].map(() => el("div", { class: "compared-answer" }))
     this.headline = el("p", { class: "compared-headline" })
     this.first = el("button", { type: "button", class: "first", onclick: () => this.open(this.data.first) })
@@ -101,11 +97,16 @@ export class ComparedRuns {
     }
     this.selected = data.first
     this.table.take(data, agentIndex)
-    data.runs.forEach((run, side) => this.answers[side].replaceChildren(...answerParts(run)))
+    data.runs.forEach((run, side) => {
+      this.answers[side].replaceChildren(...answerParts(run))
+      const { element } = this.timelines[side]
+      setText(element.querySelector("b"), of("Timeline", run.name))
+      element.setAttribute("aria-label", of("Timeline", run.name))
+    })
     setText(this.headline, visible(data.headline))
     this.first.disabled = data.first === null
     setText(this.first, data.first === null ? "No difference" : "First difference")
-    setText(this.legend, legendText(data.plan))
+    setText(this.legend, legendText(data.plan, data.runs))
     this.empty.hidden = data.plan.steps.length > 0
     this.bars = data.timelines.map((timeline) => timeline?.bars ?? [])
   }
@@ -148,11 +149,11 @@ function answerParts({ name, run_id, status, simulated, figures, answer }) {
     "div",
     { class: "compared-caption" },
     PACKED
-      ? el("b", { class: "muted", title: `Run ${run_id}` }, `Answer ${name}`)
+      ? el("b", { class: "muted", title: `Run ${run_id}` }, of("Answer", name))
       : el(
           "a",
           { href: `run?run=${encodeURIComponent(run_id)}`, target: "_self", title: `Open run ${run_id}` },
-          `Answer ${name}`,
+          of("Answer", name),
         ),
     el("span", { class: "muted number" }, figures.join(" · ")),
     simulated && el("span", { class: "pill simulated" }, "simulated"),
@@ -162,8 +163,12 @@ function answerParts({ name, run_id, status, simulated, figures, answer }) {
   return [caption, el("p", { class: `conclusion ${size}`, dir: "auto", title: visible(text) }, visible(text))]
 }
 
+// Runs are A and B; rounds of one run have longer names.
+const of = (what, name) => (name.length === 1 ? `${what} ${name}` : `${what} of ${name}`)
+
 // Explains the marks that are there and have no words.
-function legendText({ layout }) {
+function legendText({ layout }, [a, b]) {
   const here = new Set(layout.edges.map((edge) => edge.change))
-  return [here.has("gained") && "⊕ sees in B", here.has("lost") && "⊖ saw in A"].filter(Boolean).join("    ")
+  const marks = [here.has("gained") && `⊕ sees in ${b.name}`, here.has("lost") && `⊖ saw in ${a.name}`]
+  return marks.filter(Boolean).join("    ")
 }
