@@ -33,7 +33,7 @@ def reply(call: Call) -> Answer | Reply:
         case "commas":
             return Answer(COMMAS, pieces=2000)
         case "at once":
-            return Answer(COMMAS, pieces=1)
+            return Answer(2 * COMMAS, pieces=1)
         case "singly":
             return Reply([sse(delta("model_id = [")), *([sse(*[delta(",")] * 1000)] * 100), sse(delta(finish="stop"))])
         case "endless":
@@ -98,7 +98,7 @@ async def run_workflow(store: Store, provider: ScriptedProvider, *models: str) -
     [
         ("commas", "The completion is longer than 65,536 bytes, which no plan needs, and was broken off there.", 2),
         ("singly", "The completion is longer than 65,536 bytes, which no plan needs, and was broken off there.", 2),
-        ("at once", "sent over 32,000,000 bytes, or 458,752 in one event, which no plan needs", 0),
+        ("at once", "sent over 64,000,000 bytes, or 2,506,752 in one event, which no plan needs", 0),
         ("much", "model_id: there are more than 65,000 values, brackets, commas and escapes.", 2),
     ],
 )
