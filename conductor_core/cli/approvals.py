@@ -67,8 +67,9 @@ def record_lines(trace: RunTrace) -> Iterator[str]:
 
 
 def who(trace: RunTrace, caller: Caller) -> str:
-    """Returns who caused something in a run. Of an imported run that is its file's word."""
-    return f"{one_line(caller.in_words, 60)}{'' if trace.imported is None else ' (says the file)'}"
+    """Returns who caused something in a run. Of an imported run that is its file's word, if it did not come with us."""
+    own = trace.imported is None or trace.imported.recorded
+    return f"{one_line(caller.in_words, 60)}{'' if own else ' (says the file)'}"
 
 
 def _time(moment: datetime) -> str:

@@ -43,5 +43,5 @@ def test_its_page_and_history_say_that_it_is_recorded_and_it_can_be_edited(visit
     (live,) = page.get("bidi_component")
     assert json.loads(live.proto.json)["editable"] is True
     labels = [str(link.proto.label) for link in visit("history").get("page_link")]
-    assert len([label for label in labels if "⏺ recorded · " in label]) == 3
+    assert len([label for label in labels if "● recorded · " in label]) == 3
     assert not [label for label in labels if "imported" in label]

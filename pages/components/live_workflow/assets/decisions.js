@@ -27,9 +27,10 @@ const moment = (utc) => new Date(utc).toLocaleString([], { dateStyle: "medium", 
 
 // `run`: the one that the approvals are of.
 export const decisionLines = (approvals, run) =>
-  approvals.map((each) =>
-    el("p", { class: `decision ${each.status}`, dir: "auto" }, decisionLine(each, Boolean(run?.imported))),
-  )
+  approvals.map((each) => el("p", { class: `decision ${each.status}`, dir: "auto" }, decisionLine(each, isOfFile(run))))
+
+// Whether the run came from a file of somebody. A recorded run came with the program.
+export const isOfFile = (run) => Boolean(run?.imported) && !run.imported.recorded
 
 // Who did something in an imported run is its file's word.
 export const saidBy = (ofFile) => (ofFile ? " (says the file)" : "")

@@ -1,7 +1,7 @@
 // The tabs about the Conductor's work: its completion, its prompt, and its time, tokens and cost.
 
 import { consideredRows } from "./considered.js"
-import { decisionLines, decisionState, saidBy } from "./decisions.js"
+import { decisionLines, decisionState, isOfFile, saidBy } from "./decisions.js"
 import { copyButton, el, setText } from "./dom.js"
 import { basis, caller, doing, pathKey, perMillion, plural, seconds, shortHash, tokens, usd } from "./format.js"
 import { messageList, once } from "./inspect_step.js"
@@ -102,7 +102,7 @@ function planState(model, round) {
   if (round.source === "file") lines.push(el("p", {}, "This plan was given, not written by a Conductor."))
   if (round.source === "parent") lines.push(el("p", {}, "This plan comes from an earlier run."))
   if (round.edited_by)
-    lines.push(el("p", {}, `✎ edited by ${visible(caller(round.edited_by))}${saidBy(model.run?.imported)}`))
+    lines.push(el("p", {}, `✎ edited by ${visible(caller(round.edited_by))}${saidBy(isOfFile(model.run))}`))
   const out = round.path.length ? [] : (model.run?.pool.excluded ?? [])
   if (out.length) lines.push(el("p", {}, `⊘ left out of the pool: ${visible(out.join(", "))}`))
   for (const repair of round.repairs) lines.push(el("p", { class: "warn" }, `⚒ repaired: ${visible(repair)}`))

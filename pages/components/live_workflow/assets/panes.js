@@ -1,6 +1,7 @@
 // Shows one pane per step in a row, filled as its answer streams. If not all fit, running ones are brought into view.
 
 import { PACKED } from "./base.js"
+import { isOfFile } from "./decisions.js"
 import { copyButton, el, readButton, setClass, setText } from "./dom.js"
 import { speed } from "./draw.js"
 import { count, doing, pathKey, seconds, tokens } from "./format.js"
@@ -272,7 +273,7 @@ export function notices(model, step) {
       text: `⇄ answered by ${visible(step.answered_by)} in the place of ${visible(step.agent)}`,
     })
   if (step.given) lines.push(givenLine(step))
-  if (step.reused_from) lines.push(reusedLine(step, model.run?.imported))
+  if (step.reused_from) lines.push(reusedLine(step, isOfFile(model.run)))
   const inner = model.rounds.get(pathKey(step.path))
   if (inner)
     lines.push({ kind: "muted", text: `⤵ answered by a round of its own, opened by step ${pathKey(step.path)}` })
