@@ -20,6 +20,7 @@ from pages.components.compare.view import compared_view
 from pages.components.look.words import ago, inert
 from pages.components.shell import address, places
 from pages.components.shell.runtime import current
+from pages.components.tour.drive import arrive_at_comparison, tour_card
 
 
 def show() -> None:
@@ -31,6 +32,7 @@ def show() -> None:
     more = [run_id for run_id in (address.read("more") or "").split(",") if run_id]
     faults: list[str] = []
     traces = {name: _read(run_id, faults) if run_id else None for name, run_id in runs.items()}
+    stop, second = arrive_at_comparison(traces["b"]), traces["b"]
     with st.container(horizontal=True, vertical_alignment="center", key="compare-head"):
         st.title("Compare", anchor=False, width="content")
         try:
@@ -58,6 +60,8 @@ def show() -> None:
         st.warning("This is the same run twice. Choose another one as A or B.", icon=":material/warning:")
     else:
         _pair(*shown)
+    if stop is not None and second is not None:
+        tour_card(stop, second)
 
 
 def _rounds(run_id: str, named: str | None) -> None:

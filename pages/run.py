@@ -23,7 +23,7 @@ from pages.components.run import new_plan, output_field
 from pages.components.run.again_results import again_results
 from pages.components.run.choose_plan import plan_choices
 from pages.components.run.draft import Draft
-from pages.components.run.editing import Editing
+from pages.components.run.editing import EDITING, Editing
 from pages.components.run.lineage import lineage
 from pages.components.run.plan_editor import LookedUp, look_up, plan_editor
 from pages.components.run.start_from import plans_dialog
@@ -31,11 +31,11 @@ from pages.components.run.step_again import again_dialog, ask_again
 from pages.components.run.task_box import TASK, task_box
 from pages.components.shell import address, places
 from pages.components.shell.runtime import current
+from pages.components.tour.drive import adopted, arrive, tour_button, tour_card, waits_for_end
 
 CONTEXT_LINK = "Who saw what in this run"
 BLAME_LINK = "What decided this answer?"
 LIVE = "live"
-EDITING = "editing-run"
 OPEN_AT = "editing-step"
 GIVE = "editing-begins-with"
 RERUN_ERROR = "rerun-error"
@@ -45,12 +45,13 @@ HAS_ENDED = "run-has-ended"
 def show() -> None:
     run_id = address.read("run")
     trace, fault = _read(run_id) if run_id else (None, None)
+    stop = arrive(trace if fault is None else None)
     if run_id is None:
         new_plan.editing()  # before the task box, whose text it may bring back after a reload
     # What follows keeps its place on the page, and so its state, because this is one container whatever it holds.
     with st.container(gap="xsmall"):
         notes()
-        task_box(trace)
+        task_box(trace, tour_button)
         if trace is not None and fault is None:
             if message := st.session_state.pop(RERUN_ERROR, None):
                 st.error(message, icon=":material/error:")
@@ -69,6 +70,8 @@ def show() -> None:
             st.page_link(places.CONTEXT, label=CONTEXT_LINK, icon=":material/account_tree:", query_params=where)
             if trace.status == "completed":
                 st.page_link(places.BLAME, label=BLAME_LINK, icon=":material/troubleshoot:", query_params=where)
+    if trace is not None and stop is not None:
+        tour_card(stop, trace if trace.ended else _read(trace.run_id)[0] or trace)  # it may have ended meanwhile
 
 
 @st.fragment
@@ -118,7 +121,7 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
             plan_editor(editing, looked_up, start, _close_editor)
     # These come last, because they may draw the whole page anew.
     _take_intent(trace, intent)
-    if st.session_state.pop(HAS_ENDED, False) and not trace.ended:
+    if (st.session_state.pop(HAS_ENDED, False) and not trace.ended) or (trace.ended and waits_for_end()):
         st.rerun()  # reads the run anew: what the page draws of ended runs can appear
     real_workers_dialog(trace.run_id, trace.task)
     again_dialog(trace)
@@ -281,7 +284,7 @@ def _edit(trace: RunTrace, workflow: Workflow, origins: Origins) -> None:
 def _begin(trace: RunTrace, request: RunRequest) -> None:
     """Starts ``request``, which takes up ``trace``."""
     try:
-        run_id = current().host.start(request)
+        run_id = current().host.start(adopted(trace, request))
     except InspectorError as error:
         st.session_state[RERUN_ERROR] = str(error)
     else:

@@ -17,6 +17,8 @@ from conductor_core.workflow.validation import Checked, validate
 from pages.components.run import draft as drafts
 from pages.components.run.draft import Draft
 
+EDITING = "editing-run"
+"""The key of the run whose plan is open in the editor, in the page's state."""
 Of = Literal["ended", "waiting", "new"]
 
 

@@ -1,5 +1,7 @@
 """The card where a run begins: the task, examples, and the settings of the run."""
 
+from collections.abc import Callable
+
 import streamlit as st
 
 from conductor_core.engine.catalogue import EXAMPLES
@@ -23,8 +25,10 @@ PLANS_HELP = "Start from a plan of your own, or have several written and choose"
 _FROM_RUN = "task-from-run"  # the run whose task was put into the box, and the box's text then
 
 
-def task_box(trace: RunTrace | None) -> None:
+def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) -> None:
     """Draws the card. The start of a run puts its id into the address (``?run=``); the card shows a refusal.
+
+    ``beside`` draws beside the examples.
 
     The box takes over the task of the run on the page, unless someone has typed another one.
     """
@@ -54,6 +58,7 @@ def task_box(trace: RunTrace | None) -> None:
             for number, example in enumerate(EXAMPLES):
                 take, label = (example.task,), f"{example.title} · {example.shows}"
                 st.button(label, key=f"example-{number}", type="tertiary", on_click=_take_example, args=take)
+            beside(trace)
         images.images_row([spec for spec in specs if spec.name not in run_settings.excluded()])
         if note := missing_note():
             st.warning(note, icon=":material/warning:")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -142,7 +143,7 @@ def status(page: Page) -> Locator:
 
 def run_of(page: Page, app: App) -> RunTrace:
     """The run in the page's address."""
-    return app.store.trace(page.url.split("run=")[1])[0]
+    return app.store.trace(parse_qs(urlsplit(page.url).query)["run"][0])[0]
 
 
 def begin_here(page: Page, app: App, plan: RunTrace) -> None:

@@ -1,0 +1,182 @@
+"""Where a person is in the tour, and what each move does, by the page's own means: requests, drafts, addresses.
+
+The address says the stop (``?run=ID&tour=STOP``), so a reload keeps it.
+"""
+
+import streamlit as st
+
+from conductor_core.errors import InspectorError
+from conductor_core.events import RunRequest
+from conductor_core.trace import RunTrace
+from pages.components.run import draft as drafts
+from pages.components.run import task_box
+from pages.components.run.editing import EDITING, Editing
+from pages.components.shell import address, places
+from pages.components.shell.runtime import current
+from pages.components.tour import story
+from pages.components.tour.card import card, move
+from pages.components.tour.story import Kind, Stop
+
+TOUR = "tour"
+_AT = "tour-at"  # the run and the stop on the page, until a move is made
+_LEFT = "tour-left"  # the run and the stop where the tour was left
+_ARRANGED = "tour-arranged"  # the run and the stop for which the page was arranged last
+_WAITS = "tour-waits"  # whether the card waits for the end of the run
+_LOOKED_AT = 20
+
+
+def tour_button(trace: RunTrace | None) -> None:
+    """Draws what begins the tour, or goes on with it where it was left."""
+    if st.session_state.get(_AT) is not None:
+        return
+    left = st.session_state.get(_LEFT) or _place_of(trace)
+    label = "Take the tour" if left is None else "Resume tour"
+    help_ = "One minute with simulated workers: a wrong answer, why it is wrong, and how it becomes right"
+    icon = ":material/tour:"
+    st.button(label, key="take-tour", icon=icon, type="tertiary", help=help_, on_click=_take, args=(left,))
+
+
+def _place_of(trace: RunTrace | None) -> tuple[str, str] | None:
+    """Returns where the tour can be taken up at ``trace``; None: it is no run of a tour."""
+    kind = None if trace is None else story.kind_of(trace)
+    return None if trace is None or kind is None else (trace.run_id, story.stop_at("", kind).name)
+
+
+def _take(left: tuple[str, str] | None) -> None:
+    try:
+        run_id, stop = left or (current().host.start(story.first_request()), story.STOPS[0].name)
+    except InspectorError as error:
+        st.session_state[task_box.ERROR] = str(error)
+        return
+    st.session_state.pop(_LEFT, None)
+    address.write("run", run_id)
+    address.write(TOUR, stop)
+
+
+def arrive(trace: RunTrace | None) -> Stop | None:
+    """Returns the stop on the Run page, which is arranged for it; None: there is no tour. Call it once, early.
+
+    Leads to the Compare page if the stop is there. Whoever opened another run has left the tour.
+    """
+    name = address.read(TOUR)
+    st.session_state.pop(_WAITS, None)
+    kind = None if trace is None else story.kind_of(trace)
+    if name is None or trace is None or kind is None:
+        if name is not None:
+            st.query_params.pop(TOUR, None)
+        _leave()
+        return None
+    stop = story.stop_at(name, kind)
+    if stop.page == "compare":
+        where = {"a": trace.parent_run_id or "", "b": trace.run_id, TOUR: stop.name}
+        st.switch_page(places.COMPARE, query_params=where)
+    if stop.name != name:
+        st.query_params[TOUR] = stop.name
+    _note(trace, stop)
+    if st.session_state.get(_ARRANGED) != (trace.run_id, stop.name):
+        st.session_state[_ARRANGED] = (trace.run_id, stop.name)
+        _arrange(trace, stop)
+    return stop
+
+
+def arrive_at_comparison(second: RunTrace | None) -> Stop | None:
+    """Returns the stop on the Compare page, whose run B is ``second``; None: there is no tour. Call it once, early.
+
+    Leads back to the Run page if the stop is there.
+    """
+    name = address.read(TOUR)
+    if name is None or second is None or story.kind_of(second) != "second":
+        _leave()
+        return None
+    stop = story.stop_at(name, "second")
+    if stop.page == "run":
+        st.switch_page(places.RUN, query_params={"run": second.run_id, TOUR: stop.name})
+    _note(second, stop)
+    return stop
+
+
+def tour_card(stop: Stop, trace: RunTrace) -> None:
+    """Draws the card of the stop; ``trace``: the run as it is now."""
+    ready = trace.ended or not stop.until_end
+    st.session_state[_WAITS] = not ready
+    card(stop, ready=ready, on_move=_move)
+
+
+def waits_for_end() -> bool:
+    """Tells whether the page must be drawn anew once its run has ended."""
+    return bool(st.session_state.get(_WAITS))
+
+
+def adopted(trace: RunTrace, request: RunRequest) -> RunRequest:
+    """Returns a request that a person made by the page's own means, as the tour's if it is the tour's next run."""
+    on_tour = st.session_state.get(_AT) is not None
+    return story.of_tour(request) if on_tour and story.goes_on(trace, request) else request
+
+
+def _note(trace: RunTrace, stop: Stop) -> None:
+    st.session_state[_AT] = (trace.run_id, stop.name)
+    st.session_state.pop(_LEFT, None)
+
+
+def _leave() -> None:
+    """Keeps where the tour was, if it was on."""
+    if (at := st.session_state.pop(_AT, None)) is not None:
+        st.session_state[_LEFT] = at
+    st.session_state.pop(_ARRANGED, None)
+
+
+def _arrange(trace: RunTrace, stop: Stop) -> None:
+    """Opens or closes the plan editor, with the change of the story made in it."""
+    if not stop.editor:
+        st.session_state.pop(EDITING, None)
+        return
+    st.session_state[EDITING] = trace.run_id
+    editing = Editing.of_run(trace)
+    if editing.draft.workflow != story.CHANGED:
+        changed = drafts.change(drafts.reset(editing.draft), story.CHECK, story.CHANGED.steps[story.CHECK])
+        editing.keep(changed)
+    editing.open_only(*(() if stop.fields is None else (editing.draft.now.ids[stop.fields],)))
+
+
+def _move() -> None:
+    """Does what the card was asked for, before the page is drawn."""
+    asked, at = move(), st.session_state.get(_AT)
+    if asked is None or at is None or at[1] != asked.stop:  # a second press of the same button
+        return
+    run_id, name = at
+    steps = {"next": 1, "back": -1, "leave": len(story.STOPS)}[asked.to]
+    target = story.beside(next(stop for stop in story.STOPS if stop.name == name), steps)
+    if target is None:
+        address.write(TOUR, None)
+        if asked.to == "next":  # the tour is over: the next one begins anew
+            st.session_state.pop(_AT, None)
+        return
+    try:
+        trace = current().store.trace(run_id)[0]
+        found = _run_of(target.run, trace)
+    except InspectorError as error:
+        st.session_state[task_box.ERROR] = str(error)
+        return
+    if found is None:
+        return
+    st.session_state[_AT] = (found, target.name)
+    address.write("run", found)
+    address.write(TOUR, target.name)
+
+
+def _run_of(kind: Kind, trace: RunTrace) -> str | None:
+    """Returns the tour's run of this kind, before or after ``trace``; begins it if there is none.
+
+    None: it cannot begin yet. Raises: InspectorError.
+    """
+    have = story.kind_of(trace)
+    if have == kind:
+        return trace.run_id
+    if have is None or story.KINDS.index(kind) < story.KINDS.index(have):
+        return trace.parent_run_id
+    if not trace.ended:
+        return None
+    for run in current().store.runs(limit=_LOOKED_AT, parent=trace.run_id):
+        if run.purpose == story.PURPOSE and run.status in ("running", "completed"):
+            return run.run_id
+    return current().host.start(story.request_after(trace))

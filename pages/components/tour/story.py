@@ -1,0 +1,219 @@
+"""The tour as data: its task, its plan, the one change, and its stops. Pure.
+
+The plan is given, the workers are simulated and the seed is fixed, so the story ends the same way each time.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from conductor_core.engine.request import rerun_of
+from conductor_core.overrides import Overrides
+from conductor_core.run_request import RunRequest
+from conductor_core.trace import RunTrace
+from conductor_core.workflow.edit import replace_step
+from conductor_core.workflow.model import Step, Workflow
+
+Kind = Literal["planned", "first", "second"]
+"""The runs of the tour in their order: the plan alone, its run, and the re-run with the changed plan."""
+KINDS: tuple[Kind, ...] = ("planned", "first", "second")
+
+PURPOSE = "tour"
+SEED = 26
+TASK = (
+    "A train leaves at 09:40 and covers 210 km at 84 km/h, waits 18 minutes, then covers 95 km at 76 km/h. When does "
+    "it arrive? Check the result independently."
+)
+RIGHT, WRONG = "13:43", "14:13"
+PLAN = Workflow(
+    steps=(
+        Step(agent="planner", instruction="Break the journey into parts: {question}"),
+        Step(agent="calculator", instruction="Compute the arrival time independently: {question}"),
+        Step(agent="reasoner", instruction="Solve the task, following the plan: {question}", access_list=(0,)),
+        Step(agent="verifier", instruction="Check the result in view: {question}", access_list=(2,)),
+        Step(agent="writer", instruction="State the arrival time in one sentence.", access_list=(3,)),
+    )
+)
+CHECK = 3
+"""The step whose access list changes."""
+CHANGED = replace_step(PLAN, CHECK, PLAN.steps[CHECK].model_copy(update={"access_list": (1, 2)}))
+
+Path = tuple[str, ...]
+"""CSS selectors to an element. Each but the first looks into the shadow trees below the element before it."""
+_LIVE = ".st-key-live"
+_COMPARED = ".st-key-compared"
+EDITOR = ".st-key-plan-editor"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One stop of the tour.
+
+    Attributes:
+        name: in the address.
+        run: which run of the tour is on the page.
+        title, text: what the card says.
+        at: the element that the card points at.
+        seconds: how long the stop stands while the tour plays by itself.
+        page: the Run page, or that of the comparison.
+        press: elements that are pressed when a person arrives here.
+        editor: whether the plan editor is open, with the change made. fields: the step whose fields are open in it.
+        until_end: whether the story goes on only after the run has ended.
+    """
+
+    name: str
+    run: Kind
+    title: str
+    text: str
+    at: Path
+    seconds: float
+    page: Literal["run", "compare"] = "run"
+    press: tuple[Path, ...] = ()
+    editor: bool = False
+    fields: int | None = None
+    until_end: bool = False
+
+
+STOPS = (
+    Stop(
+        "plan",
+        "planned",
+        "A task and a plan",
+        "A Conductor does not answer a task: it writes a plan for other models. This plan was written for the tour, "
+        "and its workers are simulated.",
+        (".st-key-task-box",),
+        6,
+    ),
+    Stop(
+        "graph",
+        "planned",
+        "The plan as a graph",
+        "Each box is a step and the agent that does it. An arrow says whose output a step may read; nothing else of "
+        "the others reaches it.",
+        (_LIVE, ".map"),
+        6,
+    ),
+    Stop(
+        "streaming",
+        "first",
+        "The steps run",
+        "A step starts as soon as the outputs that it may read are there. Every word appears as it is written.",
+        (_LIVE, ".main"),
+        5,
+        until_end=True,
+    ),
+    Stop(
+        "wrong",
+        "first",
+        "The answer is wrong",
+        f"The train arrives at {RIGHT}, not at {WRONG}: the reasoner took 2.5 h for 2 h 50 min. Step {CHECK} was there "
+        "to check it, and let it pass.",
+        (_LIVE, ".outcome"),
+        5,
+    ),
+    Stop(
+        "saw",
+        "first",
+        "What the check did not see",
+        f"Step {CHECK} saw the wrong solution alone. Step 1 had the right one, but the access list withheld it.",
+        (_LIVE, ".inspector"),
+        6,
+        press=((_LIVE, f'.twin [data-step="{CHECK}"]'),),
+    ),
+    Stop(
+        "change",
+        "first",
+        "One access list changed",
+        f"Step {CHECK} may now read step 1 as well. Nothing else in the plan is changed.",
+        (f".st-key-edit-fields-{CHECK}",),
+        5,
+        editor=True,
+        fields=CHECK,
+    ),
+    Stop(
+        "preview",
+        "first",
+        "What will run again",
+        "Only the changed step and the step that reads it. The other three outputs are reused and cost nothing.",
+        (EDITOR,),
+        6,
+        editor=True,
+    ),
+    Stop(
+        "rerun",
+        "second",
+        "Two steps run again",
+        "This is a new run; the first one stays as it was. Reused steps say so.",
+        (_LIVE, ".main"),
+        4,
+        until_end=True,
+    ),
+    Stop(
+        "right",
+        "second",
+        "The right answer",
+        f"The check now saw both solutions, recomputed them and corrected the mistake: {RIGHT}.",
+        (_LIVE, ".outcome"),
+        5,
+    ),
+    Stop(
+        "compare",
+        "second",
+        "The two runs compared",
+        "Every difference and its reason: one access list was changed, so two outputs are new. "
+        "Now try a task of your own on the Run page.",
+        (_COMPARED, ".compared-summary"),
+        8,
+        page="compare",
+    ),
+)
+_BY_NAME = {stop.name: stop for stop in STOPS}
+
+
+def kind_of(trace: RunTrace) -> Kind | None:
+    """Returns which run of the tour this is; None: it is none, or it did not end well."""
+    if trace.purpose != PURPOSE or (trace.ended and trace.status not in ("planned", "completed")):
+        return None
+    plan = trace.root.workflow or trace.workflow
+    if trace.plan_only:
+        return "planned" if plan == PLAN else None
+    return "first" if plan == PLAN else "second" if plan == CHANGED else None
+
+
+def stop_at(name: str, kind: Kind) -> Stop:
+    """Returns the stop of this name. If that is of another run, or there is none, the first stop of this kind of run.
+
+    Whoever runs the plan by the page's own button has so gone on with the tour.
+    """
+    stop = _BY_NAME.get(name)
+    return stop if stop is not None and stop.run == kind else next(each for each in STOPS if each.run == kind)
+
+
+def beside(stop: Stop, steps: int) -> Stop | None:
+    """Returns the stop so many steps after ``stop``, or before it; None: the tour ends there."""
+    place = STOPS.index(stop) + steps
+    return STOPS[place] if 0 <= place < len(STOPS) else None
+
+
+def first_request() -> RunRequest:
+    """Returns what the tour begins with: the plan, of which nothing runs yet."""
+    return RunRequest(
+        task=TASK, pool="rehearsal", workflow=PLAN, seed=SEED, plan_only=True, door="page", purpose=PURPOSE
+    )
+
+
+def request_after(trace: RunTrace) -> RunRequest:
+    """Returns the request of the tour's run after ``trace``, which is the first or the second."""
+    if trace.plan_only:
+        return of_tour(rerun_of(trace, PLAN, door="page"))
+    return of_tour(rerun_of(trace, CHANGED, door="page", origins=tuple(range(len(PLAN.steps)))))
+
+
+def of_tour(request: RunRequest) -> RunRequest:
+    return request.model_copy(update={"purpose": PURPOSE})
+
+
+def goes_on(trace: RunTrace, request: RunRequest) -> bool:
+    """Tells whether ``request``, which a person made by the page's own means, is the next run of the tour."""
+    following = {"planned": PLAN, "first": CHANGED}
+    kind = kind_of(trace)
+    return kind in following and request.workflow == following[kind] and request.overrides == Overrides()
