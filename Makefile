@@ -6,7 +6,7 @@ EXPORT := .venv-export
 BIN := $(VENV)/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup run test test-exports test-fast demo recorded-runs fuzz mutants check constraints pictures format clean
+.PHONY: setup run test test-exports test-fast demo film recorded-runs fuzz mutants check constraints pictures format clean
 
 setup: $(VENV)/.run
 
@@ -86,6 +86,11 @@ check: $(VENV)/.dev
 pictures: $(VENV)/.dev
 	$(BIN)/python -m tests.browser.find_chromium --install
 	$(BIN)/python -m tests.browser.screenshot
+
+# Films the tour for the README, in about two minutes. Run it after a change of the page, then look at it.
+film: $(VENV)/.dev
+	$(BIN)/python -m tests.browser.find_chromium --install
+	$(BIN)/python -m tests.browser.film
 
 # Writes docs/demo.html, a run that opens without an installation. Run it after a change of the live view.
 demo: $(VENV)/.dev

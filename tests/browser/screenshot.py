@@ -1,33 +1,22 @@
 """The README's pictures: `make pictures` runs the last example with the shipped Conductor and the
 simulated workers in the real app, and writes docs/images/run.png and run-dark.png."""
 
-import subprocess
 import sys
-import tempfile
-import time
-import urllib.error
-import urllib.request
-from contextlib import suppress
-from os import environ
-from pathlib import Path
 from typing import Literal
 
 from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
 from tests.browser.find_chromium import ABSENT, FLAGS, find_chromium
+from tests.browser.serving import IMAGES, app_for_pictures
 
-ROOT = Path(__file__).resolve().parents[2]
-IMAGES = ROOT / "docs" / "images"
-PORT = 8599
-URL = f"http://127.0.0.1:{PORT}"
 EXAMPLE = "The train"
 SIZE = ViewportSize(width=1440, height=900)
 THEMES: dict[str, Literal["light", "dark"]] = {"run.png": "light", "run-dark.png": "dark"}
 
 
-def _take(browser: Browser) -> None:
+def _take(browser: Browser, url: str) -> None:
     page = browser.new_page(viewport=SIZE, color_scheme="light")
-    page.goto(URL)
+    page.goto(url)
     page.get_by_role("button", name=EXAMPLE).click()
     page.wait_for_timeout(2_000)
     page.locator("[class*=st-key-run] button").last.click()
@@ -46,24 +35,8 @@ def main() -> int:
         print(ABSENT, file=sys.stderr)
         return 1
     IMAGES.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        app = subprocess.Popen(
-            [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={PORT}"],
-            cwd=ROOT,
-            env=environ | {"CONDUCTOR_DATA_FOLDER": folder, "CONDUCTOR_SERVER_PORTS": ""},
-        )
-        try:
-            deadline = time.monotonic() + 60
-            while time.monotonic() < deadline:
-                with suppress(OSError):
-                    urllib.request.urlopen(f"{URL}/_stcore/health", timeout=5).close()
-                    break
-                time.sleep(0.2)
-            with sync_playwright() as playwright:
-                _take(playwright.chromium.launch(executable_path=str(chromium), args=list(FLAGS)))
-        finally:
-            app.terminate()
-            app.wait()
+    with app_for_pictures() as url, sync_playwright() as playwright:
+        _take(playwright.chromium.launch(executable_path=str(chromium), args=list(FLAGS)), url)
     return 0
 
 
