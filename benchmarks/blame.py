@@ -1,6 +1,6 @@
 """How often blame ranks a planted fault first: 100 rehearsal runs, each with a fault in one step or one access.
 
-    python -m benchmarks.blame [--runs 100] [--n 10] [--seed 0] [--least 0.5] [--show]
+    python -m benchmarks.blame [--runs 100] [--n 20] [--seed 0] [--least 0.5] [--show]
 
 A healthy run is drawn: a template's plan, cast as the app casts it, for a question of the rehearsal world, whose answer
 is right. Then one thing is changed, drawn among all steps or all accesses: a step is asked with another seed, with
@@ -9,8 +9,9 @@ The change is a planted fault if the answer is wrong now and, by the exact chanc
 takes at least half of the right answers, with all below it asked anew. So the benchmark knows what decided the answer.
 
 Each faulty run is carried out by the engine and blamed as ``conductor blame`` does. Prints how often the planted fault
-ranks first and third or better, with the truth known and by agreement with the wrong answer, and how far the measured
-effects lie from the exact ones; ``--show`` adds a line for each run. Everything here is simulated.
+ranks first and third or better, with the truth known and by agreement with the wrong answer, what ranks first by the
+exact chances, and how far the measured effects lie from the exact ones; ``--show`` adds a line for each run. Everything
+here is simulated.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from statistics import fmean
 
 from conductor_core.actor import local_caller
 from conductor_core.blame.carrying_out import Blame, CarryingOut, Recorded
-from conductor_core.blame.effects import Effect, effects
+from conductor_core.blame.effects import MARGIN, STEPS_FIRST, Effect, effects
 from conductor_core.blame.experiments import Arm, Change, Experiments
 from conductor_core.blame.verdicts import Verdicts
 from conductor_core.blame.words import change_words
@@ -159,7 +160,7 @@ def rank_of(change: Change, ranking: tuple[Effect, ...]) -> int:
     return next(effect.rank for effect in ranking if effect.change == change)
 
 
-def exact_effects(source: RunTrace, task: RehearsalTask, experiments: Experiments, drawn: Drawn) -> dict[Change, float]:
+def exact_effects(task: RehearsalTask, experiments: Experiments, drawn: Drawn) -> dict[Change, float]:
     plan = experiments.plan
     return {
         each.change: exact(task, plan, drawn, each.with_it) - exact(task, plan, drawn, each.without)
@@ -167,20 +168,40 @@ def exact_effects(source: RunTrace, task: RehearsalTask, experiments: Experiment
     }
 
 
+def first_by_exact(chances: dict[Change, float]) -> Change:
+    """Returns what ranks first by the rule of ``blame.effects`` if no effect had an interval."""
+    decide = {change: effect for change, effect in chances.items() if effect > MARGIN} or chances
+    accesses = {change: effect for change, effect in decide.items() if change.source is not None}
+    strongest = max(accesses.values(), default=0.0)
+    steps = {change: effect for change, effect in decide.items() if change.source is None}
+    best = max(steps, key=steps.__getitem__, default=None)
+    if best is not None and steps[best] >= STEPS_FIRST * strongest:
+        return best
+    alike = [change for change, effect in accesses.items() if effect >= strongest - MARGIN]
+    return min(alike, key=lambda change: (change.step, -(change.source or 0)))
+
+
 @dataclass
 class Outcome:
     fault: Planted
     by_truth: int
     by_agreement: int
+    by_exact: Change
+    measured: Change
     error: float
     estimated: int
     made: int
     first: str
 
 
-def blame_one(fault: Planted, host: EngineHost, count: int) -> Outcome:
+def blame_one(fault: Planted, host: EngineHost, count: int, number: int) -> Outcome:
     request = RunRequest(
-        task=fault.task.question, workflow=fault.plan, pool="rehearsal", seed=fault.seed, overrides=fault.overrides
+        run_id=f"planted-{number}",  # the seeds of replays follow from it
+        task=fault.task.question,
+        workflow=fault.plan,
+        pool="rehearsal",
+        seed=fault.seed,
+        overrides=fault.overrides,
     )
     request = request.model_copy(update={"limits": request.limits.model_copy(update={"max_steps": 32})})
     source = host.wait(host.start(request))
@@ -195,11 +216,13 @@ def blame_one(fault: Planted, host: EngineHost, count: int) -> Outcome:
     made = sum(step.status == "completed" for trace in known.traces for step in trace.steps)
     ranking = effects(experiments, blame.answers(), count)
     agreed = Blame(experiments, _by_agreement(source), count, known)
-    chances = exact_effects(source, fault.task, experiments, drawn)
+    chances = exact_effects(fault.task, experiments, drawn)
     return Outcome(
         fault=fault,
         by_truth=rank_of(fault.change, ranking),
         by_agreement=rank_of(fault.change, effects(experiments, agreed.answers(), count)),
+        by_exact=first_by_exact(chances),
+        measured=ranking[0].change,
         error=fmean(abs(each.effect - chances[each.change]) for each in ranking),
         estimated=estimated,
         made=made,
@@ -219,6 +242,8 @@ def report(outcomes: list[Outcome], rejected: Counter[str]) -> dict[str, object]
             "runs": len(of),
             "planted_first": sum(each.by_truth == 1 for each in of),
             "planted_in_first_three": sum(each.by_truth <= 3 for each in of),
+            "planted_first_by_exact_chances": sum(each.by_exact == each.fault.change for each in of),
+            "measured_first_is_first_by_exact_chances": sum(each.by_exact == each.measured for each in of),
             "planted_first_by_agreement": sum(each.by_agreement == 1 for each in of),
         }
 
@@ -238,7 +263,7 @@ def report(outcomes: list[Outcome], rejected: Counter[str]) -> dict[str, object]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--n", type=int, default=10)
+    parser.add_argument("--n", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--least", type=float, default=LEAST_FAULT, help="what a fault takes at least, of 1")
     parser.add_argument("--show", action="store_true")
@@ -249,8 +274,8 @@ def main() -> None:
         store = open_store(f"sqlite:///{Path(folder) / 'blame.db'}")
         host = EngineHost(store.log, Settings(rehearsal_tokens_per_s=0), store)
         try:
-            for fault in planted(given.runs, given.seed, given.least, rejected):
-                outcome = blame_one(fault, host, given.n)
+            for number, fault in enumerate(planted(given.runs, given.seed, given.least, rejected)):
+                outcome = blame_one(fault, host, given.n, number)
                 outcomes.append(outcome)
                 if given.show:
                     said = change_words(fault.change, fault.plan)

@@ -28,6 +28,7 @@ from conductor_core.engine.reuse import whole
 from conductor_core.errors import BadInput
 from conductor_core.run_ids import new_run_id
 from conductor_core.run_request import RunRequest
+from conductor_core.spending import Cost
 from conductor_core.trace import RunTrace
 
 CONCURRENCY, SIMULATED_CONCURRENCY = 8, 64
@@ -186,9 +187,10 @@ class CarryingOut:
     @property
     def why_not_all(self) -> str | None:
         """Says why the budget let no further replay begin; None: it did not."""
-        if self.cap is not None and self.cap.reached is not None:
-            return str(self.cap.reached)
-        return None if self._room is None else self._room.refused
+        if self.cap is None or self._room is None or (self.cap.reached is None and self._room.refused is None):
+            return None
+        spent = f"{Cost(self.cap.usd, self.cap.usd)} of {Cost(self.cap.max_usd, self.cap.max_usd or 0.0)}"
+        return f"The budget is used: {spent} are spent, and no further replay fits. With more, the blame goes on."
 
     def run(self) -> None:
         """Returns when all replays ended, the budget is used, or after ``stop``. Raises: BadInput, StoreError."""

@@ -28,7 +28,7 @@ def sentence(effect: Effect, plan: Workflow) -> str:
     """Says what was, what was changed, and how often the answer flipped with the change and without it."""
     change = effect.change
     if change.source is None:
-        was = f"Step {change.step} ({plan.steps[change.step].agent}) gave this answer."
+        was = f"Step {change.step} ({plan.steps[change.step].agent}) answered as recorded."
         changed, kept = "Asked anew", "with its recorded answer kept"
     elif change.kind == "cut":
         was = f"Step {change.step} saw step {change.source}."
@@ -57,7 +57,8 @@ def finding_words(effect: Effect) -> str:
         case "not measured":
             return "Not measured."
     more = "no number of them that can be paid" if effect.needed is None else f"about {effect.needed} pairs"
-    return f"Inconclusive {by}: {more} would settle it if they go on like these {effect.pairs}."
+    found = f"{points(effect.effect)}, {signed(effect.low)} to {signed(effect.high)}"
+    return f"Inconclusive ({found}): {more} would settle it if they go on like these {effect.pairs}."
 
 
 def why_first(ranking: Sequence[Effect], plan: Workflow) -> str:
