@@ -10,6 +10,7 @@ import streamlit as st
 from conductor_core.compare.document import comparison_document
 from conductor_core.compare.runs import compare_runs
 from conductor_core.errors import InspectorError, RunUnreadable, StoreError
+from conductor_core.run_request import REPLAY_PURPOSE
 from conductor_core.shared_run import MOST_RUNS
 from conductor_core.trace import RunTrace
 from pages.components.compare.component import compared_runs, share
@@ -124,7 +125,7 @@ def _empty() -> None:
             "output that changed why: the step was edited, only its inputs changed, or it was chance."
         )
         try:
-            found = [run for run in current().store.runs(limit=50) if run.parent_run_id]
+            found = [run for run in current().store.runs(limit=50, without=REPLAY_PURPOSE) if run.parent_run_id]
         except StoreError:
             return  # the choices above say what is wrong
         if found:
@@ -133,7 +134,7 @@ def _empty() -> None:
             label = f"↻ {inert(run.task[:100]) or 'no task'} · {ago(run.created_at_utc)}"
             pair = (run.parent_run_id, run.run_id)
             st.button(label, key=f"offer-{run.run_id}", type="tertiary", on_click=compare, args=pair)
-        if not current().store.runs(limit=2)[1:]:
+        if not current().store.runs(limit=2, without=REPLAY_PURPOSE)[1:]:
             st.page_link(places.RUN, label="Start a run first", icon=":material/play_circle:")
 
 

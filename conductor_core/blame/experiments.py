@@ -17,7 +17,7 @@ from conductor_core.engine.reuse import whole
 from conductor_core.engine.step import cost_of
 from conductor_core.errors import BadInput
 from conductor_core.run_facts import BatchRow
-from conductor_core.run_request import RunRequest
+from conductor_core.run_request import REPLAY_PURPOSE, RunRequest
 from conductor_core.spending import Cost
 from conductor_core.token_estimates import estimate_input_tokens, estimate_tokens
 from conductor_core.trace import RunTrace, StepTrace
@@ -28,7 +28,7 @@ Kind = Literal["fresh", "cut", "granted"]
 Only = Literal["steps", "access"]
 ONLY: tuple[Only, ...] = get_args(Only)
 USUAL_REPLAYS, MOST_REPLAYS = 10, 200
-PURPOSE = "blame"
+PURPOSE = REPLAY_PURPOSE
 _TURN_TOKENS = 8
 _LONGEST_NAME = 80
 

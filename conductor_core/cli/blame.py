@@ -74,8 +74,8 @@ def blame_command(
     """Measure which step, and which access granted or withheld, decided the answer of RUN_ID.
 
     Each step is asked anew, each access cut or granted, and all below runs again, N times; everything else is reused.
-    The same is replayed without the change. Replays are runs: `runs` and History list them. Stopped, the same command
-    goes on with what is left.
+    The same is replayed without the change. Replays are runs: `runs --replays` and History list them. Stopped, the same
+    command goes on with what is left.
     """
     settings = inputs.read_settings()
     with opened_store(db, settings, read=dry_run) as store:

@@ -13,6 +13,7 @@ from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
 from conductor_core.errors import BadInput, RunUnreadable
 from conductor_core.message_parts import images_in
+from conductor_core.run_request import REPLAY_PURPOSE
 from conductor_core.trace import RunTrace
 from storage import Store
 
@@ -104,6 +105,7 @@ def runs(
     status: Annotated[
         options.Status | None, typer.Option("--status", help="Only runs of this status.", show_choices=True)
     ] = None,
+    replays: Annotated[bool, typer.Option("--replays", help="List the replays of `blame`, too.")] = False,
     db: options.Db = None,
     as_json: options.AsJson = False,
     _conductor: options.UnusedConductor = None,
@@ -112,7 +114,7 @@ def runs(
     """List runs, newest first."""
     settings = inputs.read_settings()
     with opened_store(db, settings, read=True) as store:
-        found = store.runs(limit=limit, search=search, status=status)
+        found = store.runs(limit=limit, search=search, status=status, without=None if replays else REPLAY_PURPOSE)
         print_notes(store, found)
     if as_json:
         print_json({"runs": [documents.summary_document(run) for run in found]})

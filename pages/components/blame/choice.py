@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from conductor_core.blame.experiments import PURPOSE
 from conductor_core.errors import StoreError
+from conductor_core.run_request import REPLAY_PURPOSE
 from pages.components.look.words import ago, inert, plural
 from pages.components.shell import address, places
 from pages.components.shell.runtime import current
@@ -19,7 +19,7 @@ def offer_runs() -> None:
             "granted, and counts how often the answer flips."
         )
         try:
-            runs = current().store.runs(limit=_LOOKED_AT, status="completed", without=PURPOSE)
+            runs = current().store.runs(limit=_LOOKED_AT, status="completed", without=REPLAY_PURPOSE)
         except StoreError as error:
             st.error(inert(str(error)), icon=":material/error:")
             return

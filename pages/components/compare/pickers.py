@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from conductor_core.run_request import REPLAY_PURPOSE
 from conductor_core.trace import RunTrace
 from pages.components.look.statuses import run_status
 from pages.components.look.words import ago
@@ -20,7 +21,9 @@ def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> 
     Args:
         runs: the run's id by ``a`` and ``b``, as the address has it. traces: the run itself, where it can be read.
     """
-    offered = {run.run_id: _summary_label(run) for run in current().store.runs(limit=MOST_OFFERED)}
+    offered = {
+        run.run_id: _summary_label(run) for run in current().store.runs(limit=MOST_OFFERED, without=REPLAY_PURPOSE)
+    }
     for trace in traces.values():
         if trace is not None and trace.run_id not in offered:
             offered[trace.run_id] = _label(trace.task, trace.status, ago(trace.created_at_utc), trace.run_id)

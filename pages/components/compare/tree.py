@@ -7,8 +7,8 @@ from html import escape
 import streamlit as st
 
 from conductor_core.answers.conclusion import conclude
-from conductor_core.blame.experiments import PURPOSE
 from conductor_core.errors import InspectorError, StoreError
+from conductor_core.run_request import REPLAY_PURPOSE
 from conductor_core.trace import RunTrace
 from pages.components.look.statuses import run_status
 from pages.components.look.words import ago, inert, plural, seconds
@@ -52,7 +52,7 @@ def branches(runs: Sequence[RunSummary]) -> list[Branch]:
 def tree_button(trace: RunTrace) -> None:
     """Draws the way to the run's tree, if it has relatives."""
     try:
-        count = len(current().store.runs(limit=MOST + 1, tree=trace.run_id, without=PURPOSE))
+        count = len(current().store.runs(limit=MOST + 1, tree=trace.run_id, without=REPLAY_PURPOSE))
     except StoreError:
         return  # the lines beside it say what is wrong
     if count < 2:
@@ -78,7 +78,7 @@ def tree(run_id: str, opened: Callable[[str], None] | None = None) -> None:
     Args:
         opened: called with the run that a person chooses; None: the choices are links to the Run page.
     """
-    found = current().store.runs(limit=MOST, tree=run_id, without=PURPOSE)
+    found = current().store.runs(limit=MOST, tree=run_id, without=REPLAY_PURPOSE)
     if not found:
         st.markdown(f"There is no run {inert(run_id)}.")
         return

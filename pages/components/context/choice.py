@@ -3,6 +3,7 @@
 import streamlit as st
 
 from conductor_core.errors import StoreError
+from conductor_core.run_request import REPLAY_PURPOSE
 from pages.components.look.statuses import RUN_STATUSES
 from pages.components.look.words import ago, inert, plural
 from pages.components.shell import address, places
@@ -20,7 +21,7 @@ def choose_run() -> str | None:
     with st.container(horizontal=True, vertical_alignment="center", key="context-choice"):
         st.title("Context", anchor=False, width="content")
         try:
-            recent = {run.run_id: run for run in current().store.runs(limit=MOST_RUNS)}
+            recent = {run.run_id: run for run in current().store.runs(limit=MOST_RUNS, without=REPLAY_PURPOSE)}
         except StoreError as error:
             st.error(inert(str(error)), icon=":material/error:")
             return run_id

@@ -10,6 +10,7 @@ import streamlit as st
 from conductor_core.actor import local_caller
 from conductor_core.engine.repeats import PURPOSE, AnswerGroup, Repeats, Share, Tally, again_of, tally
 from conductor_core.errors import InspectorError
+from conductor_core.run_request import REPLAY_PURPOSE
 from conductor_core.trace import RunTrace
 from pages.components.look.palette import agent_dot
 from pages.components.look.statuses import run_status
@@ -46,7 +47,7 @@ def _batch(trace: RunTrace) -> str | None:
     if trace.purpose == PURPOSE and trace.batch is not None:
         return trace.batch.id
     try:
-        made = current().store.runs(limit=_MOST_READ, parent=trace.run_id)
+        made = current().store.runs(limit=_MOST_READ, parent=trace.run_id, without=REPLAY_PURPOSE)
     except InspectorError:
         return None  # the page says what is wrong with the database
     return next((run.batch_id for run in made if run.purpose == PURPOSE and run.batch_id is not None), None)

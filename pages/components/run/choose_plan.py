@@ -11,12 +11,11 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from conductor_core.actor import local_caller
-from conductor_core.blame.experiments import PURPOSE as BLAME
 from conductor_core.engine import resampling
 from conductor_core.engine.forecast import usual_answer_tokens
 from conductor_core.engine.resampling import PlanChoice, batch_of_plans, choices, run_of
 from conductor_core.errors import InspectorError
-from conductor_core.run_request import MOST_TEMPERATURE, USUAL_TEMPERATURE
+from conductor_core.run_request import MOST_TEMPERATURE, REPLAY_PURPOSE, USUAL_TEMPERATURE
 from conductor_core.spending import Cost
 from conductor_core.trace import RunTrace
 from pages.components.look.palette import agent_dot
@@ -108,7 +107,7 @@ def _statuses(batch: str) -> list[str]:
 
 def _latest_runs(plans: Sequence[RunSummary]) -> dict[str, RunSummary]:
     """Returns the latest run of each plan that was run."""
-    found = {plan.run_id: current().store.runs(limit=1, parent=plan.run_id, without=BLAME) for plan in plans}
+    found = {plan.run_id: current().store.runs(limit=1, parent=plan.run_id, without=REPLAY_PURPOSE) for plan in plans}
     return {run_id: runs[0] for run_id, runs in found.items() if runs}
 
 

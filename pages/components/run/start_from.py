@@ -6,7 +6,14 @@ import streamlit as st
 
 from conductor_core.errors import InspectorError
 from conductor_core.quoted import one_line
-from conductor_core.run_request import LEAST_PLANS, MOST_PLANS, MOST_TEMPERATURE, USUAL_PLANS, USUAL_TEMPERATURE
+from conductor_core.run_request import (
+    LEAST_PLANS,
+    MOST_PLANS,
+    MOST_TEMPERATURE,
+    REPLAY_PURPOSE,
+    USUAL_PLANS,
+    USUAL_TEMPERATURE,
+)
 from conductor_core.workflow.model import Fault, Workflow
 from conductor_core.workflow.templates import BLANK, TEMPLATES, Template
 from conductor_core.workflow.topology import topology
@@ -196,7 +203,8 @@ def _place(fault: Fault) -> str:
 
 def _earlier() -> None:
     try:
-        listed = [run for run in current().store.runs(limit=4 * _EARLIER_LISTED) if run.topology and run.damage is None]
+        listed = current().store.runs(limit=4 * _EARLIER_LISTED, without=REPLAY_PURPOSE)
+        listed = [run for run in listed if run.topology and run.damage is None]
     except InspectorError as error:
         st.error(inert(str(error)), icon=":material/error:")
         return

@@ -56,6 +56,9 @@ def test_a_step_that_did_not_see_another_is_a_measured_sentence(
     for run_id in (*first["with"]["run_ids"], *first["without"]["run_ids"]):
         shown = cli("show", run_id, "--json", *told["db"]).document
         assert (shown["parent_run_id"], shown["purpose"]) == (told["run_id"], "blame")
+    listed = cli("runs", "--json", *told["db"]).document["runs"]
+    assert [run["run_id"] for run in listed] == [told["run_id"]]
+    assert len(cli("runs", "--replays", "--limit", 500, "--json", *told["db"]).document["runs"]) == 1 + 50
     said = cli("blame", told["run_id"], "--truth", "42", "--quiet", *told["db"]).out
     assert "First: step 2 sees step 0." in said
     assert len(provider.completions) - before == document["calls_made"], "what is recorded is not run again"
