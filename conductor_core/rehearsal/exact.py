@@ -223,6 +223,8 @@ def _outcomes(
     last_read = {read: number for number, call in enumerate(calls) for read in call.reads}
     states: dict[tuple[tuple[_Kept, ...], tuple[Ending, ...]], float] = {((), ()): 1.0}
     live: list[int] = []
+    # A recorded answer has its own number, by which it is told from others, and keeps it.
+    keeps = any(call.recorded is not None for call in calls)
     for number, call in enumerate(calls):
         places = [live.index(read) for read in call.reads]
         stays = [place for place, each in enumerate(live) if last_read[each] > number]
@@ -234,7 +236,8 @@ def _outcomes(
             for chance, made, ending in _merged(
                 call.agent, family, difficulty, slips, sight, call.recorded, is_read=is_read, is_target=is_target
             ):
-                state = (_relabelled((*carried, *made)), (*ended, *ending))
+                known = (*carried, *made)
+                state = (known if keeps else _relabelled(known), (*ended, *ending))
                 grown[state] = grown.get(state, 0.0) + weight * chance
         states = grown
         live = [live[place] for place in stays] + ([number] if is_read else [])

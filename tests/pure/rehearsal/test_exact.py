@@ -153,6 +153,21 @@ def test_a_replay_that_keeps_some_answers_succeeds_as_often_as_enumerated(number
     assert abs(right / seeds - chance) <= 4.5 * sqrt(chance * (1 - chance) / seeds) + 1e-9, (right, chance, workflow)
 
 
+def test_a_replay_keeps_two_equal_wrong_answers_equal() -> None:
+    task = generate("algebra", "hard", 1)
+    workflow = plan(
+        *((SOLVE, name, []) for name in ("reasoner", "calculator", "scientist")), (COMPARE, "coder", [0, 1, 2])
+    )
+    right, wrong = Branch(1.0, "solution", 0), Branch(1.0, "solution", 3)
+    # Without the question in view it can only count: two wrong ones outvote a right one.
+    assert replayed_chance(task, workflow, {0: right, 1: wrong, 2: right}) == pytest.approx(1.0)
+    assert replayed_chance(task, workflow, {0: right, 1: wrong, 2: wrong._replace(answer=2)}) > 0.5
+    judged = plan(
+        *((SOLVE, name, []) for name in ("reasoner", "calculator", "scientist")), (INSTRUCTIONS[7], "coder", [0, 1, 2])
+    )
+    assert replayed_chance(task, judged, {0: right, 1: wrong, 2: wrong}) < 0.5
+
+
 def test_a_replay_that_keeps_everything_is_what_was_recorded() -> None:
     task, workflow = generate("table", "medium", 5), plan((SOLVE, "coder", []), (CHECK + QUESTION, "verifier", [0]))
     ends = set()
