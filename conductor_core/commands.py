@@ -61,7 +61,8 @@ class Deny(Caused):
 class Edit(Caused):
     """Replaces the workflow of a round while something of the run waits. No step that has begun may differ.
 
-    Answered by ``plan.edited``, or refused. ``origins``: as there.
+    Answered by ``plan.edited``, or refused. ``origins``: as there. ``edited``: the workflow that the caller edited; it
+    is refused if the round has another by then. None: whatever the round has.
     """
 
     kind: Literal["edit"] = "edit"
@@ -69,6 +70,7 @@ class Edit(Caused):
     round: Path = ()
     workflow: Workflow
     origins: Origins | None = None
+    edited: Workflow | None = None
 
 
 Command = Cancel | Approve | Deny | Edit

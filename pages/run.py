@@ -5,6 +5,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from conductor_core.actor import local_caller
 from conductor_core.commands import Edit
+from conductor_core.compare.rounds import opened_rounds
 from conductor_core.endings import INCOMPLETE
 from conductor_core.engine.pool import pool_info
 from conductor_core.engine.request import carried, may_run_here, rerun_of, resume_of
@@ -17,9 +18,9 @@ from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.model import Workflow
 from pages.components.compare.tree import tree_button
 from pages.components.history.damage import damage, notes
-from pages.components.live_workflow.component import Intent, Recorded, intent_of, live_workflow
+from pages.components.live_workflow.component import Intent, Recorded, changes_of, intent_of, live_workflow
 from pages.components.models.real_workers import choose_for, real_workers_dialog
-from pages.components.run import new_plan, output_field
+from pages.components.run import graph_changes, new_plan, output_field, run_edits
 from pages.components.run.again_results import again_results
 from pages.components.run.choose_plan import plan_choices
 from pages.components.run.draft import Draft
@@ -35,6 +36,7 @@ from pages.components.tour.drive import adopted, arrive, tour_button, tour_card,
 
 CONTEXT_LINK = "Who saw what in this run"
 BLAME_LINK = "What decided this answer?"
+ROUNDS_LINK = "Rounds beside each other"
 LIVE = "live"
 OPEN_AT = "editing-step"
 GIVE = "editing-begins-with"
@@ -46,6 +48,8 @@ def show() -> None:
     run_id = address.read("run")
     trace, fault = _read(run_id) if run_id else (None, None)
     stop = arrive(trace if fault is None else None)
+    if trace is not None and run_edits.restore(trace.run_id):
+        st.session_state[EDITING] = trace.run_id
     if run_id is None:
         new_plan.editing()  # before the task box, whose text it may bring back after a reload
     # What follows keeps its place on the page, and so its state, because this is one container whatever it holds.
@@ -70,6 +74,9 @@ def show() -> None:
             st.page_link(places.CONTEXT, label=CONTEXT_LINK, icon=":material/account_tree:", query_params=where)
             if trace.status == "completed":
                 st.page_link(places.BLAME, label=BLAME_LINK, icon=":material/troubleshoot:", query_params=where)
+            if opened_rounds(trace):
+                rounds = {"rounds": trace.run_id}
+                st.page_link(places.COMPARE, label=ROUNDS_LINK, icon=":material/compare_arrows:", query_params=rounds)
     if trace is not None and stop is not None:
         tour_card(stop, trace if trace.ended else _read(trace.run_id)[0] or trace)  # it may have ended meanwhile
 
@@ -96,6 +103,10 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
     if not trace.ended:
         trace = _read(trace.run_id)[0] or trace  # it may have gone on since the page was drawn
     editing = _editing(trace)
+    rebased = False
+    if editing is not None:
+        rebased = editing.rebase()
+        editing.take(graph_changes.read(changes_of(LIVE)))
     looked_up = None if editing is None else _look_up(trace, editing)
     intent = live_workflow(
         trace.run_id,
@@ -104,6 +115,8 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
         go_on=_go_on_label(trace),
         open_steps=None if looked_up is None else looked_up.open_steps,
         edited=None if looked_up is None else looked_up.drawn,
+        heard=None if editing is None else editing.heard.as_data(),
+        said="" if editing is None else editing.draft.note,
         ended=trace.ended,
         on_intent=_open_editor,
         on_ended=_note_end,
@@ -111,14 +124,21 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
     if editing is not None and looked_up is not None:
 
         def start(workflow: Workflow, draft: Draft) -> None:
+            if rebased:  # the person has not seen yet what they would run
+                return
             if trace.ended:
                 given = _overrides(trace, workflow, draft)
-                _begin(trace, rerun_of(trace, workflow, door="page", origins=draft.origins, overrides=given))
+                request = rerun_of(trace, workflow, door="page", origins=draft.origins, overrides=given)
+                _begin(trace, request, edited=True)
             else:
                 _edit(trace, workflow, draft.origins)
 
         with editor_at:
             plan_editor(editing, looked_up, start, _close_editor)
+    with editor_at:
+        run_edits.note()
+        if editing is None and _editable(trace):
+            run_edits.offers(trace, _begin_to_edit)
     # These come last, because they may draw the whole page anew.
     _take_intent(trace, intent)
     if (st.session_state.pop(HAS_ENDED, False) and not trace.ended) or (trace.ended and waits_for_end()):
@@ -130,9 +150,18 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
 def _new_plan(plan: Editing, editor_at: DeltaGenerator) -> None:
     """Draws the editor of a plan that no run has, and the graph of it."""
     plan.open_at(st.session_state.pop(OPEN_AT, None))
+    plan.take(graph_changes.read(changes_of(LIVE)))
     looked_up = new_plan.looked_up(plan, plan.specs, new_plan.pool_name())
     new_plan.keep_task()
-    live_workflow(None, key=LIVE, open_steps=looked_up.open_steps, edited=looked_up.drawn, on_intent=_open_editor)
+    live_workflow(
+        None,
+        key=LIVE,
+        open_steps=looked_up.open_steps,
+        edited=looked_up.drawn,
+        heard=plan.heard.as_data(),
+        said=plan.draft.note,
+        on_intent=_open_editor,
+    )
 
     def start(workflow: Workflow, _: Draft) -> None:
         new_plan.run(workflow)
@@ -182,9 +211,13 @@ def _open_editor() -> None:
         st.session_state[GIVE] = intent.kind
 
 
+def _begin_to_edit(run_id: str) -> None:
+    st.session_state[EDITING] = run_id
+
+
 def _edit_plan(run_id: str) -> None:
     """Opens the editor of that run's plan."""
-    st.session_state[EDITING] = run_id
+    _begin_to_edit(run_id)
     address.write("run", run_id)
 
 
@@ -192,7 +225,7 @@ def _editing(trace: RunTrace) -> Editing | None:
     """Returns the open editor, at the step asked for; None: it is closed, or the run goes on and has no whole plan."""
     if not _editable(trace) or st.session_state.get(EDITING) != trace.run_id:
         return None
-    editing = Editing.of_run(trace)
+    editing = Editing.of_run(trace, on_change=lambda draft: run_edits.keep(trace.run_id, draft))
     path, give = st.session_state.pop(OPEN_AT, None), st.session_state.pop(GIVE, "edit")
     editing.open_at(path)
     if path and editing.of == "ended" and path[0] in editing.draft.now.ids:
@@ -272,22 +305,32 @@ def _edit(trace: RunTrace, workflow: Workflow, origins: Origins) -> None:
     else:
         try:
             caller = local_caller("page")
-            edit = Edit(run_id=trace.run_id, workflow=workflow, origins=origins, actor=caller.actor, door=caller.door)
+            edit = Edit(
+                run_id=trace.run_id,
+                workflow=workflow,
+                origins=origins,
+                edited=before,
+                actor=caller.actor,
+                door=caller.door,
+            )
             current().store.send(edit)
         except InspectorError as error:
             st.session_state[RERUN_ERROR] = str(error)
         else:
+            run_edits.forget(trace.run_id)
             _close_editor()
     st.rerun()
 
 
-def _begin(trace: RunTrace, request: RunRequest) -> None:
-    """Starts ``request``, which takes up ``trace``."""
+def _begin(trace: RunTrace, request: RunRequest, *, edited: bool = False) -> None:
+    """Starts ``request``, which takes up ``trace``; ``edited``: with the plan of the editor."""
     try:
         run_id = current().host.start(adopted(trace, request))
     except InspectorError as error:
         st.session_state[RERUN_ERROR] = str(error)
     else:
+        if edited:
+            run_edits.forget(trace.run_id)
         _close_editor()
         address.write("run", run_id)
     st.rerun()

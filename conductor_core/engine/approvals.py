@@ -240,6 +240,8 @@ class Approvals:
         before, after = round_.workflow, command.workflow
         if before is None:
             raise KeyError(command.round)
+        if command.edited is not None and command.edited != before:
+            raise ValueError("the plan was edited by somebody else meanwhile")
         for step in round_.steps:
             if step.status == "waiting" and step.path not in self.begun:
                 continue

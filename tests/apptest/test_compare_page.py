@@ -9,9 +9,13 @@ from streamlit.testing.v1 import AppTest
 from conductor_core.engine.request import rerun_of
 from conductor_core.engine.rerun import edit_step
 from conductor_core.trace import RunTrace
-from conductor_core.workflow.model import Workflow
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from pages.components.shell.runtime import Session
 from tests.support.damaging import doctor
+from tests.support.fakes import workflow_of
+from tests.support.run_events import recursive_run
+
+ROUNDS_LINK = "Rounds beside each other"
 
 Visit = Callable[..., AppTest]
 
@@ -192,3 +196,23 @@ def test_a_run_without_relatives_has_no_tree(visit: Visit, session: Session, fin
     rerun(session, finished_run, access=(0, 1))
     (button,) = (button for button in visit(run=finished_run.run_id).button if button.key == "tree-of-runs")
     assert button.label == "Tree of 2 runs"
+
+
+def test_the_rounds_of_a_run_are_a_click_away_and_stand_beside_each_other(
+    visit: Visit, session: Session, finished_run: RunTrace
+) -> None:
+    assert ROUNDS_LINK not in [label for label, _ in links(visit(run=finished_run.run_id))]
+    assert "one round" in visit("compare", rounds=finished_run.run_id).info[0].value
+
+    first = workflow_of(("solver", "solve", ()), (CONDUCTOR_AGENT, "go on", (0,)))
+    second = workflow_of(("checker", "check {question}", ()))
+    session.store.log.append_and_wait(*recursive_run("rounds", first, second))
+    app = visit(run="rounds")
+    assert (ROUNDS_LINK, "rounds=rounds") in links(app)
+    app = visit("compare", rounds="rounds")
+    assert not app.exception
+    view = compared(app)
+    assert view is not None
+    assert [run["name"] for run in view["runs"]] == ["round 1", "round 2"]
+    assert [run["answer"]["text"] for run in view["runs"]] == ["41", "42"]
+    assert ("Run rounds", "run=rounds") in links(app)

@@ -59,6 +59,8 @@ def live_workflow(
     open_steps: tuple[int, ...] | None = None,
     edited: dict[str, Any] | None = None,
     recorded: Recorded | None = None,
+    heard: dict[str, Any] | None = None,
+    said: str = "",
     ended: bool = True,
     on_intent: Callable[[], None] = _ignore,
     on_ended: Callable[[], None] = _ignore,
@@ -75,6 +77,8 @@ def live_workflow(
         edited: what the graph draws in place of the run's plan, as ``edited_plan`` makes it, or without a run, as
             ``new_plan`` does; None: the run's.
         recorded: what is shown while there is neither a run nor an edited plan; None: how the program works, in words.
+        heard: the last change of the plan that was taken from the graph, as ``Heard.as_data`` makes it.
+        said: what the last change of the plan was, for those who do not see it.
         ended: whether the page is drawn as that of a run that has ended.
         on_intent: called before the rerun in which an intent is returned.
         on_ended: called before a rerun, once the component has seen the end of a run that is not drawn as ended.
@@ -86,6 +90,8 @@ def live_workflow(
         "open": open_steps,
         "edited": edited,
         "recorded": None if recorded is None else asdict(recorded),
+        "heard": heard,
+        "said": said,
         "ended": ended,
     }
     result = _component(
@@ -93,9 +99,10 @@ def live_workflow(
         data=data,
         on_intent_change=on_intent,
         # The end is a state, no trigger: of two triggers that wait for a busy server only the later one arrives, and
-        # the end of a run must not displace what the person asks for at that moment.
-        default={"ended": None},
+        # the end of a run must not displace what the person asks for at that moment. So are changes of the plan.
+        default={"ended": None, "changes": None},
         on_ended_change=on_ended,
+        on_changes_change=_ignore,
         width="stretch",
         height="content",
     )
@@ -106,6 +113,12 @@ def intent_of(key: str) -> Intent | None:
     """Returns the intent for which the component ``key`` called ``on_intent``."""
     state = st.session_state.get(key)
     return None if state is None else _intent(state.intent)
+
+
+def changes_of(key: str) -> object:
+    """Returns what the component ``key`` last sent of changes in the graph, in whatever shape; None: nothing."""
+    state = st.session_state.get(key)
+    return None if state is None else state.changes
 
 
 def _intent(value: Any) -> Intent | None:

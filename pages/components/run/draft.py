@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from conductor_core.overrides import Given, GivenOutput
-from conductor_core.workflow.changes import Origins
+from conductor_core.workflow.changes import Origins, match
 from conductor_core.workflow.edit import Reference, add_step, move_step, remove_step, replace_step
-from conductor_core.workflow.model import QUESTION, Fault, Step, Workflow
+from conductor_core.workflow.model import QUESTION, AccessList, Fault, Step, Workflow
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,31 @@ def tell_task(draft: Draft, index: int) -> Draft:
     return replace(change(draft, index, told), generation=draft.generation + 1)
 
 
+def give_access(draft: Draft, index: int, read: int) -> Draft:
+    """Lets step ``index`` see step ``read``. Nothing changes if it does already, or if ``read`` is no earlier step."""
+    if not 0 <= read < index or read in draft.workflow.reads(index):
+        return draft
+    kept = draft.workflow.steps[index].access_list
+    listed = () if kept == "all" else kept
+    return _with_access(draft, index, tuple(sorted((*listed, read))), f"Step {index} now sees step {read}.")
+
+
+def cut_access(draft: Draft, index: int, read: int) -> Draft:
+    """Lets step ``index`` no longer see step ``read``. Nothing changes if it does not."""
+    reads = draft.workflow.reads(index)
+    if read not in reads:
+        return draft
+    kept = draft.workflow.steps[index].access_list
+    left = tuple(each for each in (reads if kept == "all" else kept) if each != read)
+    return _with_access(draft, index, left, f"Step {index} no longer sees step {read}.")
+
+
+def _with_access(draft: Draft, index: int, access_list: AccessList, note: str) -> Draft:
+    """The field of the access list must show what was not chosen in it."""
+    step = draft.workflow.steps[index].model_copy(update={"access_list": access_list})
+    return replace(change(draft, index, step), note=note, generation=draft.generation + 1)
+
+
 def insert(draft: Draft, index: int, step: Step) -> Draft:
     """Inserts a new step ``index``."""
     ids = (*draft.now.ids[:index], draft.next_id, *draft.now.ids[index:])
@@ -159,6 +184,25 @@ def restart(draft: Draft, workflow: Workflow) -> Draft:
     now = Version(workflow, tuple(range(draft.next_id, draft.next_id + count)))
     begun = _step_on(draft, now, "This plan takes the place of the earlier one.")
     return replace(begun, next_id=draft.next_id + count, generation=draft.generation + 1)
+
+
+def rebase(draft: Draft, original: Workflow) -> Draft:
+    """Returns the edit as one of ``original``, to which the plan was changed meanwhile. Undo shows that plan alone."""
+    given = draft.original_given
+    begun = begin(original)
+    begun = replace(begun, now=replace(begun.now, given=given), original_given=given)
+    if not draft.changed or (draft.workflow == original and draft.now.given == given):
+        return replace(begun, generation=draft.generation + 1)
+    next_id = max(draft.next_id, begun.next_id)
+    ids: list[int] = []
+    for origin in match(original, draft.workflow):
+        ids.append(next_id if origin is None else origin)
+        next_id += origin is None
+    new_ids = dict(zip(draft.now.ids, ids, strict=True))
+    outputs = tuple((new_ids[each], text, how) for each, text, how in draft.now.given if each in new_ids)
+    note = "The plan of this run was changed meanwhile. Your edit stands beside that plan now, which Undo shows alone."
+    now = Version(draft.workflow, tuple(ids), outputs)
+    return replace(begun, now=now, past=(begun.now,), next_id=next_id, note=note, generation=draft.generation + 1)
 
 
 def last_readable(draft: Draft, faults: Callable[[Workflow], Sequence[Fault]]) -> Draft:

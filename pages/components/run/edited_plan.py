@@ -3,14 +3,14 @@
 The component gets:
 
     {"steps": [{"key", "number", "was", "agent", "instruction", "reads", "change", "fate", "words"}], "layout": ...,
-     "fault": ...}
+     "fault": ..., "stale": ...}
 
 ``key`` is the editor's id of the step. A step of the run has its index there as key, so that the graph recognises it; a
 new step has a number that no step of the run has. ``number`` is its index in the edited plan, null for a removed step;
 ``was`` is that in the run, null for a new one. ``reads`` are numbers of the edited plan (for a removed step, of the
 run's). ``change`` is new, changed, moved, removed or null, ``fate`` is runs, reused, written, pinned, fault or null. An
 edge's ``change`` is gained, lost or null. ``fault`` says the first fault, and whether the plan is drawn as it was
-before; it is empty where there is none.
+before (``stale``); it is empty where there is none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ def edited_plan(draft: Draft, shown: Draft, forecast: RerunPreview | None, fault
         forecast: what ``shown`` would call and reuse; None: it cannot run.
     """
     faulty, said = _said(draft, shown, faults)
-    return {**_drawn(shown, forecast, faulty), "fault": said}
+    return {**_drawn(shown, forecast, faulty), "fault": said, "stale": shown != draft}
 
 
 def new_plan(
@@ -57,7 +57,7 @@ def new_plan(
     data = network_data(_named(lay_out([RoundShape((), workflow.all_reads)]), ids))
     for edge in data["edges"]:
         edge["change"] = None
-    return {"steps": steps, "layout": data, "fault": said, "agents": list(agents)}
+    return {"steps": steps, "layout": data, "fault": said, "stale": shown != draft, "agents": list(agents)}
 
 
 def _said(draft: Draft, shown: Draft, faults: Sequence[Fault]) -> tuple[dict[int, str], str]:

@@ -16,6 +16,10 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.validation import Checked, validate
 from pages.components.run import draft as drafts
 from pages.components.run.draft import Draft
+from pages.components.run.graph_changes import NOTHING_HEARD, Heard, Sent, take
+from pages.components.run.run_edits import draft_key
+
+_HEARD = "graph-changes-heard"
 
 EDITING = "editing-run"
 """The key of the run whose plan is open in the editor, in the page's state."""
@@ -27,6 +31,7 @@ class Editing:
     """
     Attributes:
         key: of the draft in the page's state.
+        run_id: of the run whose plan it is; None: a new plan.
         of: the plan of a run that has ended or that waits, or a new plan.
         original: what the draft begins with.
         specs: the workers that a step may name.
@@ -42,6 +47,7 @@ class Editing:
     """
 
     key: str
+    run_id: str | None
     of: Of
     original: Workflow
     task: str
@@ -59,9 +65,10 @@ class Editing:
     run: RunTrace | None = None
 
     @classmethod
-    def of_run(cls, trace: RunTrace) -> "Editing":
+    def of_run(cls, trace: RunTrace, on_change: Callable[[Draft], None] | None = None) -> "Editing":
         return cls(
-            key=f"draft:{trace.run_id}",
+            key=draft_key(trace.run_id),
+            run_id=trace.run_id,
             of="ended" if trace.ended else "waiting",
             original=trace.root.workflow or Workflow(steps=()),
             task=trace.task,
@@ -75,6 +82,7 @@ class Editing:
             inner=inner_plans(trace),
             outputs=trace.overrides.outputs,
             run=trace,
+            on_change=on_change,
         )
 
     @property
@@ -94,12 +102,39 @@ class Editing:
         return kept
 
     def keep(self, draft: Draft) -> None:
+        if draft is self.draft:  # a field that was drawn anew says what it says
+            return
         st.session_state[self.key] = draft
         if self.on_change is not None:
             self.on_change(draft)
 
+    def rebase(self) -> bool:
+        """Begins the draft with the plan as it is by now. Returns whether an edit now stands beside another plan."""
+        if self.draft.original == self.original:
+            return False
+        draft = drafts.rebase(self.draft, self.original)
+        if draft.changed:
+            self.keep(draft)
+        else:
+            st.session_state[self.key] = draft
+        return draft.changed
+
     def apply(self, change: Callable[[Draft], Draft]) -> None:
         self.keep(change(self.draft))
+
+    @property
+    def heard(self) -> Heard:
+        """What was taken from the graph so far. It outlives the draft, which a browser's next value may still name."""
+        kept: Heard = st.session_state.get(_HEARD, NOTHING_HEARD)
+        return kept
+
+    def take(self, sent: Sent | None) -> None:
+        """Makes the changes that the browser sent of this plan and that were not made yet."""
+        if sent is None or sent.run_id != self.run_id:
+            return
+        draft, st.session_state[_HEARD] = take(self.draft, sent, self.heard)
+        if draft != self.draft:
+            self.keep(draft)
 
     @property
     def open_ids(self) -> tuple[int, ...]:

@@ -68,6 +68,7 @@ def editing() -> Editing | None:
     pool, limits = chosen_pool(), run_settings.limits()
     return Editing(
         key=KEY,
+        run_id=None,
         of="new",
         original=found.original,
         task=_task(),

@@ -42,7 +42,10 @@ class LookedUp:
 def look_up(editing: Editing, preview: Preview) -> LookedUp:
     """Returns what follows from the draft. ``preview`` tells what the run of a workflow would call and reuse."""
     checked, forecast = _checked(editing, editing.draft, preview)
-    drawn = _drawn(editing, checked, forecast, preview) if editing.draft.changed or editing.of == "new" else None
+    # A step that was removed and written again is another step.
+    draft = editing.draft
+    edited = draft.changed or draft.now.ids != drafts.begin(draft.original).now.ids
+    drawn = _drawn(editing, checked, forecast, preview) if edited or editing.of == "new" else None
     return LookedUp(checked, forecast, drawn, _open_steps(editing, checked))
 
 
@@ -106,7 +109,7 @@ def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, 
                     shortcut=shortcut,
                 )
         export_menu(editing, checked.workflow)
-        kept = "Your changes are kept until you leave this run."
+        kept = "Your changes are kept: the page of this run offers them again."
         if editing.of == "new":
             kept = "Your plan is kept: *Plans…* opens it again."
         st.button("Close", key="close-editor", help=kept, on_click=close)
@@ -130,7 +133,7 @@ def _note(editing: Editing) -> None:
     """Says what else the last change removed. The line is always there, so that no step moves under the mouse."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="edit-note"):
         if note := editing.draft.note:
-            st.markdown(f":material/link_off: {note}", width="content")
+            st.markdown(f":material/edit_note: {note}", width="content")
             icon, act = ":material/undo:", editing.apply
             st.button("Undo", icon=icon, type="tertiary", key="undo-noted", on_click=act, args=(drafts.undo,))
         else:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import streamlit as st
@@ -48,7 +49,7 @@ def step_fields(editing: Editing, index: int, step_id: int, checked: Checked) ->
             placeholder="What this agent is told. {question} stands for the task.",
             help="{question} stands for the task's text.",
             on_change=_take_value,
-            args=(editing, step_id, "instruction", key),
+            args=(editing, step_id, "instruction", key, editing.draft.workflow.steps[index].instruction),
         )
         _faults_at(checked, index, "instruction")
         tell_task_button(editing, checked, index, step_id)
@@ -73,7 +74,7 @@ def _agent_field(editing: Editing, index: int, step_id: int) -> None:
         key=key,
         help=descriptions.get(step.agent) or None,
         on_change=_take_value,
-        args=(editing, step_id, "agent", key),
+        args=(editing, step_id, "agent", key, step.agent),
     )
 
 
@@ -87,27 +88,29 @@ def _access_field(editing: Editing, index: int, step_id: int) -> None:
         for number, (each, earlier) in enumerate(zip(ids[:index], editing.draft.workflow.steps, strict=False))
     }
     kind_key, chosen_key = editing.field_key(step_id, "access-kind"), _chosen_key(editing, step_id, labels)
+    shown = ids[:index] if step.access_list == "all" else [ids[each] for each in step.access_list if 0 <= each < index]
+    drawn = _Access(kind_key, ALL if step.access_list == "all" else CHOSEN, chosen_key, frozenset(shown))
     st.segmented_control(
         f"Step {index} sees",
         [ALL, CHOSEN],
-        default=ALL if step.access_list == "all" else CHOSEN,
+        default=drawn.kind,
         required=True,
         key=kind_key,
         on_change=_take_access,
-        args=(editing, step_id, kind_key, chosen_key),
+        args=(editing, step_id, drawn),
     )
     if step.access_list == "all":
         return
     st.multiselect(
         f"Steps that step {index} sees",
         ids[:index],
-        default=[ids[earlier] for earlier in step.access_list if 0 <= earlier < index],
+        default=shown,
         format_func=lambda each: labels.get(each, "removed"),
         key=chosen_key,
         label_visibility="collapsed",
         placeholder="Sees nothing",
         on_change=_take_access,
-        args=(editing, step_id, kind_key, chosen_key),
+        args=(editing, step_id, drawn),
     )
 
 
@@ -117,26 +120,38 @@ def _chosen_key(editing: Editing, step_id: int, labels: Mapping[int, str]) -> st
     return editing.field_key(step_id, f"access-{shown}")
 
 
-# Each callback gets its field's key as it was drawn, because another callback of the same click may have changed the
-# draft. The browser may also send a field whose card was closed meanwhile: Streamlit has then dropped its value, and
-# the callback does nothing.
+@dataclass(frozen=True)
+class _Access:
+    """The two fields of an access list as they were drawn: their keys, and what they showed."""
+
+    kind_key: str
+    kind: str
+    chosen_key: str
+    chosen: frozenset[int]
 
 
-def _take_value(editing: Editing, step_id: int, field: Literal["instruction", "agent"], key: str) -> None:
-    if key in st.session_state:
+# Each callback gets its field as it was drawn, because another callback of the same click may have changed the draft.
+# The browser may also send a field whose card was closed meanwhile: Streamlit has then dropped its value, and the
+# callback does nothing. And it may send what a field showed, though nobody touched it: a draft that was changed
+# elsewhere since (in the graph, by Undo) must not take that back.
+
+
+def _take_value(editing: Editing, step_id: int, field: Literal["instruction", "agent"], key: str, shown: str) -> None:
+    if key in st.session_state and st.session_state[key] != shown:
         _take(editing, step_id, field, st.session_state[key])
 
 
-def _take_access(editing: Editing, step_id: int, kind_key: str, chosen_key: str) -> None:
-    if kind_key not in st.session_state and chosen_key not in st.session_state:
+def _take_access(editing: Editing, step_id: int, drawn: _Access) -> None:
+    kind = st.session_state.get(drawn.kind_key, CHOSEN if drawn.chosen_key in st.session_state else drawn.kind)
+    # The field of single steps is drawn for "Only these" alone. After a switch from "all" it does not exist yet and
+    # begins with every step chosen.
+    chosen = frozenset(st.session_state.get(drawn.chosen_key, drawn.chosen))
+    if kind == drawn.kind and (kind == ALL or chosen == drawn.chosen):
         return
-    # The field of single steps is drawn for "Only these" alone.
-    if st.session_state.get(kind_key, CHOSEN) == ALL:
+    if kind == ALL:
         _take(editing, step_id, "access_list", "all")
         return
     ids = editing.draft.now.ids
-    # After a switch from "all", the field of single steps does not exist yet and begins with every step chosen.
-    chosen = st.session_state.get(chosen_key, ids)
     earlier = ids[: ids.index(step_id)] if step_id in ids else ()
     _take(editing, step_id, "access_list", tuple(number for number, each in enumerate(earlier) if each in chosen))
 

@@ -7,15 +7,19 @@ a callback wrote; without it, the address changed and the page did not (docs/dec
 
 import streamlit as st
 
+OF_RUN = ("at", "edit")
+"""What the address says about the run that it names: the moment of a replay, the edit of the plan."""
+
 
 def write(name: str, value: str | None) -> None:
     """Sets a parameter of the address, also for the script after the callback. None removes it.
 
-    Another run has other moments, so the moment of a replay goes.
+    Another run has other moments and other edits, so those of this one go.
     """
     st.session_state[_key(name)] = (value,)
     if name == "run":
-        st.query_params.pop("at", None)
+        for own in OF_RUN:
+            st.query_params.pop(own, None)
     _set(name, value)
 
 

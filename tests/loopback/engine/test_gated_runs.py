@@ -246,6 +246,17 @@ def test_a_refused_edit_changes_and_grants_nothing(
     assert trace.refused[1].reason == "the edit that it is for was refused"
 
 
+def test_of_two_edits_of_one_plan_the_second_does_not_overwrite_the_first(host: EngineHost, store: Store) -> None:
+    run_id = gated(host, "plan")
+    ada, bob = (workflow_of((agent, "Say it: {question}", ())) for agent in ("writer", "planner"))
+    at_rest(store, run_id, said(store, run_id, ADA, Edit, workflow=ada, edited=FAN))
+    trace = at_rest(store, run_id, said(store, run_id, BOB, Edit, workflow=bob, edited=FAN))
+    assert (trace.root.workflow, trace.root.edited_by) == (ada, ADA)
+    assert trace.refused[-1].reason == "the plan was edited by somebody else meanwhile"
+    trace = at_rest(store, run_id, said(store, run_id, BOB, Edit, workflow=bob, edited=ada))
+    assert trace.root.workflow == bob
+
+
 def test_several_people_look_and_one_decision_counts(host: EngineHost, store: Store) -> None:
     run_id = gated(host, "plan")
     numbers = [0, 0]

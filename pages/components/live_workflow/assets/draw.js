@@ -1,6 +1,7 @@
 // Paints the graph: cards for steps, curves for access lists, bands for inner rounds. All coordinates are vis's own.
 
 import { drawEdgeMark, edgeStyle } from "./draw_marks.js"
+import { ARROW, edgePath, onCurve, pullOf } from "./edge_path.js"
 import { pathKey, seconds, tokens } from "./format.js"
 import { STEP_STATUS, ended, notWhole, shownStatus } from "./status.js"
 import { personOf, rightToLeft, visible } from "./text.js"
@@ -8,7 +9,6 @@ import { personOf, rightToLeft, visible } from "./text.js"
 export const CARD_HEIGHT = 92
 const RADIUS = 10
 const PADDING = 13
-const ARROW = 8
 
 export const BOXED = {
   completed: "done",
@@ -207,8 +207,7 @@ export function speed(step, model) {
 
 // `at(layer)` gives the middle of a column; `granted`: whether this edge is one of the selected step's inputs.
 export function drawEdge(ctx, { edge, from, to, at, width, granted, dimmed, theme }) {
-  const start = { x: from.x + width / 2, y: from.y + edge.source_dy }
-  const end = { x: to.x - width / 2 - 2, y: to.y + edge.target_dy }
+  const { start, enter, bend, tip, end } = edgePath({ edge, from, to, at, width })
   ctx.save()
   const style = edge.change ? edgeStyle(edge.change, theme) : { colour: theme.edge, width: 1.3, dash: [] }
   ctx.strokeStyle = ctx.fillStyle = granted ? theme.accent : style.colour
@@ -217,12 +216,8 @@ export function drawEdge(ctx, { edge, from, to, at, width, granted, dimmed, them
   ctx.setLineDash(style.dash)
   ctx.beginPath()
   ctx.moveTo(start.x, start.y)
-  const tip = { x: end.x - ARROW + 1, y: end.y }
-  let bend = start
-  if (edge.lane) {
-    const first = { x: at(edge.lane.first) - width / 2, y: edge.lane.y }
-    bend = { x: at(edge.lane.last) + width / 2, y: edge.lane.y }
-    curve(ctx, start, first)
+  if (enter) {
+    curve(ctx, start, enter)
     ctx.lineTo(bend.x, bend.y)
   }
   curve(ctx, bend, tip)
@@ -238,20 +233,7 @@ export function drawEdge(ctx, { edge, from, to, at, width, granted, dimmed, them
   ctx.restore()
 }
 
-const pullOf = (from, to) => Math.max(18, (to.x - from.x) * 0.5)
-
-// Returns the point at `share` of the curve, 0 to 1.
-function onCurve(from, to, share) {
-  const pull = pullOf(from, to)
-  const left = 1 - share
-  const [a, b, c, d] = [left ** 3, 3 * left ** 2 * share, 3 * left * share ** 2, share ** 3]
-  return {
-    x: a * from.x + b * (from.x + pull) + c * (to.x - pull) + d * to.x,
-    y: (a + b) * from.y + (c + d) * to.y,
-  }
-}
-
-function curve(ctx, from, to) {
+export function curve(ctx, from, to) {
   const pull = pullOf(from, to)
   ctx.bezierCurveTo(from.x + pull, from.y, to.x - pull, to.y, to.x, to.y)
 }

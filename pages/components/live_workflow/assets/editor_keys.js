@@ -23,7 +23,8 @@ function undoing(event) {
 export class EditorKeys {
   // Streamlit's fields listen at the page's root, its shortcuts at the document. The body lies between them: an event
   // that is stopped there reaches the field and no shortcut.
-  constructor(body = document.body) {
+  constructor({ onUndo, body = document.body }) {
+    this.onUndo = onUndo
     this.body = body
     this.listeners = {
       keydown: (event) => this.key(event),
@@ -47,7 +48,7 @@ export class EditorKeys {
     if (undoes) {
       event.preventDefault()
       event.stopPropagation()
-      document.querySelector(`${EDITOR} .st-key-${undoes} button:enabled`)?.click()
+      this.onUndo(undoes)
     } else if (event.key === "Enter" && !event.shiftKey && !event.target.closest?.(TASK_BOX)) event.stopPropagation()
     // A shortcut that undoes or re-runs must use the text that is now in the field.
     else if (event.altKey || event.shiftKey) this.apply()

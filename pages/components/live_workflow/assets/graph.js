@@ -42,6 +42,7 @@ export class Graph {
       ),
     )
     this.onSelect = onSelect
+    this.editing = null // a GraphEdit, where the plan can be edited here
     this.nodes = new DataSet()
     this.places = new Map()
     this.comingSince = new Map()
@@ -179,6 +180,7 @@ export class Graph {
     }
     this.network = new Network(this.canvasBox, { nodes: this.nodes, edges: new DataSet() }, options)
     this.network.on("beforeDrawing", (ctx) => this.paintEdges(ctx))
+    this.network.on("afterDrawing", (ctx) => this.editing?.paint(ctx))
     this.network.on("dragEnd", ({ event }) => (this.moved ||= event.distance > SLIP_PX))
     this.fit()
   }
@@ -187,32 +189,45 @@ export class Graph {
   // busy page as a long press. So the browser's own click counts, whenever it comes, for the card that was pressed.
   listen() {
     const box = this.canvasBox
-    box.addEventListener("pointerdown", (event) => {
+    const press = (event) => {
       this.pressed = { id: this.cardAt(event), x: event.clientX, y: event.clientY }
-    })
-    box.addEventListener("click", ({ clientX, clientY }) => {
-      const { id, x, y } = this.pressed ?? { id: null }
+    }
+    box.addEventListener("pointerdown", press, { capture: true })
+    box.addEventListener("click", (event) => {
+      const { pressed } = this
       this.pressed = null
-      if (id !== null && Math.hypot(clientX - x, clientY - y) <= SLIP_PX) this.onSelect(id)
+      if (!pressed || Math.hypot(event.clientX - pressed.x, event.clientY - pressed.y) > SLIP_PX) return
+      if (pressed.id !== null) this.onSelect(pressed.id)
+      else this.editing?.clicked(event)
     })
-    box.addEventListener("pointermove", (event) => event.buttons === 0 && this.hover(this.cardAt(event)))
+    box.addEventListener("pointermove", (event) => {
+      if (event.buttons === 0) this.hover(this.cardAt(event), this.editing?.cursorAt(event))
+    })
     box.addEventListener("pointerleave", () => this.hover(null))
     box.addEventListener("wheel", (event) => this.wheel(event), { passive: false })
   }
 
   // Returns the step whose card is under the pointer, or null.
-  cardAt({ clientX, clientY }) {
-    if (!this.network) return null
+  cardAt(event) {
+    return this.network ? this.cardAtPoint(this.pointOf(event)) : null
+  }
+
+  // Returns where the pointer is in the drawing.
+  pointOf({ clientX, clientY }) {
     const { left, top } = this.canvasBox.getBoundingClientRect()
-    const at = this.network.DOMtoCanvas({ x: clientX - left, y: clientY - top })
+    return this.network.DOMtoCanvas({ x: clientX - left, y: clientY - top })
+  }
+
+  cardAtPoint(at) {
     const covers = ([, { x, y }]) => Math.abs(at.x - x) <= this.cardWidth / 2 && Math.abs(at.y - y) <= CARD_HEIGHT / 2
     return [...this.places].findLast(covers)?.[0] ?? null
   }
 
-  hover(id) {
+  // `cursor`: what tells more than that there is a card.
+  hover(id, cursor = null) {
+    this.canvasBox.style.cursor = cursor ?? (id === null ? "" : "pointer")
     if (id === this.hovered) return
     this.hovered = id
-    this.canvasBox.style.cursor = id === null ? "" : "pointer"
     this.repaint()
   }
 
@@ -256,9 +271,27 @@ export class Graph {
     }
   }
 
+  // Returns the bounds of all that is drawn.
+  extent() {
+    const { layers, top, bottom } = this.layout
+    return { left: -this.cardWidth / 2, right: (layers - 1) * this.pitch + this.cardWidth / 2, top, bottom }
+  }
+
+  // Returns how much room the canvas has at the right of a card, in pixels.
+  roomRight(key) {
+    const { x, y } = this.places.get(key) ?? { x: 0, y: 0 }
+    const edge = this.network?.canvasToDOM({ x: x + this.cardWidth / 2, y }).x ?? 0
+    return this.canvasBox.clientWidth - edge
+  }
+
+  // Returns the middle of each column and the width of its cards.
+  grid() {
+    return { at: (layer) => layer * this.pitch, width: this.cardWidth }
+  }
+
   paintEdges(ctx) {
     if (!this.theme || !this.layout) return
-    const at = (layer) => layer * this.pitch
+    const { at, width } = this.grid()
     for (const band of this.layout.bands) {
       const opener = this.places.get(pathKey(band.path))
       const round = this.model.rounds.get(pathKey(band.path))
@@ -275,7 +308,7 @@ export class Graph {
       const to = this.places.get(edge.to)
       const dimmed = focused && !granted(edge) && !edge.change
       const marks = { granted: granted(edge), dimmed, theme: this.theme }
-      if (from && to) drawEdge(ctx, { edge, from, to, at, width: this.cardWidth, ...marks })
+      if (from && to) drawEdge(ctx, { edge, from, to, at, width, ...marks })
     }
   }
 }

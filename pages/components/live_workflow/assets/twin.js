@@ -1,4 +1,5 @@
-// The canvas for keyboards and screen readers: one button per step in one tab stop; arrows select, Enter opens.
+// The canvas for keyboards and screen readers: one button per step in one tab stop; arrows select, Enter opens. While the
+// plan is edited, G opens the menu of a step's access, and Alt with an arrow up or down moves the step.
 
 import { el, setAttributes, setText } from "./dom.js"
 import { CHANGE, FATE } from "./draw_edited.js"
@@ -6,9 +7,9 @@ import { pathKey } from "./format.js"
 import { STEP_STATUS, shownStatus } from "./status.js"
 
 export class Twin {
-  constructor({ onSelect, onOpen }) {
-    this.onSelect = onSelect
-    this.onOpen = onOpen
+  constructor({ onSelect, onOpen, onAccess, onMove }) {
+    Object.assign(this, { onSelect, onOpen, onAccess, onMove })
+    this.editing = false
     this.buttons = new Map()
     this.element = el("div", { class: "twin", role: "toolbar", "aria-label": "Steps of the workflow" })
     this.element.addEventListener("keydown", (event) => this.key(event))
@@ -17,6 +18,7 @@ export class Twin {
   show(model, selected) {
     const steps = model.edited ? model.edited.steps.map(editedButton) : model.ordered().map(runButton)
     const keys = steps.map((step) => step.key)
+    const held = this.element.getRootNode().activeElement
     for (const [key, button] of this.buttons) {
       if (!keys.includes(key)) {
         button.remove()
@@ -25,13 +27,7 @@ export class Twin {
     }
     steps.forEach((step, index) => {
       const key = keys[index]
-      if (!this.buttons.has(key)) {
-        const button = el("button", { type: "button", "data-step": key })
-        button.addEventListener("click", () => this.onOpen(key))
-        button.addEventListener("focus", () => this.onSelect(key))
-        this.buttons.set(key, button)
-      }
-      const button = this.buttons.get(key)
+      const button = this.button(key)
       if (this.element.children[index] !== button)
         this.element.insertBefore(button, this.element.children[index] ?? null)
       setText(button, step.text)
@@ -41,15 +37,53 @@ export class Twin {
         tabindex: key === selected || (!keys.includes(selected) && index === 0) ? "0" : "-1",
       })
     })
+    // A button that changes places loses the focus.
+    if (held && held !== this.element.getRootNode().activeElement && held.isConnected) held.focus()
+  }
+
+  button(key) {
+    if (!this.buttons.has(key)) {
+      const button = el("button", { type: "button", "data-step": key })
+      button.addEventListener("click", () => this.onOpen(key))
+      button.addEventListener("focus", () => this.onSelect(key))
+      this.buttons.set(key, button)
+    }
+    return this.buttons.get(key)
+  }
+
+  // Returns the key of the step whose button has the focus; null: none.
+  focusedKey() {
+    const held = this.element.getRootNode().activeElement
+    return this.element.contains(held) ? held.dataset.step : null
+  }
+
+  focus(key) {
+    this.buttons.get(key)?.focus()
   }
 
   key(event) {
-    const keys = [...this.buttons.keys()]
-    const at = keys.indexOf(event.target.dataset.step)
+    const { step } = event.target.dataset
+    if (step === undefined || event.ctrlKey || event.metaKey) return
+    if (this.editing && this.edits(event, step)) {
+      event.preventDefault()
+      event.stopPropagation()
+      return
+    }
+    if (event.altKey) return
+    const keys = [...this.element.children].map((button) => button.dataset.step)
+    const at = keys.indexOf(step)
     const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: keys.length - 1 }[event.key]
     if (next === undefined) return
     event.preventDefault()
-    this.buttons.get(keys[Math.max(0, Math.min(keys.length - 1, next))])?.focus()
+    this.focus(keys[Math.max(0, Math.min(keys.length - 1, next))])
+  }
+
+  edits({ key, altKey }, step) {
+    const by = altKey && { ArrowUp: -1, ArrowDown: 1 }[key]
+    if (by) this.onMove(step, by)
+    else if (!altKey && key.toLowerCase() === "g") this.onAccess(step)
+    else return false
+    return true
   }
 }
 

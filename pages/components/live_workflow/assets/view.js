@@ -10,6 +10,7 @@ import { Inspector } from "./inspector.js"
 import { RunModel } from "./model.js"
 import { Outcome, cancelledHere } from "./outcome.js"
 import { Panes } from "./panes.js"
+import { PlanEditing } from "./plan_editing.js"
 import { Reader } from "./reader.js"
 import { Recorded } from "./recorded.js"
 import { Replay } from "./replay.js"
@@ -59,6 +60,11 @@ export class LiveWorkflow {
     })
     this.graph = new Graph({ onSelect: (key) => this.select(key) })
     this.twin = new Twin({ onSelect: (key) => this.select(key), onOpen: (key) => this.open(key) })
+    this.planEditing = new PlanEditing({
+      graph: this.graph,
+      twin: this.twin,
+      send: (changes) => this.setStateValue("changes", changes),
+    })
     this.panes = new Panes({ onSelect: (key) => this.select(key), onRead })
     this.timeline = new Timeline({ onSelect: (key) => this.select(key) })
     this.inspector = new Inspector({
@@ -90,9 +96,11 @@ export class LiveWorkflow {
     const map = el(
       "section",
       { class: "card map", "aria-label": "Workflow graph" },
+      this.planEditing.element,
       this.graph.element,
       this.empty,
       footer,
+      this.planEditing.menu.element,
     )
     const main = el("div", { class: "main" }, map, this.panes.element)
     const stage = el("div", { class: "stage" }, main, el("div", { class: "side" }, this.inspector.element))
@@ -114,7 +122,7 @@ export class LiveWorkflow {
     this.watching = new ResizeObserver(() => this.measure())
     this.watching.observe(parent.host.closest(PAGE) ?? document.body)
     this.reset()
-    this.editorKeys = new EditorKeys()
+    this.editorKeys = new EditorKeys({ onUndo: (kind) => this.planEditing.make({ kind }) })
     this.timer = setInterval(() => this.tick(), TICK_MS)
   }
 
@@ -126,6 +134,7 @@ export class LiveWorkflow {
     this.watching.disconnect()
     this.socket?.close()
     this.editorKeys.destroy()
+    this.planEditing.destroy()
     this.graph.destroy()
     this.outcome.destroy()
     this.approval.destroy()
@@ -171,6 +180,7 @@ export class LiveWorkflow {
     this.takeEdited(data.edited)
     this.takeOpen(data.open ?? [])
     if (recorded !== null) this.recorded.update(recorded)
+    this.planEditing.update(data)
     this.restyle()
     this.queue()
   }
@@ -313,6 +323,7 @@ export class LiveWorkflow {
     this.panes.show(model, null, selected)
     this.twin.show(model, selected)
     this.graph.show(model, selected)
+    this.planEditing.show(model)
     this.timeline.show(model, selected)
     setText(this.statuses, model.edited ? editedLegend(model.edited) : legendText(model))
     const fault = model.edited?.fault ?? ""

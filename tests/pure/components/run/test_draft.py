@@ -74,3 +74,24 @@ def test_undo_goes_all_the_way_back_and_redo_all_the_way_forth(acts: list[tuple[
     while draft.future:
         draft = drafts.redo(draft)
     assert draft.now == end
+
+
+def test_an_edit_of_a_plan_that_was_changed_meanwhile_stands_beside_the_changed_plan() -> None:
+    edited = drafts.change(drafts.begin(CHAIN), 3, CHAIN.steps[3].model_copy(update={"instruction": "do it well"}))
+    meanwhile = Workflow(steps=(*CHAIN.steps[:2], NEW))
+    now = drafts.rebase(edited, meanwhile)
+    assert (now.original, now.workflow) == (meanwhile, edited.workflow)
+    assert now.origins[:2] == (0, 1)
+    assert len(set(now.now.ids)) == 4
+    assert "changed meanwhile" in now.note
+    alone = drafts.undo(now)
+    assert (alone.workflow, alone.changed) == (meanwhile, False)
+    assert drafts.redo(alone).workflow == edited.workflow
+
+
+def test_without_an_edit_the_changed_plan_is_where_one_begins() -> None:
+    unchanged = drafts.begin(CHAIN)
+    shorter = Workflow(steps=CHAIN.steps[:2])
+    assert drafts.rebase(unchanged, shorter).now == drafts.begin(shorter).now
+    same = drafts.remove(drafts.remove(unchanged, 3), 2)
+    assert not drafts.rebase(same, shorter).past

@@ -1,0 +1,109 @@
+// Paints what one does with the graph while the plan's editor is open: handles, an access that is being drawn, a step
+// that is being moved. `scale` is that of the view: these marks keep their size on the screen in a graph drawn small.
+
+import { CARD_HEIGHT, curve } from "./draw.js"
+
+const HANDLE_PX = 7
+const DASH = [6, 4]
+
+const onScreen = (px, scale) => px / Math.min(1, scale)
+
+// Paints the place at a card's side from which one draws an access.
+export function drawHandle(ctx, { x, y, hot, scale, theme }) {
+  const radius = onScreen(hot ? HANDLE_PX + 2 : HANDLE_PX, scale)
+  ctx.save()
+  ctx.beginPath()
+  ctx.arc(x, y, radius, 0, 2 * Math.PI)
+  ctx.fillStyle = hot ? theme.accent : theme.surface
+  ctx.fill()
+  ctx.lineWidth = onScreen(1.8, scale)
+  ctx.strokeStyle = hot ? theme.accent : theme.muted
+  ctx.stroke()
+  ctx.restore()
+}
+
+// Paints an access that is not in the plan: one that is being drawn, or that Python has not heard of yet.
+export function drawRope(ctx, { from, to, scale, theme }) {
+  ctx.save()
+  ctx.strokeStyle = ctx.fillStyle = theme.accent
+  ctx.lineWidth = onScreen(2.2, scale)
+  ctx.setLineDash(DASH.map((each) => onScreen(each, scale)))
+  ctx.beginPath()
+  ctx.moveTo(from.x, from.y)
+  curve(ctx, from, to)
+  ctx.stroke()
+  ctx.beginPath()
+  ctx.arc(to.x, to.y, onScreen(4, scale), 0, 2 * Math.PI)
+  ctx.fill()
+  ctx.restore()
+}
+
+// Marks a card as the one that would be given access, or veils it as one that cannot.
+export function drawChoice(ctx, { x, y, width, allowed, aimed, scale, theme }) {
+  ctx.save()
+  ctx.beginPath()
+  ctx.roundRect(x - width / 2, y - CARD_HEIGHT / 2, width, CARD_HEIGHT, 10)
+  if (allowed) {
+    ctx.strokeStyle = theme.accent
+    ctx.lineWidth = onScreen(aimed ? 4 : 1.6, scale)
+    ctx.stroke()
+  } else {
+    ctx.globalAlpha = 0.62
+    ctx.fillStyle = theme.surface
+    ctx.fill()
+  }
+  ctx.restore()
+}
+
+// Paints where a step is dropped: a bar at one side of the card beside which it goes.
+export function drawDrop(ctx, { x, y, width, side, scale, theme }) {
+  const gap = onScreen(9, scale)
+  const thick = onScreen(4, scale)
+  const [dx, dy] = { left: [-1, 0], right: [1, 0], top: [0, -1], bottom: [0, 1] }[side]
+  const middle = { x: x + dx * (width / 2 + gap), y: y + dy * (CARD_HEIGHT / 2 + gap) }
+  const [w, h] = dx ? [thick, CARD_HEIGHT] : [width, thick]
+  ctx.save()
+  ctx.fillStyle = theme.accent
+  ctx.beginPath()
+  ctx.roundRect(middle.x - w / 2, middle.y - h / 2, w, h, thick / 2)
+  ctx.fill()
+  ctx.restore()
+}
+
+// Paints the outline of the card that is being moved.
+export function drawGhost(ctx, { x, y, width, scale, theme }) {
+  ctx.save()
+  ctx.beginPath()
+  ctx.roundRect(x - width / 2, y - CARD_HEIGHT / 2, width, CARD_HEIGHT, 10)
+  ctx.globalAlpha = 0.5
+  ctx.fillStyle = theme.surface
+  ctx.fill()
+  ctx.globalAlpha = 1
+  ctx.setLineDash(DASH.map((each) => onScreen(each, scale)))
+  ctx.lineWidth = onScreen(2, scale)
+  ctx.strokeStyle = theme.accent
+  ctx.stroke()
+  ctx.restore()
+}
+
+// Paints lines of text in a box beside the pointer; `bounds` is what is seen of the graph.
+export function drawLabel(ctx, { x, y, lines, bad, bounds, scale, theme }) {
+  const px = (each) => onScreen(each, scale)
+  ctx.save()
+  ctx.font = `600 ${px(12.5)}px ${theme.font}`
+  const width = Math.max(...lines.map((line) => ctx.measureText(line).width)) + px(20)
+  const height = px(10 + 17 * lines.length)
+  const left = Math.max(bounds.left, Math.min(x + px(16), bounds.right - width))
+  const top = Math.max(bounds.top, Math.min(y + px(18), bounds.bottom - height))
+  ctx.beginPath()
+  ctx.roundRect(left, top, width, height, px(6))
+  ctx.fillStyle = theme.surface
+  ctx.fill()
+  ctx.lineWidth = px(1.2)
+  ctx.strokeStyle = bad ? theme.muted : theme.accent
+  ctx.stroke()
+  ctx.fillStyle = bad ? theme.muted : theme.text
+  ctx.textBaseline = "middle"
+  lines.forEach((line, index) => ctx.fillText(line, left + px(10), top + px(13.5 + 17 * index)))
+  ctx.restore()
+}

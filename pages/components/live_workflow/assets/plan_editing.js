@@ -1,0 +1,117 @@
+// What the view adds while the plan's editor is open: editing in the graph, its menu, its keys, and words about it.
+
+import { AccessMenu } from "./access_menu.js"
+import { el, setText } from "./dom.js"
+import { GraphEdit } from "./graph_edit.js"
+import { PlanChanges } from "./plan_changes.js"
+import { visible } from "./text.js"
+
+const HINT =
+  "✎ Drag ○ to a later step: it sees the output · drag a card: reorder · click a line: cut · keys: G access, Alt+↑/↓ order"
+const STALE = "✎ Drawn as it was before: correct the fault to edit here."
+const MENU_PX = 340
+const FOCUS_MS = 3000
+
+// Streamlit may take the element away and put it back while somebody edits: what was not sent and the focus stay.
+let kept = null
+let focus = { key: null, at: 0 }
+
+function changesOf(send) {
+  kept ??= new PlanChanges(send)
+  kept.send = send
+  return kept
+}
+
+export class PlanEditing {
+  // `send` is given what Python shall hear.
+  constructor({ graph, twin, send }) {
+    Object.assign(this, { graph, twin })
+    this.active = false
+    this.changes = changesOf(send)
+    this.edit = graph.editing = new GraphEdit(graph, {
+      onChange: (change) => this.make(change),
+      onSay: (words) => this.say(words),
+      onAccess: (key) => this.open(key),
+      onLeave: (key) => twin.focus(key),
+    })
+    this.menu = new AccessMenu({
+      onChange: (change) => this.make(change),
+      onLook: (edge) => this.edit.look(edge),
+      onClose: (key) => twin.focus(key),
+    })
+    twin.onAccess = (key) => this.open(key)
+    twin.onMove = (key, by) => this.move(key, by)
+    graph.element.append(this.edit.bar)
+    this.words = el("b", { role: "status" })
+    this.hint = el("span", { id: "edit-hint" })
+    this.element = el("p", { class: "edit-hint", hidden: true }, this.words, this.hint)
+  }
+
+  destroy() {
+    focus = { key: this.twin.focusedKey(), at: performance.now() }
+    this.edit.destroy()
+    this.changes.destroy()
+  }
+
+  // `open`: whether the page's editor is open. `heard`, `said`: see `live_workflow` in component.py.
+  update({ run_id: runId, open, heard, said }) {
+    const active = open !== null
+    if ((this.active && !active) || runId !== this.changes.runId) this.changes.of(runId)
+    this.changes.heard(heard)
+    if (active && !this.active) this.changes.tell(true)
+    this.active = active
+    if (!active) this.menu.close(false)
+    if (said !== this.said) this.say(said ?? "")
+    this.said = said
+  }
+
+  say(words) {
+    setText(this.words, visible(words))
+  }
+
+  show(model) {
+    const { changes } = this
+    // A plan that is drawn as it was before is not the one that would change.
+    const active = this.active && !model.edited?.stale
+    this.model = model
+    this.element.hidden = !this.active
+    setText(this.hint, model.edited?.stale ? STALE : HINT)
+    this.twin.editing = active
+    if (active) this.twin.element.setAttribute("aria-describedby", "edit-hint")
+    else this.twin.element.removeAttribute("aria-describedby")
+    this.edit.show(model, { active, waiting: changes.waiting })
+    this.menu.show(this.edit.steps)
+    this.bringFocus()
+  }
+
+  bringFocus() {
+    const { key, at } = focus
+    if (key === null || !this.edit.stepOf(key)) return
+    focus = { key: null, at: 0 }
+    if (performance.now() - at < FOCUS_MS && document.activeElement === document.body) this.twin.focus(key)
+  }
+
+  make(change) {
+    this.say("")
+    this.changes.make(change)
+    this.show(this.model)
+    this.graph.repaint()
+  }
+
+  open(key) {
+    if (!this.edit.stepOf(key)) return
+    // Beside the step, as far as there is room.
+    this.menu.element.classList.toggle("left", this.graph.roomRight(key) < MENU_PX)
+    this.menu.open(key, this.edit.steps)
+  }
+
+  move(key, by) {
+    const { steps } = this.edit
+    const step = steps.find((each) => each.key === key)
+    if (!step) return
+    const to = step.number + by
+    const known = !this.changes.waiting.some(({ kind }) => kind === "undo" || kind === "redo")
+    if (known && !(to in steps)) this.say(`Step ${step.number} is the ${by < 0 ? "first" : "last"} step.`)
+    else this.make({ kind: "shift", step: Number(key), by })
+  }
+}

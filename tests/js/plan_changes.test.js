@@ -1,0 +1,116 @@
+import assert from "node:assert/strict"
+import { test } from "node:test"
+
+import { live } from "./assets.js"
+
+const { PlanChanges, droppedAt, expected, lostByMove, refusal } = await live("plan_changes.js")
+const { distanceTo, edgePath } = await live("edge_path.js")
+
+const plan = (...reads) => reads.map((read, number) => ({ key: String(number), number, agent: "a", reads: read }))
+const reads = (steps) => steps.map(({ key, reads: read }) => [key, read])
+
+test("what the plan does not allow is said before it is tried", () => {
+  const [first, second, third] = plan([], [0], [])
+  assert.equal(refusal(first, third), "")
+  assert.equal(refusal(first, second), "step 1 sees step 0 already")
+  assert.equal(refusal(third, first), "step 0 comes before step 2")
+  assert.equal(refusal(first, first), "a step does not see itself")
+})
+
+test("a step is dropped before or after another, as numbered without itself", () => {
+  assert.deepEqual(
+    [droppedAt(3, 1, false), droppedAt(3, 1, true), droppedAt(0, 2, false), droppedAt(0, 2, true)],
+    [1, 2, 1, 2],
+  )
+})
+
+test("a moved step takes its accesses along as far as they still point back", () => {
+  const steps = plan([], [0], [0, 1], [2])
+  assert.deepEqual(reads(expected(steps, [{ kind: "move", step: 2, to: 1 }])), [
+    ["0", []],
+    ["2", [0]],
+    ["1", [0]],
+    ["3", [1]],
+  ])
+  const shifts = [
+    { kind: "shift", step: 2, by: -1 },
+    { kind: "shift", step: 0, by: -1 },
+  ]
+  assert.deepEqual(
+    expected(steps, shifts).map(({ key }) => key),
+    ["0", "2", "1", "3"],
+  )
+  assert.deepEqual([lostByMove(steps, 2, 1), lostByMove(steps, 3, 0), lostByMove(steps, 1, 1)], [1, 1, 0])
+})
+
+test("changes that wait build on each other, and those of steps that are gone do nothing", () => {
+  const changes = [
+    { kind: "move", step: 3, to: 1 },
+    { kind: "give", step: 2, read: 3 },
+    { kind: "cut", step: 1, read: 0 },
+    { kind: "cut", step: 9, read: 0 },
+    { kind: "undo" },
+  ]
+  assert.deepEqual(reads(expected(plan([], [0], [1], []), changes)), [
+    ["0", []],
+    ["3", []],
+    ["1", []],
+    ["2", [1, 2]],
+  ])
+})
+
+test("each message has all changes that were not heard, and none of another run", () => {
+  const sent = []
+  const changes = new PlanChanges(
+    (value) => sent.push(value),
+    () => false,
+  )
+  const numbers = () => sent.at(-1).changes.map(({ number }) => number)
+  changes.of("run")
+  changes.make({ kind: "cut", step: 1, read: 0 })
+  changes.make({ kind: "give", step: 2, read: 0 })
+  assert.deepEqual([numbers(), sent.length, sent[1].run_id], [[1, 2], 2, "run"])
+  changes.heard({ page: "another page", number: 2 })
+  assert.equal(changes.waiting.length, 2)
+  changes.heard({ page: changes.page, number: 1 })
+  changes.tell()
+  assert.equal(sent.length, 2, "what was said is said again only after a while")
+  changes.tell(true)
+  assert.deepEqual([numbers(), sent.length], [[2], 3])
+  changes.of("another")
+  changes.make({ kind: "cut", step: 1, read: 0 })
+  assert.deepEqual(numbers(), [3])
+  changes.destroy()
+})
+
+test("a message waits until the page rests", async () => {
+  const sent = []
+  let busy = true
+  const changes = new PlanChanges(
+    (value) => sent.push(value),
+    () => busy,
+  )
+  changes.make({ kind: "undo" })
+  changes.make({ kind: "redo" })
+  assert.deepEqual(sent, [])
+  busy = false
+  await new Promise((resolve) => {
+    changes.send = (value) => resolve(sent.push(value))
+  })
+  assert.deepEqual(
+    sent.map((value) => value.changes.length),
+    [2],
+  )
+  changes.destroy()
+})
+
+test("an edge is found along its curve and its lane, not behind the cards that it passes", () => {
+  const grid = { from: { x: 0, y: 0 }, to: { x: 780, y: 0 }, at: (layer) => layer * 260, width: 200 }
+  const edge = { source_dy: 0, target_dy: 0, lane: { first: 1, last: 2, y: -80 } }
+  const path = edgePath({ edge, ...grid })
+  assert.ok(distanceTo(path, { x: 400, y: -80 }) < 1)
+  assert.ok(distanceTo(path, { x: 400, y: 0 }) > 60)
+  const straight = edgePath({ edge: { ...edge, lane: null }, ...grid, to: { x: 260, y: 0 } })
+  assert.ok(distanceTo(straight, { x: 130, y: 5 }) < 6)
+  assert.ok(distanceTo(straight, { x: 130, y: 40 }) > 30)
+})

@@ -1,0 +1,145 @@
+"""What a person changes in the graph goes into the same draft as what is changed in the fields."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_core.workflow.model import Step, Workflow
+from conductor_core.workflow.validation import validate
+from pages.components.run import draft as drafts
+from pages.components.run import graph_changes
+from pages.components.run.graph_changes import NOTHING_HEARD, Sent
+
+AGENT = "solver"
+PLAN = Workflow(
+    steps=(
+        Step(instruction="a {question}", agent=AGENT),
+        Step(instruction="b {question}", agent=AGENT, access_list=(0,)),
+        Step(instruction="c {question}", agent=AGENT, access_list="all"),
+    )
+)
+
+
+def sent(*changes: dict[str, object], first: int = 1) -> Sent:
+    numbered = [{"number": number, **change} for number, change in enumerate(changes, first)]
+    found = graph_changes.read({"page": "p", "run_id": "r", "changes": numbered})
+    assert found is not None
+    return found
+
+
+def give(step: int, read: int) -> dict[str, object]:
+    return {"kind": "give", "step": step, "read": read}
+
+
+def cut(step: int, read: int) -> dict[str, object]:
+    return {"kind": "cut", "step": step, "read": read}
+
+
+def move(step: int, to: int) -> dict[str, object]:
+    return {"kind": "move", "step": step, "to": to}
+
+
+def made(*changes: dict[str, object]) -> drafts.Draft:
+    return graph_changes.take(drafts.begin(PLAN), sent(*changes), NOTHING_HEARD)[0]
+
+
+def lists(draft: drafts.Draft) -> list[object]:
+    return [step.access_list for step in draft.workflow.steps]
+
+
+def test_an_access_is_cut_and_given_and_the_line_says_so() -> None:
+    draft = made(cut(1, 0))
+    assert lists(draft) == [(), (), "all"]
+    assert draft.note == "Step 1 no longer sees step 0."
+    draft = made(cut(1, 0), give(1, 0))
+    assert lists(draft) == [(), (0,), "all"]
+    assert draft.note == "Step 1 now sees step 0."
+    assert not draft.changed
+    assert len(draft.past) == 2
+
+
+def test_cutting_one_of_all_leaves_the_others() -> None:
+    assert lists(made(cut(2, 0))) == [(), (0,), (1,)]
+
+
+def test_fields_show_what_was_changed_elsewhere() -> None:
+    assert made(cut(2, 0)).generation > drafts.begin(PLAN).generation
+
+
+def test_only_earlier_steps_can_be_given() -> None:
+    for change in (give(0, 1), give(1, 1), give(1, 0), give(2, 1), give(1, 7), cut(1, 2), move(0, 3), move(0, -1)):
+        assert made(change) == drafts.begin(PLAN), change
+
+
+def test_a_change_is_made_once_however_often_it_is_sent() -> None:
+    draft, heard = graph_changes.take(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_HEARD)
+    assert heard.as_data() == {"page": "p", "number": 1}
+    again, heard = graph_changes.take(drafts.undo(draft), sent(cut(1, 0)), heard)
+    assert not again.changed
+    draft, heard = graph_changes.take(again, sent(cut(1, 0), move(2, 1)), heard)
+    assert [step.instruction[0] for step in draft.workflow.steps] == ["a", "c", "b"]
+    assert lists(draft) == [(), "all", (0,)]
+    assert heard.as_data() == {"page": "p", "number": 2}
+
+
+def test_what_was_made_in_the_graph_is_undone_and_redone_by_its_keys() -> None:
+    undo: dict[str, object] = {"kind": "undo"}
+    redo: dict[str, object] = {"kind": "redo"}
+    assert lists(made(cut(1, 0), move(2, 1), undo, undo)) == lists(drafts.begin(PLAN))
+    assert lists(made(cut(1, 0), undo, undo, redo, redo)) == [(), (), "all"]
+
+
+def test_a_step_that_is_shifted_by_key_counts_from_where_it_is_by_then() -> None:
+    shift: dict[str, object] = {"kind": "shift", "step": 2, "by": -1}
+    assert made(shift, shift, shift).now.ids == (2, 0, 1)
+    assert made(shift, {"kind": "undo"}, shift).now.ids == (0, 2, 1)
+
+
+def test_another_page_counts_from_one() -> None:
+    _, heard = graph_changes.take(drafts.begin(PLAN), sent(cut(1, 0)), NOTHING_HEARD)
+    other = sent(cut(2, 1)).model_copy(update={"page": "q"})
+    draft, heard = graph_changes.take(drafts.begin(PLAN), other, heard)
+    assert lists(draft) == [(), (0,), (0,)]
+    assert heard.numbers == {"p": 1, "q": 1}
+
+
+def test_what_a_browser_should_not_send_is_no_change() -> None:
+    change: dict[str, object] = {"number": 1, **cut(1, 0)}
+    good: dict[str, object] = {"page": "p", "run_id": None, "changes": [change]}
+    assert graph_changes.read(good) is not None
+    values: tuple[object, ...] = (
+        None,
+        [],
+        {},
+        good | {"page": 1},
+        good | {"changes": [{"number": 1, "kind": "drop", "step": 1}]},
+        good | {"changes": [change | {"step": "1"}]},
+        good | {"changes": [change | {"number": True}]},
+        good | {"changes": [change] * 1000},
+    )
+    for value in values:
+        assert graph_changes.read(value) is None
+
+
+CHANGES = st.lists(
+    st.one_of(
+        st.builds(give, st.integers(0, 6), st.integers(0, 6)),
+        st.builds(cut, st.integers(0, 6), st.integers(0, 6)),
+        st.builds(move, st.integers(0, 6), st.integers(0, 6)),
+    ),
+    max_size=12,
+)
+
+
+@given(changes=CHANGES, size=st.integers(1, 6))
+def test_no_change_in_the_graph_makes_a_plan_faulty_and_each_can_be_undone(
+    changes: list[dict[str, object]], size: int
+) -> None:
+    steps = tuple(
+        Step(instruction=f"{n} {{question}}", agent=AGENT, access_list=(n - 1,) if n else ()) for n in range(size)
+    )
+    begun = drafts.begin(Workflow(steps=steps))
+    draft, _ = graph_changes.take(begun, sent(*changes), NOTHING_HEARD)
+    assert validate(draft.workflow, [AGENT], max_steps=size).faults == ()
+    for _ in draft.past:
+        draft = drafts.undo(draft)
+    assert draft.now == begun.now
