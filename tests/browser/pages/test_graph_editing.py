@@ -54,6 +54,14 @@ def step(page: Page, index: int) -> Locator:
     return page.locator(f".twin button[aria-label^='Step {index}, ']")
 
 
+def choose_step(page: Page, index: int) -> None:
+    """Brings the focus to a step below the graph. The editor opens its fields, and the page is drawn anew."""
+    step(page, index).focus()
+    expect(page.get_by_role("textbox", name=f"Instruction of step {index}")).to_be_visible()
+    expect(page.locator('[data-test-script-state="notRunning"]')).to_have_count(1)
+    step(page, index).focus()
+
+
 def says(page: Page) -> Locator:
     return page.locator(".edit-hint [role=status]")
 
@@ -63,7 +71,7 @@ def test_by_keyboard_alone_access_and_order_are_edited_undone_redone_and_run(
 ) -> None:
     page = open_page(app.run_url(source.run_id), width=1280, height=720)
     open_editor(page)
-    step(page, 3).focus()
+    choose_step(page, 3)
     page.keyboard.press("g")
     menu = page.get_by_role("menu", name="Access of step 3 · writer")
     item = menu.get_by_role("menuitemcheckbox", name="Step 3 sees step 1")
@@ -159,7 +167,7 @@ def test_two_browsers_that_edit_the_same_run_both_keep_their_work(
     pages = [open_page(app.run_url(source.run_id), width=1280, height=720) for _ in range(2)]
     for number, page in enumerate(pages):
         open_editor(page)
-        step(page, 3).focus()
+        choose_step(page, 3)
         page.keyboard.press("g")
         page.get_by_role("menuitemcheckbox", name=f"Step 3 sees step {number}").press("Space")
         expect(line(page, 3)).to_contain_text(f"sees {number}, 2")
