@@ -71,7 +71,7 @@ for (const everyMs of [0, 2]) {
     })
     await ended
     assert.deepEqual(ends, [[40, false]])
-    assert.ok(moves > 1)
+    assert.ok(moves > 0)
   })
 }
 
