@@ -64,6 +64,7 @@ def test_a_priced_conductor_is_counted_as_it_writes_and_stands_in_its_own_tab(ap
     ended = rest[-1].model_copy(update={"usage": usage, "cost_usd": 0.06, "at_list_price": True})
     append(app, *rest[:-1], ended)
     expect(cost).to_have_text("$0.0600")
+    page.locator(".plan-button").click()
     page.get_by_role("tab", name="Cost").click()
     expect(page.locator(".inspector")).to_contain_text("$0.0600 · at list price")
     expect(page.locator(".inspector")).to_contain_text("$1000 in, $10000 out per million")

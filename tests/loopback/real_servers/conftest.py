@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -94,9 +93,8 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
         try:
             with urllib.request.urlopen(url, timeout=2):
                 return
-        except urllib.error.HTTPError:
-            return
         except OSError:
+            # Nobody yet, or another test's server that had the port for a moment and knows no such address.
             time.sleep(0.1)
     pytest.fail(f"the server did not start; the end of its log:\n{log.read_text(errors='replace')[-3000:]}")
 
