@@ -24,7 +24,7 @@ from tests.support.fakes import quick_settings
 from tests.support.provider import Answer, Call, Reply, ScriptedProvider, error
 from tests.support.run_events import created_otherwise
 
-RUNS = 120
+RUNS = 100
 NAMES = ("w0", "w1", "w2")
 
 

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from conductor_core.cli.main import main
 from conductor_core.errors import BadInput
 from conductor_core.records.in_use import in_use
-from conductor_core.records.training import HeldOut, Iteration, Sample, Taught, read_record
+from conductor_core.records.training import HeldOut, Iteration, Sample, read_record
 from conductor_core.rehearsal.families import RehearsalTask
 from conductor_core.training.config import TrainingConfig
 from conductor_core.training.corpus import plans
@@ -24,7 +24,7 @@ from conductor_core.training.folder import weights_sha256
 from conductor_core.training.tiny.run import train
 from conductor_core.workflow.model import Workflow
 from tests.support.holding import another_process
-from tests.support.trainings import recursion_config, toy_config
+from tests.support.trainings import toy_config
 
 ROOT = Path(__file__).parents[4]
 TIMINGS = {"seconds", "rollout_s", "reward_s", "update_s", "at"}
@@ -113,18 +113,6 @@ def test_a_training_killed_and_resumed_has_the_same_curve(whole: Path, tmp_path:
     train(toy_config(), out, resume=True)
     assert figures(out) == figures(whole)
     assert weights_sha256(out) == weights_sha256(whole)
-
-
-def test_one_killed_in_the_lessons_of_its_recursion_stage_does_so_too(tmp_path: Path) -> None:
-    toy = toy_config(iterations=1).model_copy(update={"recursion": recursion_config(32)})
-    train(toy, tmp_path / "whole")
-    rows = read_record(tmp_path / "whole").rows
-    second = [number for number, row in enumerate(rows, start=1) if isinstance(row, Taught)][1]
-    killed_after(second, config_file(toy, tmp_path), tmp_path / "model")
-    assert not read_record(tmp_path / "model").iterations("recursion")
-    train(toy, tmp_path / "model", resume=True)
-    assert figures(tmp_path / "model") == figures(tmp_path / "whole")
-    assert weights_sha256(tmp_path / "model") == weights_sha256(tmp_path / "whole")
 
 
 def test_a_checkpoint_that_was_being_written_is_passed_over(whole: Path, tmp_path: Path) -> None:
