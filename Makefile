@@ -42,13 +42,11 @@ run: setup
 	$(BIN)/conductor ui
 
 # Tests of the page wait more than they work, so there are more processes than two cores have. 0: one after another.
-# They come first, as they are collected: few long files at the end would leave processes without work.
 PROCESSES ?= 4
 EXPORT_TESTS := tests/loopback/exports
 test: $(VENV)/.dev $(INTEROP)/.installed
 	$(BIN)/python -m tests.browser.find_chromium --install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder \
-		--ignore=$(EXPORT_TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --ignore=$(EXPORT_TESTS)
 
 # Runs exported scripts with the four frameworks. Apart from `test` because these take 1.2 GB.
 test-exports: $(VENV)/.dev $(EXPORT)/.installed $(EXPORT)-crewai/.installed
