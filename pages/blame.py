@@ -71,14 +71,14 @@ def _asked(trace: RunTrace) -> None:
         )
         count = fields[1].number_input("Replays of each", 1, MOST_REPLAYS, USUAL_REPLAYS, key="blame-count")
         only = fields[2].segmented_control("Change", list(_ONLY), default="Steps and access", key="blame-only")
-        max_usd = fields[3].number_input(
+        fields[3].number_input(
             "Budget in USD", min_value=0.0, value=None, key="blame-usd", placeholder="none", format="%.4f",
             help="Of all replays of this run, earlier ones too",
         )  # fmt: skip
         try:
             experiments = Experiments(trace, _ONLY.get(only or ""))
             verdicts = Verdicts(trace, truth or None)
-            _estimate(trace, experiments, verdicts, int(count), max_usd)
+            _estimate(trace, experiments, verdicts, int(count))
         except InspectorError as error:
             st.error(inert(str(error)), icon=":material/error:")
             return
@@ -89,7 +89,7 @@ def _asked(trace: RunTrace) -> None:
     )
 
 
-def _estimate(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, count: int, max_usd: float | None) -> None:
+def _estimate(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, count: int) -> None:
     blame = read_blame(current(), experiments, verdicts, count)
     st.caption(inert(verdicts.in_words))
     for note in notes(experiments):
@@ -106,7 +106,7 @@ def _estimate(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, cou
                 icon=":material/play_arrow:",
                 type="primary",
                 on_click=_begin,
-                args=(experiments, verdicts, count, max_usd),
+                args=(trace,),
             )
         said = estimate_words(blame.estimate)
         if begun:
@@ -116,9 +116,12 @@ def _estimate(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, cou
         st.error(inert(message), icon=":material/error:")
 
 
-def _begin(experiments: Experiments, verdicts: Verdicts, count: int, max_usd: float | None) -> None:
+def _begin(trace: RunTrace) -> None:
+    # The fields as they are: a value that was typed last comes with the press, and the button was drawn before it.
+    truth, count, only, max_usd = (st.session_state.get(f"blame-{name}") for name in ("truth", "count", "only", "usd"))
     try:
-        begin(current(), experiments, verdicts, count, max_usd)
+        experiments, verdicts = Experiments(trace, _ONLY.get(only or "")), Verdicts(trace, truth or None)
+        begin(current(), experiments, verdicts, int(count or USUAL_REPLAYS), max_usd)
     except InspectorError as error:
         st.session_state[ERROR] = str(error)
 

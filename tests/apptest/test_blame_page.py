@@ -90,3 +90,18 @@ def test_a_run_that_cannot_be_blamed_says_why(visit: Visit, session: Session) ->
     planned = session.host.wait(session.host.start(RunRequest(task="t", workflow=plan, plan_only=True)), 30)
     assert "only the answer of a completed run can be blamed" in texts(visit("blame", run=planned.run_id))
     assert "no" in texts(visit("blame", run="no-such-run"))
+
+
+def test_a_budget_that_was_just_typed_holds_for_the_press_that_comes_with_it(
+    visit: Visit, finished_run: RunTrace
+) -> None:
+    app = visit("blame", run=finished_run.run_id)
+    app.number_input("blame-count").set_value(1)
+    app.number_input("blame-usd").set_value(0.5)
+    app.button("blame-begin").click().run()
+    begun = work.work_of(finished_run.run_id)
+    assert begun is not None
+    begun.thread.join(60)
+    cap = begun.carrying_out.cap
+    assert cap is not None
+    assert (begun.carrying_out.blame.count, cap.max_usd) == (1, 0.5)
