@@ -99,7 +99,11 @@ def _option(item: Any) -> tuple[bytes, float] | None:
     if told is not None and not isinstance(told, int | float):
         return None
     # Servers write an impossible token as null or as a large negative number; rounding may put a certain one above 0.
-    probability = 0.0 if told is None or math.isnan(told) else math.exp(max(-100.0, min(0.0, told)))
+    # A whole number may be too large for a float. It can be compared all the same.
+    if told is None or (isinstance(told, float) and math.isnan(told)):
+        probability = 0.0
+    else:
+        probability = math.exp(max(-100.0, min(0.0, told)))
     return _bytes(raw) or token.encode(errors="replace"), probability
 
 
