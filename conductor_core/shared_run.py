@@ -22,7 +22,7 @@ from conductor_core.message_parts import LoadedImage
 from conductor_core.run_facts import Imported
 from conductor_core.run_ids import new_run_id
 from conductor_core.trace import fold
-from conductor_core.workflow.model import Frozen
+from conductor_core.workflow.model import Frozen, Workflow
 from conductor_core.workflow.source import MAX_STEPS_READ
 
 FORMAT = "conductor-inspector-run"
@@ -158,6 +158,8 @@ def _events(shared: SharedRun, rows: Any, name: str) -> list[Event]:
     except (KeyError, ValueError, OverflowError) as error:
         why = _first(error) if isinstance(error, ValidationError) else error
         raise BadInput(f"{name} is damaged: its events do not follow each other: {why}") from error
+    if trace.overrides and (fault := trace.overrides.fault(trace.root.workflow or Workflow(steps=()))):
+        raise BadInput(f"{name} is damaged: {fault}")
     if any(len(round_.workflow.steps) > MAX_STEPS_READ for round_ in trace.root.rounds() if round_.workflow):
         raise BadInput(f"{name} has a plan of more than {MAX_STEPS_READ} steps, which is no plan")
     return events

@@ -50,6 +50,14 @@ def _rows() -> list[Any]:
     return [event.model_dump(mode="json") for event in whole_run("r")]
 
 
+@pytest.mark.parametrize("overrides", [{"last_step": 10**12}, {"seeds": [{"step": 2, "seed": 1}]}])
+def test_overrides_of_steps_that_the_plan_has_not_are_refused(overrides: dict[str, Any]) -> None:
+    rows = _rows()
+    rows[0]["request"]["overrides"] = overrides
+    with pytest.raises(BadInput, match=r"is damaged: step .* is to have .*, but the steps of this plan are 0 to 1"):
+        read_shared(_record(rows), "file")
+
+
 def test_a_plan_that_no_parser_reads_is_refused() -> None:
     rows = _rows()
     (plan,) = [row for row in rows if row["kind"] == "plan.completed"]
