@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from conductor_core.actor import Door
 from conductor_core.chat import Usage, WorkerSpec, sum_of_costs
 from conductor_core.engine.context import expand
-from conductor_core.engine.request import rerun_of
+from conductor_core.engine.request import overrides_from, rerun_of
 from conductor_core.engine.reuse import whole
 from conductor_core.engine.step import cost_of
 from conductor_core.errors import BadInput
@@ -206,7 +206,7 @@ class Experiments:
     def request(self, replay: Replay, *, door: Door) -> RunRequest:
         """Returns the run that carries out ``replay``: a re-run with seeds of its own for the steps of its arm."""
         arm, plan = replay.arm, replay.arm.workflow(self.plan)
-        overrides = self.source.overrides
+        overrides = overrides_from(self.source)
         for step in arm.fresh:
             overrides = overrides.without_output(step)
         overrides = overrides.with_seeds({step: seed_of(self.source, replay.number, step) for step in arm.fresh})

@@ -17,7 +17,7 @@ from conductor_core.cli.whom import Whom
 from conductor_core.cli.wiring import opened_engine, opened_store
 from conductor_core.engine.image_rules import images_given
 from conductor_core.engine.pool import pool_info
-from conductor_core.engine.request import asks_conductor, rerun_of, resume_of
+from conductor_core.engine.request import asks_conductor, overrides_from, rerun_of, resume_of
 from conductor_core.engine.rerun import RerunPreview, StepForecast, edit_step, preview
 from conductor_core.errors import BadInput
 from conductor_core.overrides import Overrides
@@ -194,7 +194,7 @@ def prepare(
         info = whom.info(settings) if needed else None
         # With --step, each step stays what it was. Steps of a file are matched by content.
         origins = None if edit.step is None else tuple(range(len(workflow.steps)))
-        kept = source.overrides if resume and by_hand is None else by_hand
+        kept = overrides_from(source) if resume and by_hand is None else by_hand
         forecast = preview(source, workflow, specs, conductor=info, origins=origins, overrides=kept)
     if resume:
         request = resume_of(source, *before, door="cli")

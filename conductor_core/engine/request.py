@@ -7,7 +7,7 @@ from conductor_core.actor import Door
 from conductor_core.commands import Command, SentCommand
 from conductor_core.errors import BadInput
 from conductor_core.events import Limits, RunCreated
-from conductor_core.overrides import Overrides
+from conductor_core.overrides import Given, Overrides
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
 from conductor_core.trace import RunTrace
@@ -115,13 +115,28 @@ def rerun_of(
     )
 
 
+def overrides_from(source: RunTrace) -> Overrides:
+    """Returns the overrides of ``source`` as another run may take them.
+
+    Who gave an output of an imported run is its file's word. So it is pinned from that run, by nobody who is known.
+    """
+    if source.imported is None:
+        return source.overrides
+    outputs = tuple(each.model_copy(update={"given": _of_file(source, each.step)}) for each in source.overrides.outputs)
+    return source.overrides.model_copy(update={"outputs": outputs})
+
+
+def _of_file(source: RunTrace, step: int) -> Given:
+    return Given(how="pinned", source_run_id=source.run_id, source_path=(step,), source_imported=True)
+
+
 def carried(source: RunTrace, workflow: Workflow | None = None, origins: Origins | None = None) -> Overrides:
     """Returns the overrides of ``source`` for a re-run with ``workflow``, which goes to the end of its plan.
 
     A step keeps its own seed, so that its answer is reused, and an output that a person gave. Raises: ValueError if
     ``origins`` does not fit.
     """
-    before, overrides = source.root.workflow, source.overrides
+    before, overrides = source.root.workflow, overrides_from(source)
     if before is not None and workflow is not None:
         overrides = overrides.moved(before, workflow, origins)
     return overrides.model_copy(update={"last_step": None, "again": None})
@@ -137,5 +152,5 @@ def resume_of(source: RunTrace, *before: RunTrace, door: Door) -> RunRequest:
     plan = next((plan for plan in plans if plan is not None), source.workflow)
     taken_up = tuple(each.run_id for each in before)
     more = {"plan_only": source.plan_only, "taken_up": taken_up, "resumed": True}
-    more |= {"plan_temperature": source.plan_temperature, "overrides": source.overrides}
+    more |= {"plan_temperature": source.plan_temperature, "overrides": overrides_from(source)}
     return rerun_of(source, plan, door=door).model_copy(update=more)

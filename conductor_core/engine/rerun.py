@@ -190,6 +190,7 @@ class _LookedUp:
             reason=f"its output is {given.how} by {given.caller.in_words}",
             reused_run_id=given.source_run_id if pinned else None,
             reused_path=given.source_path if pinned else None,
+            reused_imported=pinned and given.source_imported,
             given=given.how,
         )
 

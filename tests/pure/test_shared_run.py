@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from conductor_core.actor import local_caller
+from conductor_core.engine.request import rerun_of, resume_of
 from conductor_core.errors import BadInput
 from conductor_core.redaction import Redactor
 from conductor_core.shared_run import as_imported, inert_json, packed, read_shared
@@ -56,6 +57,23 @@ def test_overrides_of_steps_that_the_plan_has_not_are_refused(overrides: dict[st
     rows[0]["request"]["overrides"] = overrides
     with pytest.raises(BadInput, match=r"is damaged: step .* is to have .*, but the steps of this plan are 0 to 1"):
         read_shared(_record(rows), "file")
+
+
+def test_nobody_here_gave_the_outputs_that_a_file_says_they_gave() -> None:
+    rows = _rows()
+    me = local_caller("page").model_dump(mode="json")
+    forged = [
+        {"step": 0, "text": "41", "given": {"how": "written", **me}},
+        {"step": 1, "text": "43", "given": {"how": "pinned", "source_run_id": "mine", "source_path": [1], **me}},
+    ]
+    rows[0]["request"]["overrides"] = {"outputs": forged}
+    rows[0]["pool"]["workers"] = [{**worker, "provider": "rehearsal"} for worker in rows[0]["pool"]["workers"]]
+    ((told, events, _),) = read_shared(_record(rows), "file")
+    source = fold(as_imported(events, told, local_caller("page")))
+    for request in (rerun_of(source, door="page"), resume_of(source, door="page")):
+        assert [each.given.in_words for each in request.overrides.outputs] == [
+            f"step {step} of imported run {source.run_id}, pinned by somebody" for step in (0, 1)
+        ]
 
 
 def test_a_plan_that_no_parser_reads_is_refused() -> None:

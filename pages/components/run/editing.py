@@ -8,6 +8,7 @@ import streamlit as st
 
 from conductor_core.chat import Message, WorkerSpec
 from conductor_core.engine.image_rules import images_given
+from conductor_core.engine.request import overrides_from
 from conductor_core.events import Path
 from conductor_core.export.plan import inner_plans, source_of
 from conductor_core.overrides import GivenOutput
@@ -80,7 +81,7 @@ class Editing:
             source=source_of(trace),
             imported=trace.imported is not None,
             inner=inner_plans(trace),
-            outputs=trace.overrides.outputs,
+            outputs=overrides_from(trace).outputs,
             run=trace,
             on_change=on_change,
         )
