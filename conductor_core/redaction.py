@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from conductor_core.errors import BadInput
-from conductor_core.events import EVENT, Event, PlanDelta, PlanProgress, StepDelta, StepProgress
+from conductor_core.events import EVENT, Event, PlanDelta, PlanProgress, RunCreated, StepDelta, StepProgress
 from conductor_core.keys import environment_keys
 from conductor_core.masking import Mask, MaskedText, known
 
@@ -99,6 +99,8 @@ class Redactor:
             return event.model_copy(update={"text": piece})
         found = event.model_dump(mode="json")
         hidden = self._value(found)
+        if isinstance(event, RunCreated) and event.request.batch and hidden["request"]["task"] != event.request.task:
+            hidden["request"]["batch"]["name"] = MARK  # it may begin like the task, and end inside of what is hidden
         if hidden == found:
             return event
         try:

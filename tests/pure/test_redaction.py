@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from conductor_core import events as ev
 from conductor_core.chat import WorkerSpec
 from conductor_core.errors import BadInput
-from conductor_core.events import Event, PoolInfo
+from conductor_core.events import BatchRow, Event, PoolInfo
 from conductor_core.progress import Progress
 from conductor_core.redaction import MARK, Redactor, read_patterns, words
 from conductor_core.trace import fold
@@ -47,6 +47,13 @@ def test_a_passage_is_hidden_wherever_the_stream_was_cut(cut: int) -> None:
     assert not [event for event in events if "Ada" in event.model_dump_json() or "Lovelace" in event.model_dump_json()]
     streamed = "".join(event.text for event in events if isinstance(event, ev.StepDelta))
     assert streamed == f"It is {MARK}, of course." == fold(events).steps[0].output
+
+
+def test_a_passage_at_which_the_name_of_a_batch_was_cut_is_hidden() -> None:
+    name = BatchRow(id="b", row="0", name="blame of run r: Who is Ada Lov…", size=2)
+    first = created_otherwise(created("r", f"Who is {SECRET}?"), batch=name)
+    (told,) = Redactor(words([SECRET])).events([first])
+    assert "Ada" not in told.model_dump_json()
 
 
 def test_progress_between_two_pieces_is_no_place_to_hide() -> None:
