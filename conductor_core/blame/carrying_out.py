@@ -174,7 +174,7 @@ class CarryingOut:
         spent = spent_at_most(blame.known.traces, _PLAN_TOKENS)
         self.cap = None if max_usd is None else CostCap(spent, max_usd=max_usd)
         if self.cap is not None:
-            self.cap.check_workers(blame.experiments.agents_asked)
+            self.cap.check_workers(blame.experiments.may_be_called)
         costs = [trace.cost_usd or 0.0 for trace in blame.known.done.values()]
         self._room = None if max_usd is None else Room(max_usd, spent.usd, costs)
         requests = blame.requests(door=caller.door or "cli", max_usd=max_usd)

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 from conductor_core.actor import Door
 from conductor_core.chat import Usage, WorkerSpec, sum_of_costs
 from conductor_core.engine.context import expand
+from conductor_core.engine.fallbacks import who_may_be_called
 from conductor_core.engine.request import overrides_from, rerun_of
 from conductor_core.engine.reuse import whole
 from conductor_core.engine.step import cost_of
@@ -222,6 +223,11 @@ class Experiments:
         names = {self.plan.steps[index].agent for arm in self.arms for index in arm.fresh}
         return tuple(spec for spec in self.source.pool.workers if spec.name in names)
 
+    @property
+    def may_be_called(self) -> list[WorkerSpec]:
+        """The workers that the replays call, and their fallbacks."""
+        return who_may_be_called([spec.name for spec in self.agents_asked], self.source.pool.workers)
+
 
 def seed_of(source: RunTrace, number: int, step: int) -> int:
     """Returns a step's seed in the replays of this number: the same in every arm, and when a blame goes on."""
@@ -282,6 +288,6 @@ def _plan_of(source: RunTrace) -> Workflow:
     if source.gates:
         raise BadInput(f"{what}it has gates, and each replay would wait for an approval")
     known = {spec.name for spec in source.pool.workers}
-    if missing := next((step.agent for step in plan.steps if step.agent not in known), None):
-        raise BadInput(f"{what}its pool has no worker {missing}")
+    if (missing := next((step.agent for step in plan.steps if step.agent not in known), None)) is not None:
+        raise BadInput(f"{what}its pool has no worker {missing!r}")
     return plan

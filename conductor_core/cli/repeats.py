@@ -16,6 +16,7 @@ from conductor_core.cli.whom import Whom
 from conductor_core.cli.wiring import opened_engine
 from conductor_core.engine.batch import BatchSpent
 from conductor_core.engine.cost_cap import CostCap
+from conductor_core.engine.fallbacks import who_may_be_called
 from conductor_core.engine.image_rules import images_given
 from conductor_core.engine.pool import pool_info
 from conductor_core.engine.repeats import (
@@ -106,7 +107,7 @@ def _cap(many: Many, settings: Settings, called: set[str]) -> CostCap | None:
     cap = CostCap(BatchSpent(), max_usd=limits.max_usd, max_tokens=limits.max_tokens, then="run the command again")
     pool = many.requests[0].pool
     specs = pool_info(settings.pool if pool is None else pool, settings).workers
-    cap.check_workers([spec for spec in specs if spec.name in called])
+    cap.check_workers(who_may_be_called(called, specs))
     return cap
 
 

@@ -4,6 +4,7 @@ import streamlit as st
 
 from conductor_core.engine.batch import BatchSpent
 from conductor_core.engine.cost_cap import CostCap
+from conductor_core.engine.fallbacks import who_may_be_called
 from conductor_core.engine.pool import pool_info
 from conductor_core.engine.repeats import MOST_TIMES, Again, Extent, RepeatsForecast, forecast_repeats, repeat_requests
 from conductor_core.engine.request import may_run_here
@@ -120,7 +121,7 @@ def _begin(trace: RunTrace, again: Again, forecast: RepeatsForecast, max_usd: fl
         cap = None
         if max_usd is not None:
             cap = CostCap(BatchSpent(), max_usd=max_usd, then="run the step again")
-            cap.check_workers([spec for spec in specs if spec.name in called])
+            cap.check_workers(who_may_be_called(called, specs))
         for request in repeat_requests(trace, again, [spec.name for spec in specs], door="page"):
             started.append(current().host.start(request, cap))
     except InspectorError as error:

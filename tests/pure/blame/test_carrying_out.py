@@ -10,6 +10,8 @@ from conductor_core.blame.carrying_out import Blame, CarryingOut, recorded
 from conductor_core.blame.effects import effects
 from conductor_core.blame.experiments import PURPOSE, Experiments
 from conductor_core.blame.verdicts import Verdicts
+from conductor_core.chat import WorkerSpec
+from conductor_core.engine.fallbacks import who_may_be_called
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import BadInput
 from conductor_core.events import RunInterrupted, StepCompleted
@@ -174,3 +176,13 @@ def test_a_failed_replay_is_missing_and_tried_again(
 def test_too_few_and_too_many_replays_are_refused(store: Store, source: RunTrace, count: int) -> None:
     with pytest.raises(BadInput, match=f"not {count}"):
         blame_of(store, source, count)
+
+
+def test_a_budget_is_refused_if_a_fallback_has_no_price(store: Store, host: EngineHost, source: RunTrace) -> None:
+    unpriced = {"name": "spare", "provider": "openai", "model": "m", "params": {"max_tokens": 9}}
+    workers = [each.model_copy(update={"fallback": "spare"}) for each in source.pool.workers]
+    pool = source.pool.model_copy(update={"workers": (*workers, WorkerSpec.model_validate(unpriced))})
+    blame = blame_of(store, source.model_copy(update={"pool": pool}), 1)
+    with pytest.raises(BadInput, match="no price is known of spare"):
+        CarryingOut(blame, host, local_caller("cli"), max_usd=1.0)
+    assert who_may_be_called(["conductor"], pool.workers) == list(pool.workers), "its plan may name any of them"
