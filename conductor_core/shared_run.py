@@ -21,6 +21,7 @@ from conductor_core.events import EVENT, FINAL_KINDS, Event, RunCreated, StepReu
 from conductor_core.message_parts import LoadedImage
 from conductor_core.run_facts import Imported
 from conductor_core.run_ids import new_run_id
+from conductor_core.run_request import REPLAY_PURPOSE
 from conductor_core.trace import fold
 from conductor_core.workflow.model import Frozen, Workflow
 from conductor_core.workflow.source import MAX_STEPS_READ
@@ -242,6 +243,8 @@ def as_imported(events: Sequence[Event], shared: SharedRun, caller: Caller) -> l
         raise ValueError("a run begins with run.created")
     run_id = new_run_id()
     alone = {"run_id": run_id, "parent_run_id": None, "taken_up": (), "resumed": False, "batch": None}
+    if created.request.purpose == REPLAY_PURPOSE:  # lists would leave it out, and the run that it replays is not here
+        alone["purpose"] = ""
     imported = Imported(
         run_id=shared.run_id,
         written_by=shared.written_by,

@@ -13,6 +13,7 @@ from conductor_core.actor import local_caller
 from conductor_core.engine.request import rerun_of, resume_of
 from conductor_core.errors import BadInput
 from conductor_core.redaction import Redactor
+from conductor_core.run_request import REPLAY_PURPOSE
 from conductor_core.shared_run import as_imported, inert_json, packed, read_shared
 from conductor_core.trace import fold
 from pages.components.live_workflow.shared_page import shared_page
@@ -74,6 +75,14 @@ def test_nobody_here_gave_the_outputs_that_a_file_says_they_gave() -> None:
         assert [each.given.in_words for each in request.overrides.outputs] == [
             f"step {step} of imported run {source.run_id}, pinned by somebody" for step in (0, 1)
         ]
+
+
+def test_a_replay_of_a_blame_is_a_run_like_any_other_where_it_is_imported(store: Store) -> None:
+    rows = _rows()
+    rows[0]["request"]["purpose"] = REPLAY_PURPOSE
+    ((told, events, _),) = read_shared(_record(rows), "file")
+    store.take_in(as_imported(events, told, local_caller("page")), [])
+    assert len(store.runs(without=REPLAY_PURPOSE)) == 1, "lists of a person's runs have it"
 
 
 def test_a_plan_that_no_parser_reads_is_refused() -> None:
