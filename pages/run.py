@@ -3,16 +3,17 @@
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from conductor_core.actor import local_caller
+from conductor_core.actor import Caller, local_caller
 from conductor_core.commands import Edit
 from conductor_core.compare.rounds import opened_rounds
 from conductor_core.endings import INCOMPLETE
 from conductor_core.engine.pool import pool_info
 from conductor_core.engine.request import carried, may_run_here, rerun_of, resume_of
 from conductor_core.engine.rerun import RerunPreview, preview
+from conductor_core.engine.reuse import pinned_if_recorded
 from conductor_core.errors import InspectorError, RunUnreadable, StoreError
 from conductor_core.events import RunRequest
-from conductor_core.overrides import Overrides
+from conductor_core.overrides import GivenOutput, Overrides
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.changes import Origins
 from conductor_core.workflow.model import Workflow
@@ -285,7 +286,18 @@ def _look_up(trace: RunTrace, editing: Editing) -> LookedUp:
 
 def _overrides(trace: RunTrace, workflow: Workflow, draft: Draft) -> Overrides:
     """Returns what the run of a draft does otherwise with single steps: seeds as they were, outputs as given now."""
-    return carried(trace, workflow, draft.origins).model_copy(update={"outputs": draft.outputs})
+    outputs = tuple(_as_given(trace, draft, output) for output in draft.outputs)
+    return carried(trace, workflow, draft.origins).model_copy(update={"outputs": outputs})
+
+
+def _as_given(trace: RunTrace, draft: Draft, output: GivenOutput) -> GivenOutput:
+    """Returns a written output; as pinned, if nobody changed a letter of what the worker answered."""
+    given = output.given
+    if given.how != "written":
+        return output
+    caller = Caller(actor=given.actor, door=given.door)
+    pinned = pinned_if_recorded(trace, draft.origins[output.step], output.text, caller)
+    return output if pinned is None else output.model_copy(update={"given": pinned})
 
 
 def _close_editor() -> None:

@@ -11,7 +11,7 @@ from conductor_core.cli import inputs
 from conductor_core.cli.text import one_line
 from conductor_core.engine.repeats import MOST_TIMES, Again
 from conductor_core.engine.request import carried
-from conductor_core.engine.reuse import pinned_output
+from conductor_core.engine.reuse import pinned_if_recorded, pinned_output
 from conductor_core.errors import BadInput
 from conductor_core.overrides import MOST_CHARACTERS, Overrides, written_by
 from conductor_core.trace import RunTrace
@@ -84,7 +84,9 @@ def by_hand(source: RunTrace, outputs: Sequence[str], pins: Sequence[int], relea
     for each in outputs:
         step, text = _output(each)
         _require_step(source, step, "--output")
-        overrides = overrides.with_output(step, text, written_by(local_caller("cli")))
+        caller = local_caller("cli")
+        given = pinned_if_recorded(source, step, text, caller) or written_by(caller)
+        overrides = overrides.with_output(step, text, given)
     for step in pins:
         _require_step(source, step, "--pin")
         overrides = overrides.with_output(step, *pinned_output(source, step, local_caller("cli")))

@@ -92,6 +92,20 @@ def pinned_output(source: RunTrace, step: int, caller: Caller) -> tuple[str, Giv
     return recorded.output, by
 
 
+def pinned_if_recorded(source: RunTrace, step: int | None, text: str, caller: Caller) -> Given | None:
+    """Returns that ``caller`` pins a step's output, if ``text`` is what its worker answered to the letter; else None.
+
+    Such a text is no person's, even if a person handed it in as written. ``step`` is one of the first round of
+    ``source``; None: the step is new.
+    """
+    if step is None or step >= len(source.steps):
+        return None
+    recorded = source.steps[step]
+    if recorded.output != text or recorded.status == "written" or not whole(recorded):
+        return None
+    return pinned_output(source, step, caller)[1]
+
+
 def origin(source: RunTrace, step: StepTrace) -> ReusedFrom:
     """Returns where ``step`` of ``source`` ran, even if it was reused itself.
 

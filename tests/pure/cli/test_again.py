@@ -108,6 +108,14 @@ def test_a_pinned_output_stands_although_the_step_above_it_changes(cli: CommandL
     assert "pinned by" in cli("show", document["run_id"]).out
 
 
+def test_what_a_worker_answered_to_the_letter_is_no_persons_text(cli: CommandLine, ran: Any, tmp_path: Path) -> None:
+    answer = tmp_path / "answer.txt"
+    answer.write_text(ran["steps"][1]["output"], encoding="utf-8")
+    document = cli("rerun", ran["run_id"], "--output", f"1=@{answer}", "--json", "-q").document
+    step = document["steps"][1]
+    assert (step["status"], step["given"]["how"], step["reused_from"]) == ("reused", "pinned", ran["run_id"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
