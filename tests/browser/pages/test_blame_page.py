@@ -31,7 +31,8 @@ def test_from_the_run_to_what_decided_it_and_into_a_replay(app: App, open_page: 
     page.keyboard.press("Enter")
     expect(page.locator(".st-key-blame-start")).to_contain_text("all of it is recorded", timeout=60_000)
     expect(page.locator(".blame-graph img")).to_be_visible()
-    expect(page.locator(".st-key-blame-rows")).to_contain_text("inconclusive")
+    # While the page is drawn anew, what it was may stand beside what it becomes.
+    expect(page.locator(".st-key-blame-rows", has_text="inconclusive").first).to_be_visible()
     assert page.evaluate(SIDEWAYS) == []
     row = page.get_by_role("button", name="asked anew").first
     row.focus()

@@ -8,6 +8,10 @@ const ARROWS = {
   ArrowRight: [0, 1],
 }
 
+// Streamlit can lose what is told while the page is drawn. A choice that was not answered is told again.
+const AGAIN_MS = 2000
+const MOST_TRIES = 5
+
 const shown = new WeakMap()
 
 function el(tag, attributes = {}, ...children) {
@@ -67,6 +71,7 @@ function build(data) {
 class Matrix {
   constructor(parent) {
     this.box = el("div", { class: "context-scroll" })
+    this.wanted = null // the cell that was chosen and that Python has not answered
     parent.append(this.box)
     this.box.addEventListener("click", (event) => this.choose(event.target.closest("button")))
     this.box.addEventListener("keydown", (event) => this.move(event))
@@ -82,7 +87,8 @@ class Matrix {
       this.buttons = [...this.box.querySelectorAll("button")]
       if (key) this.buttons.find((button) => button.dataset.key === key)?.focus()
     }
-    this.mark(data.chosen)
+    if (data.chosen === this.wanted) this.wanted = null
+    this.mark(this.wanted ?? data.chosen)
   }
 
   // Of all cells one is in the order of the Tab key: the chosen one, else the first.
@@ -100,8 +106,18 @@ class Matrix {
   choose(button) {
     if (!button) return
     this.stop(button)
-    this.mark(button.dataset.key)
-    this.tell(button.dataset.key)
+    this.wanted = button.dataset.key
+    this.mark(this.wanted)
+    this.tellUntilHeard(1)
+  }
+
+  tellUntilHeard(tries) {
+    this.tell(this.wanted)
+    clearTimeout(this.again)
+    this.again = setTimeout(() => {
+      if (this.wanted === null || !this.box.isConnected) return
+      if (tries < MOST_TRIES) this.tellUntilHeard(tries + 1)
+    }, AGAIN_MS)
   }
 
   move(event) {
