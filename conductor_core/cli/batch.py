@@ -103,17 +103,14 @@ def run_batch(given: BatchOptions, settings: Settings) -> int:
 
 def _check_budget(given: BatchOptions, settings: Settings, tasks: Sequence[BatchTask], pool: PoolInfo) -> None:
     """Raises: BadInput if the budget could not be kept."""
-    CostCap(BatchSpent(), max_usd=given.max_usd).check_workers(pool.workers)
+    cap = CostCap(BatchSpent(), max_usd=given.max_usd)
+    cap.check_workers(pool.workers)
     if not any(asks_conductor(task.workflow) for task in tasks):
         return
     # Imported when used: most batches have no budget, and a Conductor takes long to import.
     from conductor_core.conductors.catalogue import open_conductor
 
-    name = given.each.conductor or settings.conductor
-    if open_conductor(name, settings).info.price is None:
-        raise BadInput(
-            f"a budget of {given.max_usd:g} USD cannot be kept: no price is known of the Conductor {one_line(name, 80)}"
-        )
+    cap.check_conductor(open_conductor(given.each.conductor or settings.conductor, settings).info)
 
 
 def _taken_up(store: Store, given: BatchOptions, tasks: Sequence[BatchTask], pool: str, held: ExitStack) -> _Earlier:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from conductor_core.chat import Message, Price, Usage, WorkerSpec
+from conductor_core.chat import ConductorInfo, Message, Price, Usage, WorkerSpec
 from conductor_core.errors import BadInput, LimitReached
 from conductor_core.message_parts import images_in
 
@@ -105,6 +105,13 @@ class CostCap:
                 f"a cap cannot be kept: nothing limits the answers of {', '.join(unlimited)}; give "
                 f"params = {{ max_tokens = {ASSUMED_OUTPUT_TOKENS} }} in the pool file, or max_completion_tokens where "
                 "the model calls it so"
+            )
+
+    def check_conductor(self, info: ConductorInfo) -> None:
+        """Raises: BadInput for a Conductor whose plans could go beyond the cap, because it has no price."""
+        if self.max_usd is not None and info.price is None:
+            raise BadInput(
+                f"a budget of {self.max_usd:g} USD cannot be kept: no price is known of the Conductor {info.name}"
             )
 
     def _price(self, spec: WorkerSpec) -> Price | None:

@@ -174,6 +174,8 @@ def check(
     """Checks in any thread whether the request can be carried out. Raises: BadInput, WorkflowInvalid."""
     if conductor is not None and request.conductor is None:
         request = request.model_copy(update={"conductor": conductor.info.name})
+    if cap is not None and conductor is not None:
+        cap.check_conductor(conductor.info)
     pool = pool.without(request.excluded)
     give_question = pool.give_question if request.give_question is None else request.give_question
     check_providers(request.gates, pool.specs, None if conductor is None else conductor.info)

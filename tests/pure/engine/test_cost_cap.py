@@ -6,8 +6,11 @@ from hypothesis import strategies as st
 
 from conductor_core.chat import Message, Price, Usage, WorkerSpec
 from conductor_core.engine.cost_cap import CostCap, CostCapReached, longest_answer, longest_question
+from conductor_core.engine.runner import check
 from conductor_core.errors import BadInput, LimitReached
+from conductor_core.run_request import RunRequest
 from conductor_core.training.scale.answer_cache import Spent
+from tests.support.fakes import ScriptedConductor, ScriptedWorker, pool_of
 
 MESSAGES = (Message(role="user", content="x" * 24),)  # at the most 24 tokens and 16 for the turn
 DEAR = WorkerSpec(
@@ -43,6 +46,16 @@ async def test_tokens_are_capped_too() -> None:
     await call(cap, 1)
     with pytest.raises(CostCapReached, match=r"131 of 132 tokens are used and the next call may need 42.*max_tokens"):
         await call(cap, 1)
+
+
+def test_a_run_with_a_cap_in_usd_asks_no_conductor_without_a_price() -> None:
+    request = RunRequest(task="What is 6 times 7?", conductor="scripted")
+    pool = pool_of(ScriptedWorker("w"))
+    unpriced = ScriptedConductor("", usd_per_mtok=None)
+    with pytest.raises(BadInput, match="a budget of 2 USD cannot be kept: no price is known of the Conductor scripted"):
+        check(request, unpriced, pool, cap=CostCap(Spent(), max_usd=2.0))
+    assert check(request, unpriced, pool, cap=CostCap(Spent(), max_tokens=10)).cap is not None
+    assert check(request, ScriptedConductor(""), pool, cap=CostCap(Spent(), max_usd=2.0)).cap is not None
 
 
 async def test_a_call_waits_for_those_under_way_to_turn_out_cheaper() -> None:
