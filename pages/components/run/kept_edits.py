@@ -8,7 +8,6 @@ import hashlib
 import os
 import re
 import secrets
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -54,11 +53,22 @@ def read(folder: Path, browser: str, run_id: str, edit_id: str) -> KeptEdit | No
     return _read(_file(folder, browser, run_id, edit_id)) if _ID.fullmatch(edit_id) else None
 
 
-def of_run(folder: Path, browser: str, run_id: str, most: int) -> list[KeptEdit]:
-    """Returns the edits of this run that this browser keeps, the newest first. Raises: BadInput."""
+def of_run(folder: Path, browser: str, run_id: str, most: int) -> tuple[list[KeptEdit], list[str]]:
+    """Returns the edits of this run that this browser keeps, the newest first, and why others cannot be read."""
     files = (folder / FOLDER).glob(f"{_prefix(browser, run_id)}*.json")
-    newest = [file for _, file in sorted(_with_times(files), reverse=True)][:most]
-    return [edit for edit in map(_read, newest) if edit is not None]
+    edits: list[KeptEdit] = []
+    faults: list[str] = []
+    for _, file in sorted(_with_times(files), reverse=True):
+        try:
+            edit = _read(file)
+        except BadInput as error:
+            faults.append(str(error))
+            continue
+        if edit is not None:
+            edits.append(edit)
+        if len(edits) == most:
+            break
+    return edits, faults
 
 
 def write(folder: Path, browser: str, run_id: str, draft: Draft, before: Place | None) -> Place:
@@ -72,9 +82,9 @@ def write(folder: Path, browser: str, run_id: str, draft: Draft, before: Place |
         file = _file(folder, browser, run_id, edit_id)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=file.parent, prefix=file.stem, delete=False) as new:
-                new.write(_FORM.dump_json(kept))
-            os.replace(new.name, file)
+            new = file.with_suffix(".new")  # of this edit alone, so a failed write leaves one file, not many
+            new.write_bytes(_FORM.dump_json(kept))
+            os.replace(new, file)
             place = _place(file)
         except OSError as error:
             why = error.strerror or error

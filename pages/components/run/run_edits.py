@@ -95,11 +95,11 @@ def offers(trace: RunTrace, opened: Callable[[str], None]) -> None:
     browser = browser_id()
     if browser is None:
         return
-    try:
-        kept = kept_edits.of_run(_folder(), browser, trace.run_id, MOST_OFFERED)
-    except InspectorError as error:
-        st.warning(inert(str(error)), icon=":material/warning:")
-        return
+    kept, faults = kept_edits.of_run(_folder(), browser, trace.run_id, MOST_OFFERED)
+    for fault in faults:
+        st.warning(
+            inert(f"{fault}. Mend or remove the file; your other edits are not touched."), icon=":material/warning:"
+        )
     for edit in kept:
         if edit.draft.changed:
             _offer(trace.run_id, edit, opened)

@@ -35,7 +35,7 @@ def test_other_browsers_and_other_runs_have_none_of_it(tmp_path: Path) -> None:
     place = write(tmp_path, ME, RUN, told("one"), None)
     assert read(tmp_path, OTHER, RUN, place.edit_id) is None
     assert read(tmp_path, ME, "another", place.edit_id) is None
-    assert of_run(tmp_path, OTHER, RUN, 3) == of_run(tmp_path, ME, "another", 3) == []
+    assert of_run(tmp_path, OTHER, RUN, 3) == of_run(tmp_path, ME, "another", 3) == ([], [])
     for name in ("", "..", "../" + place.edit_id, "*", place.edit_id.upper() + "x"):
         assert read(tmp_path, ME, RUN, name) is None
 
@@ -44,7 +44,7 @@ def test_a_page_goes_on_in_its_own_file(tmp_path: Path) -> None:
     first = write(tmp_path, ME, RUN, told("one"), None)
     second = write(tmp_path, ME, RUN, told("two"), first)
     assert second.edit_id == first.edit_id
-    assert [edit.draft for edit in of_run(tmp_path, ME, RUN, 3)] == [told("two")]
+    assert [edit.draft for edit in of_run(tmp_path, ME, RUN, 3)[0]] == [told("two")]
 
 
 def test_neither_of_two_pages_overwrites_the_other(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_neither_of_two_pages_overwrites_the_other(tmp_path: Path) -> None:
     assert left.edit_id == both.edit_id != right.edit_id
     assert write(tmp_path, ME, RUN, told("left again"), left).edit_id == left.edit_id
     assert write(tmp_path, ME, RUN, told("right again"), right).edit_id == right.edit_id
-    assert {edit.draft.workflow.steps[0].instruction for edit in of_run(tmp_path, ME, RUN, 3)} == {
+    assert {edit.draft.workflow.steps[0].instruction for edit in of_run(tmp_path, ME, RUN, 3)[0]} == {
         "left again",
         "right again",
     }
@@ -64,7 +64,7 @@ def test_what_was_run_elsewhere_can_be_edited_on(tmp_path: Path) -> None:
     place = write(tmp_path, ME, RUN, told("one"), None)
     remove(tmp_path, ME, RUN, place.edit_id)
     remove(tmp_path, ME, RUN, place.edit_id)
-    assert of_run(tmp_path, ME, RUN, 3) == []
+    assert of_run(tmp_path, ME, RUN, 3) == ([], [])
     assert write(tmp_path, ME, RUN, told("two"), place).edit_id == place.edit_id
 
 
@@ -83,16 +83,36 @@ def test_the_newest_come_first_and_the_oldest_are_forgotten(tmp_path: Path, monk
         place = write(tmp_path, ME, RUN, told(str(number)), None)
         (file,) = (tmp_path / kept_edits.FOLDER).glob(f"*{place.edit_id}.json")
         os.utime(file, (number, number))
-    kept = [edit.draft.workflow.steps[0].instruction for edit in of_run(tmp_path, ME, RUN, 10)]
+    kept = [edit.draft.workflow.steps[0].instruction for edit in of_run(tmp_path, ME, RUN, 10)[0]]
     assert kept == ["4", "3", "2"]
 
 
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+def test_a_damaged_file_is_named_and_hides_no_other(tmp_path: Path) -> None:
     place = write(tmp_path, ME, RUN, told("one"), None)
     (file,) = (tmp_path / kept_edits.FOLDER).iterdir()
+    write(tmp_path, ME, RUN, told("two"), None)
     file.write_text("{")
     with pytest.raises(BadInput, match=f"{place.edit_id}.json cannot be read"):
         read(tmp_path, ME, RUN, place.edit_id)
+    edits, (fault,) = of_run(tmp_path, ME, RUN, 1)
+    assert [edit.draft for edit in edits] == [told("two")]
+    assert f"{place.edit_id}.json cannot be read" in fault
+
+
+def test_a_write_that_fails_leaves_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = write(tmp_path, ME, RUN, told("one"), None)
+
+    def no_space(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", no_space)
+    for _ in range(3):
+        with pytest.raises(BadInput, match="No space left on device"):
+            write(tmp_path, ME, RUN, told("two"), place)
+    found = read(tmp_path, ME, RUN, place.edit_id)
+    assert found is not None
+    assert found.draft == told("one")
+    assert len(list((tmp_path / kept_edits.FOLDER).iterdir())) == 2, "one that was begun, whatever often"
 
 
 def test_a_folder_that_cannot_be_written_says_what_that_means(tmp_path: Path) -> None:
