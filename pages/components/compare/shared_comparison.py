@@ -48,7 +48,12 @@ def shared_comparison(
     """
     if len(runs) > MOST_RUNS:
         raise BadInput(f"a page compares at most {MOST_RUNS} runs, and these are {len(runs)}")
-    hidden = [redactor.events(events) for events, _ in runs]
+    hidden: list[list[Event]] = []
+    passages: list[int] = []
+    for events, _ in runs:
+        before = redactor.count
+        hidden.append(redactor.events(events))
+        passages.append(redactor.count - before)
     traces = [ended_run(events) for events in hidden]
     compared = [compare_runs(traces[0], trace) for trace in traces[1:]]
     at = now_utc or datetime.now(UTC)
@@ -74,7 +79,7 @@ def shared_comparison(
     for place, (trace, events) in enumerate(zip(traces, hidden, strict=True)):
         images = {sha256: image for sha256, image in runs[place][1].items() if sha256 not in there}
         there.update(images)
-        data[f"shared-run-{place}"] = shared_run(trace, events, images, redactor.count, at)
+        data[f"shared-run-{place}"] = shared_run(trace, events, images, passages[place], at)
     return sealed_page("A comparison", data, bundle_of("shared_comparison.js"))
 
 

@@ -55,6 +55,14 @@ def test_two_runs_are_shown_in_detail_and_three_as_a_table_of_pairs() -> None:
     assert [[run["run_id"] for run in pair["runs"]] for pair in three["pairs"]] == [["r0", "r1"], ["r0", "r2"]]
 
 
+def test_each_run_says_how_many_of_its_own_passages_are_hidden() -> None:
+    page = shared_comparison(runs("Falconry?", "Nothing to hide?"), Redactor(words(["Falconry"])), NOW)
+    first, second = (told.redactions for told, _, _ in read_shared(page, "file"))
+    assert first > 0
+    assert second == 0
+    assert data(page)["redactions"] == first
+
+
 def test_all_its_runs_come_back() -> None:
     given = runs("One?", "Two?", "Three?")
     shared = read_shared(shared_comparison(given, Redactor()), "file")
