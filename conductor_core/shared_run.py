@@ -23,7 +23,7 @@ from conductor_core.run_facts import Imported
 from conductor_core.run_ids import new_run_id
 from conductor_core.run_request import REPLAY_PURPOSE
 from conductor_core.trace import fold
-from conductor_core.workflow.model import Frozen, Workflow
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Frozen, Workflow
 from conductor_core.workflow.source import MAX_STEPS_READ
 
 FORMAT = "conductor-inspector-run"
@@ -161,8 +161,12 @@ def _events(shared: SharedRun, rows: Any, name: str) -> list[Event]:
         raise BadInput(f"{name} is damaged: its events do not follow each other: {why}") from error
     if trace.overrides and (fault := trace.overrides.fault(trace.root.workflow or Workflow(steps=()))):
         raise BadInput(f"{name} is damaged: {fault}")
-    if any(len(round_.workflow.steps) > MAX_STEPS_READ for round_ in trace.root.rounds() if round_.workflow):
+    plans = [round_.workflow for round_ in trace.root.rounds() if round_.workflow]
+    if any(len(plan.steps) > MAX_STEPS_READ for plan in plans):
         raise BadInput(f"{name} has a plan of more than {MAX_STEPS_READ} steps, which is no plan")
+    agents = {CONDUCTOR_AGENT, *(worker.name for worker in trace.pool.workers)}
+    if unknown := {step.agent for plan in plans for step in plan.steps} - agents:
+        raise BadInput(f"{name} is damaged: its pool has no worker {min(unknown)!r}, which its plan names")
     return events
 
 
