@@ -63,7 +63,7 @@ def test_overrides_of_steps_that_the_plan_has_not_are_refused(overrides: dict[st
 def test_a_plan_that_names_a_worker_whom_its_pool_has_not_is_refused() -> None:
     rows = _rows()
     rows[0]["pool"]["workers"] = rows[0]["pool"]["workers"][1:]
-    with pytest.raises(BadInput, match="is damaged: its pool has no worker .*, which its plan names"):
+    with pytest.raises(BadInput, match=r"is damaged: its pool has no worker .*, which its plan names"):
         read_shared(_record(rows), "file")
 
 
