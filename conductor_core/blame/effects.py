@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from conductor_core.blame.experiments import Arm, Change, Experiment, Experiments, Replay
-from conductor_core.evaluation.proportions import (
+from conductor_core.proportions import (
     Difference,
     Pairs,
     against_none,

@@ -16,6 +16,7 @@ from conductor_core.engine.request import carried, rerun_of
 from conductor_core.engine.rerun import RerunPreview, edit_step, preview
 from conductor_core.errors import BadInput
 from conductor_core.overrides import MOST_SEED, Overrides
+from conductor_core.proportions import wilson
 from conductor_core.run_facts import BatchRow
 from conductor_core.run_ids import new_run_id
 from conductor_core.run_request import RunRequest
@@ -26,7 +27,6 @@ from conductor_core.workflow.topology import descendants
 
 PURPOSE = "one step again"
 MOST_TIMES = 100
-CONFIDENCE = 0.95
 _LONGEST_NAME = 80
 
 Extent = Literal["only", "from"]
@@ -201,11 +201,9 @@ class Share(Frozen):
 
 
 def share_of(count: int, of: int) -> Share:
-    """Returns the share with its interval. Raises: ValueError unless 0 <= count <= of and of >= 1."""
-    from scipy.stats import binomtest  # imported when used, so that the command line starts fast
-
-    found = binomtest(count, of).proportion_ci(confidence_level=CONFIDENCE, method="wilson")
-    return Share(share=count / of, low=float(found.low), high=float(found.high))
+    """Returns the share with its interval. Raises: BadInput unless 0 <= count <= of and of >= 1."""
+    found = wilson(count, of)
+    return Share(share=found.rate, low=found.low, high=found.high)
 
 
 class AnswerGroup(Frozen):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from conductor_core.errors import BadInput
-from conductor_core.evaluation.proportions import Pairs, against_none, paired_proportions, pairs_needed, wilson
+from conductor_core.proportions import Pairs, against_none, paired_proportions, pairs_needed, wilson
 
 COUNTS = st.integers(0, 30)
 
