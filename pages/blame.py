@@ -30,18 +30,20 @@ LEGEND = (
 
 def show() -> None:
     run_id = address.read("run")
+    trace, fault = None, ""
+    try:
+        trace = current().store.trace(run_id)[0] if run_id else None
+    except InspectorError as error:
+        fault = str(error)
     with st.container(horizontal=True, vertical_alignment="center", key="blame-choice"):
         st.title("Blame", anchor=False, width="content")
-        if run_id:
-            label = "Open the run"
-            st.page_link(places.RUN, label=label, icon=":material/play_circle:", query_params={"run": run_id})
-    if run_id is None:
+        if trace is not None:
+            label, where = "Open the run", {"run": trace.run_id}
+            st.page_link(places.RUN, label=label, icon=":material/play_circle:", query_params=where)
+    if fault:
+        st.error(inert(fault), icon=":material/error:")
+    if trace is None:
         offer_runs()
-        return
-    try:
-        trace = current().store.trace(run_id)[0]
-    except InspectorError as error:
-        st.error(inert(str(error)), icon=":material/error:")
         return
     _head(trace)
     try:

@@ -74,7 +74,9 @@ def _rounds(run_id: str, named: str | None) -> None:
             rounds_head(trace, named)
     for fault in faults:
         st.error(inert(fault), icon=":material/error:")
-    if trace is not None:
+    if trace is None:
+        st.page_link(places.HISTORY, label="Choose a run in History", icon=":material/history:")
+    else:
         rounds(trace, named)
 
 

@@ -51,6 +51,18 @@ def test_a_completed_run_is_offered_and_its_calls_are_named_before(visit: Visit,
     assert "The right answer is not known" in said
 
 
+def test_an_address_of_no_run_says_so_and_offers_others(visit: Visit, session: Session, finished_run: RunTrace) -> None:
+    again = RunRequest(
+        task=finished_run.task, workflow=finished_run.root.workflow, pool=finished_run.pool, purpose="one step again"
+    )
+    session.host.wait(session.host.start(again))
+    app = visit("blame", run="nothing")
+    assert "there is no run 'nothing' in this database" in texts(app)
+    assert "Open the run" not in [link.proto.label for link in app.get("page_link")]
+    offered = [button.key for button in app.button if button.key and button.key.startswith("blame-of-")]
+    assert offered == [f"blame-of-{finished_run.run_id}"], "the answers of one step are not offered one by one"
+
+
 def test_it_measures_ranks_draws_and_opens_each_replay(visit: Visit, session: Session, finished_run: RunTrace) -> None:
     app = measured(visit("blame", run=finished_run.run_id), finished_run)
     assert not app.exception

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from conductor_core.engine.repeats import PURPOSE as OF_A_STEP
 from conductor_core.errors import StoreError
 from conductor_core.run_request import REPLAY_PURPOSE
 from pages.components.look.words import ago, inert, plural
@@ -13,7 +14,7 @@ MOST_OFFERED, _LOOKED_AT = 6, 60
 
 def offer_runs() -> None:
     """Draws what the page is for, and a button for each of the newest completed runs."""
-    with st.container(border=True, key="blame-empty"):
+    with st.container(border=True, key="blame-empty", horizontal_alignment="left"):
         st.markdown(
             "**What decided this answer?** This page replays a run with one step asked anew, or with one access cut or "
             "granted, and counts how often the answer flips."
@@ -23,7 +24,8 @@ def offer_runs() -> None:
         except StoreError as error:
             st.error(inert(str(error)), icon=":material/error:")
             return
-        found = [run for run in runs if run.steps][:MOST_OFFERED]
+        # Of a step that was asked many times, the run that it belongs to is offered, not each of its answers.
+        found = [run for run in runs if run.steps and run.purpose != OF_A_STEP][:MOST_OFFERED]
         if not found:
             st.markdown("No run has completed yet. Every completed run can be blamed here.")
             st.page_link(places.RUN, label="Start one", icon=":material/play_circle:")
