@@ -17,7 +17,7 @@ from pages.components.shell import address, places
 from pages.components.shell.runtime import current
 from storage import RunSummary
 
-MOST_CHANGES, MOST_RERUNS = 3, 3
+MOST_CHANGES, MOST_RERUNS = 3, 2  # as many as one line holds at 1280 px
 _LOOKED_AT = 150
 
 
@@ -95,10 +95,10 @@ def _reruns(trace: RunTrace, beside: Callable[[RunTrace], None] | None) -> None:
     except StoreError as error:
         st.error(inert(str(error)), icon=":material/error:")
         return
-    # The runs of a step that was asked many times have a panel of their own.
-    found = [run for run in made if run.purpose != OF_A_STEP or run.batch_id is None] or made
-    if not found:
+    if not made:
         return
+    # The runs of a step that was asked many times have a panel of their own; here the tree leads to them.
+    found = [run for run in made if run.purpose != OF_A_STEP or run.batch_id is None]
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="reruns", wrap=False):
         st.caption("Re-runs of this run", width="content")
         for run in found[:MOST_RERUNS]:
