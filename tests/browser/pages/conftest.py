@@ -14,6 +14,7 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeout
 from conductor_core.chat import Message, WorkerSpec
 from conductor_core.engine.host import EngineHost
 from conductor_core.events import PoolInfo
+from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.run_ids import new_run_id
 from conductor_core.run_request import RunRequest
 from conductor_core.settings import Settings
@@ -93,7 +94,12 @@ def tell(app: App) -> Tell:
         workflow = Workflow(steps=(Step(agent=agent, instruction=instruction),))
         done = step_completed(run_id, 0, answer, 2000, cost_usd=None).model_copy(update=completed)
         events = [
-            created(run_id, task, pool=PoolInfo(name="mine", workers=(WORKER,)), simulated=agent != WORKER.name),
+            created(
+                run_id,
+                task,
+                pool=PoolInfo(name="mine", workers=(WORKER, *rehearsal_specs())),
+                simulated=agent != WORKER.name,
+            ),
             *planned(run_id, workflow),
             step_started(run_id, 0, 30).model_copy(update={"messages": (Message(role="user", content=instruction),)}),
             done,

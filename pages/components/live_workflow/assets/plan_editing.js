@@ -10,11 +10,12 @@ const HINT =
   "✎ Drag ○ to a later step: it sees the output · drag a card: reorder · click a line: cut · keys: G access, Alt+↑/↓ order"
 const STALE = "✎ Drawn as it was before: correct the fault to edit here."
 const MENU_PX = 340
-const FOCUS_MS = 3000
 
-// Streamlit may take the element away and put it back while somebody edits: what was not sent and the focus stay.
+// Streamlit may take the element away and put it back while somebody edits, however slowly: what was not sent and the
+// focus stay. `held` is the key of the step whose button a person has brought the focus to and has not left since.
 let kept = null
-let focus = { key: null, at: 0 }
+let held = null
+addEventListener("pointerdown", () => (held = null), { capture: true })
 
 function changesOf(send) {
   kept ??= new PlanChanges(send)
@@ -41,6 +42,11 @@ export class PlanEditing {
     })
     twin.onAccess = (key) => this.open(key)
     twin.onMove = (key, by) => this.move(key, by)
+    twin.element.addEventListener("focusin", ({ target }) => (held = target.dataset.step ?? null))
+    // Only another element takes the focus from it: an element that is taken away gives it to none.
+    twin.element.addEventListener("focusout", ({ relatedTarget }) => {
+      if (relatedTarget) held = null
+    })
     graph.element.append(this.edit.bar)
     this.words = el("b", { role: "status" })
     this.hint = el("span", { id: "edit-hint" })
@@ -48,7 +54,6 @@ export class PlanEditing {
   }
 
   destroy() {
-    focus = { key: this.twin.focusedKey(), at: performance.now() }
     this.edit.destroy()
     this.changes.destroy()
   }
@@ -85,10 +90,7 @@ export class PlanEditing {
   }
 
   bringFocus() {
-    const { key, at } = focus
-    if (key === null || !this.edit.stepOf(key)) return
-    focus = { key: null, at: 0 }
-    if (performance.now() - at < FOCUS_MS && document.activeElement === document.body) this.twin.focus(key)
+    if (held !== null && this.edit.stepOf(held) && document.activeElement === document.body) this.twin.focus(held)
   }
 
   make(change) {

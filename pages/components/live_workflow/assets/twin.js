@@ -51,12 +51,6 @@ export class Twin {
     return this.buttons.get(key)
   }
 
-  // Returns the key of the step whose button has the focus; null: none.
-  focusedKey() {
-    const held = this.element.getRootNode().activeElement
-    return this.element.contains(held) ? held.dataset.step : null
-  }
-
   focus(key) {
     this.buttons.get(key)?.focus()
   }

@@ -4,7 +4,9 @@
 import { place } from "./place.js"
 
 const LOOK_MS = 150
-// How long the page may still move below a new stop before it is left where the person scrolls it.
+const SCROLLER = '[data-testid="stMain"]'
+// How long after its last move within the page a stop's target is brought into view, before the page is left where the
+// person scrolls it.
 const SETTLE_MS = 2500
 // When a move brought no other stop (Python could not begin a run), the card can be used again.
 const AGAIN_MS = 3000
@@ -105,7 +107,6 @@ class Card {
   }
 
   arrive(first) {
-    this.arrived = performance.now()
     this.stood = 0
     this.moving = 0
     this.pressed = false
@@ -171,11 +172,23 @@ class Card {
     const target = find(this.data.at)
     const here = target !== null && this.isHere(target)
     if (here && !this.pressed) this.press()
-    if (here && !this.scrolled && performance.now() - this.arrived < SETTLE_MS) bring(target)
+    if (here && !this.scrolled && this.settles(target)) bring(target)
     this.show()
     if (!here || !playing || !this.data.ready) return
     this.stood += LOOK_MS
     if (this.stood >= this.data.seconds * 1000) this.go("next")
+  }
+
+  // Whether the target has just come, or moved within the page while a slow machine draws what is around it. A person
+  // who scrolls moves nothing within the page.
+  settles(target) {
+    const scrolled = document.querySelector(SCROLLER)?.scrollTop ?? 0
+    const stands = `${this.data.stop} ${Math.round(target.getBoundingClientRect().top + scrolled)}`
+    if (stands !== this.stands) {
+      this.stands = stands
+      this.moved = performance.now()
+    }
+    return performance.now() - this.moved < SETTLE_MS
   }
 
   isHere(target) {
