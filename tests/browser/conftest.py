@@ -24,7 +24,7 @@ from tests.browser.find_chromium import ABSENT, FLAGS, find_chromium, may_be_abs
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-START_S = 60.0
+START_S = 120.0
 PATIENCE_MS = 60_000
 
 

@@ -123,3 +123,9 @@ def _names(lines: list[str]) -> set[str]:
 
 def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_no_library_tells_its_maker_of_a_training() -> None:
+    from huggingface_hub import constants
+
+    assert constants.HF_HUB_DISABLE_TELEMETRY

@@ -33,6 +33,8 @@ export class EditorKeys {
       focusout: () => this.forget(),
     }
     for (const [kind, listener] of Object.entries(this.listeners)) body.addEventListener(kind, listener)
+    // Streamlit may take the view away and put it back while somebody types: what they typed meanwhile applies as well.
+    this.wait(document.activeElement)
   }
 
   destroy() {
@@ -55,8 +57,11 @@ export class EditorKeys {
   }
 
   typed(event) {
-    const field = event.target
-    if (event.isComposing || !(field instanceof HTMLTextAreaElement) || !field.closest(APPLIES)) return
+    if (!event.isComposing) this.wait(event.target)
+  }
+
+  wait(field) {
+    if (!(field instanceof HTMLTextAreaElement) || !field.closest(APPLIES)) return
     this.forget()
     this.field = field
     this.pause = setTimeout(() => this.apply(), PAUSE_MS)
