@@ -21,11 +21,12 @@ class FileLock:
         """Opens ``path``, creating it if need be. Raises: OSError."""
         self.path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._identity = os.fstat(self._file)
 
     def is_of(self, path: Path) -> bool:
         """Whether the locked file is the one now at ``path``."""
         try:
-            return os.path.samestat(os.fstat(self._file), path.stat())
+            return os.path.samestat(self._identity, os.stat(path))
         except FileNotFoundError:
             return False
 

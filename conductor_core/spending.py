@@ -136,5 +136,6 @@ def _broken_off(trace: RunTrace, part: RoundTrace | StepTrace) -> bool:
     if isinstance(part, RoundTrace):
         unpriced = trace.conductor is not None and trace.conductor.price is None
         return unpriced and part.status == "planning" and bool(part.raw if trace.ended else part.messages)
-    price = {spec.name: spec.price for spec in trace.pool.workers}.get(part.asked, FREE)
-    return price is None and part.started_ms is not None and part.status in ("running", "cancelled")
+    if part.started_ms is None or part.status not in ("running", "cancelled"):
+        return False
+    return {spec.name: spec.price for spec in trace.pool.workers}.get(part.asked, FREE) is None

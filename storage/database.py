@@ -48,7 +48,7 @@ class Database:
             self._open_to_read(error)
         with failures.translated(self.path):
             files = [self.path] if self.refusal else [self.path, self._beside("-wal")]
-            self._identities = {path: path.stat() for path in files}
+            self._identities = {str(path): path.stat() for path in files}
 
     def _open_to_write(self) -> None:
         with failures.translated(self.path):
@@ -104,15 +104,14 @@ class Database:
 
     def check(self) -> None:
         """Raises StoreGone if the file or its WAL is no longer the one that was opened."""
-        for path, opened in self._identities.items():
-            with failures.translated(self.path):
-                try:
-                    in_place = os.path.samestat(opened, path.stat())
-                except FileNotFoundError:
-                    in_place = False
-            if not in_place:
-                self._gone_told = True
-                raise failures.gone(self.path)
+        with failures.translated(self.path):
+            try:
+                in_place = all(os.path.samestat(opened, os.stat(path)) for path, opened in self._identities.items())
+            except FileNotFoundError:
+                in_place = False
+        if not in_place:
+            self._gone_told = True
+            raise failures.gone(self.path)
 
     @contextmanager
     def writing(self) -> Iterator[None]:

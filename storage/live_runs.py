@@ -35,6 +35,7 @@ from storage.reading import read_run
 if TYPE_CHECKING:
     from hashlib import _Hash
 
+_TO_JSON = json.JSONEncoder(ensure_ascii=False)
 _SNAPSHOT_TAIL_SIZE = 64 << 10
 _EXISTS = "SELECT 1 FROM runs WHERE run_id = ?"
 _RELEASE = "UPDATE runs SET owner_id = '' WHERE run_id = ?"
@@ -238,7 +239,7 @@ def changing_columns(trace: RunTrace) -> dict[str, object]:
     return {
         "status": trace.status,
         "topology": trace.root.topology,
-        "agents": json.dumps(list(dict.fromkeys(step.agent for step in steps)), ensure_ascii=False),
+        "agents": _TO_JSON.encode(list(dict.fromkeys(step.agent for step in steps))),
         "steps": len(steps),
         "steps_completed": statuses["completed"],
         "steps_reused": statuses["reused"],
