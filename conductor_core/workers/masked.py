@@ -1,6 +1,6 @@
 """What a worker says, with the keys in it hidden."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from conductor_core.chat import ReasoningDelta, TextDelta
 from conductor_core.masking import Mask, MaskedText
@@ -16,17 +16,20 @@ class MaskedChunks:
         self._text = MaskedText(mask)
         self._reasoning = MaskedText(mask)
 
-    def feed(self, chunk: TextDelta | ReasoningDelta) -> Iterator[TextDelta | ReasoningDelta | None]:
+    def feed(self, chunk: TextDelta | ReasoningDelta) -> Iterable[TextDelta | ReasoningDelta | None]:
         """What of the answer can be shown now; None between the parts of a long one: others may run there."""
         kind, text = type(chunk), chunk.text
         stream = self._text if kind is TextDelta else self._reasoning
-        if len(text) <= MOST_AT_ONCE:
-            shown = stream.feed(text)
-            if shown == text:
-                yield chunk
-            elif shown:
-                yield kind(text=shown)
-            return
+        if len(text) > MOST_AT_ONCE:
+            return self._in_parts(kind, stream, text)
+        shown = stream.feed(text)
+        if shown == text:
+            return (chunk,)
+        return (kind(text=shown),) if shown else ()
+
+    def _in_parts(
+        self, kind: type[TextDelta | ReasoningDelta], stream: MaskedText, text: str
+    ) -> Iterator[TextDelta | ReasoningDelta | None]:
         for at in range(0, len(text), MOST_AT_ONCE):
             if shown := stream.feed(text[at : at + MOST_AT_ONCE]):
                 yield kind(text=shown)

@@ -123,7 +123,7 @@ class ChatReader:
         return self._finish_reason is not None
 
     def feed(self, event: Mapping[str, Any]) -> list[TextDelta | ReasoningDelta]:
-        if isinstance(model := event.get("model"), str) and model:
+        if isinstance(model := event.get("model"), str) and model and model != self._model:
             self._model = whole_characters(model)
         if isinstance(usage := event.get("usage"), dict):
             self._read_usage(usage)
@@ -153,6 +153,8 @@ class ChatReader:
             if reason == "error":
                 raise ValueError("the finish reason 'error' without saying which")
             self._finish_reason = _REASONS.get(reason.lower(), "other")
+        if len(delta) == 1 and isinstance(content := delta.get("content"), str):
+            return self._content(content)  # nothing beside it, as in most events
         chunks: list[TextDelta | ReasoningDelta] = []
         thinking = delta.get("reasoning_content") or delta.get("reasoning")
         if isinstance(thinking, str) and (text := self._reasoning.feed(thinking)):

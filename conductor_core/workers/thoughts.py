@@ -27,6 +27,11 @@ class Thoughts:
         self._depth = 0
         self._opened = False  # a block that is passed on, of reasoning that came apart from the text
 
+    @property
+    def over(self) -> bool:
+        """Whether all text to come is the answer's, as it is."""
+        return self._state == "answer" and not self._passed
+
     def feed(self, chunk: TextDelta | ReasoningDelta) -> Iterator[TextDelta | ReasoningDelta]:
         if isinstance(chunk, ReasoningDelta):
             yield from self._reasoning(chunk)
