@@ -5,8 +5,9 @@ from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Multiselect
 
 from conductor_core.chat import ConductorInfo
+from conductor_core.events import Limits, RunRequest
 from conductor_core.trace import RunTrace
-from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList
+from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Step, Workflow
 from pages.components.run.draft import Draft
 from pages.components.shell.runtime import Session
 
@@ -32,7 +33,7 @@ class Editor:
         return kept
 
     def press(self, step_id: int, what: str) -> None:
-        self.app.button(self.key(step_id, what)).click().run()
+        self.app.button(f"draft:{self.run_id}:{step_id}:{what}").click().run()
 
     def tell(self, step_id: int, instruction: str) -> None:
         self.app.text_area(self.key(step_id, "instruction")).set_value(instruction).run()
@@ -274,3 +275,33 @@ def test_a_plan_of_real_workers_can_be_exported_as_a_script(
         assert buttons["Workflow file (JSON)"] is False
         assert buttons["Script for CrewAI"] is not offered
         assert any("is simulated" in caption.value for caption in app.caption) is not offered
+
+
+def test_a_long_plan_is_listed_in_parts(visit: Visit, session: Session) -> None:
+    steps = tuple(Step(instruction=f"Part {index} of {{question}}", agent="planner") for index in range(23))
+    request = RunRequest(task="Plan", workflow=Workflow(steps=steps), limits=Limits(max_steps=23), door="page")
+    run = session.host.wait(session.host.start(request), 30)
+    editor = Editor(visit, run)
+
+    def listed() -> list[str]:
+        return [each.label.split(" ·")[0].strip("*") for each in editor.app.button if each.key.endswith(":open")]
+
+    def choose(part: int) -> None:
+        (field,) = (each for each in editor.app.segmented_control if each.label == "Steps that are listed")
+        field.set_value(part).run()
+
+    assert listed() == [str(index) for index in range(10)]
+    editor.press(9, "down")
+    assert listed() == [str(index) for index in range(10, 20)], "the list goes with a step that is moved"
+    choose(2)
+    assert listed() == ["20", "21", "22"]
+    editor.press(22, "open")
+    editor.tell(22, "")
+    choose(0)
+    assert editor.says("Also to fix: step 22")
+    editor.app.button("undo").click().run()
+    assert not editor.says("Also to fix")
+    choose(2)
+    for _ in range(3):
+        editor.press(editor.draft.now.ids[-1], "remove")
+    assert listed() == [str(index) for index in range(10, 20)], "a part that is gone gives way to the last"

@@ -55,7 +55,7 @@ def test_a_template_runs_as_it_was_edited(dialog: AppTest, session: Session) -> 
     dialog.radio("plans-template").set_value("One shot").run()
     dialog.button("plans-open").click().run()
     key = f"draft:new:{draft(dialog).generation}:0:"
-    dialog.button(f"{key}open").click().run()
+    dialog.button("draft:new:0:open").click().run()
     dialog.text_area(f"{key}instruction").set_value("Compute this: {question}").run()
     dialog.selectbox(f"{key}agent").set_value("calculator").run()
     dialog.button("start-edited").click().run()

@@ -2,9 +2,13 @@
 
 from collections.abc import Callable
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
+from conductor_core.engine.cost_cap import CostCap
 from conductor_core.engine.repeats import PURPOSE, Again, repeat_requests
+from conductor_core.errors import StoreError
+from conductor_core.run_request import RunRequest
 from conductor_core.trace import RunTrace
 from pages.components.run.draft import Draft
 from pages.components.shell.runtime import Session
@@ -40,6 +44,36 @@ def test_a_step_is_asked_many_times_and_its_answers_open_their_runs(
     assert says(app, "**Step 1 alone, 6 times**"), "the panel stands on the page of each of these runs"
 
 
+def test_after_a_storage_error_only_what_is_missing_starts(
+    visit: Visit, session: Session, finished_run: RunTrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, left = session.host.start, [2]
+
+    def start(request: RunRequest, cap: CostCap | None = None) -> str:
+        left[0] -= 1
+        if left[0] == -1:
+            raise StoreError("the disk is full")
+        return begin(request, cap)
+
+    monkeypatch.setattr(session.host, "start", start)
+    app = visit(run=finished_run.run_id, state={"step-again": (finished_run.run_id, 1)})
+    app.number_input("again-times").set_value(4).run()
+    app.button("again-run").click().run()
+    assert any("disk is full" in each.value for each in app.error)
+    assert app.button("again-run").label == "Run the 2 that are missing"
+    app.number_input("again-times").set_value(3).run()
+    assert app.button("again-run").label == "Run 3 times", "another choice is another matter"
+    app.number_input("again-times").set_value(4).run()
+    app.button("again-run").click().run()
+    made = session.store.runs(limit=20, parent=finished_run.run_id)
+    assert len(made) == 4
+    assert len({run.batch_id for run in made}) == 1, "they are of one batch"
+    for run in made:
+        session.host.wait(run.run_id, 30)
+    app.run()
+    assert says(app, "**Step 1 alone, 4 times**")
+
+
 def test_a_single_run_is_opened(visit: Visit, session: Session, finished_run: RunTrace) -> None:
     app = visit(run=finished_run.run_id, state={"step-again": (finished_run.run_id, 1)})
     app.number_input("again-times").set_value(1).run()
@@ -72,7 +106,7 @@ def test_an_output_is_written_undone_redone_and_run(visit: Visit, session: Sessi
     def field(name: str) -> str:
         return f"{key}:{draft().generation}:1:{name}"
 
-    app.button(field("write")).click().run()
+    app.button(f"{key}:1:write").click().run()
     assert app.text_area(field("output")).value == finished_run.steps[1].output, "it begins with what is recorded"
     app.text_area(field("output")).set_value("The answer is 12:00.").run()
     assert says(app, "✎ by a person")
@@ -94,10 +128,10 @@ def test_a_pinned_output_is_let_go_again(visit: Visit, finished_run: RunTrace) -
     run_id = finished_run.run_id
     key = f"draft:{run_id}"
     app = visit(run=run_id, state={"editing-run": run_id, f"{key}:open": (1,)})
-    app.button(f"{key}:0:1:pin").click().run()
+    app.button(f"{key}:1:pin").click().run()
     assert says(app, "⚲ pinned")
     kept: Draft = app.session_state[key]
     assert kept.outputs[0].text == finished_run.steps[1].output
-    app.button(f"{key}:0:1:release").click().run()
+    app.button(f"{key}:1:release").click().run()
     kept = app.session_state[key]
     assert not kept.changed

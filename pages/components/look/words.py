@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+_MOST_NUMBERS = 6
 _ADDRESS = re.compile(r"https?(?=://)|www(?=\.)|@", re.IGNORECASE)
 
 
@@ -38,6 +39,19 @@ def ago(moment_utc: datetime | None, now_utc: datetime | None = None) -> str:
 
 def plural(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def numbers(of: Sequence[int]) -> str:
+    """Writes ``0, 2, 3``; of many, what follows each other as ``4–39``. ``of``: in rising order."""
+    if len(of) <= _MOST_NUMBERS:
+        return ", ".join(map(str, of))
+    parts: list[list[int]] = []
+    for number in of:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{part[0]}–{part[-1]}" if len(part) > 2 else ", ".join(map(str, part)) for part in parts)
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:

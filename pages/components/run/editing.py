@@ -20,6 +20,8 @@ from pages.components.run.draft import Draft
 from pages.components.run.graph_changes import NOTHING_HEARD, Heard, Sent, take
 from pages.components.run.run_edits import draft_key
 
+MOST_LINES, LINES_OF_A_PART = 12, 10
+"""A plan of more steps is listed in parts."""
 _HEARD = "graph-changes-heard"
 
 EDITING = "editing-run"
@@ -150,6 +152,7 @@ class Editing:
         """Opens the step ``chosen`` in the graph, which has the ids as keys."""
         if chosen and chosen[0] in self.draft.now.ids:
             self.open_only(chosen[0])
+            self.look_at(chosen[0])
 
     def toggle(self, step_id: int) -> None:
         others = tuple(each for each in self.open_ids if each != step_id)
@@ -168,6 +171,32 @@ class Editing:
             task=task,
             images=images,
         )
+
+    @property
+    def parts_key(self) -> str:
+        """The key of the choice which part of a long plan the list of steps shows."""
+        return f"{self.key}:part"
+
+    def shown_steps(self) -> range:
+        """Returns the steps that the list shows. Streamlit draws every line anew at every change, so not all of many.
+
+        Call it before the choice of the part is drawn.
+        """
+        count = len(self.draft.workflow.steps)
+        if count <= MOST_LINES:
+            return range(count)
+        part = min(st.session_state.get(self.parts_key) or 0, (count - 1) // LINES_OF_A_PART)
+        st.session_state[self.parts_key] = part
+        return range(part * LINES_OF_A_PART, min(count, (part + 1) * LINES_OF_A_PART))
+
+    def look_at(self, step_id: int) -> None:
+        """Shows the part of a long plan in which the step is."""
+        if step_id in self.draft.now.ids:
+            st.session_state[self.parts_key] = self.draft.now.ids.index(step_id) // LINES_OF_A_PART
+
+    def button_key(self, step_id: int, name: str) -> str:
+        """Returns a key that stays: a button shows nothing that an undo changes, and a new one takes time to draw."""
+        return f"{self.key}:{step_id}:{name}"
 
     def field_key(self, step_id: int, field: str) -> str:
         return f"{self.key}:{self.draft.generation}:{step_id}:{field}"

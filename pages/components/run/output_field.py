@@ -31,7 +31,7 @@ def output_field(editing: Editing, index: int, step_id: int) -> None:
                 _written(editing, index, step_id, text)
         release_at.button(
             f"Let {inert(editing.draft.workflow.steps[index].agent)} answer",
-            key=editing.field_key(step_id, "release"),
+            key=editing.button_key(step_id, "release"),
             icon=":material/undo:",
             help="The step's worker is asked again, or its recorded answer is reused",
             on_click=editing.apply,
@@ -61,7 +61,7 @@ def _offers(editing: Editing, index: int, step_id: int) -> None:
     with st.container(horizontal=True, gap="small"):
         st.button(
             "Write output…",
-            key=editing.field_key(step_id, "write"),
+            key=editing.button_key(step_id, "write"),
             icon=":material/edit_note:",
             help=f"Write what step {index} answers. No model is asked, and the record says so",
             on_click=write,
@@ -69,7 +69,7 @@ def _offers(editing: Editing, index: int, step_id: int) -> None:
         )
         st.button(
             "Pin output",
-            key=editing.field_key(step_id, "pin"),
+            key=editing.button_key(step_id, "pin"),
             icon=":material/push_pin:",
             help="Keep the recorded output, whatever the step would see",
             disabled=recorded is None or not whole(recorded),

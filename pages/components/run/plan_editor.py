@@ -11,16 +11,17 @@ from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
 from pages.components.look.palette import agent_dot
-from pages.components.look.words import inert
+from pages.components.look.words import inert, numbers
 from pages.components.run import draft as drafts
 from pages.components.run.draft import Draft
 from pages.components.run.edited_plan import edited_plan, new_plan
-from pages.components.run.editing import Editing, Of
+from pages.components.run.editing import LINES_OF_A_PART, Editing, Of
 from pages.components.run.export_menu import export_menu
 from pages.components.run.output_field import output_field
 from pages.components.run.step_fields import say, step_fields, tell_task_button
 
 Preview = Callable[[Workflow, Draft], RerunPreview]
+_MOST_NAMED = 8
 NEW_INSTRUCTION = "Answer this task, using what the earlier steps found: {question}"
 
 
@@ -73,13 +74,43 @@ def plan_editor(
     checked, forecast = looked_up.checked, looked_up.forecast
     with st.container(border=True, key="plan-editor"):
         asked = _toolbar(editing, checked, forecast, close)
+        shown = _part(editing, checked)
         with st.container(key="edit-steps", gap=None):
-            for index in range(len(editing.draft.workflow.steps)):
+            for index in shown:
                 _step(editing, index, checked, forecast)
             if not editing.draft.workflow.steps:
                 st.button("Add a step", icon=":material/add:", key="add-first", on_click=_add, args=(editing, 0))
     if asked and checked.workflow is not None:
         start(checked.workflow, editing.draft)
+
+
+def _part(editing: Editing, checked: Checked) -> range:
+    """Draws the choice of a part of a long plan, and says which faults are in others. Returns the steps to list."""
+    shown, count = editing.shown_steps(), len(editing.draft.workflow.steps)
+    if len(shown) == count:
+        return shown
+    faulty = sorted({fault.step for fault in checked.faults if fault.step is not None})
+    starts = range(0, count, LINES_OF_A_PART)
+
+    def name(part: int) -> str:
+        steps = range(starts[part], min(count, starts[part] + LINES_OF_A_PART))
+        return f"{steps[0]}–{steps[-1]}{' ⚠' if any(step in steps for step in faulty) else ''}"
+
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="edit-parts"):
+        st.markdown(":small[:gray[Steps]]", width="content")
+        st.segmented_control(
+            "Steps that are listed",
+            list(range(len(starts))),
+            format_func=name,
+            required=True,
+            key=editing.parts_key,
+            label_visibility="collapsed",
+            width="content",
+        )
+        if elsewhere := [step for step in faulty if step not in shown]:
+            named = ", ".join(map(str, elsewhere[:_MOST_NAMED])) + (" …" if len(elsewhere) > _MOST_NAMED else "")
+            st.markdown(f":small[:red[:material/error: Also to fix: step {named}]]", width="content")
+    return shown
 
 
 def _toolbar(editing: Editing, checked: Checked, forecast: RerunPreview | None, close: Callable[[], None]) -> bool:
@@ -175,7 +206,7 @@ def _in_words(forecast: RerunPreview | None, editing: Editing) -> str:
 
 
 def _numbers(forecasts: tuple[StepForecast, ...]) -> str:
-    return ", ".join(str(each.index) for each in forecasts)
+    return numbers([each.index for each in forecasts])
 
 
 def _step(editing: Editing, index: int, checked: Checked, forecast: RerunPreview | None) -> None:
@@ -197,7 +228,7 @@ def _step(editing: Editing, index: int, checked: Checked, forecast: RerunPreview
 def _open_steps(editing: Editing, checked: Checked) -> tuple[int, ...]:
     """Returns the numbers of the steps whose fields are shown, the last opened last."""
     ids = editing.draft.now.ids
-    opened = [index for index in range(len(ids)) if _is_open(editing, index, checked)]
+    opened = [index for index in editing.shown_steps() if _is_open(editing, index, checked)]
     return tuple(sorted(opened, key=lambda index: (*editing.open_ids, ids[index]).index(ids[index])))
 
 
@@ -214,7 +245,7 @@ def _line(editing: Editing, index: int, step_id: int, opened: bool, forecast: Re
     with name_at, st.container(horizontal=True, vertical_alignment="center", gap=None):
         st.button(
             f"**{index} · {inert(step.agent)}**",
-            key=editing.field_key(step_id, "open"),
+            key=editing.button_key(step_id, "open"),
             icon=":material/expand_more:" if opened else ":material/chevron_right:",
             help=f"{'Close' if opened else 'Change'} step {index}",
             type="tertiary",
@@ -255,11 +286,12 @@ def _structure_buttons(editing: Editing, index: int, step_id: int) -> None:
     last = len(editing.draft.workflow.steps) - 1
 
     def button(name: str, label: str, icon: str, act: Callable[[], None], *, off: bool = False) -> None:
-        key, glyph = editing.field_key(step_id, name), f":material/{icon}:"
+        key, glyph = editing.button_key(step_id, name), f":material/{icon}:"
         st.button(label, icon=glyph, key=key, help=label, disabled=off, on_click=act, type="tertiary")
 
     def move(to_index: int) -> None:
         editing.apply(lambda draft: drafts.move(draft, index, to_index))
+        editing.look_at(step_id)
 
     button("up", f"Move step {index} up", "arrow_upward", lambda: move(index - 1), off=index == 0)
     button("down", f"Move step {index} down", "arrow_downward", lambda: move(index + 1), off=index == last)
@@ -279,3 +311,4 @@ def _add(editing: Editing, index: int) -> None:
     new = Step(instruction=NEW_INSTRUCTION, agent=agent, access_list=(index - 1,) if index else ())
     editing.keep(drafts.insert(editing.draft, index, new))
     editing.open_only(editing.draft.now.ids[index])
+    editing.look_at(editing.draft.now.ids[index])

@@ -1,5 +1,7 @@
 """*Run this step again…*: alone or from there on, once or many times, with one worker or several."""
 
+from dataclasses import dataclass, replace
+
 import streamlit as st
 
 from conductor_core.engine.batch import BatchSpent
@@ -9,15 +11,27 @@ from conductor_core.engine.pool import pool_info
 from conductor_core.engine.repeats import MOST_TIMES, Again, Extent, RepeatsForecast, forecast_repeats, repeat_requests
 from conductor_core.engine.request import may_run_here
 from conductor_core.errors import InspectorError
+from conductor_core.run_request import RunRequest
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT
-from pages.components.look.words import inert, plural
+from pages.components.look.words import inert, numbers, plural
 from pages.components.shell import address
 from pages.components.shell.runtime import current
 
 USUAL_TIMES = 5
-_OPEN, _ERROR = "step-again", "step-again-error"
+_OPEN, _ERROR, _LEFT = "step-again", "step-again-error", "step-again-left"
 _EXTENTS: dict[Extent, str] = {"only": "This step alone", "from": "From here on"}
+
+
+@dataclass(frozen=True)
+class _Left:
+    """Runs that were asked for and could not be started, and what they may spend together with those that were."""
+
+    source: str
+    again: Again
+    max_usd: float | None
+    requests: tuple[RunRequest, ...]
+    cap: CostCap | None
 
 
 def ask_again(trace: RunTrace, step: int) -> None:
@@ -92,6 +106,12 @@ def _dialog(trace: RunTrace, step: int) -> None:
     if message := st.session_state.pop(_ERROR, None):
         st.error(inert(message), icon=":material/error:")
     label = f"Run {plural(again.runs, 'time')}" if again.runs > 1 else "Run"
+    left = _left(trace, again, budget)
+    if left is not None:
+        missing, started = len(left.requests), again.runs - len(left.requests)
+        label = f"Run the {missing} that {'is' if missing == 1 else 'are'} missing"
+        said = f"{started} of {plural(again.runs, 'run')} started. Another choice begins anew."
+        st.markdown(f":small[:gray[{said}]]")
     if st.button(label, type="primary", icon=":material/play_arrow:", key="again-run"):
         _begin(trace, again, forecast, budget)
 
@@ -99,8 +119,8 @@ def _dialog(trace: RunTrace, step: int) -> None:
 def _expect(forecast: RepeatsForecast, trace: RunTrace) -> None:
     """Says what all runs together will take."""
     first = forecast.each[0]
-    runs = ", ".join(str(step.index) for step in first.will_run)
-    reused = ", ".join(str(step.index) for step in first.will_reuse)
+    runs = numbers([step.index for step in first.will_run])
+    reused = numbers([step.index for step in first.will_reuse])
     kept = f" · ↺ **{reused}** reused" if reused else ""
     st.markdown(
         f":small[▶ **{runs or 'none'}** will run in each{kept}  \n"
@@ -112,22 +132,39 @@ def _expect(forecast: RepeatsForecast, trace: RunTrace) -> None:
         st.markdown(":small[:gray[A step of the Conductor writes its plan anew, too.]]")
 
 
+def _left(trace: RunTrace, again: Again, max_usd: float | None) -> _Left | None:
+    """Returns what is left of the last start, if it broke off and the same is asked for."""
+    left: _Left | None = st.session_state.get(_LEFT)
+    same = left is not None and (left.source, left.again, left.max_usd) == (trace.run_id, again, max_usd)
+    return left if same else None
+
+
 def _begin(trace: RunTrace, again: Again, forecast: RepeatsForecast, max_usd: float | None) -> None:
-    """Starts all runs. A single one is opened; the answers of several appear on this page."""
-    called = {step.agent for each in forecast.each for step in each.will_run}
-    specs = pool_info(trace.pool, current().settings).workers
+    """Starts all runs, or those that are left. A single one is opened; the answers of several appear on this page."""
     started: list[str] = []
     try:
-        cap = None
-        if max_usd is not None:
-            cap = CostCap(BatchSpent(), max_usd=max_usd, then="run the step again")
-            cap.check_workers(who_may_be_called(called, specs))
-        for request in repeat_requests(trace, again, [spec.name for spec in specs], door="page"):
-            started.append(current().host.start(request, cap))
+        left = _left(trace, again, max_usd) or _asked_for(trace, again, forecast, max_usd)
+        for request in left.requests:
+            started.append(current().host.start(request, left.cap))
     except InspectorError as error:
         st.session_state[_ERROR] = str(error)
-        st.rerun(scope="fragment")
+        if started:
+            st.session_state[_LEFT] = replace(left, requests=left.requests[len(started) :])
+        st.rerun()
+    st.session_state.pop(_LEFT, None)
     _close()
-    if len(started) == 1:
+    if again.runs == 1:
         address.write("run", started[0])
     st.rerun()
+
+
+def _asked_for(trace: RunTrace, again: Again, forecast: RepeatsForecast, max_usd: float | None) -> _Left:
+    """Returns all runs as what is left. Raises: BadInput if the budget cannot be kept."""
+    called = {step.agent for each in forecast.each for step in each.will_run}
+    specs = pool_info(trace.pool, current().settings).workers
+    cap = None
+    if max_usd is not None:
+        cap = CostCap(BatchSpent(), max_usd=max_usd, then="run the step again")
+        cap.check_workers(who_may_be_called(called, specs))
+    requests = repeat_requests(trace, again, [spec.name for spec in specs], door="page")
+    return _Left(trace.run_id, again, max_usd, requests, cap)

@@ -23,7 +23,7 @@ def tell_task_button(editing: Editing, checked: Checked, index: int, step_id: in
     st.button(
         "Tell it the task",
         icon=":material/add:",
-        key=editing.field_key(step_id, "tell"),
+        key=editing.button_key(step_id, "tell"),
         help=f"Adds {QUESTION}, which stands for the task, to the instruction",
         type="tertiary",
         on_click=_tell,

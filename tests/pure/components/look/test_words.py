@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pages.components.look.words import ago, inert, listed, plural, right_to_left, seconds
+from pages.components.look.words import ago, inert, listed, numbers, plural, right_to_left, seconds
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 
@@ -50,6 +50,12 @@ def test_hostile_text_keeps_its_letters_and_loses_its_power(hostile: str) -> Non
     assert shown.replace("\\", "").replace("\u2060", "") == hostile
     marks = set("*![]()<>:$`")
     assert all(shown[at - 1] == "\\" for at, character in enumerate(shown) if character in marks)
+
+
+def test_many_numbers_are_written_as_ranges() -> None:
+    assert numbers([0, 1, 2]) == "0, 1, 2"
+    assert numbers(range(40)) == "0–39"
+    assert numbers([0, 1, 3, 5, 6, 7, 9, 20]) == "0, 1, 3, 5–7, 9, 20"
 
 
 @pytest.mark.parametrize(
