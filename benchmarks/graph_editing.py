@@ -87,7 +87,7 @@ class Person:
 
     def form(self) -> None:
         for _ in range(TIMES):
-            self.page.get_by_role("button", name="Move step 3 down").first.click()
+            self.page.get_by_role("button", name="Move step 33 down").first.click()
             self.page.wait_for_timeout(400)
 
 

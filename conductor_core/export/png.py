@@ -35,7 +35,7 @@ def png(plan: Plan) -> bytes:
         raise BadInput(
             f"the graph of this plan has {width:.0f} by {height:.0f} points, too large for a PNG: use the form svg"
         )
-    document = drawn(plan, f"'{FAMILY}', sans-serif")
+    document = drawn(plan, f"'{FAMILY}', sans-serif", tooltips=False)
     return resvg_py.svg_to_bytes(
         svg_string=document,
         zoom=scale,

@@ -36,8 +36,8 @@ def _size(layout: GraphLayout) -> tuple[float, float]:
     return width, layout.bottom - layout.top + 2 * MARGIN_PX + CAPTION_PX
 
 
-def drawn(plan: Plan, font: str) -> str:
-    """Returns the picture with texts in ``font``, families as in CSS."""
+def drawn(plan: Plan, font: str, *, tooltips: bool = True) -> str:
+    """Returns the picture with texts in ``font``, families as in CSS. ``tooltips``: with each card's instruction."""
     layout = _layout(plan)
     steps = {(*path, index): step for path, workflow in plan.rounds for index, step in enumerate(workflow.steps)}
     width, height = _size(layout)
@@ -63,7 +63,7 @@ def drawn(plan: Plan, font: str) -> str:
             {"d": _curve(edge, at), "fill": "none", "stroke": EDGE, "stroke-width": "1.6", "marker-end": "url(#arrow)"},
         )
     for node in layout.nodes:
-        _card(root, node, steps[node.path], plan)
+        _card(root, node, steps[node.path], plan, tooltips=tooltips)
     _caption(root, plan, layout, width)
     indent(root)
     return tostring(root, encoding="unicode") + "\n"
@@ -97,11 +97,12 @@ def _bands(root: Element, layout: GraphLayout) -> None:
         _text(root, left + 14, top + 20, round_title(band.path), 12, MUTED)
 
 
-def _card(root: Element, node: Node, step: Step, plan: Plan) -> None:
+def _card(root: Element, node: Node, step: Step, plan: Plan, *, tooltips: bool) -> None:
     x, y = node.layer * PITCH_PX, node.y - CARD_HEIGHT_PX / 2
     colour = agent_colour(step.agent, plan.agents)
     card = SubElement(root, "g", transform=f"translate({_number(x)} {_number(y)})")
-    SubElement(card, "title").text = _legal(step.instruction)
+    if tooltips:
+        SubElement(card, "title").text = _legal(step.instruction)
     size = {"width": str(CARD_WIDTH_PX), "height": str(CARD_HEIGHT_PX)}
     SubElement(card, "rect", size | {"stroke-width": "1.5"}, rx="10", fill=SURFACE, stroke=colour)
     SubElement(card, "circle", cx="17", cy="20", r="4.5", fill=colour)
@@ -164,9 +165,8 @@ def _text(parent: Element, x: float, y: float, text: str, size: int, fill: str, 
 
 def _legal(text: str) -> str:
     """Returns ``text`` without the characters that XML forbids."""
-    return "".join(
-        character for character in text if character in "\t\n\r" or shortened(character, 1) or character == " "
-    )
+    forbidden = {ord(each): None for each in set(text) if not (each in "\t\n\r " or shortened(each, 1))}
+    return text.translate(forbidden) if forbidden else text
 
 
 def _number(value: float) -> str:

@@ -73,3 +73,20 @@ def test_a_large_plan_gets_a_smaller_picture_and_one_too_large_is_refused() -> N
 def test_other_forms_do_not_load_the_library() -> None:
     code = "import sys, conductor_core.export.formats; sys.exit('resvg_py' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_only_the_words_that_are_drawn_are_given_to_the_renderer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two million characters took it four seconds, though a card shows three lines of them."""
+    import resvg_py
+
+    given: list[int] = []
+    draw = resvg_py.svg_to_bytes
+
+    def drawn(**options: object) -> bytes:
+        given.append(len(str(options["svg_string"])))
+        return bytes(draw(**options))
+
+    monkeypatch.setattr(resvg_py, "svg_to_bytes", drawn)
+    long = png(plan("Weigh every word of this. " * 80_000))
+    assert given[0] < 20_000
+    assert ink(opened(long)) > 500
