@@ -1,12 +1,11 @@
 """A new plan as a browser keeps it: a file in the data folder, so that a reload of the page loses nothing. Pure.
 
-A browser without cookies keeps nothing here; its page's state has the plan until it is loaded again.
+A plan belongs to one page (a tab). A page that finds its file written by another page writes into a new one, so that
+neither overwrites the other's work. A browser without cookies keeps nothing here; its page's state has the plan until
+it is loaded again.
 """
 
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import suppress
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,10 +13,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from conductor_core.errors import BadInput
 from pages.components.run.draft import Draft
+from pages.components.run.kept_files import Place, bounded, is_own, new_id, newest_first, place_of, write_whole, writing
 
 FOLDER = "drafts"
-MOST_BROWSERS = 500
-MOST_VERSIONS = 100
+
+_ID = re.compile(r"[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,54 @@ class NewPlan:
 _FORM = TypeAdapter(NewPlan)
 
 
-def read(folder: Path, browser: str) -> NewPlan | None:
-    """Returns the plan of this browser; None if it has none. Raises: BadInput if the file cannot be read."""
-    file = _file(folder, browser)
+@dataclass(frozen=True)
+class KeptPlan:
+    place: Place
+    plan: NewPlan
+
+
+def read(folder: Path, browser: str, named: str | None = None) -> KeptPlan | None:
+    """Returns the plan of this name; without one, the newest of this browser. None: it has none.
+
+    Raises: BadInput if the file cannot be read.
+    """
+    if named is not None:
+        return _read(_file(folder, browser, named)) if _ID.fullmatch(named) else None
+    files = newest_first((folder / FOLDER).glob(f"{browser}.*.json"))
+    return _read(files[0]) if files else None
+
+
+def write(folder: Path, browser: str, plan: NewPlan, before: Place | None) -> Place:
+    """Keeps the plan where it was before, or in a new file: without ``before``, or if another page wrote there since.
+
+    Keeps the nearest versions to undo and redo, as ``bounded`` says. Raises: BadInput.
+    """
+    with writing:
+        own = before is not None and is_own(_file(folder, browser, before.edit_id), before)
+        file = _file(folder, browser, before.edit_id if before is not None and own else new_id())
+        try:
+            return write_whole(file, _FORM.dump_json(replace(plan, draft=bounded(plan.draft))))
+        except (OSError, BadInput) as error:
+            why = getattr(error, "strerror", None) or error
+            raise BadInput(f"your plan is kept only until the page is loaded again: {file}: {why}") from error
+
+
+def remove(folder: Path, browser: str, before: Place) -> None:
+    """Keeps a plan no longer, because it was run. What another page wrote there stays. Raises: BadInput."""
+    file = _file(folder, browser, before.edit_id)
+    with writing:
+        if not is_own(file, before):
+            return
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            raise BadInput(f"your plan in {file} cannot be removed: {error.strerror or error}") from error
+
+
+def _read(file: Path) -> KeptPlan | None:
     try:
-        return _FORM.validate_json(file.read_bytes())
+        place = place_of(file)
+        return KeptPlan(place, _FORM.validate_json(file.read_bytes()))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -45,34 +88,5 @@ def read(folder: Path, browser: str) -> NewPlan | None:
         raise BadInput(f"your plan in {file} cannot be read: {error.errors()[0]['msg']}") from error
 
 
-def write(folder: Path, browser: str, plan: NewPlan | None) -> None:
-    """Replaces the file whole, with the last ``MOST_VERSIONS`` to undo; None removes it. Raises: BadInput."""
-    file = _file(folder, browser)
-    try:
-        if plan is None:
-            file.unlink(missing_ok=True)
-            return
-        file.parent.mkdir(parents=True, exist_ok=True)
-        draft = replace(plan.draft, past=plan.draft.past[-MOST_VERSIONS:], future=plan.draft.future[:MOST_VERSIONS])
-        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=file.stem, delete=False) as new:
-            new.write(_FORM.dump_json(replace(plan, draft=draft)))
-        os.replace(new.name, file)
-    except OSError as error:
-        why = error.strerror or error
-        raise BadInput(f"your plan is kept only until the page is loaded again: {file}: {why}") from error
-    for old in _oldest(file.parent):
-        with suppress(OSError):  # another page has just removed it
-            old.unlink()
-
-
-def _file(folder: Path, browser: str) -> Path:
-    return folder / FOLDER / f"{browser}.json"
-
-
-def _oldest(folder: Path) -> Iterator[Path]:
-    """Yields the files of the browsers that planned longest ago, because browsers come and go."""
-    changed_s: dict[Path, float] = {}
-    for file in folder.glob("*.json"):
-        with suppress(OSError):  # another page has just removed it
-            changed_s[file] = file.stat().st_mtime
-    yield from sorted(changed_s, key=changed_s.__getitem__)[:-MOST_BROWSERS]
+def _file(folder: Path, browser: str, name: str) -> Path:
+    return folder / FOLDER / f"{browser}.{name}.json"

@@ -30,7 +30,13 @@ from pages.components.shell.browser_id import browser_id
 from pages.components.shell.runtime import current
 
 KEY = "draft:new"
+PARAMETER = "plan"
+APART = (
+    "Another page of this browser writes the same plan. Yours is kept apart from it from now on, and this page's "
+    "address names it."
+)
 _SHOWN, _READ, _WRITTEN, _FAULT = "new-plan-shown", "new-plan-read", "new-plan-written", "new-plan-fault"
+_PLACE, _NOTE = "new-plan-place", "new-plan-note"
 _RUNS_LOOKED_AT = 50
 NO_TASK = "There is no task yet: type one above."
 
@@ -135,8 +141,8 @@ def close() -> None:
 
 
 def fault_note() -> None:
-    """Says why the plan will not outlive a reload of the page, if so."""
-    if message := st.session_state.get(_FAULT):
+    """Says why the plan will not outlive a reload of the page, if so, or that another page has one like it."""
+    if message := st.session_state.get(_FAULT) or st.session_state.pop(_NOTE, None):
         st.warning(inert(message), icon=":material/warning:")
 
 
@@ -199,16 +205,21 @@ def _draft() -> Draft | None:
 
 
 def _read() -> None:
-    browser = browser_id()
+    """Takes up the plan that the address names, else the newest of this browser."""
+    browser, named = browser_id(), st.query_params.get(PARAMETER)
     if browser is None:
         return
     try:
-        plan = kept_draft.read(current().settings.data_folder, browser)
+        found = kept_draft.read(current().settings.data_folder, browser, named)
+        if found is None and named is not None:  # it was run, or another browser has it
+            st.query_params.pop(PARAMETER, None)
+            return
     except InspectorError as error:
         st.session_state[_FAULT] = str(error)
         return
-    if plan is None:
+    if found is None:
         return
+    plan, st.session_state[_PLACE] = found.plan, found.place
     st.session_state[KEY], st.session_state[_SHOWN], st.session_state[_WRITTEN] = plan.draft, plan.shown, plan
     if plan.shown and plan.task and not _task():
         st.session_state[task_box.TASK] = plan.task
@@ -225,8 +236,19 @@ def _write() -> None:
     if browser is None or plan == st.session_state.get(_WRITTEN):
         return
     st.session_state[_WRITTEN] = plan
+    folder, before = current().settings.data_folder, st.session_state.get(_PLACE)
     try:
-        kept_draft.write(current().settings.data_folder, browser, plan)
+        if plan is not None:
+            place = kept_draft.write(folder, browser, plan, before)
+            if before is not None and place.edit_id != before.edit_id:
+                st.session_state[_NOTE] = APART
+            st.session_state[_PLACE] = place
+            if st.query_params.get(PARAMETER) != place.edit_id:
+                st.query_params[PARAMETER] = place.edit_id
+        elif before is not None:
+            kept_draft.remove(folder, browser, before)
+            st.session_state.pop(_PLACE)
+            st.query_params.pop(PARAMETER, None)
         st.session_state.pop(_FAULT, None)
     except InspectorError as error:
         st.session_state[_FAULT] = str(error)

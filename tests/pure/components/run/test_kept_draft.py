@@ -8,8 +8,9 @@ import pytest
 from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.run import draft as drafts
-from pages.components.run import kept_draft
-from pages.components.run.kept_draft import MOST_BROWSERS, MOST_VERSIONS, NewPlan, read, write
+from pages.components.run import kept_draft, kept_files
+from pages.components.run.kept_draft import NewPlan, read, remove, write
+from pages.components.run.kept_files import MOST_VERSIONS
 
 ME, OTHER = "a" * 32, "b" * 32
 STEP = Step(instruction="Solve {question}", agent="coder", access_list=())
@@ -24,48 +25,65 @@ def edited(changes: int) -> drafts.Draft:
 
 def test_what_was_kept_comes_back_with_undo_and_redo(tmp_path: Path) -> None:
     plan = NewPlan(drafts.undo(drafts.restart(edited(2), Workflow(steps=(STEP, STEP)))), "a task", shown=False)
-    write(tmp_path, ME, plan)
-    assert read(tmp_path, ME) == plan
-    assert read(tmp_path, OTHER) is None
+    place = write(tmp_path, ME, plan, None)
+    for found in (read(tmp_path, ME), read(tmp_path, ME, place.edit_id)):
+        assert found is not None
+        assert (found.plan, found.place) == (plan, place)
+    assert read(tmp_path, OTHER) is read(tmp_path, OTHER, place.edit_id) is None
+    for name in ("", "..", "*", f"{place.edit_id}x"):
+        assert read(tmp_path, ME, name) is None
+
+
+def test_neither_of_two_pages_overwrites_the_other(tmp_path: Path) -> None:
+    first = write(tmp_path, ME, NewPlan(edited(0), ""), None)
+    left = write(tmp_path, ME, NewPlan(edited(1), "left"), first)
+    right = write(tmp_path, ME, NewPlan(edited(2), "right"), first)
+    assert left.edit_id == first.edit_id != right.edit_id
+    assert write(tmp_path, ME, NewPlan(edited(3), "right"), right).edit_id == right.edit_id
+    found = read(tmp_path, ME, left.edit_id)
+    assert found is not None
+    assert found.plan.task == "left"
 
 
 def test_a_plan_that_was_run_is_kept_no_longer(tmp_path: Path) -> None:
-    write(tmp_path, ME, NewPlan(edited(0), ""))
-    write(tmp_path, ME, None)
-    write(tmp_path, ME, None)
+    first = write(tmp_path, ME, NewPlan(edited(0), ""), None)
+    remove(tmp_path, ME, first)
+    remove(tmp_path, ME, first)
     assert read(tmp_path, ME) is None
+    write(tmp_path, ME, NewPlan(edited(1), "of another page"), first)
+    remove(tmp_path, ME, first)
+    assert read(tmp_path, ME) is not None, "what another page wrote since stays"
 
 
 def test_only_the_last_versions_are_kept(tmp_path: Path) -> None:
     draft = edited(MOST_VERSIONS + 5)
-    write(tmp_path, ME, NewPlan(draft, ""))
+    write(tmp_path, ME, NewPlan(draft, ""), None)
     found = read(tmp_path, ME)
     assert found is not None
-    assert found.draft.past == draft.past[-MOST_VERSIONS:]
+    assert found.plan.draft.past == draft.past[-MOST_VERSIONS:]
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    write(tmp_path, ME, NewPlan(edited(0), ""))
-    (tmp_path / kept_draft.FOLDER / f"{ME}.json").write_text("{")
-    with pytest.raises(BadInput, match=f"{ME}.json cannot be read"):
+    place = write(tmp_path, ME, NewPlan(edited(0), ""), None)
+    (tmp_path / kept_draft.FOLDER / f"{ME}.{place.edit_id}.json").write_text("{")
+    with pytest.raises(BadInput, match=f"{place.edit_id}.json cannot be read"):
         read(tmp_path, ME)
 
 
 def test_a_folder_that_cannot_be_written_says_what_that_means(tmp_path: Path) -> None:
     (tmp_path / kept_draft.FOLDER).write_text("a file is in the way")
     with pytest.raises(BadInput, match="only until the page is loaded again"):
-        write(tmp_path, ME, NewPlan(edited(0), ""))
+        write(tmp_path, ME, NewPlan(edited(0), ""), None)
 
 
-def test_browsers_that_planned_longest_ago_are_forgotten(tmp_path: Path) -> None:
+def test_browsers_that_planned_longest_ago_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_files, "MOST_FILES", 3)
     folder = tmp_path / kept_draft.FOLDER
     folder.mkdir()
-    for number in range(MOST_BROWSERS):
-        old = folder / f"{number:032x}.json"
+    for number in range(3):
+        old = folder / f"{number:032x}.{number:012x}.json"
         old.write_text("{}")
         os.utime(old, (number, number))
-    write(tmp_path, ME, NewPlan(edited(0), ""))
-    left = {file.stem for file in folder.iterdir()}
-    assert len(left) == MOST_BROWSERS
-    assert ME in left
-    assert f"{0:032x}" not in left
+    write(tmp_path, ME, NewPlan(edited(0), ""), None)
+    left = {file.stem.partition(".")[0] for file in folder.iterdir()}
+    assert left == {ME, f"{1:032x}", f"{2:032x}"}

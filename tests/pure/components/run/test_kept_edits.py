@@ -4,12 +4,14 @@ import os
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.run import draft as drafts
-from pages.components.run import kept_edits
-from pages.components.run.kept_edits import MOST_VERSIONS, of_run, read, remove, write
+from pages.components.run import kept_edits, kept_files
+from pages.components.run.kept_edits import of_run, read, remove, write
+from pages.components.run.kept_files import MOST_VERSIONS, bounded
 
 ME, OTHER = "a" * 32, "b" * 32
 PLAN = Workflow(steps=(Step(instruction="Solve {question}", agent="coder"),))
@@ -19,6 +21,10 @@ RUN = "../run/with any name"
 def told(words: str, draft: drafts.Draft | None = None) -> drafts.Draft:
     step = PLAN.steps[0].model_copy(update={"instruction": words})
     return drafts.change(draft or drafts.begin(PLAN), 0, step)
+
+
+def dumped(draft: drafts.Draft) -> bytes:
+    return TypeAdapter(drafts.Draft).dump_json(draft)
 
 
 def test_an_edit_comes_back_with_undo_and_redo(tmp_path: Path) -> None:
@@ -77,8 +83,28 @@ def test_only_the_last_versions_are_kept(tmp_path: Path) -> None:
     assert found.draft.past == draft.past[-MOST_VERSIONS:]
 
 
+def test_what_is_kept_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = drafts.begin(PLAN)
+    for number in range(10):
+        draft = told(f"{number}" * 1000, draft)
+    draft = drafts.undo(drafts.undo(draft))
+    near = bounded(draft, 8000)
+    assert near.now == draft.now
+    assert len(dumped(near)) <= 8000
+    assert near.past, "the last ones can be undone"
+    assert near.past == draft.past[-len(near.past) :]
+    assert bounded(draft) == draft
+    with pytest.raises(BadInput, match="larger than 0 MiB"):
+        bounded(draft, 1500)
+    monkeypatch.setattr(kept_files, "MOST_BYTES_OF_ALL", 6000)
+    for number in range(6):
+        write(tmp_path, ME, f"run {number}", told("x" * 1000), None)
+    sizes = [file.stat().st_size for file in (tmp_path / kept_edits.FOLDER).iterdir()]
+    assert 0 < sum(sizes) <= 6000
+
+
 def test_the_newest_come_first_and_the_oldest_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_edits, "MOST_FILES", 3)
+    monkeypatch.setattr(kept_files, "MOST_FILES", 3)
     for number in range(5):
         place = write(tmp_path, ME, RUN, told(str(number)), None)
         (file,) = (tmp_path / kept_edits.FOLDER).glob(f"*{place.edit_id}.json")
