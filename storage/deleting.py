@@ -4,6 +4,7 @@ Triggers in the database enforce this: they refuse to delete events of a run tha
 """
 
 import hashlib
+import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from conductor_core.actor import Caller
 from conductor_core.trace import ENDED_STATUSES
 from storage import contents
 from storage.encoding import caller_columns, read_caller, read_text, read_time, stored_line, stored_rows
+from storage.evidence.chain import record_deletion
 
 _RUN = "SELECT status, created_at_utc FROM runs WHERE run_id = ?"
 _HELD = "SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1"
@@ -71,7 +73,9 @@ def _delete_one(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], calle
     events = stored_rows(cursor.connection, run_id)
     sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
     now = datetime.now(UTC).isoformat()
-    cursor.execute(_RECORD, (run_id, now, *caller_columns(caller), run[1], run[0], len(events), sha256))
+    actor, door = caller_columns(caller)
+    cursor.execute(_RECORD, (run_id, now, actor, door, run[1], run[0], len(events), sha256))
+    record_deletion(cursor, run_id, actor=None if actor is None else json.loads(actor), door=door)
     contents.forget(cursor, run_id)
     for table in ("events", "commands", "snapshots", "runs"):
         cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  own names

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from conductor_core.errors import StoreError, StoreGone, StoreLocked, StoreReadOnly
-from conductor_core.events import Event
+from conductor_core.events import FINAL_KINDS, Event
 from storage import failures
 from storage.database import Database
-from storage.encoding import SnapshotRow, encode, event_line
+from storage.encoding import SnapshotRow, encode, stored_line
+from storage.evidence.chain import Entries
 from storage.live_runs import LiveRuns, store_snapshots
 from storage.owner import Owner
 from storage.records import StoredEvent
@@ -31,8 +32,8 @@ _NEWEST = (
     "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0))"
 )
 """The highest sequence ever given, because the sequences of deleted events are never given again."""
-_INSERT = "INSERT INTO events (sequence, run_id, kind, at_utc, payload) VALUES "
-_ROW = "(?, ?, ?, ?, ?)"
+_INSERT = "INSERT INTO events (sequence, run_id, kind, at_utc, payload, position) VALUES "
+_ROW = "(?, ?, ?, ?, ?, ?)"
 _MOST_ROWS = 64
 """Rows of one INSERT. SQLite's driver releases the interpreter's lock twice per statement and has to get it back from a
 busy engine. With one statement per row, that took longer than the writing."""
@@ -245,16 +246,23 @@ class EventLog:
         stored: list[StoredEvent] = []
         rows: list[tuple[object, ...]] = []
         ((sequence,),) = cursor.execute(_NEWEST)
+        entries = Entries(cursor)
         for asked in chain.from_iterable(request.events for request in batch):
             sequence += 1
             event, payload = encode(asked)
             at_utc = event.at_utc.isoformat()
-            live.advance(cursor, event, sequence, event_line(sequence, event.kind, at_utc, payload))
+            exact = payload.encode()
+            line = stored_line(sequence, event.kind.encode(), at_utc.encode(), exact)
+            run = live.advance(cursor, event, sequence, line)
+            position = entries.add_event(run, event.run_id, sequence, event.kind, at_utc, exact)
+            if event.kind in FINAL_KINDS:
+                entries.seal(event.run_id, run)
             stored.append(StoredEvent(sequence, event))
-            rows.append((sequence, event.run_id, event.kind, at_utc, payload))
-            self._unmoved_bytes += len(payload) + _PAGE_BYTES
+            rows.append((sequence, event.run_id, event.kind, at_utc, payload, position))
+            self._unmoved_bytes += len(exact) + _PAGE_BYTES
         if rows:
             _insert(cursor, rows)
+            entries.save()
             live.save(cursor)
         for request in batch:
             if request.work is not None:

@@ -29,6 +29,7 @@ from conductor_core.trace import RunTrace
 from storage import contents
 from storage.database import Database
 from storage.encoding import SnapshotRow, caller_columns, snapshot_row
+from storage.evidence.chain import RunChain, read_chain
 from storage.owner import Owner
 from storage.reading import read_run
 
@@ -60,6 +61,7 @@ class _LiveRun:
     trace: RunTrace
     sequence: int
     digest: "_Hash" = field(default_factory=hashlib.sha256)
+    chain: RunChain = field(default_factory=RunChain)
     is_new: bool = False
     row_due: bool = True
     tail_size: int = 0
@@ -106,8 +108,10 @@ class LiveRuns:
             if live.trace.ended or live.trace.status in AT_REST:
                 self._runs.pop(run_id, None)
 
-    def advance(self, cursor: sqlite3.Cursor, event: Event, sequence: int, line: bytes) -> None:
-        """Folds an event that is about to be stored. ``line`` is its part of the digest of its run's events.
+    def advance(self, cursor: sqlite3.Cursor, event: Event, sequence: int, line: bytes) -> RunChain:
+        """Folds an event that is about to be stored, and returns the chain of its run, for its evidence.
+
+        ``line`` is its part of the digest of its run's events.
 
         Raises: EventOutOfOrder; RunUnreadable for a run of another process whose events cannot be read.
         """
@@ -147,6 +151,7 @@ class LiveRuns:
         live.digest.update(line)
         live.tail_size += len(line)
         live.row_due |= not isinstance(event, StepDelta | PlanDelta | StepProgress | PlanProgress)
+        return live.chain
 
     def _take(self, cursor: sqlite3.Cursor, run_id: str) -> None:
         """Makes this process the owner of a run at rest. Raises: EventOutOfOrder if another one was quicker."""
@@ -186,11 +191,12 @@ class LiveRuns:
         try:
             with self._database.reading() as connection:
                 reading = read_run(connection, run_id)
+                chain = read_chain(connection, run_id)
         except UnknownRun as error:
             raise EventOutOfOrder(
                 f"run {run_id} is not in this database: its first event must be run.created"
             ) from error
-        live = self._runs[run_id] = _LiveRun(reading.trace, reading.sequence, reading.digest)
+        live = self._runs[run_id] = _LiveRun(reading.trace, reading.sequence, reading.digest, chain)
         return live
 
     def _columns_of_owner(self) -> dict[str, object]:

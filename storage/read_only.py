@@ -27,6 +27,11 @@ _NO_ACTORS = tuple(
     f'CREATE TEMP VIEW {table} AS SELECT *, "by" AS door, NULL AS actor FROM main.{table}'  # noqa: S608  own names
     for table in ("deletions", "holds")
 )
+_NO_EVIDENCE = (
+    "CREATE TEMP TABLE evidence_log (origin, covered_from)",
+    "CREATE TEMP TABLE leaves (position, run_id, hash, record)",
+    "CREATE TEMP TABLE checkpoints (size, at_utc, note, peaks, anchored)",
+)
 
 
 def _runs(*missing: str, caller: bool = True, imported: bool = True, answers: bool = True) -> str:
@@ -55,6 +60,7 @@ _AS_IF_UPGRADED = {
     "0009": (_runs(caller=False),),
     "0010": (_runs(caller=False, imported=False),),
     "0011": (_runs(caller=False, imported=False, answers=False),),
+    "0012": (),
 }
 """Statements that make an older schema, which cannot be upgraded here, read like the newest one."""
 
@@ -89,7 +95,7 @@ class ReadOnlyMedia:
         version = checked_version(connection.execute("SELECT version_num FROM alembic_version").fetchone(), self._path)
         if version != HEAD:
             connection.execute("PRAGMA temp_store=MEMORY")
-            for view in _AS_IF_UPGRADED[version]:
+            for view in (*_AS_IF_UPGRADED[version], *_NO_EVIDENCE):
                 connection.execute(view)
         connection.execute("PRAGMA query_only=ON")
         return connection

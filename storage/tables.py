@@ -14,6 +14,7 @@ class EventRow(SQLModel, table=True):
     Attributes:
         sequence: counts over all runs, in the order of commits, and is never given twice.
         payload: the event as JSON, in the exact bytes (UTF-8) that a digest covers.
+        position: of its leaf in ``leaves``; None for events from before there was one.
     """
 
     __tablename__ = "events"
@@ -24,6 +25,48 @@ class EventRow(SQLModel, table=True):
     kind: str = Field(sa_column=Column(Text, nullable=False))
     at_utc: str = Field(sa_column=Column(Text, nullable=False))
     payload: str = Field(sa_column=Column(Text, nullable=False))
+    position: int | None = Field(default=None, sa_column=Column(Integer))
+
+
+class EvidenceLogRow(SQLModel, table=True):
+    """The one row of the evidence: the log's name, and the sequence from which on events have a leaf. Never changed."""
+
+    __tablename__ = "evidence_log"
+
+    origin: str = Field(sa_column=Column(Text, primary_key=True))
+    covered_from: int
+
+
+class LeafRow(SQLModel, table=True):
+    """The leaf of an event, or of a record that is kept here. Triggers forbid to change or delete one.
+
+    Attributes:
+        position: in the log's Merkle tree; 0, 1, 2 and so on, without gaps.
+        hash: see ``storage.evidence.formats``. record: JSON in the exact bytes that were hashed; None for an event.
+    """
+
+    __tablename__ = "leaves"
+
+    position: int = Field(sa_column=Column(Integer, primary_key=True))
+    run_id: str | None = Field(default=None, sa_column=Column(Text))
+    hash: bytes = Field(sa_column=Column(LargeBinary, nullable=False))
+    record: str | None = Field(default=None, sa_column=Column(Text))
+
+
+class CheckpointRow(SQLModel, table=True):
+    """A signed checkpoint. Only those that were also kept elsewhere (``anchored``) prove anything.
+
+    Attributes:
+        size: how many entries it covers. peaks: of the tree then (``storage.evidence.formats.Tree``).
+    """
+
+    __tablename__ = "checkpoints"
+
+    size: int = Field(sa_column=Column(Integer, primary_key=True))
+    at_utc: str = Field(sa_column=Column(Text, nullable=False))
+    note: str = Field(sa_column=Column(Text, nullable=False))
+    peaks: bytes = Field(sa_column=Column(LargeBinary, nullable=False))
+    anchored: bool
 
 
 class RunRow(SQLModel, table=True):

@@ -13,8 +13,9 @@ import storage
 
 def as_of_0005(connection: sqlite3.Connection) -> None:
     """Undoes the migrations after 0005."""
-    for table in ("commands", "contents", "run_contents"):
+    for table in ("commands", "contents", "run_contents", "evidence_log", "leaves", "checkpoints"):
         connection.execute(f"DROP TABLE {table}")
+    connection.execute("ALTER TABLE events DROP COLUMN position")
     for table in ("runs", "deletions", "holds"):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN actor")
         connection.execute(f'ALTER TABLE {table} RENAME COLUMN door TO "by"')

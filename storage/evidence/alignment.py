@@ -1,0 +1,216 @@
+"""Compares the events of a database with those that its history says it has, and names what was done to them.
+
+A row is tried against an entry of the history by content: with the place, sequence and previous leaf that the history
+gives, do the row's kind, time and payload make the entry's leaf? So one change is one finding, and what was moved is
+found where it went.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from storage.evidence.formats import event_leaf
+from storage.evidence.history import Events, Report
+
+_WINDOW = 64
+"""How many rows and entries around a difference are tried to find where both agree again."""
+_FAR = 20_000
+"""How many later entries are tried for one row if nothing near it fits, most of all after a long gap."""
+_MOST_PAIRS = 250_000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An event as it lies in the database. ``digest``: of its payload, in hexadecimal."""
+
+    sequence: int
+    run_id: bytes
+    kind: bytes
+    at_utc: bytes
+    digest: bytes
+
+
+@dataclass
+class Differences:
+    """``missing``: events of the history without a row. ``extra``: rows without an event. ``matched``: how many fit."""
+
+    missing: list[int] = field(default_factory=list)
+    extra: list[Row] = field(default_factory=list)
+    matched: int = 0
+    anchored: int = 0
+    shift: int = 0
+
+
+class Aligner:
+    def __init__(self, origin: bytes, events: Events, report: Report) -> None:
+        self._origin, self._events, self._report = origin, events, report
+        self._far_tries = 5
+
+    def fits(self, index: int, row: Row) -> bool:
+        """Whether the content of ``row`` is that of event ``index``, whatever run and sequence the row claims."""
+        events = self._events
+        if b"\n" in row.kind or b"\n" in row.at_utc:
+            return False
+        leaf = event_leaf(
+            self._origin,
+            events.places[index],
+            events.sequence(index),
+            row.digest,
+            events.previous_leaf(index),
+            row.at_utc,
+            row.kind,
+            events.run(index).encode(),
+        )
+        return leaf == events.leaf(index)
+
+    def align(self, rows: Iterable[Row], tick: Callable[[int], None]) -> Differences:
+        """Goes through the rows, in order of sequence, and the events side by side."""
+        events, found = self._events, Differences()
+        waiting: deque[Row] = deque()
+        source = iter(rows)
+        index = seen = 0
+        while True:
+            if not waiting and (row := next(source, None)) is not None:
+                waiting.append(row)
+            if not waiting:
+                break
+            row = waiting[0]
+            in_place = index < len(events) and row.sequence - found.shift == events.sequence(index)
+            if in_place and row.run_id == events.run(index).encode() and self.fits(index, row):
+                waiting.popleft()
+                found.matched += 1
+                found.anchored += events.positions[index] < events.history.anchored
+                index += 1
+            elif index >= len(events):
+                found.extra.append(waiting.popleft())
+            else:
+                waiting.extend(islice(source, max(0, _WINDOW - len(waiting))))
+                skipped, dropped = self._again(index, waiting, found.shift)
+                found.missing.extend(range(index, index + skipped))
+                found.extra.extend(waiting.popleft() for _ in range(dropped))
+                index += skipped
+                if waiting and index < len(events):
+                    found.shift = waiting[0].sequence - events.sequence(index)
+            seen += 1
+            tick(seen)
+        found.missing.extend(range(index, len(events)))
+        return found
+
+    def _again(self, index: int, rows: "deque[Row]", shift: int) -> tuple[int, int]:
+        """Returns how many events and rows to pass over until both agree again; at least one."""
+        events = self._events
+        near = list(islice(rows, _WINDOW))
+        gap = near[0].sequence - shift - events.sequence(index)
+        left = len(events) - index
+        if 0 < gap < left and self._same(index + gap, near[0]):
+            return gap, 0
+        for skip, drop in _ways(min(_WINDOW, left), len(near)):
+            if skip < left and drop < len(near) and self._same(index + skip, near[drop]):
+                return skip, drop
+        if self._far_tries:
+            self._far_tries -= 1
+            for skip in range(_WINDOW, min(_FAR, left)):
+                if self._same(index + skip, near[0]):
+                    return skip, 0
+        if gap > 0:
+            return min(gap, left), 0
+        return (1, 1) if gap == 0 else (0, 1)
+
+    def _same(self, index: int, row: Row) -> bool:
+        return row.run_id == self._events.run(index).encode() and self.fits(index, row)
+
+
+def _ways(most_skipped: int, most_dropped: int) -> Iterator[tuple[int, int]]:
+    """Yields numbers of events and rows to pass over: as many of both first, then one more of either, and so on."""
+    for both in range(1, max(most_skipped, most_dropped)):
+        yield both, both
+    for total in range(1, most_skipped + most_dropped):
+        for skip in range(total + 1):
+            if 2 * skip != total:
+                yield skip, total - skip
+
+
+def name_differences(aligner: Aligner, events: Events, found: Differences, report: Report, gone: set[str]) -> None:
+    """Adds a finding for each difference. ``gone``: runs that the program deleted, on record."""
+    missing, extra = found.missing, found.extra
+    moved = _moved(aligner, missing, extra)
+    for index, row in moved:
+        run_id, sequence = events.run(index), events.sequence(index)
+        if row.run_id == run_id.encode():
+            what = f"the event stands at sequence {row.sequence} instead"
+            report.add("reordered", run_id, sequence, what)
+        else:
+            what = f"the event stands in run {_text(row.run_id)}, at sequence {row.sequence}"
+            report.add("swapped", run_id, sequence, what)
+    taken, used = {index for index, _ in moved}, {id(row) for _, row in moved}
+    missing = [index for index in missing if index not in taken]
+    by_sequence = {row.sequence: row for row in extra if id(row) not in used}
+    rest = []
+    for index in missing:
+        row = by_sequence.get(events.sequence(index))
+        if row is None or row.run_id != events.run(index).encode():
+            rest.append(index)
+            continue
+        del by_sequence[row.sequence]
+        used.add(id(row))
+        what = "kind, time or content of the event are not those that were written"
+        report.add("edited", events.run(index), events.sequence(index), what)
+    _name_missing(events, rest, len(found.extra) == len(used), report, gone)
+    for row in extra:
+        if id(row) not in used:
+            report.add("inserted", _text(row.run_id), row.sequence, "no such event was ever written")
+
+
+def _moved(aligner: Aligner, missing: list[int], extra: list[Row]) -> list[tuple[int, Row]]:
+    """Returns the events that are there as another row's content."""
+    if len(missing) * len(extra) > _MOST_PAIRS:
+        return []
+    rest, moved = list(extra), []
+    for index in missing:
+        row = next((row for row in rest if aligner.fits(index, row)), None)
+        if row is not None:
+            rest.remove(row)
+            moved.append((index, row))
+    return moved
+
+
+def _name_missing(events: Events, missing: list[int], tail: bool, report: Report, gone: set[str]) -> None:
+    """Names events without a row. ``tail``: whether missing events at the end can be a cut, as nothing replaces them."""
+    lost: dict[str, list[int]] = {}
+    for index in missing:
+        if events.run(index) not in gone:
+            lost.setdefault(events.run(index), []).append(index)
+    if not lost:
+        return
+    had: dict[str, int] = {}
+    for index in range(len(events)):
+        if (run := events.run(index)) in lost:
+            had[run] = had.get(run, 0) + 1
+    whole = {run for run in lost if len(lost[run]) == had[run]}
+    cut = _cut(events, missing, gone) if tail else []
+    if cut and {events.run(index) for index in cut} <= whole and (len(whole) == 1 or len(cut) < len(missing)):
+        cut = []  # runs that were removed and happen to be the last
+    if cut:
+        what = f"the log was cut here: this event and all after it are missing, {len(cut)} in all"
+        report.add("truncated", events.run(cut[0]), events.sequence(cut[0]), what)
+    for run_id, indices in lost.items():
+        if run_id in whole and not cut:
+            what = f"the run with its {had[run_id]} events was removed, and no record of a deletion says so"
+            report.add("run_removed", run_id, events.sequence(indices[0]), what)
+            continue
+        for index in indices:
+            if not cut or index < cut[0]:
+                report.add("deleted", run_id, events.sequence(index), "the event is missing")
+
+
+def _cut(events: Events, missing: list[int], gone: set[str]) -> list[int]:
+    """Returns the missing events after which there is none, without those of deleted runs."""
+    here, end = set(missing), len(events)
+    while end and end - 1 in here:
+        end -= 1
+    return [index for index in range(end, len(events)) if events.run(index) not in gone]
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode(errors="replace")

@@ -1,0 +1,300 @@
+"""Checks a database against what was published outside of it, and against its own evidence."""
+
+import hashlib
+import json
+import sqlite3
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from storage.evidence.alignment import Aligner, Row, name_differences
+from storage.evidence.formats import Checkpoint, Invalid, PublicKey, Tree, open_note, read_key, record_leaf, unpacked
+from storage.evidence.history import Events, History, Report
+
+_EVENTS = (
+    "SELECT sequence, CAST(ifnull(run_id, '') AS BLOB), CAST(ifnull(kind, '') AS BLOB), "
+    "CAST(ifnull(at_utc, '') AS BLOB), CAST(ifnull(payload, '') AS BLOB) FROM events "
+    "WHERE sequence >= ? ORDER BY sequence"
+)
+_LEAVES = "SELECT position, run_id, hash, CAST(record AS BLOB) FROM leaves ORDER BY position"
+_CHECKPOINTS = "SELECT size, note FROM checkpoints ORDER BY size"
+
+Progress = Callable[[str, int], None]
+
+
+class NoEvidence(Exception):
+    """The database cannot be checked at all; the message says why."""
+
+
+@dataclass
+class OwnEvidence:
+    """The database's own entries, and its records by position. ``gap``: the first position that is missing."""
+
+    origin: str
+    covered_from: int
+    entries: History = field(default_factory=History)
+    records: dict[int, bytes] = field(default_factory=dict)
+    gap: int | None = None
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """Opens a database for reading alone. Raises: NoEvidence."""
+    for mode in ("mode=ro", "mode=ro&immutable=1"):
+        wal = path.with_name(path.name + "-wal")
+        if "immutable" in mode and wal.exists() and wal.stat().st_size:
+            break
+        connection = sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True)
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master")
+            return connection
+        except sqlite3.Error:
+            connection.close()
+    raise NoEvidence(f"the database {path} cannot be read")
+
+
+def read_own_evidence(connection: sqlite3.Connection) -> OwnEvidence:
+    """Raises: NoEvidence."""
+    try:
+        row = connection.execute("SELECT origin, covered_from FROM evidence_log").fetchone()
+        own = OwnEvidence(str(row[0]), int(row[1]))
+        for position, run_id, leaf, record in connection.execute(_LEAVES):
+            if position != len(own.entries):
+                own.gap = len(own.entries)
+                break
+            own.entries.append(leaf[:32].ljust(32, b"\0"), str(run_id) if record is None else None)
+            if record is not None:
+                own.records[position] = record
+    except (sqlite3.Error, TypeError, ValueError) as error:
+        what = f"the database has no evidence of its events ({error}): one of before gets it when this program opens it"
+        raise NoEvidence(what) from error
+    return own
+
+
+def audit_database(
+    connection: sqlite3.Connection,
+    own: OwnEvidence,
+    keys: Sequence[PublicKey],
+    history: History,
+    report: Report,
+    progress: Progress,
+) -> None:
+    """Adds what it finds to ``report``. ``history``: what was published. Raises: sqlite3.Error.
+
+    Begin a transaction before ``own`` is read: then all is seen at one moment, while the program may go on writing.
+    """
+    if keys and own.origin != keys[0].name:
+        what = f"the database says it is the log {own.origin}, and the public key is that of {keys[0].name}"
+        report.add("unsigned", None, None, what)
+        own.origin = keys[0].name
+    for position in range(len(history), len(own.entries)):
+        history.append(own.entries.leaf(position), own.entries.run(position))
+    gone = _check_records(own, history, report)
+    checkpoints = _signed(connection, keys, report)
+    events = Events(history, own.covered_from)
+    aligner = Aligner(own.origin.encode(), events, report)
+    found = aligner.align(_rows(connection, own.covered_from), lambda seen: progress("events", seen))
+    signed = _check_roots(history, checkpoints, report, progress)
+    _name(connection, own, history, aligner, events, report, gone, found)
+    _check_uncovered(connection, own, report)
+    report.deleted_runs = len(gone)
+    report.verified_size = max(history.anchored, signed)
+    here = bisect_left(events.positions, report.verified_size)
+    report.verified_events = here - bisect_left(found.missing, here)
+    report.unanchored_events = len(events) - bisect_left(events.positions, history.anchored)
+
+
+def _rows(connection: sqlite3.Connection, covered_from: int) -> Iterator[Row]:
+    for sequence, run_id, kind, at_utc, payload in connection.execute(_EVENTS, (covered_from,)):
+        yield Row(sequence, run_id, kind, at_utc, hashlib.sha256(payload).hexdigest().encode())
+
+
+def _check_records(own: OwnEvidence, history: History, report: Report) -> set[str]:
+    """Checks the records, the own leaves, and the seals. Returns the runs whose deletion is on record."""
+    gone: set[str] = set()
+    origin = own.origin.encode()
+    heads: dict[str, tuple[int, bytes]] = {}
+    sealed: dict[str, int] = {}
+    for position in range(len(history)):
+        run_id = history.run(position)
+        if run_id is not None:
+            if run_id in sealed:
+                report.add("inserted", run_id, None, f"entry {position} comes after the seal of its run")
+            heads[run_id] = heads.get(run_id, (0, b""))[0] + 1, history.leaf(position)
+            continue
+        text = own.records.get(position)
+        if text is None or record_leaf(origin, text) != history.leaf(position):
+            what = "is missing" if text is None else "is not as it was written"
+            report.add("evidence", None, None, f"the record at entry {position} {what}")
+            continue
+        record = _record(text)
+        run = str(record.get("run"))
+        if record.get("kind") == "run.deleted":
+            gone.add(run)
+        elif record.get("kind") == "run.sealed":
+            sealed[run] = position
+            count, head = heads.get(run, (0, b""))
+            if (record.get("events"), record.get("head")) != (count, head.hex()):
+                report.add("evidence", run, None, "the seal of the run does not fit its events")
+    changed = sum(
+        own.entries.leaf(at) != history.leaf(at) or own.entries.run(at) != history.run(at)
+        for at in range(min(len(own.entries), history.anchored))
+    )
+    if changed:
+        report.notes.append(f"{changed} leaves in the database are not those that were published")
+    if own.gap is not None:
+        report.add("evidence", None, None, f"the leaves of the database have a gap at entry {own.gap}")
+    return gone
+
+
+def _record(text: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _signed(connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Report) -> list[Checkpoint]:
+    """Returns the database's own checkpoints, as far as the keys signed them."""
+    found, wrong = [], 0
+    if not keys:
+        return found
+    for size, note in connection.execute(_CHECKPOINTS):
+        try:
+            checkpoint = open_note(str(note), keys)
+        except Invalid:
+            wrong += 1
+            continue
+        found.append(checkpoint)
+        wrong += checkpoint.size != size
+    if wrong:
+        report.add("unsigned", None, None, f"{wrong} checkpoints in the database are not signed by the key given")
+    return found
+
+
+def _check_roots(history: History, own: list[Checkpoint], report: Report, progress: Progress) -> int:
+    """Compares all checkpoints with the history. Returns the largest size that one of them vouches for."""
+    wanted: dict[int, list[tuple[bool, Checkpoint]]] = {}
+    for outside, checkpoints in ((True, history.checkpoints), (False, own)):
+        for checkpoint in checkpoints:
+            wanted.setdefault(checkpoint.size, []).append((outside, checkpoint))
+    tree, good = Tree(), 0
+    for size in range(len(history) + 1):
+        for outside, checkpoint in wanted.pop(size, ()):
+            if tree.root() == checkpoint.root:
+                good = max(good, size)
+                history.anchored = max(history.anchored, size if outside else 0)
+            else:
+                where = "outside of the database" if outside else "in the database"
+                report.add(
+                    "fork", None, None, f"the checkpoint of {size} entries {where} is signed for another history"
+                )
+        if size < len(history):
+            tree.append(history.leaf(size))
+            progress("entries", size)
+    for size in sorted(wanted):
+        if any(outside for outside, _ in wanted[size]):
+            report.add(
+                "rolled_back", None, None, f"a checkpoint says that the log had {size} entries, it has {len(history)}"
+            )
+        else:
+            report.add("truncated", None, None, f"a checkpoint in the database is signed for {size} entries")
+    return good
+
+
+def _name(
+    connection: sqlite3.Connection,
+    own: OwnEvidence,
+    history: History,
+    aligner: Aligner,
+    events: Events,
+    report: Report,
+    gone: set[str],
+    found: Any,
+) -> None:
+    forked = [each for each in report.findings if each.kind == "fork"]
+    if len(own.entries) < history.anchored and not found.extra and _ends_before(connection, events, found.missing):
+        first = next((index for index in found.missing if events.run(index) not in gone), None)
+        if first is not None or len(own.entries) < history.anchored:
+            what = f"the database is an older state of itself: {len(own.entries)} entries, {history.anchored} were published"
+            run_id, sequence = (None, None) if first is None else (events.run(first), events.sequence(first))
+            report.findings = [each for each in report.findings if each.kind != "evidence"]
+            report.add("rolled_back", run_id, sequence, what)
+            return
+    if found.missing and found.extra and found.missing[-1] == len(events) - 1 and _all_after(events, found):
+        first = found.missing[0]
+        report.findings = [each for each in report.findings if each.kind not in ("evidence", "fork")]
+        what = "from this event on the database holds another history than the one that was published"
+        report.add("fork", events.run(first), events.sequence(first), what)
+        return
+    report.findings = [each for each in report.findings if each.kind != "fork"]
+    name_differences(aligner, events, found, report, gone)
+    report.findings += forked
+
+
+def _ends_before(connection: sqlite3.Connection, events: Events, missing: list[int]) -> bool:
+    """Whether the database itself knows nothing of later events: no sequence was given, no run ended otherwise."""
+    ((last,),) = connection.execute("SELECT coalesce(max(sequence), 0) FROM events")
+    given = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+    if given is not None and given[0] != last:
+        return False
+    return missing == list(range(len(events) - len(missing), len(events)))
+
+
+def _all_after(events: Events, found: Any) -> bool:
+    """Whether all events from the first difference on are missing, several of them, and others stand there."""
+    first = found.missing[0]
+    return len(found.missing) == len(events) - first > 1 and all(
+        row.sequence >= events.sequence(first) for row in found.extra
+    )
+
+
+def _check_uncovered(connection: sqlite3.Connection, own: OwnEvidence, report: Report) -> None:
+    """Counts the events from before the log's evidence: a row among them was not there when it began."""
+    ((count,),) = connection.execute("SELECT count(*) FROM events WHERE sequence < ?", (own.covered_from,))
+    report.uncovered_events = count
+    before = _record(own.records.get(0, b"")).get("events_before")
+    deleted = sum(
+        int(record.get("uncovered") or 0)
+        for text in own.records.values()
+        if (record := _record(text)).get("kind") == "run.deleted"
+    )
+    if isinstance(before, int) and count != before - deleted:
+        kind = "inserted" if count > before - deleted else "deleted"
+        what = f"{count} events are older than the log's evidence, and {before - deleted} should be"
+        report.add(kind, None, None, what)
+
+
+def rotated_keys(own_records: dict[int, bytes], keys: Sequence[PublicKey]) -> list[PublicKey]:
+    """Returns ``keys`` and those that they vouch for: old and new key both sign the record of a rotation."""
+    trusted = {key.line: key for key in keys}
+    for _ in own_records:
+        grown = len(trusted)
+        for text in own_records.values():
+            record = _record(text)
+            if record.get("kind") == "key.rotated":
+                _trust(record, trusted)
+        if len(trusted) == grown:
+            break
+    return list(trusted.values())
+
+
+def _trust(record: dict[str, Any], trusted: dict[str, PublicKey]) -> None:
+    try:
+        old, new = read_key(str(record.get("old"))), read_key(str(record.get("new")))
+        message = rotation_message(old, new)
+        signed = old.signed(message, unpacked(record.get("by_old"), 64)) and new.signed(
+            message, unpacked(record.get("by_new"), 64)
+        )
+    except Invalid:
+        return
+    if signed and old.name == new.name and (old.line in trusted or new.line in trusted):
+        trusted |= {old.line: old, new.line: new}
+
+
+def rotation_message(old: PublicKey, new: PublicKey) -> bytes:
+    """Returns what both keys sign when ``new`` takes the place of ``old``."""
+    return f"key.rotated\n{old.line}\n{new.line}\n".encode()

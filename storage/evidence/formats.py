@@ -1,0 +1,206 @@
+"""How entries of the log are hashed, the Merkle tree over them (RFC 9162), and signed checkpoints (C2SP signed notes).
+
+An entry is an event or a record. Its leaf is SHA-256 over a zero byte and the entry's bytes:
+
+    event   "event", origin, place in its run, sequence, SHA-256 of the payload, previous leaf of its run,
+            time, kind, run id: nine lines, joined by line feeds
+    record  "record", origin, the record's JSON as stored: three lines
+
+Digests are in lower-case hexadecimal, numbers in decimal. The previous leaf of a run's first event is 64 zeros. Neither
+time nor kind holds a line feed.
+"""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+NO_LEAF = bytes(32)
+_DASH = "\N{EM DASH} "
+_ED25519 = b"\x01"
+
+
+class Invalid(Exception):
+    """What was read is not what it claims to be; the message says why."""
+
+
+def event_leaf(
+    origin: bytes, place: int, sequence: int, digest: bytes, previous: bytes, at_utc: bytes, kind: bytes, run_id: bytes
+) -> bytes:
+    """Returns the leaf of an event. ``digest``: of its payload, as 64 hexadecimal characters.
+
+    ``place`` counts the covered events of its run from 0.
+    """
+    lines = (origin, place, sequence, digest, previous.hex().encode(), at_utc, kind, run_id)
+    return hashlib.sha256(b"\0event\n%b\n%d\n%d\n%b\n%b\n%b\n%b\n%b" % lines).digest()
+
+
+def record_leaf(origin: bytes, text: bytes) -> bytes:
+    """Returns the leaf of a record, whose JSON is ``text``."""
+    return hashlib.sha256(b"\0record\n%b\n%b" % (origin, text)).digest()
+
+
+def node(left: bytes, right: bytes) -> bytes:
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+class Tree:
+    """A Merkle tree of RFC 9162 that only grows, as the roots of its perfect subtrees, the largest first."""
+
+    def __init__(self, size: int = 0, peaks: bytes = b"") -> None:
+        """Takes up a tree where ``peaks`` of it says that it stands. Raises: Invalid if both do not fit."""
+        if size < 0 or len(peaks) != 32 * size.bit_count():
+            raise Invalid(f"{len(peaks)} bytes are not the subtrees of a tree of {size} leaves")
+        self.size = size
+        self._peaks = [peaks[at : at + 32] for at in range(0, len(peaks), 32)]
+
+    def append(self, leaf: bytes) -> None:
+        rest = self.size
+        while rest & 1:
+            leaf = hashlib.sha256(b"\x01" + self._peaks.pop() + leaf).digest()
+            rest >>= 1
+        self._peaks.append(leaf)
+        self.size += 1
+
+    def root(self) -> bytes:
+        if not self._peaks:
+            return hashlib.sha256(b"").digest()
+        root = self._peaks[-1]
+        for peak in reversed(self._peaks[:-1]):
+            root = node(peak, root)
+        return root
+
+    @property
+    def peaks(self) -> bytes:
+        return b"".join(self._peaks)
+
+    def copy(self) -> "Tree":
+        return Tree(self.size, self.peaks)
+
+
+def included(leaf: bytes, position: int, size: int, path: Sequence[bytes], root: bytes) -> bool:
+    """Whether ``path`` proves that ``leaf`` is at ``position`` of the tree (RFC 9162, 2.1.3.2)."""
+    if not 0 <= position < size:
+        return False
+    at, last = position, size - 1
+    for sibling in path:
+        if last == 0:
+            return False
+        if at & 1 or at == last:
+            leaf = node(sibling, leaf)
+            while not at & 1 and at:
+                at >>= 1
+                last >>= 1
+        else:
+            leaf = node(leaf, sibling)
+        at >>= 1
+        last >>= 1
+    return last == 0 and leaf == root
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """An Ed25519 key that signs the checkpoints of the log ``name``."""
+
+    name: str
+    key: bytes
+
+    @property
+    def id(self) -> bytes:
+        return hashlib.sha256(self.name.encode() + b"\n" + _ED25519 + self.key).digest()[:4]
+
+    @property
+    def line(self) -> str:
+        """The key as C2SP's signed notes write a verifier key."""
+        return f"{self.name}+{self.id.hex()}+{base64.b64encode(_ED25519 + self.key).decode()}"
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.key).hexdigest()
+
+    def signed(self, message: bytes, signature: bytes) -> bool:
+        """Whether this key made ``signature`` of ``message``."""
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        try:
+            Ed25519PublicKey.from_public_bytes(self.key).verify(signature, message)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+
+def read_key(line: str) -> PublicKey:
+    """Reads a verifier key. Raises: Invalid."""
+    parts = line.strip().split("+", 2)
+    raw = unpacked(parts[2]) if len(parts) == 3 else b""
+    if len(raw) != 33 or raw[:1] != _ED25519:
+        raise Invalid("no Ed25519 key of the form NAME+ID+KEY")
+    key = PublicKey(parts[0], raw[1:])
+    if key.line != line.strip() or not key.name or any(char.isspace() for char in key.name):
+        raise Invalid("the name or the id of the key does not fit the key")
+    return key
+
+
+def unpacked(text: object, size: int | None = None) -> bytes:
+    """Reads Base64 in its one standard form. Raises: Invalid, also if it holds other than ``size`` bytes."""
+    try:
+        raw = base64.b64decode(str(text), validate=True)
+    except (binascii.Error, ValueError):
+        raise Invalid("no Base64") from None
+    if not isinstance(text, str) or base64.b64encode(raw).decode() != text or size not in (None, len(raw)):
+        raise Invalid("no Base64 of the right form and length")
+    return raw
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A signed statement: the log ``origin`` has ``size`` entries, whose tree has this ``root``."""
+
+    origin: str
+    size: int
+    root: bytes
+
+    @property
+    def text(self) -> str:
+        return f"{self.origin}\n{self.size}\n{base64.b64encode(self.root).decode()}\n"
+
+
+def note_of(checkpoint: Checkpoint, key: PublicKey, signature: bytes) -> str:
+    """Returns the signed note. ``signature``: of ``checkpoint.text``."""
+    return f"{checkpoint.text}\n{_DASH}{key.name} {base64.b64encode(key.id + signature).decode()}\n"
+
+
+def open_note(note: str, keys: Iterable[PublicKey]) -> Checkpoint:
+    """Returns the checkpoint of a note that one of ``keys`` signed. Raises: Invalid.
+
+    Signatures of other keys are passed over, as C2SP's form wants it; a wrong one of ``keys`` is refused.
+    """
+    text, separator, rest = note.rpartition("\n\n")
+    signatures = rest.split("\n")
+    if not separator or signatures.pop() != "" or not signatures:
+        raise Invalid("no signed note")
+    checkpoint = _read_checkpoint(f"{text}\n")
+    good = False
+    for line in signatures:
+        parts = line.split(" ")
+        if len(parts) != 3 or f"{parts[0]} " != _DASH:
+            raise Invalid("a signature line of the note is malformed")
+        _, name, packed = parts
+        raw = unpacked(packed)
+        for key in keys:
+            if key.name == name and raw[:4] == key.id:
+                if not key.signed(f"{text}\n".encode(), raw[4:]):
+                    raise Invalid("the signature of the note is wrong")
+                good = checkpoint.origin == key.name
+    if not good:
+        raise Invalid("no key that is trusted signed the note for this log")
+    return checkpoint
+
+
+def _read_checkpoint(text: str) -> Checkpoint:
+    origin, size, root, *_ = [*text.split("\n"), "", "", ""]
+    if not origin or not size.isascii() or not size.isdecimal() or (size[0] == "0" and size != "0") or len(size) > 18:
+        raise Invalid("the note is no checkpoint")
+    return Checkpoint(origin, int(size), unpacked(root, 32))

@@ -1,0 +1,150 @@
+"""Checks a database or an exported bundle against the public key and the published checkpoints of its log.
+
+It needs Python 3.11 and the package cryptography, and nothing of Conductor Inspector. It changes nothing.
+"""
+
+import argparse
+import json
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from storage.evidence.bundle_audit import audit_bundle, is_bundle, read_bundle
+from storage.evidence.database_audit import NoEvidence, audit_database, open_database, read_own_evidence, rotated_keys
+from storage.evidence.formats import Invalid, PublicKey, read_key
+from storage.evidence.history import CLASSES, History, Report, read_anchors
+
+BAD_INPUT = 2
+_PROGRESS_S = 2.0
+
+
+def verify(
+    target: Path, keys: Sequence[PublicKey], anchors: Sequence[Path], progress: Callable[[str, int], None]
+) -> Report:
+    """Checks the database or bundle ``target``. ``keys``: trusted from elsewhere; those that they vouch for count, too.
+
+    Raises: NoEvidence or Invalid if there is nothing to check; OSError, sqlite3.Error.
+    """
+    report = Report()
+    if is_bundle(target):
+        try:
+            bundle = read_bundle(target)
+        except Invalid as error:
+            report.add("evidence", None, None, f"the bundle cannot be read: {error}")
+            return report
+        records = {at: str(line["record"]).encode(errors="replace") for at, line in enumerate(bundle.records)}
+        keys = rotated_keys(records, keys)
+        audit_bundle(bundle, keys, _read(anchors, keys, report), report)
+        return report
+    with closing(open_database(target)) as connection:
+        connection.execute("BEGIN")
+        own = read_own_evidence(connection)
+        keys = rotated_keys(own.records, keys)
+        audit_database(connection, own, keys, _read(anchors, keys, report), report, progress)
+    if not anchors:
+        report.notes.append("no anchor was given: whoever can write the database could have rewritten it all")
+    return report
+
+
+def _read(anchors: Sequence[Path], keys: Sequence[PublicKey], report: Report) -> History:
+    with ExitStack() as stack:
+        files = [(str(each), stack.enter_context(each.open(encoding="utf-8", errors="replace"))) for each in anchors]
+        return read_anchors(files, keys, report)
+
+
+def document(report: Report, run_id: str | None = None) -> dict[str, Any]:
+    """Returns the report as ``--json`` prints it."""
+    findings = [each for each in report.findings if run_id is None or each.run_id in (None, run_id)]
+    return {
+        "ok": not findings,
+        "verified_events": report.verified_events,
+        "unanchored_events": report.unanchored_events,
+        "verified_size": report.verified_size,
+        "uncovered_events": report.uncovered_events,
+        "deleted_runs": report.deleted_runs,
+        "findings": [
+            {"class": each.kind, "run_id": each.run_id, "sequence": each.sequence, "what": each.what}
+            for each in findings
+        ],
+        "more_findings": report.more,
+        "notes": report.notes,
+    }
+
+
+def lines(shown: dict[str, Any]) -> Iterator[str]:
+    """Yields the report as a person reads it."""
+    for each in shown["findings"]:
+        place = "" if each["run_id"] is None else f" run {each['run_id']}"
+        place += "" if each["sequence"] is None else f" event {each['sequence']}"
+        yield f"{each['class'].upper()}{place}: {each['what']}"
+    if shown["more_findings"]:
+        yield f"... and {shown['more_findings']} findings more"
+    yield from (f"note: {each}" for each in shown["notes"])
+    tail = shown["unanchored_events"]
+    yield f"{shown['verified_events']:,} events are as a signed checkpoint says ({shown['verified_size']:,} entries)"
+    if tail:
+        yield f"{tail:,} events are covered by no checkpoint from outside: nothing protects them yet"
+    if shown["uncovered_events"]:
+        yield f"{shown['uncovered_events']:,} events are older than the evidence of this log: they prove nothing"
+    if shown["deleted_runs"]:
+        yield f"{shown['deleted_runs']:,} runs were deleted by the program, on record"
+    yield "OK: nothing was found" if shown["ok"] else f"{len(shown['findings'])} FINDINGS"
+
+
+def exit_code(shown: dict[str, Any], *, plain: bool) -> int:
+    """Returns 0, or the code of the first finding's class; with ``plain`` 1 for any."""
+    if shown["ok"]:
+        return 0
+    return 1 if plain else CLASSES[shown["findings"][0]["class"]]
+
+
+class Ticker:
+    """Says on stderr every two seconds how far the check is."""
+
+    def __init__(self) -> None:
+        self._next_s = time.monotonic() + _PROGRESS_S
+
+    def __call__(self, what: str, count: int) -> None:
+        if not count & 0x3FFF and time.monotonic() > self._next_s:
+            self._next_s = time.monotonic() + _PROGRESS_S
+            print(f"{count:,} {what} checked", file=sys.stderr, flush=True)
+
+
+def given_keys(given: Sequence[str]) -> list[PublicKey]:
+    """Reads public keys: each the key itself, or a file that holds it. Raises: Invalid, OSError."""
+    keys = []
+    for each in given:
+        text = each if each.count("+") >= 2 and not os.path.exists(each) else Path(each).read_text(encoding="utf-8")
+        keys.append(read_key(text))
+    return keys
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns 0 if nothing was found, 2 for bad input, else the code of the first finding's class (with --json: 1)."""
+    codes = ", ".join(f"{code} {kind}" for kind, code in CLASSES.items())
+    parser = argparse.ArgumentParser(description=__doc__, epilog=f"Exit codes: 0 nothing found, 2 bad input, {codes}.")
+    parser.add_argument("target", type=Path, help="A database, or a bundle: a folder or a zip file.")
+    parser.add_argument(
+        "--public-key", action="append", required=True, metavar="KEY|FILE", help="From the log's owner."
+    )
+    parser.add_argument("--anchor", action="append", default=[], type=Path, metavar="FILE", help="What was published.")
+    parser.add_argument("--run", metavar="RUN_ID", help="Show only what concerns this run, and the log as a whole.")
+    parser.add_argument("--json", action="store_true", help="One JSON document; the exit code is then 0, 1 or 2.")
+    given = parser.parse_args(arguments)
+    try:
+        report = verify(given.target, given_keys(given.public_key), given.anchor, Ticker())
+    except (Invalid, NoEvidence, OSError, sqlite3.Error, UnicodeDecodeError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return BAD_INPUT
+    shown = document(report, given.run)
+    print(json.dumps(shown, ensure_ascii=False) if given.json else "\n".join(lines(shown)))
+    return exit_code(shown, plain=given.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
