@@ -32,6 +32,16 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("CONDUCTOR_DATABASE_URL", "DATABASE_URL"),
         description="`sqlite:////FOLDER/FILE.sqlite3`; only SQLite works. Unset: a file in the data folder.",
     )
+    anchor: str | None = Field(
+        None,
+        description="Where signed checkpoints of the log are published: a file or folder that another user or host "
+        "owns, or `git:FOLDER`, a git repository. Unset: a folder beside the database, which whoever can write the "
+        "database can write, too. [Audit](audit.md) says what that is worth.",
+    )
+    signing_key: Path | None = Field(
+        None,
+        description="The file of the key that signs them; made if it is missing. Unset: a folder beside the database.",
+    )
     conductor: str = Field(
         "tiny",
         description="Conductor used when none is named: tiny, one of a conductors file, folder, hub id or URL#MODEL.",

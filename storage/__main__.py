@@ -1,4 +1,4 @@
-"""``python -m storage backup PATH``: a checked copy of the database, in one file."""
+"""``python -m storage``: copies the database, and checks that its record is as it was written."""
 
 import argparse
 import sys
@@ -12,17 +12,26 @@ from conductor_core.given_path import given_path
 from conductor_core.settings import Settings, setting_fault, sqlite_url
 from storage.backup import backup
 from storage.database import path_of
+from storage.evidence import commands as evidence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 0 if the backup was made, 2 with one line on stderr if it could not be made."""
+    """Returns 0 if all went well, 2 with one line on stderr for bad input; ``verify`` has codes of its own."""
     parser = argparse.ArgumentParser(prog="python -m storage", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     copying = commands.add_parser("backup", help="Copy the database to a new file, while it is in use, and check it.")
     copying.add_argument("path", metavar="PATH", type=Path, help="The new file; nothing is overwritten.")
     copying.add_argument("--db", metavar="FILE|URL", help="Else DATABASE_URL, else your data folder's.")
+    evidence.add(commands)
     given = parser.parse_args(arguments)
     try:
+        match given.command:
+            case "verify":
+                return evidence.check(given, _source)
+            case "key":
+                return evidence.show_key(given, _source)
+            case "verifier":
+                return evidence.write_verifier(given, _source)
         done = backup(_source(given.db), given_path(str(given.path)).absolute())
     except InspectorError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)

@@ -105,13 +105,17 @@ class Database:
     def check(self) -> None:
         """Raises StoreGone if the file or its WAL is no longer the one that was opened."""
         with failures.translated(self.path):
-            try:
-                in_place = all(os.path.samestat(opened, os.stat(path)) for path, opened in self._identities.items())
-            except FileNotFoundError:
-                in_place = False
+            in_place = self.in_place()
         if not in_place:
             self._gone_told = True
             raise failures.gone(self.path)
+
+    def in_place(self) -> bool:
+        """Whether the file and its WAL are those that were opened. Raises: OSError."""
+        try:
+            return all(os.path.samestat(opened, os.stat(path)) for path, opened in self._identities.items())
+        except FileNotFoundError:
+            return False
 
     @contextmanager
     def writing(self) -> Iterator[None]:

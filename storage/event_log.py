@@ -92,8 +92,10 @@ class Feed:
 class EventLog:
     """The ``EventSink`` of a database. Any thread and any event loop may use it."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, written: Callable[[int], None] = lambda _: None) -> None:
+        """``written``: is told, in the writing thread, how many entries of the log have become durable."""
         self._database = database
+        self._written = written
         self._owner = Owner(database.owners_folder)
         self._live = LiveRuns(database, self._owner)
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
@@ -226,6 +228,8 @@ class EventLog:
             failure.__cause__ = error
         else:
             self._announce(written)
+            if written:
+                self._written(len(written))
             return
         if len(batch) == 1 or isinstance(failure, StoreLocked | StoreReadOnly | StoreGone):
             for request in batch:

@@ -30,7 +30,7 @@ _NO_ACTORS = tuple(
 _NO_EVIDENCE = (
     "CREATE TEMP TABLE evidence_log (origin, covered_from)",
     "CREATE TEMP TABLE leaves (position, run_id, hash, record)",
-    "CREATE TEMP TABLE checkpoints (size, at_utc, note, peaks, anchored)",
+    "CREATE TEMP TABLE checkpoints (size, at_utc, note, peaks)",
 )
 
 

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
+from pathlib import Path
 
 from conductor_core.actor import Caller
 from conductor_core.commands import Command, SentCommand
@@ -25,10 +26,14 @@ from conductor_core.trace import ENDED_STATUSES, RunTrace
 from storage import batch_lock, batches, commands, contents, deleting, failures, queries, totals
 from storage import reading as run_reading
 from storage.commands import CommandWatch, Listener
-from storage.database import BUSY_TIMEOUT_S, Database
+from storage.database import BUSY_TIMEOUT_S, Database, path_of
 from storage.deleting import Deleted, Deletion
 from storage.encoding import snapshot_row
 from storage.event_log import EventLog
+from storage.evidence.anchoring import Anchoring, Evidence, Places, places_of, read_evidence
+from storage.evidence.chain import add_record
+from storage.evidence.formats import PublicKey
+from storage.evidence.keys import new_key, new_key_in_place
 from storage.listing import Listing, interrupt
 from storage.owner import gone, left
 from storage.queries import Search
@@ -49,15 +54,20 @@ class Store:
         log: where the engine's events go.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, places: Places | None = None) -> None:
+        """``places``: of the log's key, and of what is published of it; None: beside the database."""
         self._database = database
         # Runs of dead processes in a database that cannot be written: they can only be shown as interrupted.
         self._stopped: set[str] = set()
         self._listing = Listing(database.path, self._stopped)
         self._snapshots_made: set[str] = set()
         self._watches: list[CommandWatch] = []
+        self.places = places or places_of(database.path)
+        self._anchoring = Anchoring(database, self._change, self.places)
         refusal = database.refusal
-        self.log: EventLog | RefusingLog = EventLog(database) if refusal is None else RefusingLog(refusal)
+        self.log: EventLog | RefusingLog = (
+            EventLog(database, self._anchoring.written) if refusal is None else RefusingLog(refusal)
+        )
 
     @property
     def refusal(self) -> StoreError | None:
@@ -176,6 +186,7 @@ class Store:
             outcome = deleting.delete(cursor, run_ids, caller)
 
         self.log.change_and_wait(work)
+        self._anchoring.written(len(outcome.run_ids))
         for run_id in outcome.run_ids:
             self._listing.doubt(run_id)
         return outcome
@@ -363,10 +374,30 @@ class Store:
                     marked += [run_id for run_id, owner in unfinished if owner == owner_id and self._interrupt(run_id)]
         return marked
 
+    def evidence(self) -> Evidence:
+        """Returns how much of the log is published, and since when the rest is not."""
+        with self._database.reading() as connection:
+            return read_evidence(connection, str(self.places.anchor.file), self._anchoring.fault)
+
+    def rotate_key(self) -> PublicKey:
+        """Replaces the key that signs checkpoints, on record with the signatures of both. Returns the new public key.
+
+        Raises: BadInput; StoreError.
+        """
+        new, record = new_key(self.places.key, self.evidence().origin)
+        self.log.change_and_wait(lambda cursor: add_record(cursor, "key.rotated", None, **record))
+        new_key_in_place(self.places.key)
+        self._anchoring.written(1)
+        return new.public
+
+    def _change(self, work: Callable[[sqlite3.Cursor], None]) -> None:
+        self.log.change_and_wait(work)
+
     def close(self) -> None:
-        """Writes all appended events, then closes the file. The store cannot be used afterwards."""
+        """Writes all appended events and publishes them, then closes the file. The store cannot be used afterwards."""
         for watch in self._watches:
             watch.close()
+        self._anchoring.close()
         self.log.close()
         self._database.close()
 
@@ -394,12 +425,16 @@ class Store:
         return True
 
 
-def open_store(url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Store:
+def open_store(
+    url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S, anchor: str | None = None, signing_key: Path | None = None
+) -> Store:
     """Opens the database at ``url`` (``sqlite:///FOLDER/FILE``), creating or upgrading it if need be.
 
     A database that cannot be written is opened for reading, and ``Store.refusal`` says why. ``busy_timeout_s`` is how
-    long to wait while another program writes.
+    long to wait while another program writes. ``anchor``, ``signing_key``: as in the settings.
 
-    Raises: StoreError: StoreTooNew, StoreReadOnly, StoreFull, StoreLocked, StoreDamaged or a plain one.
+    Raises: StoreError: StoreTooNew, StoreReadOnly, StoreFull, StoreLocked, StoreDamaged or a plain one; BadInput about
+    ``anchor``.
     """
-    return Store(Database(url, busy_timeout_s=busy_timeout_s))
+    places = places_of(path_of(url), anchor, signing_key)
+    return Store(Database(url, busy_timeout_s=busy_timeout_s), places)

@@ -54,7 +54,7 @@ class LeafRow(SQLModel, table=True):
 
 
 class CheckpointRow(SQLModel, table=True):
-    """A signed checkpoint. Only those that were also kept elsewhere (``anchored``) prove anything.
+    """A checkpoint that was signed and published elsewhere. The copy here says how far that went, and proves nothing.
 
     Attributes:
         size: how many entries it covers. peaks: of the tree then (``storage.evidence.formats.Tree``).
@@ -66,7 +66,6 @@ class CheckpointRow(SQLModel, table=True):
     at_utc: str = Field(sa_column=Column(Text, nullable=False))
     note: str = Field(sa_column=Column(Text, nullable=False))
     peaks: bytes = Field(sa_column=Column(LargeBinary, nullable=False))
-    anchored: bool
 
 
 class RunRow(SQLModel, table=True):

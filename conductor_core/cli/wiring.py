@@ -19,7 +19,7 @@ def opened_store(url: str | None, settings: Settings, *, read: bool = False) -> 
     """
     from storage import open_store
 
-    store = open_store(url or settings.resolved_database_url)
+    store = open_store(url or settings.resolved_database_url, anchor=settings.anchor, signing_key=settings.signing_key)
     try:
         if store.refusal is not None and not read:
             raise store.refusal

@@ -148,12 +148,12 @@ def name_differences(aligner: Aligner, events: Events, found: Differences, repor
     by_sequence = {row.sequence: row for row in extra if id(row) not in used}
     rest = []
     for index in missing:
-        row = by_sequence.get(events.sequence(index))
-        if row is None or row.run_id != events.run(index).encode():
+        here = by_sequence.get(events.sequence(index))
+        if here is None or here.run_id != events.run(index).encode():
             rest.append(index)
             continue
-        del by_sequence[row.sequence]
-        used.add(id(row))
+        del by_sequence[here.sequence]
+        used.add(id(here))
         what = "kind, time or content of the event are not those that were written"
         report.add("edited", events.run(index), events.sequence(index), what)
     _name_missing(events, rest, len(found.extra) == len(used), report, gone)
@@ -168,15 +168,14 @@ def _moved(aligner: Aligner, missing: list[int], extra: list[Row]) -> list[tuple
         return []
     rest, moved = list(extra), []
     for index in missing:
-        row = next((row for row in rest if aligner.fits(index, row)), None)
-        if row is not None:
-            rest.remove(row)
-            moved.append((index, row))
+        at = next((at for at, row in enumerate(rest) if aligner.fits(index, row)), None)
+        if at is not None:
+            moved.append((index, rest.pop(at)))
     return moved
 
 
 def _name_missing(events: Events, missing: list[int], tail: bool, report: Report, gone: set[str]) -> None:
-    """Names events without a row. ``tail``: whether missing events at the end can be a cut, as nothing replaces them."""
+    """Names events without a row. ``tail``: whether those at the end can be a cut, because nothing replaces them."""
     lost: dict[str, list[int]] = {}
     for index in missing:
         if events.run(index) not in gone:

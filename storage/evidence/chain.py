@@ -44,9 +44,8 @@ class Entries:
         self._cursor = cursor
         ((origin,),) = cursor.execute(_LOG)
         self._origin: bytes = origin.encode()
-        ((self._next,),) = cursor.execute(_SIZE)
+        self._next = int(cursor.execute(_SIZE).fetchone()[0])
         self._rows: list[tuple[int, str | None, bytes, str | None]] = []
-        self.count = 0
 
     def add_event(self, run: RunChain, run_id: str, sequence: int, kind: str, at_utc: str, payload: bytes) -> int:
         """Adds an event whose stored payload is ``payload``. Returns its position."""
@@ -60,19 +59,18 @@ class Entries:
         """Records that a run has ended: it has so many events, and the last leaf is this."""
         self.add_record("run.sealed", run_id, events=run.places, head=run.head.hex())
 
-    def add_record(self, kind: str, run_id: str | None = None, **fields: object) -> int:
-        """Adds a record of something that is no event of a run. Returns its position."""
+    def add_record(self, kind: str, run_id: str | None = None, **fields: object) -> None:
+        """Adds a record of something that is no event of a run."""
         values = {"kind": kind, "at_utc": datetime.now(UTC).isoformat(), **fields}
         if run_id is not None:
             values["run"] = run_id
         text = json.dumps(values, sort_keys=True, separators=(",", ":"))
-        return self._add(run_id, record_leaf(self._origin, text.encode()), text)
+        self._add(run_id, record_leaf(self._origin, text.encode()), text)
 
     def _add(self, run_id: str | None, leaf: bytes, record: str | None) -> int:
         position = self._next
         self._rows.append((position, run_id, leaf, record))
         self._next += 1
-        self.count += 1
         return position
 
     def save(self) -> None:
@@ -90,6 +88,11 @@ def record_deletion(cursor: sqlite3.Cursor, run_id: str, **fields: object) -> No
     """Records in the log that the program deletes a run. Call it before its events go."""
     run = read_chain(cursor, run_id)
     ((uncovered,),) = cursor.execute(_UNCOVERED, (run_id,))
+    add_record(cursor, "run.deleted", run_id, events=run.places, head=run.head.hex(), uncovered=uncovered, **fields)
+
+
+def add_record(cursor: sqlite3.Cursor, kind: str, run_id: str | None = None, **fields: object) -> None:
+    """Adds one record to the log. Call it in a transaction of the writer."""
     entries = Entries(cursor)
-    entries.add_record("run.deleted", run_id, events=run.places, head=run.head.hex(), uncovered=uncovered, **fields)
+    entries.add_record(kind, run_id, **fields)
     entries.save()

@@ -103,7 +103,8 @@ def audit_database(
     report.verified_size = max(history.anchored, signed)
     here = bisect_left(events.positions, report.verified_size)
     report.verified_events = here - bisect_left(found.missing, here)
-    report.unanchored_events = len(events) - bisect_left(events.positions, history.anchored)
+    outside = bisect_left(events.positions, history.anchored)
+    report.unanchored_events = len(events) - outside - (len(found.missing) - bisect_left(found.missing, outside))
 
 
 def _rows(connection: sqlite3.Connection, covered_from: int) -> Iterator[Row]:
@@ -159,7 +160,8 @@ def _record(text: bytes) -> dict[str, Any]:
 
 def _signed(connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Report) -> list[Checkpoint]:
     """Returns the database's own checkpoints, as far as the keys signed them."""
-    found, wrong = [], 0
+    found: list[Checkpoint] = []
+    wrong = 0
     if not keys:
         return found
     for size, note in connection.execute(_CHECKPOINTS):
@@ -218,12 +220,11 @@ def _name(
     forked = [each for each in report.findings if each.kind == "fork"]
     if len(own.entries) < history.anchored and not found.extra and _ends_before(connection, events, found.missing):
         first = next((index for index in found.missing if events.run(index) not in gone), None)
-        if first is not None or len(own.entries) < history.anchored:
-            what = f"the database is an older state of itself: {len(own.entries)} entries, {history.anchored} were published"
-            run_id, sequence = (None, None) if first is None else (events.run(first), events.sequence(first))
-            report.findings = [each for each in report.findings if each.kind != "evidence"]
-            report.add("rolled_back", run_id, sequence, what)
-            return
+        what = f"the database is an older state of itself: {len(own.entries)} of {history.anchored} published entries"
+        run_id, sequence = (None, None) if first is None else (events.run(first), events.sequence(first))
+        report.findings = [each for each in report.findings if each.kind != "evidence"]
+        report.add("rolled_back", run_id, sequence, what)
+        return
     if found.missing and found.extra and found.missing[-1] == len(events) - 1 and _all_after(events, found):
         first = found.missing[0]
         report.findings = [each for each in report.findings if each.kind not in ("evidence", "fork")]

@@ -54,7 +54,7 @@ def open_session(settings: Settings) -> Session:
     A new database gets the recorded runs. The engine goes on with all runs about which somebody decided while no
     process heard it. Raises: StoreError.
     """
-    store = open_store(settings.resolved_database_url)
+    store = open_store(settings.resolved_database_url, anchor=settings.anchor, signing_key=settings.signing_key)
     try:
         store.mark_interrupted()
         if settings.recorded_runs:

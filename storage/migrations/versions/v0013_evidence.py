@@ -43,7 +43,6 @@ def upgrade() -> None:
         sa.Column("at_utc", sa.Text, nullable=False),
         sa.Column("note", sa.Text, nullable=False),
         sa.Column("peaks", sa.LargeBinary, nullable=False),
-        sa.Column("anchored", sa.Boolean, nullable=False),
     )
     _begin()
     for table in _TABLES:

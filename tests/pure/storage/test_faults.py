@@ -132,7 +132,7 @@ def test_a_file_with_broken_pages(path: Path, url: str) -> None:
     store.log.append_and_wait(*(event for index in range(40) for event in whole_run(f"r{index}")))
     store.close()
     whole = path.read_bytes()
-    path.write_bytes(whole[: 32 * 4096] + b"\xff" * (len(whole) - 32 * 4096))
+    path.write_bytes(whole[: 40 * 4096] + b"\xff" * (len(whole) - 40 * 4096))
     store = open_store(url)
     with pytest.raises(StoreDamaged):
         store.trace("r20")

@@ -1,0 +1,233 @@
+"""Signs checkpoints of the log and publishes them, in a thread of its own, off the path on which events are written."""
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from conductor_core.errors import BadInput, StoreError
+from conductor_core.file_lock import FileLock
+from storage.database import Database
+from storage.encoding import read_time
+from storage.evidence.anchors import FILE_NAME, Anchor, FileAnchor, anchor_at, anchor_line
+from storage.evidence.formats import Checkpoint, Tree
+from storage.evidence.keys import load_key
+from storage.read_only import connect
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 1.0
+EVERY_ENTRIES = 256
+_AGAIN_S = 5.0
+"""The time before a place that could not be reached is tried again."""
+_LOCK_S = 5.0
+_MOST_ENTRIES = 50_000
+"""The most entries of one checkpoint: a database of before that was copied in is published in parts."""
+_NEWEST = "SELECT size, peaks FROM checkpoints ORDER BY size DESC LIMIT 1"
+_LEAVES = (
+    "SELECT CASE WHEN record IS NULL THEN run_id END, hash FROM leaves "
+    "WHERE position >= ? AND position < ? ORDER BY position"
+)
+_KEEP = "INSERT OR IGNORE INTO checkpoints (size, at_utc, note, peaks) VALUES (?, ?, ?, ?)"
+_ANCHORED = "SELECT size, at_utc FROM checkpoints ORDER BY size DESC LIMIT 1"
+_SIZE = "SELECT coalesce(max(position), -1) + 1 FROM leaves"
+_OLDEST = "SELECT position, run_id FROM leaves WHERE position >= ? AND record IS NULL ORDER BY position LIMIT 1"
+_UNANCHORED = "SELECT count(*) FROM leaves WHERE position >= ? AND record IS NULL"
+_WHEN = "SELECT at_utc FROM events WHERE run_id = ? AND position = ?"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a log's key is, and where its checkpoints are published."""
+
+    key: Path
+    anchor: Anchor
+
+
+def places_of(database: Path, anchor: str | None = None, signing_key: Path | None = None) -> Places:
+    """Returns the places that the settings name, else those beside the database. Raises: BadInput.
+
+    The folder beside it is apart from the database, but whoever can write the database can write there, too.
+    """
+    folder = database.with_name(f"{database.name}.evidence")
+    key = folder / "signing-key" if signing_key is None else signing_key.expanduser().absolute()
+    return Places(key, FileAnchor(folder / FILE_NAME) if anchor is None else anchor_at(anchor))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What of a log is protected.
+
+    Attributes:
+        entries: of the log in all. anchored: how many of them were published.
+        unanchored_events: how many events were not. unanchored_since_utc: when the first of these happened.
+        anchored_at_utc: when the last checkpoint was published. fault: why the last try failed; None: it did not.
+    """
+
+    origin: str
+    covered_from: int
+    entries: int
+    anchored: int
+    unanchored_events: int
+    unanchored_since_utc: datetime | None
+    anchored_at_utc: datetime | None
+    anchor: str
+    fault: str | None
+
+
+def read_evidence(connection: sqlite3.Connection, anchor: str, fault: str | None) -> Evidence:
+    """Reads how far the log is published. Raises: sqlite3.Error."""
+    origin, covered_from = connection.execute("SELECT origin, covered_from FROM evidence_log").fetchone() or ("", 0)
+    ((entries,),) = connection.execute(_SIZE)
+    size, at_utc = connection.execute(_ANCHORED).fetchone() or (0, None)
+    ((unanchored,),) = connection.execute(_UNANCHORED, (size,))
+    first = connection.execute(_OLDEST, (size,)).fetchone()
+    since = None if first is None else connection.execute(_WHEN, (first[1], first[0])).fetchone()
+    return Evidence(
+        origin=origin,
+        covered_from=covered_from,
+        entries=entries,
+        anchored=size,
+        unanchored_events=unanchored,
+        unanchored_since_utc=None if since is None else read_time(since[0]),
+        anchored_at_utc=read_time(at_utc),
+        anchor=anchor,
+        fault=fault,
+    )
+
+
+class Anchoring:
+    """Publishes what one process writes, at the latest a second or 256 entries after it was written.
+
+    Attributes:
+        fault: why the last try to publish failed; None: it did not.
+    """
+
+    def __init__(
+        self, database: Database, change: Callable[[Callable[[sqlite3.Cursor], None]], None], places: Places
+    ) -> None:
+        """``change`` runs work in a transaction of the writer, and returns when it is durable."""
+        self._database, self._change, self._places = database, change, places
+        self._tree = Tree()
+        self._door = threading.Lock()
+        self._news, self._due = threading.Event(), threading.Event()
+        self._pending = 0
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self.fault: str | None = None
+
+    @property
+    def places(self) -> Places:
+        return self._places
+
+    def written(self, entries: int) -> None:
+        """Says that so many entries are durable. Any thread may call it; it returns at once."""
+        with self._door:
+            if self._closing:
+                return
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="anchoring", daemon=True)
+                self._thread.start()
+            self._pending += entries
+            if self._pending >= EVERY_ENTRIES:
+                self._due.set()
+            self._news.set()
+
+    def close(self) -> None:
+        """Publishes what was written, then stops. A place that cannot be reached is tried once more, and left."""
+        with self._door:
+            self._closing = True
+            self._due.set()
+            self._news.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        published_s = 0.0
+        while True:
+            self._news.wait()
+            self._due.wait(EVERY_S)
+            if not self._closing:
+                wait_s = _AGAIN_S if self.fault else self._places.anchor.every_s
+                self._wait_until(published_s + wait_s)
+            with self._door:
+                closing_now, self._pending = self._closing, 0
+                self._news.clear()
+                self._due.clear()
+            more = self._try()
+            published_s = time.monotonic()
+            if closing_now:
+                return
+            if more or self.fault:
+                self._news.set()
+
+    def _wait_until(self, moment_s: float) -> None:
+        while not self._closing and (left_s := moment_s - time.monotonic()) > 0:
+            time.sleep(min(left_s, 0.2))
+
+    def _try(self) -> bool:
+        """Publishes once. Returns whether more waits. What fails is kept in ``fault`` and does not stop anybody."""
+        try:
+            more = self.publish()
+        except (OSError, sqlite3.Error, StoreError, BadInput) as error:
+            fault = " ".join(str(error).split()) or type(error).__name__
+            if fault != self.fault:
+                log.warning("checkpoints are not published to %s: %s", self._places.anchor.file, fault)
+            self.fault = fault
+            return False
+        self.fault = None
+        return more
+
+    def publish(self) -> bool:
+        """Signs a checkpoint and publishes it with the leaves that the place does not know yet.
+
+        Returns whether entries are left. Raises: StoreError, BadInput, OSError, sqlite3.Error.
+        """
+        if not self._database.in_place():
+            return False  # whoever writes says so
+        folder = self._places.key.parent
+        folder.mkdir(exist_ok=True, mode=0o700)
+        # Another process that writes this log has the same key and place.
+        with closing(FileLock(folder / "lock")) as lock:
+            if not lock.acquire(_LOCK_S):
+                raise OSError(f"another process holds {folder / 'lock'}")
+            path = self._database.path
+            with closing(connect(path, "mode=ro", self._database.busy_timeout_s)) as connection:
+                return self._publish(connection)
+
+    def _publish(self, connection: sqlite3.Connection) -> bool:
+        """Publishes from where the place ends, or, if it is ahead of the database, from where both last agreed."""
+        stored = connection.execute(_NEWEST).fetchone() or (0, b"")
+        if stored[0] != self._tree.size:
+            self._tree = Tree(*stored)
+        ((size,),) = connection.execute(_SIZE)
+        known = self._places.anchor.size()
+        if known == size == stored[0] or not size:
+            return False
+        if known > size == stored[0]:
+            raise BadInput(f"it holds {known} entries, and the database {size}: an older copy was put in its place")
+        start = known if known <= size else stored[0]
+        end = min(size, start + _MOST_ENTRIES)
+        tree = self._tree.copy() if stored[0] <= end else Tree()
+        lower = min(start, tree.size)
+        leaves = connection.execute(_LEAVES, (lower, end)).fetchall()
+        for _, leaf in leaves[tree.size - lower :]:
+            tree.append(leaf)
+        ((origin,),) = connection.execute("SELECT origin FROM evidence_log")
+        note = load_key(self._places.key, origin).note(Checkpoint(origin, end, tree.root()))
+        at_utc = datetime.now(UTC).isoformat()
+        if end > known or known > size:
+            self._places.anchor.publish(anchor_line(at_utc, note, start, leaves[start - lower :]))
+        if end > stored[0]:
+            self._change(lambda cursor: _keep(cursor, (end, at_utc, note, tree.peaks)))
+            self._tree = tree
+        return bool(end < size)
+
+
+def _keep(cursor: sqlite3.Cursor, row: tuple[object, ...]) -> None:
+    cursor.execute(_KEEP, row)

@@ -1,0 +1,135 @@
+"""Where checkpoints and leaves are published: places outside of the database. One is a file, one a git repository."""
+
+import json
+import os
+import subprocess
+from base64 import b64encode
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from conductor_core.errors import BadInput
+
+FILE_NAME = "anchor.jsonl"
+_TAIL_BYTES = 1 << 20
+_GIT_S = 60
+
+
+class Anchor(Protocol):
+    """A place that keeps what is published. Its file is read by ``storage.evidence.history.read_anchors``.
+
+    Attributes:
+        file: the text file of all that was published. every_s: the shortest time between two publications.
+    """
+
+    file: Path
+    every_s: float
+
+    def size(self) -> int:
+        """Returns how many entries of the log the place knows. Raises: OSError."""
+        ...
+
+    def publish(self, line: str) -> None:
+        """Keeps a line for good. Raises: OSError; then the line may be there or not, and comes again."""
+        ...
+
+
+class FileAnchor:
+    """A file that only grows. Let another user or host own it, or the folder it is in: see docs/audit.md."""
+
+    every_s = 0.0
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._known = (-1, 0)
+
+    def size(self) -> int:
+        try:
+            length = self.file.stat().st_size
+        except FileNotFoundError:
+            return 0
+        if self._known[0] != length:
+            self._known = (length, _last_size(self.file))
+        return self._known[1]
+
+    def publish(self, line: str) -> None:
+        with self.file.open("ab+") as file:
+            end = file.seek(0, os.SEEK_END)
+            if end:
+                file.seek(end - 1)
+                if file.read(1) != b"\n":  # a line that was cut by a full disk or a lost machine
+                    file.write(b"\n")
+            file.write(f"{line}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+
+class GitAnchor:
+    """The same file in a git repository: each publication is a commit, pushed if the repository has a remote."""
+
+    every_s = 30.0
+
+    def __init__(self, repository: Path) -> None:
+        self._repository = repository
+        self._inner = FileAnchor(repository / FILE_NAME)
+        self.file = self._inner.file
+
+    def size(self) -> int:
+        return self._inner.size()
+
+    def publish(self, line: str) -> None:
+        self._inner.publish(line)
+        self._git("add", FILE_NAME)
+        self._git("commit", "--quiet", "-m", "Checkpoint of the log", "--", FILE_NAME)
+        if self._git("remote").strip():
+            self._git("push", "--quiet")
+
+    def _git(self, *arguments: str) -> str:
+        command = ["git", "-C", str(self._repository), *arguments]
+        try:
+            done = subprocess.run(  # noqa: S603  no shell, own arguments
+                command, capture_output=True, text=True, check=False, timeout=_GIT_S, stdin=subprocess.DEVNULL
+            )
+        except subprocess.TimeoutExpired as error:
+            raise OSError(f"git {arguments[0]} took more than {_GIT_S} s") from error
+        if done.returncode:
+            raise OSError(f"git {arguments[0]} failed: {' '.join(done.stderr.split())[:300]}")
+        return done.stdout
+
+
+def anchor_at(place: str) -> Anchor:
+    """Returns the anchor that a setting names: a file or folder, or ``git:FOLDER``. Raises: BadInput."""
+    if place.startswith("git:"):
+        repository = Path(place.removeprefix("git:")).expanduser()
+        if not (repository / ".git").exists():
+            raise BadInput(f"{repository} is no git repository: run git init there, or name another anchor")
+        return GitAnchor(repository.absolute())
+    path = Path(place).expanduser().absolute()
+    return FileAnchor(path / FILE_NAME if path.is_dir() else path)
+
+
+def anchor_line(at_utc: str, note: str, start: int, entries: Sequence[tuple[str | None, bytes]]) -> str:
+    """Returns what is published with a checkpoint: the leaves from ``start`` on, each with its run (None: a record)."""
+    runs: dict[str, int] = {}
+    of = [-1 if run_id is None else runs.setdefault(run_id, len(runs)) for run_id, _ in entries]
+    leaves = b64encode(b"".join(leaf for _, leaf in entries)).decode()
+    line = {"at_utc": at_utc, "checkpoint": note, "from": start, "leaves": leaves, "of": of, "runs": list(runs)}
+    return json.dumps(line, separators=(",", ":"))
+
+
+def _last_size(file: Path) -> int:
+    """Returns the size of the last checkpoint in the file that can be read, 0 if there is none."""
+    with file.open("rb") as opened:
+        end = opened.seek(0, os.SEEK_END)
+        length = min(end, _TAIL_BYTES)
+        while True:
+            opened.seek(end - length)
+            for line in reversed(opened.read(length).split(b"\n")):
+                try:
+                    found = json.loads(line)
+                    return int(found["from"]) + len(found["of"])
+                except (ValueError, KeyError, TypeError):
+                    continue
+            if length == end:
+                return 0
+            length = min(end, 4 * length)

@@ -1,0 +1,96 @@
+"""The key that signs the checkpoints of a log: a file outside of the database, which only its owner may read."""
+
+import base64
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conductor_core.errors import BadInput
+from storage.evidence.database_audit import rotation_message
+from storage.evidence.formats import Checkpoint, PublicKey, note_of
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+@dataclass(frozen=True)
+class SigningKey:
+    """``public.name`` is the origin of the log."""
+
+    public: PublicKey
+    private: "Ed25519PrivateKey"
+
+    def note(self, checkpoint: Checkpoint) -> str:
+        """Returns the checkpoint as a signed note."""
+        return note_of(checkpoint, self.public, self.private.sign(checkpoint.text.encode()))
+
+
+def load_key(path: Path, origin: str) -> SigningKey:
+    """Returns the key at ``path``, and makes it if there is none. Raises: BadInput, which names the file; OSError."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    while True:
+        try:
+            pem = path.read_bytes()
+        except FileNotFoundError:
+            _write_new(path)
+            continue
+        try:
+            private = load_pem_private_key(pem, None)
+        except (ValueError, TypeError) as error:
+            raise BadInput(f"{path} holds no key in PEM that can be read without a password: {error}") from error
+        if not isinstance(private, Ed25519PrivateKey):
+            raise BadInput(f"{path} holds a key of another kind: only Ed25519 keys sign checkpoints")
+        if path.stat().st_mode & 0o077:
+            raise BadInput(f"others than its owner may read the key {path}: run chmod 600 on it, or take a new key")
+        return SigningKey(PublicKey(origin, private.public_key().public_bytes_raw()), private)
+
+
+def _write_new(path: Path) -> None:
+    """Writes a new key, unless another process was quicker. Nobody ever sees half a key at ``path``."""
+    path.parent.mkdir(exist_ok=True, mode=0o700)
+    fresh = path.with_name(f".{path.name}-{os.urandom(8).hex()}")
+    try:
+        _write(fresh)
+        os.link(fresh, path)
+    except FileExistsError:
+        return
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _write(path: Path) -> None:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(handle, "wb") as file:
+        file.write(pem)
+        file.flush()
+        os.fsync(handle)
+
+
+def new_key(path: Path, origin: str) -> tuple[SigningKey, dict[str, str]]:
+    """Makes a new key beside the one at ``path``. Call ``new_key_in_place`` once the record is durable.
+
+    Returns it, and the fields of the record ``key.rotated``. Raises: BadInput, OSError.
+    """
+    old = load_key(path, origin)
+    fresh = _beside(path)
+    fresh.unlink(missing_ok=True)  # of a rotation that was broken off before its record
+    new = load_key(fresh, origin)
+    message = rotation_message(old.public, new.public)
+    by_old, by_new = (base64.b64encode(key.private.sign(message)).decode() for key in (old, new))
+    return new, {"old": old.public.line, "new": new.public.line, "by_old": by_old, "by_new": by_new}
+
+
+def new_key_in_place(path: Path) -> None:
+    """Lets the new key take the place of the old one, which is gone then. Raises: OSError."""
+    _beside(path).replace(path)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")

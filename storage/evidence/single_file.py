@@ -1,0 +1,33 @@
+"""Joins the modules of the verifier into one file, in the order in which they need each other."""
+
+import re
+from pathlib import Path
+
+MODULES = ("formats", "history", "alignment", "database_audit", "bundle_audit", "verifier")
+_OWN_IMPORT = re.compile(r"^from storage\.evidence\.\w+ import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
+_IMPORT = re.compile(r"^(?:from [\w.]+ import (?:\([^)]*\)|[^(\n]*)|import [^\n]*)\n", re.MULTILINE)
+_HEAD = '''#!/usr/bin/env python3
+"""Checks a database or an exported bundle of Conductor Inspector. It needs Python 3.11 and cryptography, nothing else.
+
+    python verify.py DATABASE|BUNDLE --public-key KEY --anchor FILE
+
+This file was joined from the modules {modules} of storage/evidence.
+"""
+
+'''
+
+
+def source() -> str:
+    """Returns the text of the one file."""
+    imports: dict[str, None] = {}
+    bodies = []
+    for name in MODULES:
+        text = _OWN_IMPORT.sub("", (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
+        imports |= dict.fromkeys(each.rstrip("\n") for each in _IMPORT.findall(text))
+        doc, body = re.match(r'"""(.*?)"""\n', text, re.DOTALL), _IMPORT.sub("", text)
+        if doc is not None:
+            said = "\n".join(f"# {line}".rstrip() for line in doc[1].strip().split("\n"))
+            body = f"# --- {name}\n{said}\n{body[doc.end() :]}"
+        bodies.append(body.strip("\n"))
+    ordered = sorted(imports, key=lambda line: (line.startswith("from"), line))
+    return _HEAD.format(modules=", ".join(MODULES)) + "\n".join(ordered) + "\n\n\n" + "\n\n\n".join(bodies) + "\n"
