@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,14 @@ def read_bundle(path: Path) -> Bundle:
     proofs: dict[int, list[bytes]] = {}
     for line in _lines(texts["proofs.jsonl"]):
         proof = _of(line, "proofs.jsonl")
-        if set(proof) != {"path", "position"} or not isinstance(proof["path"], list) or proof["position"] in proofs:
+        right = set(proof) == {"path", "position"} and type(proof["position"]) is int and type(proof["path"]) is list
+        if not right or proof["position"] in proofs:
             raise Invalid("proofs.jsonl holds a line that is no proof, or two of one entry")
         proofs[proof["position"]] = [unpacked(each, 32) for each in proof["path"]]
+    if list(proofs) != sorted(proofs) or records != sorted(records, key=lambda line: int(line["position"])):
+        raise Invalid("the lines of records.jsonl or proofs.jsonl are not in order of position")
+    if [run_id for run_id, _ in groupby(event["run_id"] for event in events)] != manifest["runs"]:
+        raise Invalid("events.jsonl does not hold the runs of bundle.json, one after another")
     return Bundle(manifest, events, records, proofs, texts["checkpoint"], others)
 
 
@@ -139,12 +145,11 @@ def _document(text: str) -> dict[str, Any]:
 def _is_manifest(manifest: dict[str, Any]) -> bool:
     runs = manifest["runs"]
     texts = isinstance(manifest["origin"], str) and isinstance(manifest["key"], str)
-    return (
-        texts
-        and type(manifest["covered_from"]) is int
-        and isinstance(runs, list)
-        and all(isinstance(run, str) for run in runs)
-    )
+    if not texts or type(manifest["covered_from"]) is not int:
+        return False
+    if not isinstance(runs, list) or not all(isinstance(run, str) for run in runs):
+        return False
+    return len(set(runs)) == len(runs)
 
 
 def _is_event(event: dict[str, Any]) -> bool:
@@ -152,6 +157,7 @@ def _is_event(event: dict[str, Any]) -> bool:
     numbers = type(event.get("sequence")) is int and all(
         event.get(name) is None or type(event[name]) is int for name in ("place", "position")
     )
+    numbers = numbers and (event.get("place") is None) == (event.get("position") is None)
     payload = isinstance(event.get("payload"), str) != isinstance(event.get("payload_base64"), str)
     return texts and numbers and payload and set(event) <= _EVENT_KEYS and len(event) == len(_EVENT_KEYS) - 1
 
@@ -159,7 +165,10 @@ def _is_event(event: dict[str, Any]) -> bool:
 def payload_of(event: dict[str, Any]) -> bytes:
     """Returns the exact bytes that were stored. Raises: Invalid."""
     if "payload_base64" in event:
-        return unpacked(event["payload_base64"])
+        payload = unpacked(event["payload_base64"])
+        if "payload" in payload_fields(payload):
+            raise Invalid("a payload that is text is not written as text")
+        return payload
     try:
         return str(event["payload"]).encode()
     except UnicodeEncodeError:
@@ -181,17 +190,16 @@ def audit_bundle(bundle: Bundle, keys: Sequence[PublicKey], anchors: History, re
     except Invalid as error:
         report.add("unsigned", None, None, f"the checkpoint of the bundle cannot be trusted: {error}")
         return
-    if bundle.manifest["origin"] != checkpoint.origin:
-        report.add("evidence", None, None, "bundle.json names another log than the checkpoint")
+    if bundle.manifest["origin"] != checkpoint.origin or bundle.manifest["key"] not in {key.line for key in keys}:
+        report.add("evidence", None, None, "bundle.json names another log or key than the checkpoint's")
     _check_against_anchors(checkpoint, anchors, report)
     check = _Check(checkpoint, bundle, anchors, report)
     seals = check.records()
-    for run_id in bundle.manifest["runs"]:
-        own = [event for event in bundle.events if event["run_id"] == run_id]
-        check.run(run_id, own, seals.get(run_id))
-    strange = [event for event in bundle.events if event["run_id"] not in bundle.manifest["runs"]]
-    for event in strange:
-        report.add("inserted", event["run_id"], event["sequence"], "bundle.json does not name this run")
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for event in bundle.events:
+        runs.setdefault(event["run_id"], []).append(event)
+    for run_id, events in runs.items():
+        check.run(run_id, events, seals.get(run_id))
     unused = len(bundle.proofs.keys() - check.proved)
     if unused:
         report.add("evidence", None, None, f"proofs.jsonl has {unused} proofs of entries that the bundle does not hold")
@@ -260,7 +268,7 @@ class _Check:
             report.add("reordered", run_id, at, "the events of the run are not in their order")
         head, place = NO_LEAF, 0
         for event in covered:
-            if event["place"] != place and event["place"] is not None:
+            if event["place"] != place:
                 kind = "deleted" if event["place"] > place else "reordered"
                 report.add(kind, run_id, event["sequence"], f"event {place} of the run should stand before this one")
                 return  # what follows cannot be checked without it
@@ -272,9 +280,8 @@ class _Check:
             report.notes.append(f"run {run_id} had not ended: later events may exist")
         elif (seal.get("events"), seal.get("head")) != (place, head.hex()):
             report.add("truncated", run_id, order[-1] if order else None, "the seal of the run names later events")
-        wanted = sum(
-            1 for at in range(min(len(self._anchors), self._checkpoint.size)) if self._anchors.run(at) == run_id
-        )
+        known = min(len(self._anchors), self._checkpoint.size)
+        wanted = sum(self._anchors.run(at) == run_id for at in range(known))
         if wanted > place:
             report.add(
                 "truncated", run_id, order[-1] if order else None, f"the anchor knows {wanted} events of this run"
@@ -288,7 +295,7 @@ class _Check:
             at_utc, kind, run = (event[name].encode() for name in ("at_utc", "kind", "run_id"))
         except (Invalid, UnicodeEncodeError):
             digest = at_utc = kind = run = b"\n"
-        leaf = event_leaf(self._origin, place or 0, sequence, digest, previous, at_utc, kind, run)
+        leaf = event_leaf(self._origin, place, sequence, digest, previous, at_utc, kind, run)
         good = b"\n" not in at_utc + kind and self._proved(leaf, position)
         if not good:
             self._report.add("edited", run_id, sequence, "the event, or its place, is not as it was written")

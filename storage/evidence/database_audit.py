@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from storage.evidence.alignment import Aligner, Row, name_differences
+from storage.evidence.alignment import Aligner, Differences, Row, name_differences
 from storage.evidence.formats import Checkpoint, Invalid, PublicKey, Tree, open_note, read_key, record_leaf, unpacked
 from storage.evidence.history import Events, History, Report
 
@@ -215,42 +215,32 @@ def _name(
     events: Events,
     report: Report,
     gone: set[str],
-    found: Any,
+    found: Differences,
 ) -> None:
-    forked = [each for each in report.findings if each.kind == "fork"]
-    if len(own.entries) < history.anchored and not found.extra and _ends_before(connection, events, found.missing):
-        first = next((index for index in found.missing if events.run(index) not in gone), None)
+    """Puts what was done to the events before the findings about their evidence, which often follow from it."""
+    before, report.findings = report.findings, []
+    lost = [index for index in found.missing if events.run(index) not in gone]
+    first = lost[0] if lost else len(events)
+    all_lost = len(lost) == sum(events.run(index) not in gone for index in range(first, len(events)))
+    run_id, sequence = (events.run(first), events.sequence(first)) if lost else (None, None)
+    if len(own.entries) < history.anchored and not found.extra and all_lost and _ends_there(connection):
         what = f"the database is an older state of itself: {len(own.entries)} of {history.anchored} published entries"
-        run_id, sequence = (None, None) if first is None else (events.run(first), events.sequence(first))
-        report.findings = [each for each in report.findings if each.kind != "evidence"]
         report.add("rolled_back", run_id, sequence, what)
-        return
-    if found.missing and found.extra and found.missing[-1] == len(events) - 1 and _all_after(events, found):
-        first = found.missing[0]
-        report.findings = [each for each in report.findings if each.kind not in ("evidence", "fork")]
+        before = [each for each in before if each.kind != "evidence"]
+    elif len(lost) > 1 and found.extra and all_lost and min(row.sequence for row in found.extra) >= (sequence or 0):
         what = "from this event on the database holds another history than the one that was published"
-        report.add("fork", events.run(first), events.sequence(first), what)
-        return
-    report.findings = [each for each in report.findings if each.kind != "fork"]
-    name_differences(aligner, events, found, report, gone)
-    report.findings += forked
+        report.add("fork", run_id, sequence, what)
+        before = [each for each in before if each.kind not in ("evidence", "fork")]
+    else:
+        name_differences(aligner, events, found, report, gone)
+    report.findings += before
 
 
-def _ends_before(connection: sqlite3.Connection, events: Events, missing: list[int]) -> bool:
-    """Whether the database itself knows nothing of later events: no sequence was given, no run ended otherwise."""
+def _ends_there(connection: sqlite3.Connection) -> bool:
+    """Whether the database itself knows of no later event than its last."""
     ((last,),) = connection.execute("SELECT coalesce(max(sequence), 0) FROM events")
     given = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
-    if given is not None and given[0] != last:
-        return False
-    return missing == list(range(len(events) - len(missing), len(events)))
-
-
-def _all_after(events: Events, found: Any) -> bool:
-    """Whether all events from the first difference on are missing, several of them, and others stand there."""
-    first = found.missing[0]
-    return len(found.missing) == len(events) - first > 1 and all(
-        row.sequence >= events.sequence(first) for row in found.extra
-    )
+    return given is None or given[0] == last
 
 
 def _check_uncovered(connection: sqlite3.Connection, own: OwnEvidence, report: Report) -> None:

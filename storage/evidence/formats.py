@@ -179,8 +179,8 @@ def open_note(note: str, keys: Iterable[PublicKey]) -> Checkpoint:
     """
     text, separator, rest = note.rpartition("\n\n")
     signatures = rest.split("\n")
-    if not separator or signatures.pop() != "" or not signatures:
-        raise Invalid("no signed note")
+    if not separator or signatures.pop() != "" or not signatures or len(set(signatures)) < len(signatures):
+        raise Invalid("no signed note, or one that is signed twice the same")
     checkpoint = _read_checkpoint(f"{text}\n")
     good = False
     for line in signatures:

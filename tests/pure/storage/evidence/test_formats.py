@@ -1,0 +1,121 @@
+"""The tree against RFC 9162 and a naive reading of it, and notes against C2SP's form."""
+
+import base64
+import hashlib
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.evidence.bundle import proofs_of
+from storage.evidence.formats import Checkpoint, Invalid, PublicKey, Tree, included, note_of, open_note, read_key
+
+# The tree of eight inputs that Certificate Transparency's own tests use, and its roots at each size.
+INPUTS = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"]
+ROOTS = [
+    "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
+    "fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125",
+    "aeb6bcfe274b70a14fb067a5e5578264db0fa9b51af5e0ba159158f329e06e77",
+    "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
+    "4e3bbb1f7b478dcfe71fb631631519a3bca12c9aefca1612bfce4c13a86264d4",
+    "76e67dadbcdf1e10e1b74ddc608abd2f98dfb16fbce75277b5232a127f2087ef",
+    "ddb89be403809e325750d3d263cd78929c2942b7942a34b77e122c9594a74c8c",
+    "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328",
+]
+
+
+def leaf_of(data: bytes) -> bytes:
+    return hashlib.sha256(b"\0" + data).digest()
+
+
+def naive_root(leaves: list[bytes]) -> bytes:
+    """The definition of RFC 9162, 2.1.1, word by word, over leaves that are hashed already."""
+    if len(leaves) <= 1:
+        return leaves[0] if leaves else hashlib.sha256().digest()
+    split = max(2**power for power in range(40) if 2**power < len(leaves))
+    return hashlib.sha256(b"\x01" + naive_root(leaves[:split]) + naive_root(leaves[split:])).digest()
+
+
+def test_the_roots_of_known_trees() -> None:
+    tree = Tree()
+    assert tree.root().hex() == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    for data, root in zip(INPUTS, ROOTS, strict=True):
+        tree.append(leaf_of(bytes.fromhex(data)))
+        assert tree.root().hex() == root
+
+
+@given(st.integers(1, 200), st.data())
+def test_the_tree_and_its_proofs_are_those_of_the_definition(size: int, data: st.DataObject) -> None:
+    leaves = [leaf_of(bytes([number % 251, size % 256])) for number in range(size)]
+    taken_up = data.draw(st.integers(0, size))
+    tree = Tree()
+    for leaf in leaves[:taken_up]:
+        tree.append(leaf)
+    tree = Tree(tree.size, tree.peaks)
+    for leaf in leaves[taken_up:]:
+        tree.append(leaf)
+    root = naive_root(leaves)
+    assert tree.root() == root
+    position = data.draw(st.integers(0, size - 1))
+    path = proofs_of(b"".join(leaves)).path(position)
+    assert included(leaves[position], position, size, path, root)
+    elsewhere = data.draw(st.integers(-1, size + 1))
+    assert included(leaves[position], elsewhere, size, path, root) == (elsewhere == position)
+    assert not included(leaf_of(b"other"), position, size, path, root)
+    assert not included(leaves[position], position, size, [*path, root], root)
+    if path:
+        at = data.draw(st.integers(0, len(path) - 1))
+        assert not included(leaves[position], position, size, path[:at] + path[at + 1 :], root)
+        assert not included(leaves[position], position, size, [*path[:at], root, *path[at + 1 :]], root)
+
+
+def test_a_tree_that_does_not_fit_its_size_is_refused() -> None:
+    with pytest.raises(Invalid):
+        Tree(3, bytes(32))
+
+
+# A key of Go's sumdb, whose form C2SP's signed notes keep, and the note of its documentation.
+PETER = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
+SAID = (
+    "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n\n"
+    "\N{EM DASH} PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n"
+)
+
+
+def test_keys_and_signatures_are_those_of_signed_notes() -> None:
+    key = read_key(PETER)
+    assert (key.line, key.id.hex()) == (PETER, "c74f20a3")
+    text, _, signature = SAID.rpartition("\n\n")
+    raw = base64.b64decode(signature.split(" ")[2])
+    assert raw[:4] == key.id
+    assert key.signed(f"{text}\n".encode(), raw[4:])
+    with pytest.raises(Invalid, match="no checkpoint"):
+        open_note(SAID, [key])
+    for wrong in ("PeterNeumann+c74f20a4", "Peter+c74f20a3"):
+        with pytest.raises(Invalid):
+            read_key(PETER.replace("PeterNeumann+c74f20a3", wrong))
+
+
+def test_a_checkpoint_is_believed_only_if_its_key_signed_it() -> None:
+    private = Ed25519PrivateKey.generate()
+    key = PublicKey("log", private.public_key().public_bytes_raw())
+    checkpoint = Checkpoint("log", 5, bytes(range(32)))
+    note = note_of(checkpoint, key, private.sign(checkpoint.text.encode()))
+    assert open_note(note, [key]) == checkpoint
+    witness = "\N{EM DASH} witness " + base64.b64encode(b"1234" + bytes(64)).decode() + "\n"
+    assert open_note(note + witness, [key]) == checkpoint, "a signature of another key is passed over"
+    other = PublicKey("log", Ed25519PrivateKey.generate().public_key().public_bytes_raw())
+    elsewhere = PublicKey("elsewhere", key.key)
+    for wrong, keys in (
+        (note.replace("\n5\n", "\n6\n"), [key]),
+        (note.replace("\n5\n", "\n05\n"), [key]),
+        (note[:-1], [key]),
+        (note + "\n", [key]),
+        (note, [other]),
+        (note, [elsewhere]),
+        (note, []),
+        (witness, [key]),
+    ):
+        with pytest.raises(Invalid):
+            open_note(wrong, keys)

@@ -1,0 +1,51 @@
+"""What somebody changed in a database is found, named and located; what only the program wrote raises no alarm."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from benchmarks import mutated_bundles, tampering
+from benchmarks.tampering import ATTACKERS, CLASSES, LOCATED, Laboratory
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
+    return tampering.laboratory(tmp_path_factory.mktemp("laboratory"))
+
+
+@pytest.mark.parametrize("attacker", ATTACKERS)
+@pytest.mark.parametrize("how", CLASSES)
+def test_a_change_of_each_class_by_each_attacker(lab: Laboratory, tmp_path: Path, how: str, attacker: str) -> None:
+    rng = random.Random(f"{how} {attacker}")
+    for trial in range(2):
+        path = tmp_path / f"{trial}.sqlite3"
+        change = tampering.attack(lab, path, how, attacker, rng)
+        report = tampering.check(lab, path)
+        assert tampering.missed(change, report, located=change.classes[0] in LOCATED) == "", (trial, report.findings)
+
+
+def test_a_skilled_change_is_found_by_nobody_without_the_anchor(lab: Laboratory, tmp_path: Path) -> None:
+    """Why checkpoints are published elsewhere: with the key, all that is in the database can be made to fit."""
+    path = tmp_path / "changed.sqlite3"
+    tampering.attack(lab, path, "edit", "key", random.Random(1))
+    report = tampering.verify(path, [lab.public], [], lambda what, count: None)
+    assert report.ok
+    assert report.unanchored_events == 96
+    assert any("no anchor was given" in note for note in report.notes)
+
+
+def test_databases_that_only_the_program_wrote(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    for _ in range(5):
+        report = tampering.clean(tmp_path, rng)
+        assert report.findings == []
+        assert report.unanchored_events == 0
+
+
+def test_a_changed_bundle_is_never_accepted(lab: Laboratory, tmp_path: Path) -> None:
+    bundle = mutated_bundles.export(lab, tmp_path / "bundle", ["run-1", "run-4"])
+    report = tampering.verify(bundle, [lab.public], [lab.anchor], lambda what, count: None)
+    assert (report.findings, report.verified_events, report.unanchored_events) == ([], 24, 0)
+    rng = random.Random(4)
+    assert list(mutated_bundles.accepted_mutants(lab, bundle, 2000, rng)) == []
