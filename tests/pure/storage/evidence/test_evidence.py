@@ -1,0 +1,252 @@
+"""What a log says of itself: where its evidence begins, what is published, who reads its key, how it is checked."""
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import cryptography
+import pytest
+
+from conductor_core import events as ev
+from storage import Store, open_store
+from storage.__main__ import main
+from storage.evidence import single_file
+from storage.evidence.anchoring import places_of
+from storage.evidence.history import CLASSES, Report
+from storage.evidence.keys import load_key
+from storage.evidence.verifier import verify
+from tests.support.damaging import doctor
+from tests.support.older_schema import back_to
+from tests.support.run_events import PAGE, created, whole_run
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs.sqlite3"
+
+
+def checked(path: Path) -> Report:
+    """Verifies a database with its own key and anchor."""
+    with closing(sqlite3.connect(path)) as connection:
+        ((origin,),) = connection.execute("SELECT origin FROM evidence_log")
+    places = places_of(path)
+    anchors = [places.anchor.file] if places.anchor.file.exists() else []
+    return verify(path, [load_key(places.key, origin).public], anchors, lambda what, count: None)
+
+
+def url(path: Path) -> str:
+    return f"sqlite:///{path}"
+
+
+def written(path: Path, *run_ids: str, **options: str) -> None:
+    store = open_store(url(path), **options)  # type: ignore[arg-type]  places by name
+    for run_id in run_ids:
+        store.log.append_and_wait(*whole_run(run_id))
+    store.close()
+
+
+def until_published(store: Store) -> None:
+    deadline_s = time.monotonic() + 20
+    while store.evidence().unanchored_events:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def test_what_is_written_is_published_while_the_store_is_open(path: Path) -> None:
+    store = open_store(url(path))
+    assert (store.evidence().unanchored_events, store.evidence().unanchored_since_utc) == (0, None)
+    store.log.append_and_wait(*whole_run("r"))
+    until_published(store)
+    found = store.evidence()
+    assert (found.entries, found.anchored, found.fault) == (14, 14, None)  # log.began, twelve events, the seal
+    store.close()
+    assert checked(path).verified_events == 12
+
+
+def test_only_its_owner_may_read_the_key(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(path, "r")
+    key = places_of(path).key
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert key.read_bytes() not in path.read_bytes()
+    assert main(["key", "--db", str(path)]) == 0
+    line, fingerprint = capsys.readouterr().out.splitlines()
+    assert line.startswith("conductor-inspector/")
+    assert fingerprint.startswith("fingerprint: ")
+    key.chmod(0o644)
+    assert main(["key", "--db", str(path)]) == 2
+    assert "run chmod 600 on it" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_reached_stops_no_run_and_gets_all_later(path: Path, tmp_path: Path) -> None:
+    place = tmp_path / "elsewhere" / "anchor.jsonl"
+    written(path, "first", anchor=str(place))
+    store = open_store(url(path), anchor=str(place))
+    assert store.evidence().unanchored_events == 12
+    since = store.evidence().unanchored_since_utc
+    assert since == store.created("first").at_utc
+    place.parent.mkdir()
+    store.log.append_and_wait(*whole_run("second"))
+    until_published(store)
+    store.close()
+    assert [json.loads(line)["from"] for line in place.read_text().splitlines()] == [0]
+
+
+def test_a_database_of_before_says_from_where_on_it_is_covered(path: Path) -> None:
+    written(path, "old")
+    store = open_store(url(path))
+    store.log.append_and_wait(created("goes-on"))
+    store.close()
+    shutil.rmtree(path.with_name(f"{path.name}.evidence"))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("DROP TRIGGER events_no_update")
+    back_to(path, "0012")
+    store = open_store(url(path))
+    assert store.evidence().covered_from == 14
+    store.log.append_and_wait(ev.RunCancelled(run_id="goes-on"), *whole_run("new"))
+    store.delete(["old"], PAGE)
+    store.close()
+    report = checked(path)
+    assert (report.findings, report.verified_events, report.uncovered_events) == ([], 13, 1)
+    doctor(path, "DELETE FROM events WHERE sequence = 13")
+    assert [each.kind for each in checked(path).findings] == ["deleted"]
+
+
+def test_a_new_key_takes_over_on_record(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(path, "r1")
+    old = places_of(path).key.read_bytes()
+    assert main(["key", "--rotate", "--db", str(path)]) == 0
+    assert places_of(path).key.read_bytes() != old
+    written(path, "r2")
+    report = checked(path)
+    assert (report.findings, report.verified_events, report.unanchored_events) == ([], 24, 0)
+
+
+def test_a_torn_last_line_of_the_anchor_is_passed_over_and_written_again(path: Path) -> None:
+    written(path, "r1")
+    anchor = places_of(path).anchor.file
+    whole = anchor.read_bytes()
+    anchor.write_bytes(whole[: len(whole) // 2])
+    written(path, "r2")
+    report = checked(path)
+    assert (report.findings, report.unanchored_events) == ([], 0)
+    assert any("line 1 is passed over" in note for note in report.notes)
+
+
+def test_an_older_copy_in_the_place_of_the_database_is_reported(path: Path, tmp_path: Path) -> None:
+    written(path, "r1")
+    older = tmp_path / "older.sqlite3"
+    shutil.copy(path, older)
+    written(path, "r2")
+    shutil.copy(older, path)
+    (finding,) = checked(path).findings
+    assert (finding.kind, finding.run_id, finding.sequence) == ("rolled_back", "r2", 13)
+    written(path, "r3")  # it goes on from there: what was published of it before cannot be unsaid
+    assert {each.kind for each in checked(path).findings} >= {"fork"}
+
+
+def test_a_list_that_lies_is_a_finding(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(path, "r1", "r2")
+    doctor(path, "UPDATE runs SET cost_usd = 0.01 WHERE run_id = 'r2'")
+    assert main(["verify", "--db", str(path), "--json"]) == 1
+    shown = json.loads(capsys.readouterr().out)
+    assert [(each["class"], each["run_id"]) for each in shown["findings"]] == [("derived", "r2")]
+    assert main(["verify", "r1", "--db", str(path)]) == 0, "another run"
+    assert main(["verify", "--db", str(path)]) == CLASSES["derived"]
+    assert main(["verify", "r7", "--db", str(path)]) == 2
+    assert "no run and no bundle begins with 'r7'" in capsys.readouterr().err
+
+
+def test_the_one_file_needs_nothing_of_this_program(path: Path, tmp_path: Path) -> None:
+    written(path, "r1")
+    file = tmp_path / "verify.py"
+    file.write_text(single_file.source())
+    key = load_key(places_of(path).key, sqlite3.connect(path).execute("SELECT origin FROM evidence_log").fetchone()[0])
+    command = [sys.executable, "-I", "-S", "-c", _WITHOUT_US, str(file), str(path), "--public-key", key.public.line]
+    command += ["--anchor", str(places_of(path).anchor.file), "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["verified_events"] == 12
+    doctor(path, "UPDATE events SET payload = payload || ' ' WHERE sequence = 5")
+    done = subprocess.run(command[:-1], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == CLASSES["edited"]
+    assert done.stdout.startswith("EDITED run r1 event 5: ")
+
+
+_WITHOUT_US = f"""
+import runpy, sys
+sys.path.append({str(Path(cryptography.__file__).parents[1])!r})
+sys.meta_path.insert(0, type("No", (), {{"find_spec": staticmethod(lambda name, *_: refuse(name))}}))
+def refuse(name):
+    if name.partition(".")[0] in ("storage", "conductor_core", "pydantic", "sqlalchemy"):
+        raise ImportError(name)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+KILLED = """
+import os, signal, sys
+from storage import open_store
+from tests.support.run_events import whole_run
+store = open_store(sys.argv[1])
+for number in range(1000):
+    run_id = f"{sys.argv[2]}-{number}"
+    for event in whole_run(run_id):
+        store.log.append_and_wait(event)
+    print(run_id, flush=True)
+"""
+
+
+def test_killed_processes_break_no_chain_and_lose_no_promised_event(path: Path) -> None:
+    promised: set[str] = set()
+    for cycle in range(5):
+        child = subprocess.Popen(
+            [sys.executable, "-c", KILLED, url(path), str(cycle)], cwd=ROOT, stdout=subprocess.PIPE
+        )
+        assert child.stdout is not None
+        for _ in range(cycle + 1):
+            promised.add(child.stdout.readline().decode().strip())
+        child.kill()
+        promised |= {line for line in child.stdout.read().decode().split("\n")[:-1] if line}
+        child.stdout.close()
+        child.wait()
+    store = open_store(url(path))
+    store.mark_interrupted()
+    store.log.append_and_wait(*whole_run("after"))
+    until_published(store)
+    assert promised <= {run.run_id for run in store.runs(limit=5000) if run.status == "completed"}
+    store.close()
+    report = checked(path)
+    assert (report.findings, report.unanchored_events) == ([], 0)
+
+
+def test_a_log_whose_end_was_lost_is_whole_up_to_there_and_the_loss_is_named(path: Path, tmp_path: Path) -> None:
+    """As after a loss of power that took what the disk had promised: the WAL is cut at each of its commits."""
+    store = open_store(url(path))
+    store.log.append_and_wait(*whole_run("first"))
+    until_published(store)
+    for event in whole_run("second"):
+        store.log.append_and_wait(event)
+    until_published(store)
+    wal = path.with_name(f"{path.name}-wal").read_bytes()
+    main_file, evidence = path.read_bytes(), path.with_name(f"{path.name}.evidence")
+    frames = range(32, len(wal), 4096 + 24)
+    commits = [at + 4096 + 24 for at in frames if wal[at + 4 : at + 8] != bytes(4)]
+    lost = 0
+    for number, end in enumerate(commits[-12:]):
+        cut = tmp_path / str(number) / path.name
+        cut.parent.mkdir()
+        cut.write_bytes(main_file)
+        cut.with_name(f"{path.name}-wal").write_bytes(wal[:end])
+        shutil.copytree(evidence, cut.with_name(f"{path.name}.evidence"))
+        kinds = {each.kind for each in checked(cut).findings}
+        assert kinds <= {"rolled_back"}, "nothing is broken but the end"
+        lost += bool(kinds)
+    assert lost >= 10
+    store.close()
