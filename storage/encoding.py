@@ -52,11 +52,6 @@ def _without_surrogates(value: Any) -> Any:
     return value
 
 
-def event_line(sequence: int, kind: str, at_utc: str, payload: str) -> bytes:
-    """Returns an event's part of the digest of its run's events: all its columns but the run's id."""
-    return f"{sequence} {kind} {at_utc}\n{payload}\n".encode()
-
-
 # As bytes, and never NULL: text that is no UTF-8 any more, or is missing, is damage to report, not a failure to read.
 _EVENTS = (
     "SELECT sequence, CAST(ifnull(kind, '') AS BLOB), CAST(ifnull(at_utc, '') AS BLOB), "
@@ -76,7 +71,7 @@ def stored_rows(
 
 
 def stored_line(sequence: int, kind: bytes, at_utc: bytes, payload: bytes) -> bytes:
-    """Returns ``event_line`` of a row in the database, even if its columns are no longer text."""
+    """Returns an event's part of the digest of its run's events: all its columns but the run's id."""
     return b"%d %b %b\n%b\n" % (sequence, kind, at_utc, payload)
 
 
