@@ -68,6 +68,9 @@ class Store:
         self.log: EventLog | RefusingLog = (
             EventLog(database, self._anchoring.written) if refusal is None else RefusingLog(refusal)
         )
+        if refusal is None:
+            with suppress(StoreDamaged):  # whatever is read next says so
+                self._anchoring.take_up()
 
     @property
     def refusal(self) -> StoreError | None:

@@ -15,7 +15,7 @@ from conductor_core.file_lock import FileLock
 from storage.database import Database
 from storage.encoding import read_time
 from storage.evidence.anchors import FILE_NAME, Anchor, FileAnchor, anchor_at, anchor_line
-from storage.evidence.formats import Checkpoint, Tree
+from storage.evidence.formats import Checkpoint, Invalid, Tree
 from storage.evidence.keys import load_key
 from storage.read_only import connect
 
@@ -131,12 +131,25 @@ class Anchoring:
             if self._closing:
                 return
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="anchoring", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="anchoring", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the interpreter is ending: the next process publishes what is left
+                    return
+                self._thread = thread
             self._pending += entries
             if self._pending >= EVERY_ENTRIES:
                 self._due.set()
             self._news.set()
+
+    def take_up(self) -> None:
+        """Publishes what an earlier process has left, as it does what was written. Raises: StoreError."""
+        with self._database.reading() as connection:
+            ((size,),) = connection.execute(_SIZE)
+            stored = connection.execute(_NEWEST).fetchone()
+        # The one record with which a log begins can wait for the first event.
+        if size > max(1, stored[0] if stored else 0):
+            self.written(0)
 
     def close(self) -> None:
         """Publishes what was written, then stops. A place that cannot be reached is tried once more, and left."""
@@ -204,7 +217,10 @@ class Anchoring:
         """Publishes from where the place ends, or, if it is ahead of the database, from where both last agreed."""
         stored = connection.execute(_NEWEST).fetchone() or (0, b"")
         if stored[0] != self._tree.size:
-            self._tree = Tree(*stored)
+            try:
+                self._tree = Tree(*stored)
+            except Invalid:  # damaged: all is read again
+                self._tree, stored = Tree(), (0, b"")
         ((size,),) = connection.execute(_SIZE)
         known = self._places.anchor.size()
         if known == size == stored[0] or not size:

@@ -12,7 +12,7 @@ from conductor_core.errors import BadInput
 
 FILE_NAME = "anchor.jsonl"
 _TAIL_BYTES = 1 << 20
-_GIT_S = 60
+_GIT_S = 20
 
 
 class Anchor(Protocol):
@@ -72,17 +72,26 @@ class GitAnchor:
     def __init__(self, repository: Path) -> None:
         self._repository = repository
         self._inner = FileAnchor(repository / FILE_NAME)
+        self._sent = False
         self.file = self._inner.file
 
     def size(self) -> int:
+        if not self._sent and self.file.exists():
+            self._send()  # what an earlier try, or an earlier process, has left
         return self._inner.size()
 
     def publish(self, line: str) -> None:
+        self._sent = False
         self._inner.publish(line)
-        self._git("add", FILE_NAME)
-        self._git("commit", "--quiet", "-m", "Checkpoint of the log", "--", FILE_NAME)
+        self._send()
+
+    def _send(self) -> None:
+        if self._git("status", "--porcelain", "--", FILE_NAME).strip():
+            self._git("add", "--", FILE_NAME)
+            self._git("commit", "--quiet", "-m", "Checkpoint of the log", "--", FILE_NAME)
         if self._git("remote").strip():
             self._git("push", "--quiet")
+        self._sent = True
 
     def _git(self, *arguments: str) -> str:
         command = ["git", "-C", str(self._repository), *arguments]

@@ -98,6 +98,40 @@ def test_a_place_that_cannot_be_reached_stops_no_run_and_gets_all_later(path: Pa
     assert [json.loads(line)["from"] for line in place.read_text().splitlines()] == [0]
 
 
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *arguments], check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+def test_a_git_repository_gets_a_commit_and_its_remote_all_that_it_missed(path: Path, tmp_path: Path) -> None:
+    clone, remote = tmp_path / "clone", tmp_path / "remote.git"
+    subprocess.run(["git", "init", "--quiet", "-b", "main", str(clone)], check=True)
+    for name, value in (("user.name", "log"), ("user.email", "log@localhost"), ("push.autoSetupRemote", "true")):
+        git(clone, "config", name, value)
+    git(clone, "remote", "add", "origin", str(remote))
+    written(path, "first", anchor=f"git:{clone}")
+    store = open_store(url(path), anchor=f"git:{clone}")
+    assert store.evidence().unanchored_events == 12, "the remote does not have them"
+    subprocess.run(["git", "init", "--quiet", "--bare", "-b", "main", str(remote)], check=True)
+    store.log.append_and_wait(*whole_run("second"))
+    store.close()
+    lines = git(remote, "show", "main:anchor.jsonl").splitlines()
+    assert [json.loads(line)["from"] for line in lines] == [0, 14]
+    store = open_store(url(path), anchor=f"git:{clone}")
+    assert store.evidence().unanchored_events == 0
+    store.close()
+
+
+def test_what_a_killed_process_left_is_published_by_the_next_that_opens_the_log(path: Path) -> None:
+    child = "import os, sys; from storage import open_store; from tests.support.run_events import whole_run\n"
+    child += "open_store(sys.argv[1]).log.append_and_wait(*whole_run('r')); os._exit(0)"
+    subprocess.run([sys.executable, "-c", child, url(path)], cwd=ROOT, check=True, timeout=60)
+    store = open_store(url(path))
+    until_published(store)
+    store.close()
+    assert checked(path).unanchored_events == 0
+
+
 def test_a_database_of_before_says_from_where_on_it_is_covered(path: Path) -> None:
     written(path, "old")
     store = open_store(url(path))
