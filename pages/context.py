@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from conductor_core.engine.context_flow import Cell, ContextFlow, RoundContext, context_flow
+from conductor_core.context_flow import Cell, ContextFlow, RoundContext, context_flow
 from conductor_core.engine.what_if import what_if
 from conductor_core.errors import InspectorError, RunUnreadable, StoreError
 from conductor_core.run_facts import label

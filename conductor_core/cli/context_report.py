@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from conductor_core.cli.text import one_line
-from conductor_core.engine.context_flow import (
+from conductor_core.context_flow import (
     Cell,
     Part,
     Received,

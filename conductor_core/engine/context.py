@@ -24,7 +24,7 @@ from conductor_core.events import Path, SharedOutput
 from conductor_core.message_parts import ImagePart, content_of
 from conductor_core.run_trace import StepTrace
 from conductor_core.token_estimates import estimate_tokens
-from conductor_core.workflow.model import QUESTION, Step, Workflow
+from conductor_core.workflow.model import QUESTION, Step, Workflow, is_told
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +126,6 @@ class Context:
 def expand(instruction: str, task: str) -> str:
     """Returns ``instruction`` with the task in place of each ``{question}``."""
     return instruction.replace(QUESTION, task)
-
-
-def is_told(instruction: str, *, give_question: bool) -> bool:
-    """Whether a step with this instruction is told the task."""
-    return give_question or QUESTION in instruction
 
 
 def told_instruction(instruction: str, task: str, *, give_question: bool) -> str:

@@ -1,21 +1,18 @@
 """Which gates hold a call back: to whom it would go, and what it could cost."""
 
 from collections.abc import Callable, Collection, Iterable
-from urllib.parse import urlsplit
 
 from conductor_core.chat import ConductorInfo, Message, Price, Usage, WorkerSpec, sum_of_costs
-from conductor_core.engine.context import is_told, told_instruction
+from conductor_core.engine.context import told_instruction
 from conductor_core.engine.cost_cap import longest_answer
 from conductor_core.engine.fallbacks import with_fallbacks
 from conductor_core.engine.step_input import StepInputs
 from conductor_core.errors import BadInput
 from conductor_core.gates import Gate
 from conductor_core.run_facts import Path
+from conductor_core.servers import servers, servers_of_conductor
 from conductor_core.token_estimates import estimate_input_tokens, estimate_tokens
-from conductor_core.workers import anthropic, openai
-from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
-
-_USUAL_SERVERS = {"openai": openai.BASE_URL, "anthropic": anthropic.BASE_URL}
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow, is_told
 
 Most = tuple[Usage, float | None]
 """The highest number of tokens that something may use without a repeated call, by estimate, and their cost in USD;
@@ -57,7 +54,7 @@ class GateRules:
 
     def for_conductor(self) -> tuple[str, ...]:
         """Returns the gates that hold back a question to the Conductor."""
-        servers = _servers_of_conductor(self._inputs.conductor)
+        servers = servers_of_conductor(self._inputs.conductor)
         return self._that(lambda gate: _at(gate, servers))
 
     def most_of_call(self, agent: str, messages: tuple[Message, ...]) -> Most:
@@ -107,25 +104,10 @@ class GateRules:
         return {server for spec in with_fallbacks(agent, self._inputs.workers) for server in servers(spec)}
 
 
-def servers(spec: WorkerSpec) -> set[str]:
-    """Returns the names by which a gate may name the provider of ``spec``: its kind and its server's host."""
-    return {spec.provider, *_hosts(spec.base_url or _USUAL_SERVERS.get(spec.provider))}
-
-
-def server_of(spec: WorkerSpec) -> str:
-    """Returns the host of the worker's server, with the port that its address names; empty: it runs in this process."""
-    return max(_hosts(spec.base_url or _USUAL_SERVERS.get(spec.provider)), key=len, default="")
-
-
-def server_of_conductor(conductor: ConductorInfo) -> str:
-    """Returns the host of a Conductor's server, as ``server_of`` does for a worker's."""
-    return "" if conductor.kind == "local" else max(_hosts(conductor.name.partition("#")[0]), key=len, default="")
-
-
 def check_providers(gates: Iterable[Gate], workers: Iterable[WorkerSpec], conductor: ConductorInfo | None) -> None:
     """Raises: BadInput for a gate that could hold nothing back, because nothing of the run goes to its provider."""
     known = {server for spec in workers for server in servers(spec)}
-    known |= set() if conductor is None else _servers_of_conductor(conductor)
+    known |= set() if conductor is None else servers_of_conductor(conductor)
     for gate in gates:
         if gate.rule == "provider" and not _at(gate, known):
             raise BadInput(f"gate {gate}: nothing of this run goes there; it goes to {', '.join(sorted(known))}")
@@ -138,23 +120,6 @@ def check_steps(gates: Iterable[Gate], max_steps: int, workflow: Workflow | None
         if gate.number is not None and gate.number >= steps:
             has = f"a plan of this run has at most {steps}" if workflow is None else f"the workflow has {steps}"
             raise BadInput(f"gate {gate}: there is no such step; steps count from 0, and {has}")
-
-
-def _servers_of_conductor(conductor: ConductorInfo | None) -> set[str]:
-    if conductor is None or conductor.kind == "local":
-        return {"local"}
-    return {"openai", *_hosts(conductor.name.partition("#")[0])}
-
-
-def _hosts(url: str | None) -> set[str]:
-    try:
-        parts = urlsplit(url or "")
-    except ValueError:
-        return set()
-    # The dot at its end names the same host.
-    host = (parts.hostname or "").rstrip(".")
-    port = parts.netloc.rpartition("@")[2].rpartition(":")[2]
-    return {host, f"{host}:{port}"} if host and port.isdigit() else {host} - {""}
 
 
 def _at(gate: Gate, servers: Collection[str]) -> bool:

@@ -7,13 +7,13 @@ the average of those with one. Every output is taken to stay as long as it is re
 from typing import Literal
 
 from conductor_core.chat import Usage, sum_of_costs
-from conductor_core.engine.context import Answer, expand, is_told, told_instruction
+from conductor_core.engine.context import Answer, expand, told_instruction
 from conductor_core.engine.step import cost_of
 from conductor_core.run_facts import Path
 from conductor_core.spending import Cost
 from conductor_core.token_estimates import estimate_input_tokens, estimate_tokens
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
-from conductor_core.workflow.model import CONDUCTOR_AGENT, Frozen, readable
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Frozen, is_told, readable
 
 Lists = Literal["planned", "all", "none"]
 _TURN_TOKENS = 4  # as in ``estimate_input_tokens``

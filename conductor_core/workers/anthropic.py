@@ -15,8 +15,8 @@ from conductor_core.chat import Finished, FinishReason, Message, ReasoningDelta,
 from conductor_core.errors import WorkerRefused
 from conductor_core.message_parts import ImagePart, Part, TextPart, ToolCallPart, ToolResultPart, image_base64
 from conductor_core.reported import is_count
+from conductor_core.servers import ANTHROPIC_URL
 
-BASE_URL = "https://api.anthropic.com/v1"
 _VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 4096
 """The interface demands a limit; 4096 is what the paper gave its workers (arXiv 2512.04388, section 4)."""
@@ -94,7 +94,7 @@ def _arguments(part: ToolCallPart) -> dict[str, Any]:
 
 def _base(spec: WorkerSpec) -> str:
     """Returns the base URL with the version: both forms are in use."""
-    base = (spec.base_url or BASE_URL).rstrip("/")
+    base = (spec.base_url or ANTHROPIC_URL).rstrip("/")
     return base if base.endswith("/v1") else f"{base}/v1"
 
 

@@ -13,8 +13,7 @@ from conductor_core.characters import Pieces, whole_characters
 from conductor_core.chat import Finished, FinishReason, Message, ReasoningDelta, TextDelta, Usage, WorkerSpec
 from conductor_core.message_parts import ImagePart, TextPart, ToolCallPart, ToolResultPart, data_url
 from conductor_core.reported import chat_tokens, usd
-
-BASE_URL = "https://api.openai.com/v1"
+from conductor_core.servers import OPENAI_URL
 
 _REASONS: dict[str, FinishReason] = {
     "stop": "stop",
@@ -99,7 +98,7 @@ def _turns(message: Message) -> list[dict[str, Any]]:
 
 
 def _base(spec: WorkerSpec) -> str:
-    return (spec.base_url or BASE_URL).rstrip("/")
+    return (spec.base_url or OPENAI_URL).rstrip("/")
 
 
 class ChatReader:

@@ -69,6 +69,11 @@ class Workflow(Frozen):
             raise IndexError(f"there is no step {index}: the workflow has {len(self.steps)}")
 
 
+def is_told(instruction: str, *, give_question: bool) -> bool:
+    """Whether a step with this instruction is told the task."""
+    return give_question or QUESTION in instruction
+
+
 class Fault(Frozen):
     """One thing wrong with a workflow (a fault) or doubtful about it (a warning), and where.
 

@@ -6,7 +6,7 @@ from html import unescape
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from conductor_core.engine.context_flow import context_flow
+from conductor_core.context_flow import context_flow
 from conductor_core.events import RunFailed, SharedOutput
 from conductor_core.run_request import RunRequest
 from conductor_core.trace import RunTrace

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from conductor_core.engine.context_flow import (
+from conductor_core.context_flow import (
     Cell,
     CellState,
     Received,

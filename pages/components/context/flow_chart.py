@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from conductor_core.context_flow import RoundContext, source_name
 from conductor_core.engine.context import Answer
-from conductor_core.engine.context_flow import RoundContext, source_name
 from conductor_core.run_facts import Path, label
 from conductor_core.trace import RunTrace
 from pages.components.look.drawing import Figure, layout, plain

@@ -6,7 +6,7 @@ from html import escape
 import streamlit as st
 
 from conductor_core.chat import Message
-from conductor_core.engine.context_flow import Cell, sent_messages, source_name
+from conductor_core.context_flow import Cell, sent_messages, source_name
 from conductor_core.run_facts import label
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT

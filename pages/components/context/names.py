@@ -1,6 +1,6 @@
 """The words and signs of the Context page. Every state has a sign beside its colour."""
 
-from conductor_core.engine.context_flow import CellState, Part, PartKind, ServerContext
+from conductor_core.context_flow import CellState, Part, PartKind, ServerContext
 from conductor_core.engine.what_if import Lists
 from conductor_core.run_facts import Path, label
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from conductor_core.engine.context_flow import Part, RoundContext, StepContext
+from conductor_core.context_flow import Part, RoundContext, StepContext
 from conductor_core.engine.what_if import Variant, WhatIf
 from conductor_core.run_facts import label
 from conductor_core.trace import RunTrace

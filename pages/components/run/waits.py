@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from conductor_core.chat import WorkerSpec
-from conductor_core.engine.gate_rules import servers
 from conductor_core.errors import BadInput
 from conductor_core.gates import read_gate
+from conductor_core.servers import servers
 from pages.components.look.words import inert
 
 GATES, ABOVE_USD = "gates", "gate-above-usd"

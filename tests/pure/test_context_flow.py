@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_core.chat import Message, Price
-from conductor_core.engine.context_flow import Cell, RoundContext, context_flow, sent_messages, source_name
+from conductor_core.context_flow import Cell, RoundContext, context_flow, sent_messages, source_name
 from conductor_core.engine.what_if import what_if
 from conductor_core.errors import WorkerRefused
 from conductor_core.events import Limits

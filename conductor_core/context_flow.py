@@ -9,14 +9,13 @@ from functools import cached_property
 from typing import Literal
 
 from conductor_core.chat import Message
-from conductor_core.engine.context import is_told
-from conductor_core.engine.gate_rules import server_of, server_of_conductor
 from conductor_core.message_parts import TextPart, images_in, parts_of
 from conductor_core.run_facts import Path, label
 from conductor_core.run_trace import StepStatus
+from conductor_core.servers import server_of, server_of_conductor
 from conductor_core.token_estimates import estimate_input_tokens, estimate_tokens
 from conductor_core.trace import RoundTrace, RunTrace, StepTrace
-from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Frozen
+from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Frozen, is_told
 
 CellState = Literal["granted", "passed_on", "withheld", "absent", "planned", "unplanned"]
 """What became of a source for one step. ``passed_on`` is for the question alone: the step was not told it, but reads an
