@@ -1,16 +1,7 @@
 """Text for a terminal: nothing a model wrote may move the cursor, colour or hide anything."""
 
-import re
-
+from conductor_core.characters import plain as plain
 from conductor_core.run_facts import Path, label
-
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters but tab and line feed, marks that reorder text, and halves of characters."""
-
-
-def plain(text: str) -> str:
-    r"""Writes out every character that a terminal would obey, as in ``\x1b``; lines and tabs stay."""
-    return _UNSAFE.sub(_written_out, text.replace("\r\n", "\n"))
 
 
 def one_line(text: str, limit: int = 200) -> str:
@@ -36,8 +27,3 @@ def duration(ms: float | None) -> str:
     if ms < 60_000:
         return f"{ms / 1000:.1f} s"
     return f"{ms // 60_000:.0f} min {ms % 60_000 / 1000:.0f} s"
-
-
-def _written_out(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
