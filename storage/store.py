@@ -121,6 +121,10 @@ class Store:
             raise fault
         return events
 
+    def readable_events(self, run_id: str) -> tuple[list[StoredEvent], RunUnreadable | None]:
+        """Returns the run's events up to the first that cannot be read, and what is wrong with that one."""
+        return self._events(run_id, 0)
+
     def raw_events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[RawEvent]:
         """Returns events as they are stored, so that damaged ones and those too new can be looked at."""
         with self._database.reading() as connection:

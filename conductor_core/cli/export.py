@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli import inputs, options
-from conductor_core.cli.export_html import Redact, html_of
+from conductor_core.cli.export_html import Redact, html_of, record_of
 from conductor_core.cli.output import print_json, print_notes, print_written, write_file
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
@@ -28,16 +28,18 @@ OfRun = Callable[[Store, str, Sequence[str]], str]
 class Form:
     """What ``--as`` can name. ``of_run`` is None for a form of plans, which ``plan`` writes.
 
-    ``suffix`` is that of its files.
+    ``suffix`` is that of its files. ``by_ending``: whether a file's name alone can ask for it.
     """
 
     suffix: str
     plan: PlanFormat[str] | PlanFormat[bytes] | None = None
     of_run: OfRun | None = None
+    by_ending: bool = True
 
 
 FORMS: Mapping[str, Form] = {
     "html": Form(".html", of_run=html_of),
+    "record": Form(".html", of_run=record_of, by_ending=False),
     **{name: Form(form.suffix, plan=form) for name, form in PLAN_FORMATS.items()},
     "png": Form(PNG.suffix, plan=PNG),
 }
@@ -52,7 +54,7 @@ def _form(given: str | None) -> str | None:
 def _form_of(out: Path | None) -> str:
     """Returns the form that the name of a file asks for; a workflow file if it asks for none. Raises: BadInput."""
     ends = "" if out is None else out.suffix.lower()
-    fitting = [name for name, form in FORMS.items() if form.suffix == ends]
+    fitting = [name for name, form in FORMS.items() if form.suffix == ends and form.by_ending]
     if len(fitting) > 1:
         raise BadInput(f"{ends} can be {', '.join(fitting)}: say which with --as")
     return fitting[0] if fitting else "json"
@@ -95,7 +97,8 @@ def export(
 ) -> int:
     """Write RUN_ID as a page that opens without a server, or its plan as lists, JSON, a picture or a script.
 
-    The page holds the replay; keys are always hidden in it. The plan may also be that of a workflow file.
+    The page holds the replay; --as record is the same run for an auditor. Keys are always hidden in both. The plan may
+    also be that of a workflow file.
 
     With --json, stdout is a document with the names of the written "files", or with the "text" itself.
     """
@@ -105,7 +108,7 @@ def export(
     if bool(run_ids) == (workflow is not None):
         raise BadInput("give the RUN_ID of a run, or --workflow FILE, not both" if run_ids else "give a RUN_ID")
     if redact and FORMS[form].of_run is None:
-        raise BadInput(f"--redact hides words in a page of a run: use --as html, not --as {form}")
+        raise BadInput(f"--redact hides words in a page of a run: use --as html or record, not --as {form}")
     if len(run_ids) > 1 and out is None:
         raise BadInput("several runs need --out FOLDER")
     if workflow is not None:

@@ -1,4 +1,4 @@
-"""``export --as html`` and ``compare --html``: runs as a page that opens without a server."""
+"""``export --as html``, ``export --as record`` and ``compare --html``: runs as a page that opens without a server."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -17,6 +17,16 @@ def html_of(store: Store, run_id: str, redact: Sequence[str]) -> str:
     from pages.components.live_workflow.shared_page import page_of_run  # when used: it brings the page's parts
 
     return page_of_run(store, run_id, Redactor(read_patterns(redact)))
+
+
+def record_of(store: Store, run_id: str, redact: Sequence[str]) -> str:
+    """Returns the decision record of a run as a page. ``redact``: regular expressions of what is hidden in it.
+
+    Raises: UnknownRun, RunUnreadable, StoreError; BadInput for what is no pattern.
+    """
+    from storage.decision_records import record_page_of  # when used: it brings the templates
+
+    return record_page_of(store, run_id, Redactor(read_patterns(redact)))
 
 
 def html_of_comparison(store: Store, run_ids: Sequence[str], redact: Sequence[str]) -> str:

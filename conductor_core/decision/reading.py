@@ -99,7 +99,7 @@ def _notes(trace: RunTrace, damage: str | None) -> Iterator[tuple[NoteKind, str]
     if trace.simulated:
         names = [spec.name for spec in trace.pool.workers if spec.simulated]
         whole = len(names) == len(trace.pool.workers)
-        yield "simulated", f"Simulated: {'all workers' if whole else ', '.join(names)}. No such model was asked."
+        yield "simulated", f"Simulated: {'all workers' if whole else ', '.join(names)}. No real model answered there."
     if (imported := trace.imported) is not None:
         if imported.recorded:
             yield "recorded", f"Recorded. It came with {imported.written_by}; this database did not carry it out."
@@ -119,7 +119,7 @@ def _notes(trace: RunTrace, damage: str | None) -> Iterator[tuple[NoteKind, str]
     if reused := [step.path for step in trace.walk() if step.reused_from is not None and step.given is None]:
         yield "reused", f"The answer of {words.steps(reused)} was given in an earlier run and is reused."
     if any(round_.before_edit is not None for round_ in trace.root.rounds()):
-        yield "edited", "A person changed the plan before it was carried out to its end."
+        yield "edited", "A person changed the plan. What it was before stands below."
 
 
 def _settings(trace: RunTrace) -> Iterator[tuple[str, str]]:

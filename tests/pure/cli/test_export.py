@@ -114,3 +114,18 @@ def test_a_png_is_written_to_a_file_and_never_printed(cli: CommandLine, tmp_path
     assert cli("export", "--workflow", file, "--out", out).err == f"wrote {out}\n"
     assert Image.open(io.BytesIO(out.read_bytes())).size[0] > 400
     assert cli("export", "--workflow", file, "--as", "png").error == "--as png writes a picture: give --out FILE"
+
+
+def test_a_decision_record_is_a_page_of_its_own_and_hides_what_it_is_told_to(
+    cli: CommandLine, run: Callable[[], str], db: Path, tmp_path: Path
+) -> None:
+    run_id, file = run(), tmp_path / "record.html"
+    outcome = cli("export", run_id, "--as", "record", "--out", file, "--redact", "verif\\w+", "--db", db)
+    assert (outcome.code, outcome.err) == (0, f"wrote {file}\n")
+    page = file.read_text()
+    assert page.startswith("<!doctype html>")
+    assert "What is 6 x 7?" in page
+    assert "[redacted]" in page
+    assert "verifier" not in page
+    assert "<script" not in page
+    assert "default-src 'none'" in page.replace("&#39;", "'")

@@ -173,7 +173,7 @@ def test_it_shows_a_rerun_against_its_parent_with_an_output_written_by_hand() ->
     )
     assert parent.root.workflow is not None
     plan = ev.PlanCompleted(run_id="child", source="parent", workflow=parent.root.workflow, topology="chain")
-    checked = [
+    checked: list[Event] = [
         ev.StepStarted(run_id="child", at_ms=5, path=(1,), agent="checker", identity="i", messages=()),
         step_completed("child", 1, "43, checked", 9),
     ]
