@@ -1,4 +1,4 @@
-"""``python -m storage``: copies the database, and checks that its record is as it was written."""
+"""``python -m storage``: copies the database, checks that its record is as it was written, and exports runs."""
 
 import argparse
 import sys
@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.given_path import given_path
 from conductor_core.settings import Settings, setting_fault, sqlite_url
+from storage import exporting
 from storage.backup import backup
 from storage.database import path_of
 from storage.evidence import commands as evidence
@@ -23,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     copying.add_argument("path", metavar="PATH", type=Path, help="The new file; nothing is overwritten.")
     copying.add_argument("--db", metavar="FILE|URL", help="Else DATABASE_URL, else your data folder's.")
     evidence.add(commands)
+    exporting.add(commands)
     given = parser.parse_args(arguments)
     try:
         match given.command:
@@ -30,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return evidence.check(given, _source)
             case "key":
                 return evidence.show_key(given, _source)
+            case "export":
+                return exporting.run(given, _source)
             case "verifier":
                 return evidence.write_verifier(given, _source)
         done = backup(_source(given.db), given_path(str(given.path)).absolute())

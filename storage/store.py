@@ -386,6 +386,12 @@ class Store:
         with self._database.reading() as connection:
             return read_evidence(connection, str(self.places.anchor.file), self._anchoring.fault)
 
+    def publish(self) -> None:
+        """Publishes all that is not published yet, and returns when it is. Raises: BadInput; StoreError."""
+        with failures.translated(self._database.path):
+            while self._anchoring.publish():
+                pass
+
     def rotate_key(self) -> PublicKey:
         """Replaces the key that signs checkpoints, on record with the signatures of both. Returns the new public key.
 

@@ -1,0 +1,235 @@
+"""``python -m storage export``: a bundle of runs that anybody can check without us, as one zip file.
+
+Beside the files that prove themselves (docs/audit.md) it holds what a person needs: a decision record of each run, the
+images of the tasks, the verifier, and a page of plain text that says how to check all this.
+"""
+
+import argparse
+import os
+import sqlite3
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from html import escape
+from pathlib import Path
+
+from conductor_core.errors import BadInput, ContentMissing, InspectorError
+from conductor_core.given_path import given_path
+from conductor_core.redaction import Redactor
+from conductor_core.settings import Settings
+from storage import failures
+from storage.decision_records import record_page_of
+from storage.evidence import single_file
+from storage.evidence.bundle import write_bundle
+from storage.evidence.database_audit import NoEvidence, open_database
+from storage.evidence.formats import PublicKey
+from storage.evidence.keys import load_key
+from storage.store import Store, open_store
+
+Source = Callable[[str | None], Path]
+_PAGE_RUNS = 500
+_PROGRESS_S = 2.0
+_READ_ME = """Runs of Conductor Inspector, exported {when} UTC.
+
+Check them with Python 3.11 or newer and the package cryptography, and with nothing of ours but verify.py:
+
+    python -m venv check && check/bin/pip install cryptography
+    check/bin/python verify.py {name} --public-key KEY --anchor FILE
+
+KEY is the public key of the log, FILE the place where its checkpoints are published. Take both from whoever keeps the
+log, and not from this bundle: a bundle that brings its own key proves nothing against whoever made it. The key that
+signed this one calls itself
+
+    {key}
+    fingerprint: {fingerprint}
+
+{count} runs:
+
+{runs}
+
+records/    each run as a decision record, one page to read
+contents/   the images that came with the tasks, named by the SHA-256 of their bytes
+
+No proof covers these two folders, verify.py and this page. A record is read from the events, which the proofs do
+cover; an event names an image by its digest. docs/audit.md of the program has the form of the other files.
+"""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which runs to export: these ids (or their beginnings), or those that the filters find.
+
+    ``since``, ``until``: days in UTC, both counted.
+    """
+
+    run_ids: tuple[str, ...] = ()
+    text: str | None = None
+    status: str | None = None
+    batch: str | None = None
+    since: date | None = None
+    until: date | None = None
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A bundle that was written. ``size`` is in bytes."""
+
+    path: Path
+    runs: int
+    size: int
+    key: PublicKey
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "export",
+        help="Write runs as a bundle that anybody can check without this program.",
+        description="Write runs into one zip file: exact events, proofs, checkpoint, verifier, images, and a decision "
+        "record of each run. Give RUN_IDs, or filters, or --all.",
+    )
+    parser.add_argument("run_ids", nargs="*", metavar="RUN_ID", help="Ids of runs, or their beginnings.")
+    parser.add_argument("--out", required=True, metavar="FILE.zip", help="The new file; nothing is overwritten.")
+    parser.add_argument("--all", action="store_true", help="All runs.")
+    parser.add_argument("--search", metavar="TEXT", help="Only runs whose task holds TEXT.")
+    parser.add_argument("--status", metavar="STATUS", help="Only runs of this status, such as completed.")
+    parser.add_argument("--batch", metavar="ID", help="Only runs of this batch.")
+    parser.add_argument("--since", metavar="DAY", help="Only runs of this day (UTC, as 2026-11-24) and later.")
+    parser.add_argument("--until", metavar="DAY", help="Only runs of this day and earlier.")
+    parser.add_argument("--db", metavar="FILE|URL", help="Else DATABASE_URL, else your data folder's.")
+
+
+def run(given: argparse.Namespace, source: Source) -> int:
+    """Carries out the command. Raises: InspectorError."""
+    filters = (given.search, given.status, given.batch, given.since, given.until)
+    if bool(given.run_ids) + bool(given.all) + any(filters) != 1:
+        raise BadInput("give RUN_IDs, or filters (--search, --status, --batch, --since, --until), or --all")
+    chosen = Chosen(tuple(given.run_ids), given.search, given.status, given.batch, _day(given.since), _day(given.until))
+    done = export_bundle(source(given.db), chosen, given_path(given.out).absolute(), Settings())
+    print(f"{done.path}: {done.runs:,} runs, {done.size:,} bytes; key fingerprint {done.key.fingerprint}")
+    return 0
+
+
+def export_bundle(database: Path, chosen: Chosen, target: Path, settings: Settings) -> Exported:
+    """Writes a bundle into a new file. Raises: BadInput; StoreError."""
+    if not database.is_file():
+        raise BadInput(f"there is no database {database}")
+    if target.exists() or target.is_symlink():
+        raise BadInput(f"{target} is there already: an export overwrites nothing, name another file")
+    if not target.parent.is_dir():
+        raise BadInput(f"{target.parent} is no folder")
+    store = open_store(f"sqlite:///{database}", anchor=settings.anchor, signing_key=settings.signing_key)
+    try:
+        run_ids = list(_chosen(store, chosen))
+        if not run_ids:
+            raise BadInput("no run fits: nothing is exported")
+        if store.refusal is None:
+            store.publish()
+        folder = tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-")
+        with failures.translated(target), folder as at:
+            return _written(store, database, run_ids, Path(at), target)
+    finally:
+        store.close()
+
+
+def _written(store: Store, database: Path, run_ids: Sequence[str], folder: Path, target: Path) -> Exported:
+    proven = folder / "proven"
+    proven.mkdir()
+    try:
+        key = load_key(store.places.key, store.evidence().origin).public
+        with closing(open_database(database)) as connection:
+            write_bundle(connection, run_ids, key, proven)
+    except (NoEvidence, sqlite3.Error) as error:
+        raise BadInput(str(error)) from error
+    whole = folder / "whole.zip"
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(proven.iterdir()):
+            archive.write(file, file.name)
+        archive.writestr("verify.py", single_file.source())
+        archive.writestr("README.txt", _read_me(target.name, key, run_ids))
+        for sha256, (media_type, data) in _images(store, run_ids).items():
+            archive.writestr(f"contents/{sha256}.{media_type.partition('/')[2]}", data)
+        for run_id in _ticking(run_ids):
+            archive.writestr(f"records/{run_id}.html", _record(store, run_id))
+    # A link fails if somebody else has made the file meanwhile. A rename would replace it.
+    os.link(whole, target)
+    return Exported(target, len(run_ids), target.stat().st_size, key)
+
+
+def _record(store: Store, run_id: str) -> str:
+    """Returns the decision record, or for a run of which nothing can be read a page that says so."""
+    try:
+        return record_page_of(store, run_id, Redactor())
+    except InspectorError as error:
+        return f"<!doctype html><meta charset=utf-8><title>Decision record</title><p>No record: {escape(str(error))}"
+
+
+def _images(store: Store, run_ids: Iterable[str]) -> dict[str, tuple[str, bytes]]:
+    """Returns the images of these runs that are kept."""
+    found: dict[str, tuple[str, bytes]] = {}
+    for run_id in run_ids:
+        try:
+            named = store.created(run_id).request.all_images
+        except InspectorError:
+            continue  # the events are in the bundle as they are, and the record says what is wrong
+        for image in named:
+            try:
+                found.setdefault(image.sha256, store.content(image.sha256))
+            except ContentMissing as error:
+                print(f"note: {error}", file=sys.stderr)
+    return found
+
+
+def _read_me(name: str, key: PublicKey, run_ids: Sequence[str]) -> str:
+    return _READ_ME.format(
+        when=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}",
+        name=name,
+        key=key.line,
+        fingerprint=key.fingerprint,
+        count=f"{len(run_ids):,}",
+        runs="\n".join(run_ids),
+    )
+
+
+def _chosen(store: Store, chosen: Chosen) -> Iterator[str]:
+    """Yields the runs, those that the filters find from the newest on."""
+    if chosen.run_ids:
+        yield from dict.fromkeys(store.resolve(run_id) for run_id in chosen.run_ids)
+        return
+    until = None if chosen.until is None else _midnight(chosen.until) + timedelta(days=1)
+    since = None if chosen.since is None else _midnight(chosen.since)
+    before = None if until is None else store.cursor_at(until)
+    while True:
+        found = store.runs(_PAGE_RUNS, before, chosen.text, chosen.status, batch=chosen.batch)
+        for each in found:
+            if since is not None and each.created_at_utc is not None and each.created_at_utc < since:
+                return
+            yield each.run_id
+        if len(found) < _PAGE_RUNS:
+            return
+        before = found[-1].sequence
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def _day(given: str | None) -> date | None:
+    try:
+        return None if given is None else date.fromisoformat(given)
+    except ValueError as error:
+        raise BadInput(f"{given!r} is no day: give it as 2026-11-24") from error
+
+
+def _ticking(run_ids: Sequence[str]) -> Iterator[str]:
+    """Yields the runs, and says on stderr every two seconds how far it is."""
+    next_s = time.monotonic() + _PROGRESS_S
+    for number, run_id in enumerate(run_ids):
+        if time.monotonic() > next_s:
+            next_s = time.monotonic() + _PROGRESS_S
+            print(f"{number:,} of {len(run_ids):,} records written", file=sys.stderr, flush=True)
+        yield run_id

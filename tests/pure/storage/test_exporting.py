@@ -1,0 +1,170 @@
+"""A bundle of runs: what is in it, and that its own verifier accepts it with nothing of ours beside it."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from conductor_core.message_parts import ImagePart
+from storage import open_store
+from storage.__main__ import main
+from storage.evidence.keys import load_key
+from tests.support.pictures import picture
+from tests.support.run_events import created_otherwise, whole_run
+
+HOSTILE = "<script>window.pwned=1</script>\u202e"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    file = tmp_path / "runs.sqlite3"
+    store = open_store(f"sqlite:///{file}")
+    try:
+        for run_id in ("a1", "b2", "c3"):
+            store.log.append_and_wait(*whole_run(run_id, f"task of {run_id} {HOSTILE}"))
+    finally:
+        store.close()
+    return file
+
+
+def _public_key(database: Path) -> str:
+    store = open_store(f"sqlite:///{database}")
+    try:
+        return load_key(store.places.key, store.evidence().origin).public.line
+    finally:
+        store.close()
+
+
+def _anchor(database: Path) -> Path:
+    store = open_store(f"sqlite:///{database}")
+    try:
+        return store.places.anchor.file
+    finally:
+        store.close()
+
+
+def _alone(folder: Path) -> dict[str, str]:
+    """Returns the environment of a Python that has cryptography and nothing else beside its own library."""
+    packages = folder / "packages"
+    packages.mkdir()
+    site = Path(sysconfig.get_paths()["platlib"])
+    for found in [*site.glob("cryptography*"), *site.glob("cffi*"), *site.glob("_cffi_backend*")]:
+        (packages / found.name).symlink_to(found)
+    return {"PYTHONPATH": str(packages), "PATH": os.environ["PATH"]}
+
+
+def _verify(folder: Path, bundle: Path, database: Path) -> subprocess.CompletedProcess[str]:
+    with zipfile.ZipFile(bundle) as archive:
+        (folder / "verify.py").write_bytes(archive.read("verify.py"))
+    key, anchor = _public_key(database), _anchor(database)
+    command = [sys.executable, "-S", "-s", "verify.py", bundle, "--public-key", key, "--anchor", anchor]
+    environment = _alone(folder)
+    gone = "import storage"
+    assert subprocess.run([sys.executable, "-S", "-c", gone], cwd=folder, env=environment, check=False).returncode
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_shipped_verifier_accepts_the_bundle_alone_and_refuses_a_changed_one(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle, folder = tmp_path / "two.zip", tmp_path / "elsewhere"
+    folder.mkdir()
+    assert main(["export", "a1", "c", "--out", str(bundle), "--db", str(database)]) == 0
+    assert "2 runs" in capsys.readouterr().out
+    done = _verify(folder, bundle, database)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    changed = tmp_path / "changed.zip"
+    with zipfile.ZipFile(bundle) as before, zipfile.ZipFile(changed, "w") as after:
+        for name in before.namelist():
+            data = before.read(name)
+            after.writestr(name, data.replace(b"task of c3", b"task of d4") if name == "events.jsonl" else data)
+    (folder / "again").mkdir()
+    refused = _verify(folder / "again", changed, database)
+    assert refused.returncode not in (0, 2)
+    assert "c3" in refused.stdout
+
+
+def test_the_bundle_holds_exact_events_records_and_how_to_check_them(database: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "all.zip"
+    assert main(["export", "--all", "--out", str(bundle), "--db", str(database)]) == 0
+    store = open_store(f"sqlite:///{database}")
+    try:
+        stored = {event.sequence: event.payload.decode() for event in store.raw_events("b2")}
+    finally:
+        store.close()
+    with zipfile.ZipFile(bundle) as archive:
+        lines = [json.loads(line) for line in archive.read("events.jsonl").decode().splitlines()]
+        record, read_me = archive.read("records/b2.html").decode(), archive.read("README.txt").decode()
+    assert {line["sequence"]: line["payload"] for line in lines if line["run_id"] == "b2"} == stored
+    assert "task of b2" in record
+    assert "<script" not in record
+    assert "\u202e" not in record
+    key = _public_key(database)
+    assert key in read_me
+    assert "all.zip --public-key" in read_me
+
+
+def test_the_images_of_a_task_are_in_it_under_their_digest(tmp_path: Path) -> None:
+    database, bundle = tmp_path / "runs.sqlite3", tmp_path / "image.zip"
+    image = picture()
+    store = open_store(f"sqlite:///{database}")
+    try:
+        store.keep_images([image])
+        first, *rest = whole_run("a1")
+        store.log.append_and_wait(created_otherwise(first, images=(ImagePart.of(image),)), *rest)
+    finally:
+        store.close()
+    assert main(["export", "a1", "--out", str(bundle), "--db", str(database)]) == 0
+    with zipfile.ZipFile(bundle) as archive:
+        (name,) = [name for name in archive.namelist() if name.startswith("contents/")]
+        assert hashlib.sha256(archive.read(name)).hexdigest() == Path(name).stem == image.sha256
+        assert "data:image/" in archive.read("records/a1.html").decode()
+
+
+def test_filters_choose_the_runs(database: Path, tmp_path: Path) -> None:
+    def ids(*filters: str) -> set[str]:
+        bundle = tmp_path / f"{len(list(tmp_path.glob('*.zip')))}.zip"
+        assert main(["export", *filters, "--out", str(bundle), "--db", str(database)]) == 0
+        with zipfile.ZipFile(bundle) as archive:
+            return set(json.loads(archive.read("bundle.json"))["runs"])
+
+    assert ids("--search", "task of b2") == {"b2"}
+    assert ids("--status", "completed", "--since", "2020-01-01") == {"a1", "b2", "c3"}
+    assert ids("--until", "2999-01-01", "--search", "TASK OF a") == {"a1"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ((), "give RUN_IDs, or filters"),
+        (("a1", "--all"), "give RUN_IDs, or filters"),
+        (("zz",), "there is no run 'zz'"),
+        (("--search", "nothing like it"), "no run fits"),
+        (("--since", "yesterday"), "'yesterday' is no day"),
+    ],
+)
+def test_what_cannot_be_exported_is_said_in_one_line(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], fault: str
+) -> None:
+    target = tmp_path / "x.zip"
+    assert main(["export", *arguments, "--out", str(target), "--db", str(database)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {fault}")
+    assert said.count("\n") == 1
+    assert not target.exists()
+    assert not list(tmp_path.glob(".x.zip-*"))
+
+
+def test_nothing_is_overwritten(database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "x.zip"
+    target.write_text("mine")
+    assert main(["export", "--all", "--out", str(target), "--db", str(database)]) == 2
+    assert "overwrites nothing" in capsys.readouterr().err
+    assert target.read_text() == "mine"
