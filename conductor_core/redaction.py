@@ -2,10 +2,12 @@
 
 Keys are always hidden: those of the environment and those that this process knows. Further passages are named by
 patterns. A text that arrived in pieces is searched as a whole, so that a passage cannot hide between two pieces. It is
-searched as it is written, and as its escapes read: the text of a plan is JSON or Python.
+searched as it is written, and as its escapes read: the text of a plan is JSON or Python. Digests of texts with hidden
+passages are replaced, because a short word can be guessed from one.
 """
 
 import re
+import secrets
 import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +19,7 @@ from pydantic import ValidationError
 
 from conductor_core.errors import BadInput
 from conductor_core.events import EVENT, Event, PlanDelta, PlanProgress, RunCreated, StepDelta, StepProgress
+from conductor_core.hidden_digests import Digests
 from conductor_core.keys import environment_keys
 from conductor_core.masking import Mask, MaskedText, known
 
@@ -83,12 +86,17 @@ class Redactor:
     def __init__(self, patterns: Iterable[re.Pattern[str]] = ()) -> None:
         self._patterns = tuple(patterns)
         self._mask = Mask(environment_keys())
+        self._salt = secrets.token_bytes(32)
         self.count = 0
 
     def events(self, events: Sequence[Event]) -> list[Event]:
         """Returns the events with such passages hidden. Raises: BadInput if one is no event without them."""
         pieces = self._streams(events)
-        return [self._event(event, pieces.get(number)) for number, event in enumerate(events)]
+        hidden = [self._event(event, pieces.get(number)) for number, event in enumerate(events)]
+        if hidden == list(events):
+            return hidden
+        digests = Digests(events, hidden, self._salt)
+        return [digests.renewed(event) for event in hidden]
 
     def text(self, text: str) -> str:
         """Returns the text with such passages hidden."""

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from conductor_core import events as ev
 from conductor_core.chat import WorkerSpec
+from conductor_core.engine.identity import digest_text
 from conductor_core.errors import BadInput
 from conductor_core.events import BatchRow, Event, PoolInfo
 from conductor_core.progress import Progress
 from conductor_core.redaction import MARK, Redactor, read_patterns, words
+from conductor_core.run_facts import SharedOutput
 from conductor_core.trace import fold
 from tests.support.run_events import (
     created,
@@ -126,6 +128,37 @@ def test_keys_of_the_environment_are_hidden_without_being_asked_for(monkeypatch:
     events = Redactor().events(_told(["the key is q7Zp4mW", "2xL9vT1, keep it"]))
     assert not [event for event in events if "2xL9vT1" in event.model_dump_json()]
     assert "keep it" in fold(events).steps[0].output
+
+
+def test_a_hidden_word_cannot_be_guessed_from_a_digest() -> None:
+    """An output of one word that is hidden has few digests to try."""
+    secret, told = digest_text(SECRET), digest_text("done")
+    granted = (
+        SharedOutput(path=(0,), agent="solver", sha256=secret, characters=12, tokens=3),
+        SharedOutput(path=(0,), agent="solver", sha256=digest_text("of another record"), characters=1, tokens=1),
+    )
+    events = [
+        event.model_copy(update={"output_sha256": secret}) if getattr(event, "output", "") == SECRET else event
+        for event in _told([SECRET])
+    ]
+    events = [
+        event.model_copy(update={"output_sha256": told}) if getattr(event, "output", "") == "done" else event
+        for event in events
+    ]
+    at = next(number for number, event in enumerate(events) if event.kind == "step.started" and event.path == (1,))
+    events[at] = events[at].model_copy(update={"granted": granted})
+    redactor = Redactor(words([SECRET]))
+    hidden = redactor.events(events)
+    text = json.dumps([event.model_dump(mode="json") for event in hidden])
+    assert secret not in text
+    assert granted[1].sha256 not in text, "what it is of cannot be told, so it may be of a hidden word"
+    assert told in text, "nothing of that output is hidden"
+    steps = fold(hidden).steps
+    assert steps[1].granted[0].sha256 == steps[0].output_sha256 == digest_text(MARK), "it is of the text in the file"
+    assert steps[0].identity not in (None, fold(events).steps[0].identity)
+    again = redactor.events(events)
+    assert fold(again).steps[0].identity == steps[0].identity, "what was equal stays equal in one file"
+    assert fold(Redactor(words([SECRET])).events(events)).steps[0].identity != steps[0].identity
 
 
 def test_without_patterns_and_keys_nothing_changes() -> None:
