@@ -5,6 +5,8 @@ INTEROP := .venv-interop
 EXPORT := .venv-export
 BIN := $(VENV)/bin
 PIP := -m pip install --quiet --disable-pip-version-check
+# Programs that the tests start by the hundred would compile their sources anew each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup run test test-exports test-fast demo film recorded-runs fuzz mutants check constraints pictures format clean
 
