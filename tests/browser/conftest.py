@@ -73,6 +73,8 @@ def start_app() -> Callable[..., contextlib.AbstractContextManager[App]]:
         environment |= {
             "CONDUCTOR_DATA_FOLDER": str(data_folder),
             "CONDUCTOR_RECORDED_RUNS": environment.get("CONDUCTOR_RECORDED_RUNS", "0"),
+            # Five seconds of the processor at each start. A run that asks the model loads it.
+            "CONDUCTOR_WARM_UP": environment.get("CONDUCTOR_WARM_UP", "0"),
             # What other model servers this machine has is no part of a test.
             "CONDUCTOR_SERVER_PORTS": environment.get("CONDUCTOR_SERVER_PORTS", ""),
             "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1"),
