@@ -1,5 +1,6 @@
 """The real app on a free port, with a data folder of its own, in a real Chromium."""
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -12,15 +13,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page, ViewportSize, expect, sync_playwright
 
 from conductor_core.engine.host import EngineHost
 from conductor_core.settings import Settings
 from storage import Store, open_store
 from tests.browser.find_chromium import ABSENT, FLAGS, find_chromium, may_be_absent
+from tests.browser.warm_profile import WarmProfile
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -122,36 +123,53 @@ def app(
         yield app
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One Chromium a module: while Playwright runs, this thread has its event loop, and no asyncio test could run."""
+@pytest.fixture(scope="session")
+def _chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
+    """One Chromium a process, and the event loop of its Playwright, which does not count as running."""
     chromium = find_chromium()
     if chromium is None:
         pytest.fail(ABSENT)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(chromium), args=list(FLAGS))
-        yield browser
+        loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)
+        yield browser, loop
+        asyncio._set_running_loop(loop)
         browser.close()
 
 
 @pytest.fixture(scope="module")
-def warm_profile(browser: Browser) -> Iterator[BrowserContext]:
-    """Has loaded the app's scripts already, which takes a fifth of the time of a page."""
-    context = browser.new_context()
-    yield context
-    context.close()
+def browser(_chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
+    """Chromium for a module. While Playwright's loop counts as running in this thread, no asyncio test could run."""
+    browser, loop = _chromium
+    asyncio._set_running_loop(loop)
+    yield browser
+    asyncio._set_running_loop(None)
+
+
+@pytest.fixture(scope="session")
+def _warm_profiles() -> list[WarmProfile]:
+    """The profiles for the first, second ... page of a test."""
+    return []
 
 
 @pytest.fixture
-def open_page(browser: Browser, warm_profile: BrowserContext) -> Iterator[Callable[..., Page]]:
+def open_page(
+    request: pytest.FixtureRequest, browser: Browser, _warm_profiles: list[WarmProfile]
+) -> Iterator[Callable[..., Page]]:
     """Opens pages; a script error on any of them fails the test.
 
-    Each has a browser profile of its own, without cookies or anything stored. The first of a test gets the module's,
-    which has the scripts in its cache, unless the test asks for a ``cold`` one.
+    Each has a browser profile of its own, without cookies or anything stored. Unless the test asks for a ``cold`` one,
+    the profile has the app's scripts in its cache.
     """
+    warm: list[WarmProfile] = []
     contexts: list[BrowserContext] = []
     errors: list[str] = []
     expect.set_options(timeout=PATIENCE_MS)
+    failed_before = request.session.testsfailed
+
+    def note(error: Error) -> None:
+        errors.append(str(error))
 
     def open_page(
         url: str, *, dark: bool = False, width: int = 1440, height: int = 1100, zoom: float = 1, cold: bool = False
@@ -159,40 +177,26 @@ def open_page(browser: Browser, warm_profile: BrowserContext) -> Iterator[Callab
         # To a page, zoom is a smaller window of larger pixels.
         viewport = ViewportSize(width=round(width / zoom), height=round(height / zoom))
         scheme: Literal["dark", "light"] = "dark" if dark else "light"
-        if contexts or cold or zoom != 1:
+        if cold or zoom != 1:
             context = browser.new_context(viewport=viewport, color_scheme=scheme, device_scale_factor=zoom)
+            contexts.append(context)
+            context.set_default_timeout(PATIENCE_MS)
+            page = context.new_page()
+            page.on("pageerror", note)
         else:
-            context = warm_profile
-        contexts.append(context)
-        context.set_default_timeout(PATIENCE_MS)
-        page = context.new_page()
-        if context is warm_profile:
-            page.set_viewport_size(viewport)
-            page.emulate_media(color_scheme=scheme)
-        page.on("pageerror", lambda error: errors.append(str(error)))
+            if len(warm) == len(_warm_profiles):
+                _warm_profiles.append(WarmProfile(browser, PATIENCE_MS))
+            warm.append(_warm_profiles[len(warm)])
+            page = warm[-1].open(viewport, scheme, note)
         page.goto(url)
         return page
 
     yield open_page
+    for profile in warm:
+        profile.forget(note, keep_page=request.session.testsfailed == failed_before)
     for context in contexts:
-        if context is warm_profile:
-            _forget(context)
-        else:
-            context.close()
+        context.close()
     assert errors == []
-
-
-def _forget(context: BrowserContext) -> None:
-    """Leaves nothing in a profile but its cache."""
-    for page in context.pages:
-        origin = f"{urlsplit(page.url).scheme}://{urlsplit(page.url).netloc}"
-        if origin.startswith("http"):
-            context.new_cdp_session(page).send(
-                "Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "cookies,local_storage,indexeddb"}
-            )
-        page.close()
-    context.clear_cookies()
-    context.clear_permissions()
 
 
 OpenFile = Callable[..., tuple[Page, list[str]]]
