@@ -215,9 +215,13 @@ class DeltaBuffer:
         return self._to_events(pieces)
 
     def _schedule(self) -> None:
-        if not self._waits and self._writing is None:
-            self._waits = True
+        if self._waits:
+            return
+        self._waits = True
+        if self._writing is None or self._writing.done():
             _on_beat(self._loop, self._last_s + self._interval_s, self._write)
+        else:
+            self._writing.add_done_callback(self._written)
 
     def _write(self) -> None:
         self._waits = False
@@ -227,10 +231,9 @@ class DeltaBuffer:
         if events := self.take():
             with suppress(asyncio.CancelledError):  # the end of the run is written
                 self._writing = self._recorder.send(*events)
-                self._writing.add_done_callback(self._written)
 
     def _written(self, writing: "asyncio.Future[None]") -> None:
-        self._writing = None
+        self._waits = False
         if writing.cancelled() or writing.exception() is not None:
             return  # The recorder has the error and stops the run.
         if self._pieces:

@@ -384,8 +384,6 @@ class HttpWorker:
                         for shown in masked.feed(chunk):
                             if shown is None:
                                 await asyncio.sleep(0)
-                            elif thoughts.over and type(shown) is TextDelta:
-                                yield shown
                             else:
                                 for part in thoughts.feed(shown):
                                     yield part

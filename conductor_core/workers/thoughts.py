@@ -5,7 +5,7 @@ answer about such models. A block inside the block belongs to it. If the block n
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from conductor_core.chat import ReasoningDelta, TextDelta
 
@@ -27,18 +27,16 @@ class Thoughts:
         self._depth = 0
         self._opened = False  # a block that is passed on, of reasoning that came apart from the text
 
-    @property
-    def over(self) -> bool:
-        """Whether all text to come is the answer's, as it is."""
-        return self._state == "answer" and not self._passed
+    def feed(self, chunk: TextDelta | ReasoningDelta) -> Iterable[TextDelta | ReasoningDelta]:
+        if self._state == "answer" and not self._passed and type(chunk) is TextDelta:
+            return (chunk,)  # as nearly always
+        return self._sorted_out(chunk)
 
-    def feed(self, chunk: TextDelta | ReasoningDelta) -> Iterator[TextDelta | ReasoningDelta]:
+    def _sorted_out(self, chunk: TextDelta | ReasoningDelta) -> Iterator[TextDelta | ReasoningDelta]:
         if isinstance(chunk, ReasoningDelta):
             yield from self._reasoning(chunk)
         elif self._passed:
             yield from self._closed()
-            yield chunk
-        elif self._state == "answer":
             yield chunk
         else:
             self._held += chunk.text
