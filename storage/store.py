@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -63,7 +63,7 @@ class Store:
         self._snapshots_made: set[str] = set()
         self._watches: list[CommandWatch] = []
         self.places = places or places_of(database.path)
-        self._anchoring = Anchoring(database, self._change, self.places)
+        self._anchoring = Anchoring(database, lambda work: self.log.change_and_wait(work), self.places)
         refusal = database.refusal
         self.log: EventLog | RefusingLog = (
             EventLog(database, self._anchoring.written) if refusal is None else RefusingLog(refusal)
@@ -402,9 +402,6 @@ class Store:
         new_key_in_place(self.places.key)
         self._anchoring.written(1)
         return new.public
-
-    def _change(self, work: Callable[[sqlite3.Cursor], None]) -> None:
-        self.log.change_and_wait(work)
 
     def close(self) -> None:
         """Writes all appended events and publishes them, then closes the file. The store cannot be used afterwards."""

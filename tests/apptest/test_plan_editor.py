@@ -284,7 +284,7 @@ def test_a_long_plan_is_listed_in_parts(visit: Visit, session: Session) -> None:
     editor = Editor(visit, run)
 
     def listed() -> list[str]:
-        return [each.label.split(" ·")[0].strip("*") for each in editor.app.button if each.key.endswith(":open")]
+        return [each.label.split(" ·")[0].strip("*") for each in editor.app.button if str(each.key).endswith(":open")]
 
     def choose(part: int) -> None:
         (field,) = (each for each in editor.app.segmented_control if each.label == "Steps that are listed")

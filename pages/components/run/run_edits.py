@@ -15,7 +15,8 @@ from conductor_core.workflow.changes import compare
 from pages.components.look.words import ago, inert, plural
 from pages.components.run import kept_edits
 from pages.components.run.draft import Draft
-from pages.components.run.kept_edits import KeptEdit, Place
+from pages.components.run.kept_edits import KeptEdit
+from pages.components.run.kept_files import Place
 from pages.components.shell.browser_id import browser_id
 from pages.components.shell.runtime import current
 

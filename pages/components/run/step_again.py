@@ -106,9 +106,9 @@ def _dialog(trace: RunTrace, step: int) -> None:
     if message := st.session_state.pop(_ERROR, None):
         st.error(inert(message), icon=":material/error:")
     label = f"Run {plural(again.runs, 'time')}" if again.runs > 1 else "Run"
-    left = _left(trace, again, budget)
-    if left is not None:
-        missing, started = len(left.requests), again.runs - len(left.requests)
+    rest = _left(trace, again, budget)
+    if rest is not None:
+        missing, started = len(rest.requests), again.runs - len(rest.requests)
         label = f"Run the {missing} that {'is' if missing == 1 else 'are'} missing"
         said = f"{started} of {plural(again.runs, 'run')} started. Another choice begins anew."
         st.markdown(f":small[:gray[{said}]]")

@@ -63,7 +63,7 @@ def _verify(folder: Path, bundle: Path, database: Path) -> subprocess.CompletedP
     with zipfile.ZipFile(bundle) as archive:
         (folder / "verify.py").write_bytes(archive.read("verify.py"))
     key, anchor = _public_key(database), _anchor(database)
-    command = [sys.executable, "-S", "-s", "verify.py", bundle, "--public-key", key, "--anchor", anchor]
+    command = [sys.executable, "-S", "-s", "verify.py", str(bundle), "--public-key", str(key), "--anchor", str(anchor)]
     environment = _alone(folder)
     gone = "import storage"
     assert subprocess.run([sys.executable, "-S", "-c", gone], cwd=folder, env=environment, check=False).returncode

@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import cryptography
 import pytest
@@ -45,8 +46,8 @@ def url(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
-def written(path: Path, *run_ids: str, **options: str) -> None:
-    store = open_store(url(path), **options)  # type: ignore[arg-type]  places by name
+def written(path: Path, *run_ids: str, **options: Any) -> None:
+    store = open_store(url(path), **options)
     for run_id in run_ids:
         store.log.append_and_wait(*whole_run(run_id))
     store.close()
