@@ -40,6 +40,7 @@ BUILT_IN_POOLS = {
 }
 GIB = 2**30
 _LONGEST_SAID = 200
+_CLOSED = "settings-closed"
 _HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 T = TypeVar("T")
 
@@ -268,6 +269,11 @@ def keys_set(specs: Sequence[WorkerSpec]) -> str:
     return f"{len(need) - without} of {plural(len(need), 'key')}" if without else ""
 
 
+def close() -> None:
+    """Closes the settings: what begins now is what the person wants to see. A new expander is a closed one."""
+    st.session_state[_CLOSED] = st.session_state.get(_CLOSED, 0) + 1
+
+
 def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
     """Draws the expander, whose label sums up the choices inside. Returns the pool's workers; none if it is faulty.
 
@@ -282,7 +288,9 @@ def expander(shown: PoolInfo | None = None) -> Sequence[WorkerSpec]:
     names = [spec.name for spec in specs]
     if message := st.session_state.get(KEPT_ERROR):
         st.warning(inert(message), icon=":material/warning:")
-    with st.expander(_label(specs, shown), icon=":material/tune:", expanded=bool(fault), key="settings"):
+    key = f"settings-{st.session_state.get(_CLOSED, 0)}"
+    at = st.container(key="settings")
+    with at, st.expander(_label(specs, shown), icon=":material/tune:", expanded=bool(fault), key=key):
         left, middle, right = st.columns([5, 5, 5], gap="large")
         with left:
             _choose_conductor()

@@ -136,4 +136,5 @@ def begin_plans(task: str, count: int, temperature: float | None) -> None:
 def open_run(run_id: str, task: str) -> None:
     """Opens a run that was begun here. The box keeps its text."""
     st.session_state[_FROM_RUN] = (run_id, st.session_state.get(TASK, task))
+    run_settings.close()
     address.write("run", run_id)

@@ -48,6 +48,7 @@ def test_a_run_waits_as_chosen_and_every_page_says_so(own_app: App, open_page: O
     page = open_page(own_app.url)
     say_when(page, "before every step")
     run_a_task(page)
+    expect(page.locator(".st-key-settings details")).not_to_have_attribute("open", "")  # what begins is to be seen
     expect(page.get_by_role("region", name="Approval")).to_contain_text("before every step")
     expect(page).to_have_title(re.compile("^‖ 1 waits · "))
     history = open_page(f"{own_app.url}/history")
