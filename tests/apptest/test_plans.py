@@ -56,6 +56,7 @@ def test_a_template_runs_as_it_was_edited(dialog: AppTest, session: Session) -> 
     dialog.button("plans-open").click().run()
     key = f"draft:new:{draft(dialog).generation}:0:"
     dialog.button("draft:new:0:open").click().run()
+    assert any("once a run of this plan has ended" in each.value for each in dialog.markdown), "why none is offered"
     dialog.text_area(f"{key}instruction").set_value("Compute this: {question}").run()
     dialog.selectbox(f"{key}agent").set_value("calculator").run()
     dialog.button("start-edited").click().run()

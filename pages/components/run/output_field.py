@@ -12,9 +12,17 @@ from pages.components.run import draft as drafts
 from pages.components.run.editing import Editing
 
 
+NOT_YET = {
+    "waiting": "Its output can be written or pinned once this run has ended: a re-run then takes it.",
+    "new": "Its output can be written once a run of this plan has ended: a re-run then takes it.",
+}
+"""Why no output can be given to a step of such a plan: only a re-run carries one, and its record says of which run."""
+
+
 def output_field(editing: Editing, index: int, step_id: int) -> None:
     """Draws the field of a given output, or the buttons that begin one. Only the plan of an ended run has them."""
     if editing.of != "ended":
+        st.markdown(f":small[:gray[{NOT_YET[editing.of]}]]")
         return
     given = editing.draft.given_to(step_id)
     with st.container(key=f"output-of-{index}", gap="xsmall"):

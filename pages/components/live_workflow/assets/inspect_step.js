@@ -303,9 +303,10 @@ function editHint(model, possible, inner) {
     return possible
       ? "A re-run is a new run; steps whose input stays the same are reused."
       : "The plan can be edited when the run is over, or waits."
+  const later = "Once the run has ended, a step can be asked again and its output written or pinned."
   return possible
-    ? "This run goes on with the changed step as soon as somebody approves it."
-    : "This step has begun; change the steps that have not."
+    ? `This run goes on with the changed step as soon as somebody approves it. ${later}`
+    : `This step has begun; change the steps that have not. ${later}`
 }
 
 export function hash(value) {
