@@ -99,8 +99,20 @@ def fill(store: Store, events: int) -> None:
         written += 6 + rest
 
 
-def verification(folder: Path, events: int) -> tuple[float, float]:
-    """Returns the seconds and the megabytes that the verification of so many events takes."""
+_MEASURED = """
+import atexit, runpy, sys
+def memory():
+    with open("/proc/self/status") as status:
+        print(next(line.split()[1] for line in status if line.startswith("VmHWM")), file=sys.stderr)
+atexit.register(memory)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs a program and prints its largest size in kB last. What the kernel counts for children includes their parent."""
+
+
+def verification(folder: Path, events: int) -> tuple[float, float, float]:
+    """Returns the seconds, the seconds of a processor, and the megabytes that the verification takes (Linux only)."""
     path = folder / "large.sqlite3"
     store = open_store(f"sqlite:///{path}")
     fill(store, events)
@@ -110,17 +122,31 @@ def verification(folder: Path, events: int) -> tuple[float, float]:
     file = folder / "verify.py"
     file.write_text(single_file.source())
     key = load_key(places.key, origin).public.line
-    command = [sys.executable, str(file), str(path), "--public-key", key, "--anchor", str(places.anchor.file), "--json"]
+    command = [
+        sys.executable,
+        "-c",
+        _MEASURED,
+        str(file),
+        str(path),
+        "--public-key",
+        key,
+        "--anchor",
+        str(places.anchor.file),
+        "--json",
+    ]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     took_s = time.perf_counter() - started
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     if f'"verified_events": {events}' not in done.stdout:
         raise RuntimeError(done.stdout)
     with closing(open_database(path)) as connection:
         ((count,),) = connection.execute("SELECT count(*) FROM events")
     if count != events:
         raise RuntimeError(f"{count} events")
-    return took_s, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    return took_s, cpu_s, int(done.stderr.split()[-1]) / 1024
 
 
 def main() -> int:
@@ -146,11 +172,10 @@ def main() -> int:
         met &= ratio >= BAR
         print(f"| {producers} | {on:,.0f} | {off:,.0f} | {ratio:.2f} | {BAR} {'met' if ratio >= BAR else 'MISSED'} |")
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
-        took_s, size_mb = verification(Path(name), options.events)
+        took_s, cpu_s, size_mb = verification(Path(name), options.events)
     met &= took_s <= BAR_S and size_mb <= BAR_MB
-    print(
-        f"\n{options.events:,} events verified in {took_s:.1f} s (bar {BAR_S:g}) and {size_mb:.0f} MB (bar {BAR_MB:g})"
-    )
+    took = f"{took_s:.1f} s ({cpu_s:.1f} s of a processor), {size_mb:.0f} MB"
+    print(f"\n{options.events:,} events verified in {took}; bars {BAR_S:g} s, {BAR_MB:g} MB")
     return 0 if met else 1
 
 

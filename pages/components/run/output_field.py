@@ -11,7 +11,6 @@ from pages.components.look.words import inert
 from pages.components.run import draft as drafts
 from pages.components.run.editing import Editing
 
-
 NOT_YET = {
     "waiting": "Its output can be written or pinned once this run has ended: a re-run then takes it.",
     "new": "Its output can be written once a run of this plan has ended: a re-run then takes it.",

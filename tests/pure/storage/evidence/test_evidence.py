@@ -8,7 +8,6 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import cryptography
 import pytest
@@ -46,8 +45,8 @@ def url(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
-def written(path: Path, *run_ids: str, **options: Any) -> None:
-    store = open_store(url(path), **options)
+def written(path: Path, *run_ids: str, anchor: str | None = None) -> None:
+    store = open_store(url(path), anchor=anchor)
     for run_id in run_ids:
         store.log.append_and_wait(*whole_run(run_id))
     store.close()
