@@ -72,6 +72,11 @@ class Settings(BaseSettings):
         description="Put three recorded runs of the simulated workers into a database that is new when the inspector "
         "starts. The command line never does, and neither does the inspector once the database has held a run.",
     )
+    otlp_contents: bool = Field(
+        False,
+        description="Put what people and models wrote into OpenTelemetry traces: task, messages, "
+        "outputs. Keys are hidden.",
+    )
     warm_up: bool = Field(True, description="Load a local default Conductor when the first page is opened.")
     seed: int = Field(
         0, ge=-(2**63), le=2**63 - 1, description="Seed of the rehearsal workers and of sampled decoding."

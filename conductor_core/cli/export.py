@@ -9,6 +9,7 @@ import typer
 
 from conductor_core.cli import inputs, options
 from conductor_core.cli.export_html import Redact, html_of, record_of
+from conductor_core.cli.export_otlp import otlp_of
 from conductor_core.cli.output import print_json, print_notes, print_written, write_file
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
@@ -40,6 +41,7 @@ class Form:
 FORMS: Mapping[str, Form] = {
     "html": Form(".html", of_run=html_of),
     "record": Form(".html", of_run=record_of, by_ending=False),
+    "otlp": Form(".json", of_run=otlp_of, by_ending=False),
     **{name: Form(form.suffix, plan=form) for name, form in PLAN_FORMATS.items()},
     "png": Form(PNG.suffix, plan=PNG),
 }
@@ -97,8 +99,8 @@ def export(
 ) -> int:
     """Write RUN_ID as a page that opens without a server, or its plan as lists, JSON, a picture or a script.
 
-    The page holds the replay; --as record is the same run for an auditor. Keys are always hidden in both. The plan may
-    also be that of a workflow file.
+    The page holds the replay; --as record is the same run for an auditor, and --as otlp a trace for OpenTelemetry,
+    without texts of people and models. Keys are always hidden in these. The plan may also be that of a workflow file.
 
     With --json, stdout is a document with the names of the written "files", or with the "text" itself.
     """
@@ -108,7 +110,7 @@ def export(
     if bool(run_ids) == (workflow is not None):
         raise BadInput("give the RUN_ID of a run, or --workflow FILE, not both" if run_ids else "give a RUN_ID")
     if redact and FORMS[form].of_run is None:
-        raise BadInput(f"--redact hides words in a page of a run: use --as html or record, not --as {form}")
+        raise BadInput(f"--redact hides words in a page of a run: use --as html, record or otlp, not --as {form}")
     if len(run_ids) > 1 and out is None:
         raise BadInput("several runs need --out FOLDER")
     if workflow is not None:

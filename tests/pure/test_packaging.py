@@ -21,6 +21,7 @@ PINNED = re.compile(r"([\w.-]+)==([\w.+-]+)")
 OF_EXTRAS = {
     "train": ("conductor_core/training",),
     "evaluate": ("conductor_core/evaluation", "conductor_core/training"),
+    "otlp": ("conductor_core/telemetry",),
 }
 
 
@@ -114,7 +115,13 @@ _INSTALLED = metadata.packages_distributions()
 
 
 def _distributions(module: str) -> set[str]:
-    return {_normal(name) for name in _INSTALLED.get(module, ())}
+    """Returns the distributions that bring ``module``; of a part of a shared package those that bring the part."""
+    top, _, part = module.partition(".")
+    found = _INSTALLED.get(top, ())
+    if part:
+        folder = f"{module.replace('.', '/')}/"
+        found = [name for name in found if any(str(file).startswith(folder) for file in metadata.files(name) or ())]
+    return {_normal(name) for name in found}
 
 
 def _names(lines: list[str]) -> set[str]:

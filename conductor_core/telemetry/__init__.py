@@ -1,0 +1,1 @@
+"""Runs as OpenTelemetry traces, in the words of its GenAI conventions."""
