@@ -7,6 +7,7 @@ An environment variable sets each field: ``CONDUCTOR_`` and the field's name in 
 import re
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import AliasChoices, Field, ValidationError, field_validator
@@ -72,9 +73,15 @@ class Settings(BaseSettings):
         description="Put three recorded runs of the simulated workers into a database that is new when the inspector "
         "starts. The command line never does, and neither does the inspector once the database has held a run.",
     )
+    otlp_endpoint: str | None = Field(
+        None,
+        description="Send each run as an OpenTelemetry trace to this address, such as "
+        "`http://127.0.0.1:6006/v1/traces`. Unset: nothing is sent. It needs the extra `otlp`. Headers, for instance "
+        "with a key, come from OpenTelemetry's own variable `OTEL_EXPORTER_OTLP_HEADERS`.",
+    )
     otlp_contents: bool = Field(
         False,
-        description="Put what people and models wrote into OpenTelemetry traces: task, messages, "
+        description="Put what people and models wrote into OpenTelemetry traces, sent or exported: task, messages, "
         "outputs. Keys are hidden.",
     )
     warm_up: bool = Field(True, description="Load a local default Conductor when the first page is opened.")
@@ -163,6 +170,19 @@ class Settings(BaseSettings):
                     f"{name!r} is no host name; give names alone, as in `inspector.example, inspector.lan`"
                 )
         return tuple(names)
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _check_endpoint(cls, given: str | None) -> str | None:
+        """Raises: ValueError if it is no address of a server."""
+        if not given:
+            return None
+        parts = urlsplit(given)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{given!r} is no address; give one as http://127.0.0.1:6006/v1/traces")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("an address must not hold a user or password; use OTEL_EXPORTER_OTLP_HEADERS")
+        return given
 
     @field_validator("key_variables", "server_ports", mode="before")
     @classmethod

@@ -36,8 +36,17 @@ def opened_engine(store: "Store", settings: Settings) -> "Iterator[EngineHost]":
         raise store.refusal
     from conductor_core.engine.host import EngineHost
 
-    host = EngineHost(store.log, settings, store)
+    traces = None
+    if settings.otlp_endpoint is not None:
+        from conductor_core.telemetry.live import open_traces, watched
+
+        traces = open_traces(settings, lambda run_id: [stored.event for stored in store.events(run_id)])
+        host = EngineHost(watched(store.log, traces), settings, store)
+    else:
+        host = EngineHost(store.log, settings, store)
     try:
         yield host
     finally:
         host.close()
+        if traces is not None:
+            traces.close()

@@ -18,6 +18,7 @@ from conductor_core.engine.host import EngineHost
 from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.recorded_runs import recorded_runs
 from conductor_core.settings import Settings, setting_fault
+from conductor_core.telemetry.live import LiveTraces, open_traces, watched
 from storage import Store, open_store
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ class Session:
     settings: Settings
     store: Store
     host: EngineHost
+    traces: LiveTraces | None = None
 
     def warm_up(self) -> None:
         """Loads the default Conductor before the first run, if it is one of this process. Returns at once."""
@@ -52,19 +54,20 @@ def open_session(settings: Settings) -> Session:
     """Opens the store, marks the runs of a dead process as interrupted, and starts the engine.
 
     A new database gets the recorded runs. The engine goes on with all runs about which somebody decided while no
-    process heard it. Raises: StoreError.
+    process heard it. Raises: StoreError; BadInput if traces are to be sent and cannot be.
     """
     store = open_store(settings.resolved_database_url, anchor=settings.anchor, signing_key=settings.signing_key)
     try:
         store.mark_interrupted()
         if settings.recorded_runs:
             _take_in_recorded(store)
+        traces = open_traces(settings, lambda run_id: [stored.event for stored in store.events(run_id)])
     except BaseException:
         store.close()
         raise
-    host = EngineHost(store.log, settings, store, awaited=False, carries_on_all=True)
+    host = EngineHost(watched(store.log, traces), settings, store, awaited=False, carries_on_all=True)
     host.carry_on_all()
-    return Session(settings, store, host)
+    return Session(settings, store, host, traces)
 
 
 def _take_in_recorded(store: Store) -> None:
@@ -91,6 +94,8 @@ async def lifespan(_app: Any) -> AsyncIterator[dict[str, Any]]:
         yield {}
     finally:
         _session.host.close()
+        if _session.traces is not None:
+            _session.traces.close()
         try:
             _session.store.close()
         except StoreError as error:
