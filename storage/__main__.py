@@ -1,4 +1,4 @@
-"""``python -m storage``: copies the database, checks that its record is as it was written, and exports runs."""
+"""``python -m storage``: copies, searches and exports runs, and checks that the record is as it was written."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.given_path import given_path
 from conductor_core.settings import Settings, setting_fault, sqlite_url
-from storage import exporting
+from storage import exporting, search_commands
 from storage.backup import backup
 from storage.database import path_of
 from storage.evidence import commands as evidence
@@ -20,11 +20,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0 if all went well, 2 with one line on stderr for bad input; ``verify`` has codes of its own."""
     parser = argparse.ArgumentParser(prog="python -m storage", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    copying = commands.add_parser("backup", help="Copy the database to a new file, while it is in use, and check it.")
+    database = argparse.ArgumentParser(add_help=False)
+    database.add_argument("--db", metavar="FILE|URL", help="Else DATABASE_URL, else your data folder's.")
+    text = "Copy the database to a new file, while it is in use, and check it."
+    copying = commands.add_parser("backup", parents=[database], help=text)
     copying.add_argument("path", metavar="PATH", type=Path, help="The new file; nothing is overwritten.")
-    copying.add_argument("--db", metavar="FILE|URL", help="Else DATABASE_URL, else your data folder's.")
     evidence.add(commands)
     exporting.add(commands)
+    copying.set_defaults(do=_backup)
+    search_commands.add(commands, database)
     given = parser.parse_args(arguments)
     try:
         match given.command:
@@ -36,10 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return exporting.run(given, _source)
             case "verifier":
                 return evidence.write_verifier(given, _source)
-        done = backup(_source(given.db), given_path(str(given.path)).absolute())
+        return int(given.do(given, _source(given.db)))
     except InspectorError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+
+
+def _backup(given: argparse.Namespace, source: Path) -> int:
+    done = backup(source, given_path(str(given.path)).absolute())
     print(f"{done.path}: {done.runs:,} runs, {done.events:,} events, {done.size:,} bytes; checked")
     return 0
 

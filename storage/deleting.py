@@ -15,6 +15,7 @@ from conductor_core.trace import ENDED_STATUSES
 from storage import contents
 from storage.encoding import caller_columns, read_caller, read_text, read_time, stored_line, stored_rows
 from storage.evidence.chain import record_deletion
+from storage.search import forgetting
 
 _RUN = "SELECT status, created_at_utc FROM runs WHERE run_id = ?"
 _HELD = "SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1"
@@ -77,6 +78,7 @@ def _delete_one(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], calle
     cursor.execute(_RECORD, (run_id, now, actor, door, run[1], run[0], len(events), sha256))
     record_deletion(cursor, run_id, actor=None if actor is None else json.loads(actor), door=door)
     contents.forget(cursor, run_id)
+    forgetting.forget(cursor, run_id)
     for table in ("events", "commands", "snapshots", "runs"):
         cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  own names
 

@@ -61,6 +61,7 @@ _AS_IF_UPGRADED = {
     "0010": (_runs(caller=False, imported=False),),
     "0011": (_runs(caller=False, imported=False, answers=False),),
     "0012": (),
+    "0013": (),
 }
 """Statements that make an older schema, which cannot be upgraded here, read like the newest one."""
 

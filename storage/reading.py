@@ -74,7 +74,7 @@ def read_run(connection: sqlite3.Connection, run_id: str) -> Reading:
             with suppress(ValidationError):
                 reading = Reading(RunTrace.model_validate_json(snapshot.trace), snapshot.sequence, digest)
                 rows = rows[len(covered) :]
-    reading = _fold(run_id, rows, reading, _vocabulary(connection, run_id))
+    reading = _fold(run_id, rows, reading, vocabulary_of(connection, run_id))
     if changed and snapshot is not None:
         what = f"its events up to {snapshot.sequence} are not those that were written, their digest differs"
         raise RunDamaged(_advice(run_id, what, some=True), run_id=run_id, sequence=None, trace=reading.trace)
@@ -85,7 +85,7 @@ def _fold(run_id: str, rows: Iterable[StoredRow], reading: Reading | None, vocab
     """Folds the events of ``rows`` into ``reading``. None: the rows begin with the run's first event."""
     for row in rows:
         try:
-            reading = _advance(run_id, _raw(row), reading, vocabulary)
+            reading = _advance(run_id, raw_event(row), reading, vocabulary)
         except BadRecord as bad:
             so_far = None if reading is None else reading.trace
             raise _unreadable(run_id, bad, so_far, some=so_far is not None) from bad
@@ -113,7 +113,7 @@ def read_events(
     connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None
 ) -> tuple[list[StoredEvent], RunUnreadable | None]:
     """Returns the run's events after ``after``, at most ``limit``, and the fault that cut them short, if any."""
-    vocabulary = _vocabulary(connection, run_id)
+    vocabulary = vocabulary_of(connection, run_id)
     events: list[StoredEvent] = []
     for item in read_raw(connection, run_id, after, limit):
         try:
@@ -125,10 +125,10 @@ def read_events(
 
 def read_raw(connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None) -> list[RawEvent]:
     """Returns the run's events after ``after`` as they are stored, in order."""
-    return [_raw(row) for row in stored_rows(connection, run_id, after, limit)]
+    return [raw_event(row) for row in stored_rows(connection, run_id, after, limit)]
 
 
-def _raw(row: StoredRow) -> RawEvent:
+def raw_event(row: StoredRow) -> RawEvent:
     sequence, kind, at_utc, payload = row
     return RawEvent(sequence, kind.decode("utf-8", "replace"), at_utc.decode("utf-8", "replace"), payload)
 
@@ -205,7 +205,7 @@ def _snapshot(connection: sqlite3.Connection, run_id: str) -> SnapshotRow | None
     return snapshot if snapshot.holds() else None
 
 
-def _vocabulary(connection: sqlite3.Connection, run_id: str) -> int:
+def vocabulary_of(connection: sqlite3.Connection, run_id: str) -> int:
     """Returns the run's vocabulary, or this program's if the run's row is damaged or missing."""
     try:
         row = connection.execute("SELECT vocabulary FROM runs WHERE run_id = ?", (run_id,)).fetchone()

@@ -9,7 +9,22 @@ from conductor_core.errors import StoreError, StoreTooNew
 from storage import failures
 
 # Oldest first.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013")
+REVISIONS = (
+    "0001",
+    "0002",
+    "0003",
+    "0004",
+    "0005",
+    "0006",
+    "0007",
+    "0008",
+    "0009",
+    "0010",
+    "0011",
+    "0012",
+    "0013",
+    "0014",
+)
 HEAD = REVISIONS[-1]
 """The version that this program reads and writes. A test checks that it is the newest migration."""
 

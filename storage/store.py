@@ -39,6 +39,7 @@ from storage.owner import gone, left
 from storage.queries import Search
 from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.refusing_log import RefusingLog
+from storage.search.search import RunSearch
 from storage.totals import Totals
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class Store:
 
     Attributes:
         log: where the engine's events go.
+        search: full-text search over all runs, and what an auditor asks of them.
     """
 
     def __init__(self, database: Database, places: Places | None = None) -> None:
@@ -71,6 +73,7 @@ class Store:
         if refusal is None:
             with suppress(StoreDamaged):  # whatever is read next says so
                 self._anchoring.take_up()
+        self.search = RunSearch(database, self.log.change_and_wait)
 
     @property
     def refusal(self) -> StoreError | None:
@@ -407,6 +410,7 @@ class Store:
         """Writes all appended events and publishes them, then closes the file. The store cannot be used afterwards."""
         for watch in self._watches:
             watch.close()
+        self.search.close()
         self._anchoring.close()
         self.log.close()
         self._database.close()

@@ -241,3 +241,113 @@ class HoldRow(SQLModel, table=True):
     at_utc: str = Field(sa_column=Column(Text, nullable=False))
     door: str = Field(sa_column=Column(Text, nullable=False))
     actor: str | None = Field(default=None, sa_column=Column(Text))
+
+
+class SearchRunRow(SQLModel, table=True):
+    """A run whose texts are in the search index. This and the other ``search_`` tables can be built again from events.
+
+    Attributes:
+        run: sequence of its ``run.created``; the other tables name the run by it.
+        indexed_to: sequence of the last event that was read.
+        fault: why the run could not be read to its end; empty: it could.
+    """
+
+    __tablename__ = "search_runs"
+
+    run: int | None = Field(default=None, sa_column=Column(Integer, primary_key=True))
+    run_id: str = Field(sa_column=Column(Text, nullable=False, unique=True))
+    indexed_to: int
+    fault: str = Field(sa_column=Column(Text, nullable=False))
+
+
+class SearchTextRow(SQLModel, table=True):
+    """A text of a run, once however often it stands there. The full-text tables ``search_words`` and ``search_signs``
+    index it: all texts by words, and those with signs of a script without spaces (``dense``) by three signs each."""
+
+    __tablename__ = "search_texts"
+    __table_args__ = (
+        Index("ix_search_texts_run", "run"),
+        Index("ix_search_texts_dense", "id", sqlite_where=text("dense")),
+    )
+
+    id: int | None = Field(default=None, sa_column=Column(Integer, primary_key=True))
+    run: int
+    dense: bool
+    text: str = Field(sa_column=Column(Text, nullable=False))
+
+
+class SearchPlaceRow(SQLModel, table=True):
+    """Where a text stands (``storage.search.reading.Place``). ``event``: sequence of the event."""
+
+    __tablename__ = "search_places"
+    __table_args__ = (
+        Index("ix_search_places_text_id", "text_id"),
+        Index("ix_search_places_run", "run"),
+        Index("ix_search_places_error", "detail", "run", sqlite_where=text("field = 'error'")),
+    )
+
+    id: int | None = Field(default=None, sa_column=Column(Integer, primary_key=True))
+    text_id: int
+    run: int
+    field: str = Field(sa_column=Column(Text, nullable=False))
+    event: int
+    path: str = Field(sa_column=Column(Text, nullable=False))
+    agent: str = Field(sa_column=Column(Text, nullable=False))
+    detail: str = Field(sa_column=Column(Text, nullable=False))
+
+
+class SearchCallRow(SQLModel, table=True):
+    """A call of a model (``conductor_core.egress.Call``). ``event``: sequence of the event that holds its messages.
+
+    Attributes:
+        messages: how many were sent. images: how many of their parts were images.
+        input_tokens, output_tokens, cost_usd: of this call. The cost is None if the price is unknown.
+    """
+
+    __tablename__ = "search_calls"
+    __table_args__ = (Index("ix_search_calls_event", "event"), Index("ix_search_calls_run", "run"))
+
+    id: int | None = Field(default=None, sa_column=Column(Integer, primary_key=True))
+    run: int
+    event: int
+    at_utc: str = Field(sa_column=Column(Text, nullable=False))
+    purpose: str = Field(sa_column=Column(Text, nullable=False))
+    path: str = Field(sa_column=Column(Text, nullable=False))
+    agent: str = Field(sa_column=Column(Text, nullable=False))
+    provider: str = Field(sa_column=Column(Text, nullable=False))
+    host: str = Field(sa_column=Column(Text, nullable=False))
+    simulated: bool
+    how: str = Field(sa_column=Column(Text, nullable=False))
+    ended: str = Field(sa_column=Column(Text, nullable=False))
+    messages: int
+    images: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None = None
+
+
+class SearchFacetRow(SQLModel, table=True):
+    """A value that a filter can ask for, and how often it stands in the run."""
+
+    __tablename__ = "search_facets"
+    __table_args__ = (Index("ix_search_facets_run", "run"), {"sqlite_with_rowid": False})
+
+    kind: str = Field(sa_column=Column(Text, primary_key=True))
+    value: str = Field(sa_column=Column(Text, primary_key=True))
+    run: int = Field(sa_column=Column(Integer, primary_key=True))
+    times: int
+
+
+class SearchStateRow(SQLModel, table=True):
+    """How far the index is, in one row.
+
+    Attributes:
+        reached: all runs that ended up to this sequence are in the index.
+        residue: whether the full-text tables still hold words of a run that was taken out (``index.sweep``).
+    """
+
+    __tablename__ = "search_state"
+
+    id: int | None = Field(default=None, sa_column=Column(Integer, primary_key=True))
+    reached: int
+    residue: bool

@@ -9,11 +9,12 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 import storage
+from storage.migrations.versions.v0014_search import FULL_TEXT, TABLES
 
 
 def as_of_0005(connection: sqlite3.Connection) -> None:
     """Undoes the migrations after 0005."""
-    for table in ("commands", "contents", "run_contents", "evidence_log", "leaves", "checkpoints"):
+    for table in ("commands", "contents", "run_contents", "evidence_log", "leaves", "checkpoints", *FULL_TEXT, *TABLES):
         connection.execute(f"DROP TABLE {table}")
     connection.execute("ALTER TABLE events DROP COLUMN position")
     for table in ("runs", "deletions", "holds"):

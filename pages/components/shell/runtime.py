@@ -53,12 +53,15 @@ def current() -> Session:
 def open_session(settings: Settings) -> Session:
     """Opens the store, marks the runs of a dead process as interrupted, and starts the engine.
 
-    A new database gets the recorded runs. The engine goes on with all runs about which somebody decided while no
-    process heard it. Raises: StoreError; BadInput if traces are to be sent and cannot be.
+    The search index is kept up to date. A new database gets the recorded runs. The engine goes on with all runs about
+    which somebody decided while no process heard it. Raises: StoreError; BadInput if traces are to be sent and cannot
+    be.
     """
     store = open_store(settings.resolved_database_url, anchor=settings.anchor, signing_key=settings.signing_key)
     try:
         store.mark_interrupted()
+        if store.refusal is None:
+            store.search.keep_up()
         if settings.recorded_runs:
             _take_in_recorded(store)
         traces = open_traces(settings, lambda run_id: [stored.event for stored in store.events(run_id)])

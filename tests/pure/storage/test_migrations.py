@@ -16,6 +16,7 @@ from conductor_core.errors import StoreError
 from conductor_core.trace import fold
 from storage import Store, batches, open_store, queries
 from storage.encoding import SnapshotRow
+from storage.migrations.versions.v0014_search import FULL_TEXT
 from storage.schema import HEAD, migrate
 from storage.tables import EventRow
 from tests.support.older_schema import as_of_0005
@@ -30,6 +31,11 @@ def schema(path: Path) -> dict[str, str]:
         rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
     connection.close()
     return {name: " ".join(sql.split()) for name, sql in rows}
+
+
+def not_of_full_text(_object: object, name: str | None, *_: object) -> bool:
+    """Leaves out the full-text tables, which SQLite makes of what a migration declares."""
+    return not str(name).startswith(tuple(FULL_TEXT))
 
 
 def test_the_head_is_the_last_migration() -> None:
@@ -48,7 +54,8 @@ def test_a_blank_database_gets_the_tables_of_the_program(path: Path, url: str) -
     open_store(url).close()
     engine = create_engine(url)
     with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), EventRow.metadata) == []
+        context = MigrationContext.configure(connection, opts={"include_object": not_of_full_text})
+        assert compare_metadata(context, EventRow.metadata) == []
     engine.dispose()
     assert {"events_no_update", "events_no_delete"} < schema(path).keys()
 

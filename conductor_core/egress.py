@@ -1,0 +1,144 @@
+"""Reads from a run's events which server was sent which messages: by each call of a worker or of the Conductor.
+
+A call counts from the event that was durable before a byte left. So a call that failed counts as received: its record
+cannot say how much of it arrived.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from conductor_core import events as ev
+from conductor_core.chat import ConductorInfo, Message, Usage
+from conductor_core.events import Event
+from conductor_core.run_facts import Path, PoolInfo
+from conductor_core.servers import server_of, server_of_conductor
+from conductor_core.workflow.model import CONDUCTOR_AGENT
+
+How = Literal["first", "again", "more_tokens", "fallback"]
+"""Why a call was made: as the first of its step or plan, or after the one before it (``StepRetried.then``)."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One call.
+
+    Attributes:
+        event: number, among the events given, of the event that holds the messages.
+        at_utc: when the call began, or when the one before it ended.
+        of: what it was for. path: of the step; of a plan, that of its round.
+        provider: of the pool; ``unknown`` if the pool does not name the worker. host: empty for this process.
+        ended: ``running`` while no event tells its end; ``broken off`` if the run ended without one; ``failed``,
+            ``rejected`` (a plan that could not be used), or how the answer ended.
+        cost_usd: None if the price is unknown, or if it broke off.
+    """
+
+    event: int
+    at_utc: datetime
+    of: Literal["step", "plan"]
+    path: Path
+    agent: str
+    provider: str
+    host: str
+    simulated: bool
+    messages: tuple[Message, ...]
+    how: How = "first"
+    ended: str = "running"
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = None
+
+
+def calls(events: Iterable[Event]) -> list[Call]:
+    """Returns the calls of a run in the order in which they began. Events of streamed text may be left out."""
+    reading: _Reading | None = None
+    for number, event in enumerate(events):
+        if isinstance(event, ev.RunCreated):
+            reading = _Reading(event)
+        elif reading is not None:
+            reading.read(number, event)
+    return [] if reading is None else reading.found
+
+
+class _Reading:
+    """The calls of one run as far as it has been read."""
+
+    def __init__(self, created: ev.RunCreated) -> None:
+        self._servers = _servers(created.pool, created.conductor)
+        self._open: dict[tuple[str, Path], Call] = {}
+        self._own: dict[Path, str] = {}
+        self.found: list[Call] = []
+
+    def read(self, number: int, event: Event) -> None:
+        match event:
+            case ev.StepStarted(messages=messages) if messages:
+                self._own[event.path] = event.agent
+                self._begin(number, event.at_utc, "step", event.path, event.agent, messages)
+            case ev.PlanStarted(messages=messages) if messages:
+                call = self._open.get(("plan", event.round))
+                if call is not None and call.how == "again" and call.event < number:
+                    self.found.remove(call)  # the retry announced this very call
+                again: How = "first" if call is None else call.how
+                self._begin(number, event.at_utc, "plan", event.round, CONDUCTOR_AGENT, messages, again)
+            case ev.StepRetried():
+                self._retry(event)
+            case ev.PlanRetried():
+                call = self._end("plan", event.round, "failed", event.usage, event.cost_usd)
+                if call is not None:
+                    self._begin(call.event, event.at_utc, "plan", event.round, call.agent, call.messages, "again")
+            case ev.StepCompleted():
+                self._end("step", event.path, event.ending, event.usage, event.cost_usd)
+            case ev.StepFailed():
+                self._end("step", event.path, "failed", event.usage, event.cost_usd)
+            case ev.PlanCompleted():
+                self._end("plan", event.round, "completed", event.usage, event.cost_usd)
+            case ev.PlanRejected():
+                self._end("plan", event.round, "rejected", event.usage, event.cost_usd)
+            case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() | ev.RunInterrupted() | ev.RunDenied():
+                for call in self._open.values():
+                    call.ended = "broken off"
+                self._open.clear()
+
+    def _begin(
+        self,
+        number: int,
+        at_utc: datetime,
+        of: Literal["step", "plan"],
+        path: Path,
+        agent: str,
+        messages: tuple[Message, ...],
+        how: How = "first",
+    ) -> None:
+        provider, host, simulated = self._servers.get(agent, ("unknown", "", False))
+        call = Call(number, at_utc, of, path, agent, provider, host, simulated, messages, how)
+        self._open[of, path] = call
+        self.found.append(call)
+
+    def _end(self, of: str, path: Path, ended: str, usage: Usage, cost_usd: float | None) -> Call | None:
+        call = self._open.pop((of, path), None)
+        if call is not None:
+            call.ended, call.usage, call.cost_usd = ended, usage, cost_usd
+        return call
+
+    def _retry(self, event: ev.StepRetried) -> None:
+        answered = event.error_code.startswith("Answer")  # an incomplete answer, which is no failed call
+        ended = event.error_code.removeprefix("Answer").lower() if answered else "failed"
+        call = self._end("step", event.path, ended, event.usage, event.cost_usd)
+        if call is None or event.then == "kept":
+            return
+        agent = event.then_agent or self._own.get(event.path, call.agent)
+        self._begin(call.event, event.at_utc, "step", event.path, agent, call.messages, event.then)
+
+
+def _servers(pool: PoolInfo, conductor: ConductorInfo | None) -> dict[str, tuple[str, str, bool]]:
+    """Returns provider, host and whether it is simulated, by the name of the agent."""
+    known: dict[str, tuple[str, str, bool]] = {
+        spec.name: (spec.provider, server_of(spec), spec.simulated) for spec in pool.workers
+    }
+    if conductor is not None:
+        known[CONDUCTOR_AGENT] = (
+            "local" if conductor.kind == "local" else "openai",
+            server_of_conductor(conductor),
+            False,
+        )
+    return known

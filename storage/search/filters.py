@@ -1,0 +1,119 @@
+"""Which runs a search looks at, as conditions of SQL over ``search_runs`` (``s``) and ``runs`` (``r``)."""
+
+import sqlite3
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from conductor_core.workflow.model import Frozen
+
+KINDS = {
+    "actor": "person",
+    "agent": "agent",
+    "provider": "provider",
+    "host": "host",
+    "status": "status",
+    "topology": "shape",
+    "edited": "edited by",
+    "approval": "approval",
+    "workers": "workers",
+    "failure": "failure",
+    "origin": "origin",
+}
+"""What a filter can ask for by value, and its name for people. ``*`` stands for any value."""
+ANY = "*"
+_MOST_RARE = 5_000
+
+
+class Filters(Frozen):
+    """Only runs for which all of this holds.
+
+    Attributes:
+        values: by kind (``KINDS``), the value that the run must have; ``*``: any.
+        since_utc, until_utc: began at or after, and before.
+        least_usd, most_usd: bounds of the cost. A run of unknown cost is within no upper bound.
+        run_id: this run alone.
+    """
+
+    values: Mapping[str, str] = Field(default_factory=dict)
+    since_utc: datetime | None = None
+    until_utc: datetime | None = None
+    least_usd: float | None = None
+    most_usd: float | None = None
+    run_id: str | None = None
+
+    def __bool__(self) -> bool:
+        return any(value not in (None, {}) for value in vars(self).values())
+
+    def condition(self, prefix: str = "") -> tuple[str, dict[str, Any]]:
+        """Returns the SQL condition and what to bind. ``prefix``: of the bound names."""
+        parts: list[str] = []
+        bound: dict[str, Any] = {}
+
+        def add(sql: str, name: str, value: Any) -> None:
+            parts.append(sql.format(f":{prefix}{name}"))
+            bound[f"{prefix}{name}"] = value
+
+        for number, (kind, value) in enumerate(self.values.items()):
+            sql = "EXISTS (SELECT 1 FROM search_facets f WHERE f.run = s.run AND f.kind = {}"
+            add(sql + ("" if value == ANY else f" AND f.value = :{prefix}value{number}") + ")", f"kind{number}", kind)
+            if value != ANY:
+                bound[f"{prefix}value{number}"] = value
+        if self.since_utc is not None:
+            add("r.created_at_utc >= {}", "since", self.since_utc.isoformat())
+        if self.until_utc is not None:
+            add("r.created_at_utc < {}", "until", self.until_utc.isoformat())
+        if self.least_usd is not None:
+            add("r.known_usd >= {}", "least", self.least_usd)
+        if self.most_usd is not None:
+            add("r.cost_usd <= {}", "most", self.most_usd)
+        if self.run_id is not None:
+            add("s.run_id = {}", "run_id", self.run_id)
+        return " AND ".join(parts) or "true", bound
+
+    def can_match(self, connection: sqlite3.Connection) -> bool:
+        """Tells whether any run has each of the values, which costs nothing beside a search that finds none."""
+        for kind, value in self.values.items():
+            query = "SELECT 1 FROM search_facets WHERE kind = ? AND (value = ? OR ? = '*') LIMIT 1"
+            if not connection.execute(query, (kind, value, value)).fetchall():
+                return False
+        return True
+
+
+class Facet(Frozen):
+    """A value that runs have, and how many of them."""
+
+    kind: str
+    value: str
+    runs: int
+
+
+_FACETS = "SELECT kind, value, count(*) FROM search_facets GROUP BY kind, value ORDER BY kind, count(*) DESC, value"
+
+
+def read_facets(connection: sqlite3.Connection) -> list[Facet]:
+    """Returns all values of all kinds, by kind, the most frequent first."""
+    rows = connection.execute(_FACETS).fetchall()
+    return [Facet(kind=kind, value=value, runs=runs) for kind, value, runs in rows]
+
+
+def driver(connection: sqlite3.Connection, filters: Filters) -> tuple[str, dict[str, Any]]:
+    """Returns SQL for the numbers of runs to look at, newest first, before ``:before``: those of the rarest value."""
+    if not filters.values:
+        return "SELECT run FROM search_runs WHERE run < :before ORDER BY run DESC", {}
+    of_value = {
+        kind: "kind = :driving_kind" + ("" if value == ANY else " AND value = :driving_value")
+        for kind, value in filters.values.items()
+    }
+
+    def frequency(kind: str) -> int:
+        query = f"SELECT count(*) FROM (SELECT 1 FROM search_facets WHERE {of_value[kind]} LIMIT {_MOST_RARE})"  # noqa: S608  no value in it
+        bound = {"driving_kind": kind, "driving_value": filters.values[kind]}
+        return int(connection.execute(query, bound).fetchall()[0][0])
+
+    rarest = min(filters.values, key=frequency)
+    once = "DISTINCT " if filters.values[rarest] == ANY else ""
+    query = f"SELECT {once}run FROM search_facets WHERE {of_value[rarest]} AND run < :before ORDER BY run DESC"  # noqa: S608  no value in it
+    return query, {"driving_kind": rarest, "driving_value": filters.values[rarest]}

@@ -1,0 +1,235 @@
+"""Finds texts and runs, newest first, page by page.
+
+Each query does a bounded piece of work. Of a frequent word with a rare filter, one page may find nothing yet: it says
+where it stopped, and the next page goes on there. Nothing is ranked: ranking a frequent word over a million texts
+takes half a second, and an auditor reads in the order of time.
+"""
+
+import re
+import sqlite3
+import time
+import unicodedata
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from conductor_core.workflow.model import Frozen
+from storage.encoding import read_text, read_time
+from storage.search.filters import Filters, driver
+from storage.search.reading import Place
+from storage.search.words import Words
+
+MOST_COUNTED = 5_000
+"""Counts say at least so many, and no more."""
+_FIRST_SCAN, _MOST_SCAN = 200, 2_000
+_AROUND = 90
+"""Characters of a snippet before and after what was found."""
+_TIME_S, _WHOLE_S = 0.03, 2.0
+"""How long a page or a count looks on, and how long for a question that needs all texts."""
+_MOST_FOLDED = 200_000
+
+Segments = tuple[tuple[str, bool], ...]
+"""A text in pieces; True: the piece is what was searched for."""
+
+
+class Hit(Frozen):
+    """A text that was found, and the run that it stands in.
+
+    Attributes:
+        text_id: names the text; the cursor of the next page.
+        snippet: the text around what was found first, in one line.
+        places: all places of the text in its run.
+    """
+
+    text_id: int
+    run_id: str
+    created_at_utc: datetime | None
+    status: str
+    task: str
+    simulated: bool
+    snippet: Segments
+    characters: int
+    places: tuple[Place, ...]
+
+
+class Hits(Frozen):
+    """A page. ``before``: the cursor of the next page; None: there is none."""
+
+    hits: tuple[Hit, ...]
+    before: int | None
+
+
+class Count(Frozen):
+    """How many texts and runs a search finds. ``more``: at least so many."""
+
+    texts: int
+    runs: int
+    more: bool = False
+
+
+def read_hits(
+    connection: sqlite3.Connection,
+    words: Words,
+    filters: Filters,
+    field: str | None = None,
+    before: int | None = None,
+    limit: int = 20,
+) -> Hits:
+    """Returns a page of texts. ``field``: only texts with such a place (``reading.FIELDS``)."""
+    found: list[tuple[int, str, str, str, str, bool, str]] = []
+    deadline = time.monotonic() + _TIME_S
+    at: int | None = None
+    for ids, end in _scan(connection, words, filters, before):
+        rows = _rows(connection, ids, filters, field, limit + 1 - len(found))
+        found += rows
+        at = end
+        if len(found) > limit or at is None or time.monotonic() > deadline:
+            break
+    shown = found[:limit]
+    if len(found) > limit:
+        at = shown[-1][0]
+    hits = tuple(_hit(connection, words, row) for row in shown)
+    return Hits(hits=hits, before=at)
+
+
+def read_count(connection: sqlite3.Connection, words: Words, filters: Filters, field: str | None = None) -> Count:
+    """Counts what ``read_hits`` finds on all its pages."""
+    texts, runs = 0, set[int]()
+    deadline = time.monotonic() + _TIME_S
+    for ids, end in _scan(connection, words, filters, None):
+        for _, run in _matching(connection, ids, filters, field, "t.id, t.run", MOST_COUNTED - texts):
+            texts += 1
+            runs.add(run)
+        if end is not None and (texts >= MOST_COUNTED or time.monotonic() > deadline):
+            return Count(texts=texts, runs=len(runs), more=True)
+    return Count(texts=texts, runs=len(runs))
+
+
+def read_run_ids(
+    connection: sqlite3.Connection, filters: Filters, before: int | None = None, limit: int = 20
+) -> list[tuple[int, str]]:
+    """Returns number (the cursor) and id of the runs of ``filters``, newest first."""
+    runs, driving = driver(connection, filters)
+    condition, bound = filters.condition()
+    query = (
+        f"SELECT s.run, s.run_id FROM ({runs}) d CROSS JOIN search_runs s ON s.run = d.run "  # noqa: S608  own names
+        f"CROSS JOIN runs r ON r.run_id = s.run_id WHERE {condition} ORDER BY d.run DESC LIMIT :limit"
+    )
+    bound |= driving | {"before": 2**62 if before is None else before, "limit": limit}
+    return [(int(run), str(run_id)) for run, run_id in connection.execute(query, bound).fetchall()]
+
+
+def count_runs(connection: sqlite3.Connection, filters: Filters) -> Count:
+    """Counts the runs of ``filters``."""
+    found = len(read_run_ids(connection, filters, limit=MOST_COUNTED + 1))
+    return Count(texts=0, runs=min(found, MOST_COUNTED), more=found > MOST_COUNTED)
+
+
+def matching_ids(connection: sqlite3.Connection, words: Words, filters: Filters, most: int) -> tuple[list[int], bool]:
+    """Returns the ids of texts that are found, and whether there are more than ``most``."""
+    found: list[int] = []
+    deadline = time.monotonic() + _WHOLE_S
+    for ids, end in _scan(connection, words, filters, None):
+        found += [row[0] for row in _matching(connection, ids, filters, "sent", "t.id", most + 1 - len(found))]
+        if end is not None and (len(found) > most or time.monotonic() > deadline):
+            return found[:most], True
+    return found[:most], len(found) > most
+
+
+def _scan(
+    connection: sqlite3.Connection, words: Words, filters: Filters, before: int | None
+) -> Iterator[tuple[list[int], int | None]]:
+    """Yields ids of texts that hold the words, newest first, in growing groups, and where the next group begins."""
+    if not filters.can_match(connection):
+        return
+    size = _FIRST_SCAN
+    at: int | None = 2**62 if before is None else before
+    while at is not None:
+        ids = _found(connection, words, at, size)
+        at = ids[-1] if len(ids) == size else None
+        yield ids, at
+        size = min(2 * size, _MOST_SCAN)
+
+
+def _found(connection: sqlite3.Connection, words: Words, before: int, size: int) -> list[int]:
+    if words.match is not None:
+        query = (
+            f"SELECT rowid FROM {words.table} WHERE {words.table} MATCH ? AND rowid < ? "  # noqa: S608  own names
+            "ORDER BY rowid DESC LIMIT ?"
+        )
+        return [row[0] for row in connection.execute(query, (words.match, before, size)).fetchall()]
+    holds = " AND ".join(["instr(lower(text), lower(?))"] * len(words.plain))
+    query = f"SELECT id FROM search_texts WHERE dense AND id < ? AND {holds} ORDER BY id DESC LIMIT ?"  # noqa: S608  no value in it
+    return [row[0] for row in connection.execute(query, (before, *words.plain, size)).fetchall()]
+
+
+def _matching(
+    connection: sqlite3.Connection, ids: Sequence[int], filters: Filters, field: str | None, columns: str, limit: int
+) -> list[Any]:
+    if not ids:
+        return []
+    condition, bound = filters.condition()
+    if field is not None:
+        condition += " AND EXISTS (SELECT 1 FROM search_places p WHERE p.text_id = t.id AND p.field = :field)"
+        bound["field"] = field
+    query = (
+        f"SELECT {columns} FROM json_each(:ids) j CROSS JOIN search_texts t ON t.id = j.value "  # noqa: S608  own names
+        "CROSS JOIN search_runs s ON s.run = t.run CROSS JOIN runs r ON r.run_id = s.run_id "
+        f"WHERE {condition} LIMIT :limit"
+    )
+    return connection.execute(query, bound | {"ids": str(list(ids)), "limit": limit}).fetchall()
+
+
+def _rows(
+    connection: sqlite3.Connection, ids: Sequence[int], filters: Filters, field: str | None, limit: int
+) -> list[tuple[int, str, str, str, str, bool, str]]:
+    columns = "t.id, r.run_id, r.created_at_utc, r.status, r.task, r.simulated, t.text"
+    return _matching(connection, ids, filters, field, columns, limit)
+
+
+def _hit(connection: sqlite3.Connection, words: Words, row: tuple[int, str, str, str, str, bool, str]) -> Hit:
+    text_id, run_id, created, status, task, simulated, text = row
+    query = "SELECT field, event, path, agent, detail FROM search_places WHERE text_id = ? ORDER BY id"
+    places = tuple(Place(*place) for place in connection.execute(query, (text_id,)).fetchall())
+    return Hit(
+        text_id=text_id,
+        run_id=run_id,
+        created_at_utc=read_time(created),
+        status=read_text(status),
+        task=read_text(task),
+        simulated=bool(simulated),
+        snippet=snippet(read_text(text), words),
+        characters=len(text),
+        places=places,
+    )
+
+
+def snippet(text: str, words: Words) -> Segments:
+    """Returns the text around the first part of the search that stands there, in one line."""
+    pattern = re.compile("|".join(_loose(_folded(part)) for part in words.plain))
+    folded = _folded(text)
+    first = pattern.search(folded)
+    at = 0 if first is None else first.start()
+    begin, end = max(0, at - _AROUND), min(len(text), (at if first is None else first.end()) + _AROUND)
+    pieces: list[tuple[str, bool]] = [("…", False)] if begin else []
+    done = begin
+    for found in pattern.finditer(folded, begin, end):
+        pieces += [(text[done : found.start()], False), (text[found.start() : found.end()], True)]
+        done = found.end()
+    pieces.append((text[done:end] + ("…" if end < len(text) else ""), False))
+    return tuple((re.sub(r"\s+", " ", piece), is_found) for piece, is_found in pieces if piece)
+
+
+def _folded(text: str) -> str:
+    """Returns a text of the same length in lower case and, unless it is very long, without accents: as it is found."""
+    if text.isascii():
+        return text.lower()
+    if len(text) > _MOST_FOLDED:
+        return "".join(sign.lower() if len(sign.lower()) == 1 else sign for sign in text)
+    return "".join(unicodedata.normalize("NFD", sign)[0].lower()[0] for sign in text)
+
+
+def _loose(part: str) -> str:
+    """Returns a pattern of a part of the search in which what is no letter and no digit may be anything alike."""
+    tokens = re.findall(r"\w+", part)
+    return r"[\W_]+".join(map(re.escape, tokens)) or re.escape(part)

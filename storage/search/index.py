@@ -1,0 +1,241 @@
+"""The search index: fills it from ended runs, takes runs out, and says how far behind it is.
+
+Nothing of this is in the transaction of an append. Runs come in after they end, or while they wait, and again when
+they have gone on.
+"""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from conductor_core.events import FINAL_KINDS
+from conductor_core.message_parts import images_in
+from conductor_core.run_facts import label
+from storage.database import Database
+from storage.search.forgetting import forget
+from storage.search.reading import Record, read_record
+from storage.search.scripts import is_dense
+
+Change = Callable[[Callable[[sqlite3.Cursor], None]], None]
+"""Runs a piece of work in a transaction of the writer (``EventLog.change_and_wait``)."""
+
+_KINDS = (*sorted(FINAL_KINDS), "run.waiting")
+_AT_REST = f"kind IN ({', '.join('?' * len(_KINDS))})"
+_STATE = "SELECT reached, residue FROM search_state"
+_DUE = f"SELECT run_id, max(sequence) FROM events WHERE sequence > ? AND sequence <= ? AND {_AT_REST} GROUP BY run_id"  # noqa: S608  no value in it
+_BEHIND = f"SELECT count(DISTINCT run_id) FROM events WHERE sequence > ? AND {_AT_REST}"  # noqa: S608  no value in it
+_RUNNING = "SELECT count(*) FROM runs WHERE status IN ('queued', 'running')"
+_NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
+_TEXT = "INSERT INTO search_texts (run, dense, text) VALUES (?, ?, ?)"
+_PLACE = "INSERT INTO search_places (text_id, run, field, event, path, agent, detail) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_CALL = (
+    "INSERT INTO search_calls (run, event, at_utc, purpose, path, agent, provider, host, simulated, how, ended, "
+    "messages, images, input_tokens, output_tokens, cost_usd) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_WINDOW = 4_000
+"""Events looked at for ended runs at once."""
+_MOST_CHARACTERS = 400_000
+"""Characters that one transaction indexes, more only for a single run: an append then waits some 50 ms for it."""
+_SWEEP_PAGES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What the index does not hold: ended ``runs`` that it will take in, and runs that are ``running`` or queued."""
+
+    runs: int
+    running: int
+
+    @property
+    def in_words(self) -> str:
+        """Says what a search does not see; empty: it sees all."""
+        parts = [f"{self.runs:,} ended run{'' if self.runs == 1 else 's'} not indexed yet"] if self.runs else []
+        parts += [f"{self.running:,} still running"] if self.running else []
+        return ", ".join(parts)
+
+
+def read_lag(connection: sqlite3.Connection) -> Lag:
+    reached, _ = connection.execute(_STATE).fetchall()[0]
+    ((runs,),) = connection.execute(_BEHIND, (reached, *_KINDS)).fetchall()
+    ((running,),) = connection.execute(_RUNNING).fetchall()
+    return Lag(runs, running)
+
+
+class Indexer:
+    """Brings the index of one database up to date. Several processes may do so at once: each checks what it finds."""
+
+    def __init__(self, database: Database, change: Change) -> None:
+        self._database = database
+        self._change = change
+
+    def catch_up(
+        self,
+        told: Callable[[int, int], None] | None = None,
+        pause_share: float = 0.0,
+        stop: threading.Event | None = None,
+    ) -> int:
+        """Takes in all runs that are due, and returns how many.
+
+        Args:
+            told: called with the events passed and all that are due, after each part.
+            pause_share: rests so long after each part, in shares of the time that it took, for those who append.
+            stop: once it is set, the rest is left for the next time.
+
+        Raises: StoreError.
+        """
+        with self._database.reading() as connection:
+            (reached, residue), *_ = connection.execute(_STATE).fetchall()
+            ((newest,),) = connection.execute(_NEWEST).fetchall()
+        begin, done, at = reached, 0, reached
+        stop = stop or threading.Event()
+        while at < newest and not stop.is_set():
+            began = time.monotonic()
+            taken, at = self._part(at, min(at + _WINDOW, newest))
+            done += taken
+            if told is not None:
+                told(max(0, at - begin), newest - begin)
+            stop.wait(pause_share * (time.monotonic() - began))
+        if residue and not stop.is_set():
+            self.sweep()
+        return done
+
+    def _part(self, reached: int, end: int) -> tuple[int, int]:
+        """Takes in the runs that came to rest between two sequences. Returns how many, and how far it came.
+
+        What another process has done meanwhile is not done again.
+        """
+        with self._database.reading() as connection:
+            due = sorted(connection.execute(_DUE, (reached, end, *_KINDS)).fetchall(), key=lambda row: int(row[1]))
+        if not due and end - reached < _WINDOW:
+            return 0, end  # while a run streams, the index need not be told of each of its events
+        taken = 0
+        while True:
+            records, size, to = [], 0, end
+            while due and size < _MOST_CHARACTERS:
+                run_id, at = due.pop(0)
+                with self._database.reading() as connection:
+                    record = read_record(connection, run_id)
+                records.append(record)
+                size += sum(map(len, record.texts))
+                to = int(at) if due else end
+            stands = self._put(records, reached, to)
+            taken, reached = taken + len(records), to
+            if stands != to or to == end:
+                return taken, stands
+
+    def _put(self, records: Sequence[Record], expected: int, reached: int) -> int:
+        """Takes runs in if the index stands at ``expected``. Returns where it stands then."""
+        stands = reached
+
+        def work(cursor: sqlite3.Cursor) -> None:
+            nonlocal stands
+            ((stands, _),) = cursor.execute(_STATE).fetchall()
+            if stands == expected:
+                for record in records:
+                    put(cursor, record)
+                cursor.execute("UPDATE search_state SET reached = ?", (reached,))
+                stands = reached
+
+        self._change(work)
+        return stands
+
+    def rebuild(self, told: Callable[[int, int], None] | None = None) -> int:
+        """Empties the index and fills it again. Returns how many runs are in it. Raises: StoreError."""
+        self._change(_empty)
+        return self.catch_up(told)
+
+    def forget(self, run_id: str) -> None:
+        """Takes a run out of the index and leaves no word of it there. Raises: StoreError."""
+
+        def work(cursor: sqlite3.Cursor) -> None:
+            cursor.execute("PRAGMA secure_delete=ON")
+            forget(cursor, run_id)
+            cursor.execute("PRAGMA secure_delete=OFF")
+
+        self._change(work)
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Rewrites the full-text tables so that no word of a run that was taken out is left in them."""
+        for table in ("search_words", "search_signs"):
+            pages, changed = -_SWEEP_PAGES, 2
+            while changed >= 2:  # SQLite says by one change that there was nothing left to do
+                changed = self._merge(table, pages)
+                pages = _SWEEP_PAGES
+
+        def done(cursor: sqlite3.Cursor) -> None:
+            cursor.execute("UPDATE search_state SET residue = 0")
+
+        self._change(done)
+
+    def _merge(self, table: str, pages: int) -> int:
+        changed = 0
+
+        def work(cursor: sqlite3.Cursor) -> None:
+            nonlocal changed
+            cursor.execute("PRAGMA secure_delete=ON")
+            before = cursor.connection.total_changes
+            cursor.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (pages,))  # noqa: S608  own names
+            changed = cursor.connection.total_changes - before
+            cursor.execute("PRAGMA secure_delete=OFF")
+
+        self._change(work)
+        return changed
+
+
+def put(cursor: sqlite3.Cursor, record: Record) -> None:
+    """Takes a run in, in place of what the index has of it. Call it in a transaction of the writer."""
+    if not cursor.execute("SELECT 1 FROM runs WHERE run_id = ?", (record.run_id,)).fetchall():
+        return  # deleted since it was read
+    forget(cursor, record.run_id)
+    row = (record.run, record.run_id, record.newest, record.fault)
+    cursor.execute("INSERT INTO search_runs (run, run_id, indexed_to, fault) VALUES (?, ?, ?, ?)", row)
+    for text, places in record.texts.items():
+        dense = is_dense(text)
+        text_id = cursor.execute(_TEXT, (record.run, dense, text)).lastrowid
+        cursor.executemany(
+            _PLACE,
+            [(text_id, record.run, at.field, at.event, at.path, at.agent, at.detail) for at in places],
+        )
+        for table in ("search_words", "search_signs")[: 1 + dense]:
+            cursor.execute(f"INSERT INTO {table} (rowid, text) VALUES (?, ?)", (text_id, text))  # noqa: S608  own names
+    cursor.executemany(
+        _CALL,
+        [
+            (
+                record.run,
+                event,
+                call.at_utc.isoformat(),
+                call.of,
+                label(call.path),
+                call.agent,
+                call.provider,
+                call.host,
+                call.simulated,
+                call.how,
+                call.ended,
+                len(call.messages),
+                sum(len(images_in(message.content)) for message in call.messages),
+                call.usage.input_tokens,
+                call.usage.output_tokens,
+                call.cost_usd,
+            )
+            for event, call in record.calls
+        ],
+    )
+    cursor.executemany(
+        "INSERT INTO search_facets (kind, value, run, times) VALUES (?, ?, ?, ?)",
+        [(kind, value, record.run, times) for (kind, value), times in record.facets.items()],
+    )
+
+
+def _empty(cursor: sqlite3.Cursor) -> None:
+    cursor.execute("PRAGMA secure_delete=ON")
+    for table in ("search_words", "search_signs"):
+        cursor.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")  # noqa: S608  own names
+    for table in ("search_places", "search_texts", "search_calls", "search_facets", "search_runs"):
+        cursor.execute(f"DELETE FROM {table}")  # noqa: S608  own names
+    cursor.execute("UPDATE search_state SET reached = 0, residue = 0")
+    cursor.execute("PRAGMA secure_delete=OFF")

@@ -1,0 +1,189 @@
+"""Answers whether a provider ever received a text, from the record itself and not from the search index.
+
+It reads every call of every run that is asked about, and compares the text letter by letter, apart from case, the form
+of signs (Unicode NFKC) and white space. The answer says what it rests on, and what could not be seen.
+"""
+
+import re
+import sqlite3
+import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import datetime
+
+from conductor_core.errors import BadInput
+from conductor_core.message_parts import images_in
+from conductor_core.run_facts import label
+from conductor_core.workflow.model import Frozen
+from storage.search.reading import read_record
+
+_RUNS = "SELECT run_id, imported FROM runs WHERE created_at_utc >= ? AND created_at_utc < ? ORDER BY sequence"
+_DELETED = "SELECT count(*) FROM deletions WHERE created_at_utc >= ? AND created_at_utc < ?"
+_BEGINNING, _END = "0000", "9999"
+MOST_LISTED = 100
+
+Reading = Callable[[], AbstractContextManager[sqlite3.Connection]]
+
+
+class Received(Frozen):
+    """A call in which the text was sent."""
+
+    run_id: str
+    path: str
+    purpose: str
+    at_utc: datetime
+    agent: str
+    provider: str
+    host: str
+
+
+class Receipt(Frozen):
+    """The answer, and what it rests on.
+
+    Attributes:
+        provider: as it was asked for: a provider's name, a host, or a host with its port.
+        received: calls in which the text was sent, the first ``MOST_LISTED``. times: how many there are.
+        runs, calls, messages: what was read. to_provider: how many of the calls went there.
+        images: parts of messages to the provider that are images: their content was not read.
+        unread: runs that cannot be read to their end. running: runs that have not ended.
+        imported: runs that came as files, of which only the file says what was sent.
+        deleted: runs of the period that were deleted, of which nothing can be said.
+    """
+
+    provider: str
+    text: str
+    since_utc: datetime | None
+    until_utc: datetime | None
+    received: tuple[Received, ...] = ()
+    times: int = 0
+    runs: int = 0
+    calls: int = 0
+    to_provider: int = 0
+    messages: int = 0
+    images: int = 0
+    unread: tuple[str, ...] = ()
+    running: int = 0
+    imported: int = 0
+    deleted: int = 0
+
+    @property
+    def in_words(self) -> str:
+        """The answer in a sentence."""
+        if self.times:
+            calls = "once" if self.times == 1 else f"in {self.times:,} calls"
+            return f"{self.provider} was sent this text {calls}."
+        if not self.to_provider:
+            return f"No recorded call went to {self.provider}."
+        return f"No recorded call to {self.provider} held this text."
+
+    @property
+    def rests_on(self) -> tuple[str, ...]:
+        """What was read, in sentences."""
+        return (
+            f"Read from the events themselves: {self.runs:,} runs, {self.calls:,} calls, of which {self.to_provider:,} "
+            f"went to {self.provider} with {self.messages:,} messages.",
+            "Compared letter by letter, apart from case, white space and the form of signs. Calls that failed, and "
+            "those that were repeated or went to a fallback, count; so do the Conductor's.",
+        )
+
+    @property
+    def not_seen(self) -> tuple[str, ...]:
+        """What the answer cannot exclude, in sentences."""
+        said = ["The text in other words, translated, encoded, or split over several messages."]
+        if self.images:
+            said.append(f"What {self.images:,} images show that went to {self.provider}.")
+        if self.unread:
+            said.append(f"{len(self.unread):,} runs that cannot be read to their end: {', '.join(self.unread[:5])}.")
+        if self.running:
+            said.append(f"What {self.running:,} runs still send that have not ended.")
+        if self.imported:
+            said.append(f"{self.imported:,} imported runs: only their files say what was sent.")
+        if self.deleted:
+            said.append(f"{self.deleted:,} runs of the period that were deleted.")
+        return (*said, "What the provider was sent by other programs, or passed on to others.")
+
+
+def receipt(
+    reading: Reading,
+    provider: str,
+    text: str,
+    since_utc: datetime | None = None,
+    until_utc: datetime | None = None,
+    told: Callable[[int, int], None] | None = None,
+) -> Receipt:
+    """Looks whether ``provider`` was sent ``text`` by a run that began in the period.
+
+    Args:
+        reading: lends a connection for each run, so that a long look holds up no checkpoint.
+        provider: a provider (``openai``), a host, or a host with its port.
+        told: called with the runs read and all of them.
+
+    Raises: BadInput for an empty provider or text; StoreError.
+    """
+    provider, wanted = provider.strip().lower(), _plain(text)
+    if not provider:
+        raise BadInput("name the provider, or its host")
+    if not wanted:
+        raise BadInput("give the text that the provider may have received")
+    begin = _BEGINNING if since_utc is None else since_utc.isoformat()
+    end = _END if until_utc is None else until_utc.isoformat()
+    with reading() as connection:
+        runs = connection.execute(_RUNS, (begin, end)).fetchall()
+        ((deleted,),) = connection.execute(_DELETED, (begin, end)).fetchall()
+    found: list[Received] = []
+    unread: list[str] = []
+    counts = dict.fromkeys(("calls", "to_provider", "messages", "images", "running", "times"), 0)
+    for number, (run_id, _) in enumerate(runs):
+        with reading() as connection:
+            record = read_record(connection, run_id)
+        if record.fault:
+            unread.append(run_id)
+        elif any(("status", status) in record.facets for status in ("running", "queued", "waiting")):
+            counts["running"] += 1
+        counts["calls"] += len(record.calls)
+        for _, call in record.calls:
+            if provider not in _names(call.provider, call.host):
+                continue
+            counts["to_provider"] += 1
+            counts["messages"] += len(call.messages)
+            counts["images"] += sum(len(images_in(message.content)) for message in call.messages)
+            if not any(wanted in _plain(message.text) for message in call.messages):
+                continue
+            counts["times"] += 1
+            if len(found) < MOST_LISTED:
+                found.append(
+                    Received(
+                        run_id=run_id,
+                        path=label(call.path),
+                        purpose=call.of,
+                        at_utc=call.at_utc,
+                        agent=call.agent,
+                        provider=call.provider,
+                        host=call.host,
+                    )
+                )
+        if told is not None:
+            told(number + 1, len(runs))
+    return Receipt(
+        provider=provider,
+        text=text,
+        since_utc=since_utc,
+        until_utc=until_utc,
+        received=tuple(found),
+        runs=len(runs),
+        unread=tuple(unread),
+        imported=sum(bool(imported) for _, imported in runs),
+        deleted=deleted,
+        **counts,
+    )
+
+
+def _names(provider: str, host: str) -> Iterator[str]:
+    yield provider.lower()
+    if host:
+        yield host.lower()
+        yield host.lower().rpartition(":")[0] or host.lower()
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\s+", " ", unicodedata.normalize("NFKC", text).casefold()).strip()

@@ -1,0 +1,261 @@
+"""Reads what of a run is searched: its texts with their places, its calls, and what a filter can ask for."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from conductor_core import events as ev
+from conductor_core.actor import Caused
+from conductor_core.chat import Message
+from conductor_core.egress import Call, calls
+from conductor_core.events import Event
+from conductor_core.run_facts import Path, label
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
+from storage import reading as run_reading
+from storage.encoding import StoredRow
+
+_STREAMED = ("plan.delta", "plan.progress", "step.delta", "step.progress")
+_EVENTS = (
+    "SELECT sequence, CAST(ifnull(kind, '') AS BLOB), CAST(ifnull(at_utc, '') AS BLOB), "
+    "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? AND kind NOT IN (?, ?, ?, ?) ORDER BY sequence"
+)
+
+FIELDS = {
+    "task": "the task",
+    "turn": "a turn of the conversation before the task",
+    "instruction": "an instruction",
+    "before": "an instruction before an edit",
+    "completion": "the Conductor's completion",
+    "sent": "a message that was sent",
+    "output": "an output",
+    "refusal": "a refusal",
+    "tool call": "a tool call",
+    "partial": "a partial text",
+    "error": "an error",
+    "note": "a note of an approval",
+}
+"""The places of a text, in words. Reasoning is not among them: only the stream holds it."""
+
+
+UNKNOWN = "not recorded"
+"""The actor of older records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a text stands.
+
+    Attributes:
+        event: sequence of the event. path: of the step, as ``label`` writes it; empty for what belongs to the run.
+        detail: of a message its role, of an error its code, of an edit or a note who caused it.
+    """
+
+    field: str
+    event: int
+    path: str = ""
+    agent: str = ""
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Record:
+    """What of a run is searched.
+
+    Attributes:
+        run: sequence of its ``run.created``. newest: of the last event that was read.
+        texts: each text of the run once, with its places.
+        calls: with the sequence of the event that holds the messages.
+        facets: how often each value of each kind stands in the run.
+        fault: why the run cannot be read to its end; empty: it was.
+    """
+
+    run_id: str
+    run: int = 0
+    newest: int = 0
+    created: ev.RunCreated | None = None
+    texts: dict[str, list[Place]] = field(default_factory=dict)
+    calls: list[tuple[int, Call]] = field(default_factory=list)
+    facets: Counter[tuple[str, str]] = field(default_factory=Counter)
+    fault: str = ""
+
+    def add(self, text: str, place: Place) -> None:
+        if text.strip():
+            places = self.texts.setdefault(text, [])
+            if place not in places:
+                places.append(place)
+
+
+def read_record(connection: sqlite3.Connection, run_id: str) -> Record:
+    """Reads a run as far as it can be read. Raises: sqlite3.Error."""
+    rows: list[StoredRow] = connection.execute(_EVENTS, (run_id, *_STREAMED)).fetchall()
+    vocabulary = run_reading.vocabulary_of(connection, run_id)
+    record = Record(run_id)
+    stored: list[tuple[int, Event]] = []
+    for row in rows:
+        try:
+            stored.append((row[0], run_reading.decode(run_reading.raw_event(row), run_id, vocabulary)))
+        except run_reading.BadRecord as bad:
+            record.fault = str(bad)
+            break
+    record.newest = rows[-1][0] if rows else 0
+    if not stored or not isinstance(first := stored[0][1], ev.RunCreated):
+        record.fault = record.fault or "its first event is missing"
+        return record
+    record.created, record.run = first, stored[0][0]
+    for sequence, event in stored:
+        _read_event(record, sequence, event)
+    record.calls = [(stored[call.event][0], call) for call in calls(event for _, event in stored)]
+    _count_calls(record)
+    return record
+
+
+def _count_calls(record: Record) -> None:
+    for _, call in record.calls:
+        record.facets["provider", call.provider] += 1
+        if call.host:
+            record.facets["host", call.host] += 1
+
+
+def _read_event(record: Record, at: int, event: Event) -> None:
+    match event:
+        case ev.RunCreated():
+            _created(record, at, event)
+        case ev.PlanStarted():
+            _messages(record, at, event.messages, label(event.round), CONDUCTOR_AGENT)
+        case ev.StepStarted():
+            _messages(record, at, event.messages, label(event.path), event.agent)
+        case ev.PlanCompleted() | ev.PlanEdited() | ev.PlanRejected() | ev.PlanRetried():
+            _read_plan(record, at, event)
+        case ev.StepCompleted() | ev.StepReused():
+            _answer(record, at, event)
+        case ev.StepRetried() | ev.StepFailed():
+            _failed_call(record, at, event)
+        case ev.StepGiven():
+            record.add(event.output, Place("output", at, label(event.path), event.agent, event.given.in_words))
+            record.facets["edited", _who(event.given)] += 1
+        case ev.ApprovalGranted() | ev.ApprovalDenied():
+            record.facets["approval", event.kind.removeprefix("approval.")] += 1
+            record.add(event.note, Place("note", at, detail=event.caller.in_words))
+        case ev.RunWaiting():
+            _set_status(record, "waiting")
+        case ev.RunTaken():
+            _set_status(record, "running")
+        case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() | ev.RunInterrupted() | ev.RunDenied():
+            _ended(record, at, event)
+
+
+def _messages(record: Record, at: int, messages: Iterable[Message], path: str, agent: str) -> None:
+    for message in messages:
+        record.add(message.text, Place("sent", at, path, agent, message.role))
+
+
+def _failure(record: Record, at: int, code: str, text: str, path: str = "", agent: str = "") -> None:
+    record.facets["failure", code] += 1
+    record.add(text, Place("error", at, path, agent, code))
+
+
+def _created(record: Record, at: int, event: ev.RunCreated) -> None:
+    request = event.request
+    record.add(request.task, Place("task", at))
+    for turn in request.turns_before:
+        record.add(turn.text, Place("turn", at, detail=turn.role))
+    facets = record.facets
+    _set_status(record, "queued" if event.queued else "running")
+    facets["actor", _who(request)] = 1
+    facets["workers", "simulated" if event.simulated else "real"] = 1
+    if event.imported is not None:
+        facets["origin", "recorded" if event.imported.recorded else "imported"] = 1
+    elif request.parent_run_id:
+        facets["origin", "re-run"] = 1
+
+
+def _who(caused: Caused) -> str:
+    return UNKNOWN if caused.actor is None else caused.actor.id
+
+
+def _plan(record: Record, at: int, path: Path, workflow: Workflow, name: str = "instruction", by: str = "") -> None:
+    for index, step in enumerate(workflow.steps):
+        record.add(step.instruction, Place(name, at, label((*path, index)), step.agent, by))
+
+
+def _read_plan(
+    record: Record, at: int, event: ev.PlanCompleted | ev.PlanEdited | ev.PlanRejected | ev.PlanRetried
+) -> None:
+    path = label(event.round)
+    match event:
+        case ev.PlanCompleted():
+            record.add(event.raw, Place("completion", at, path, CONDUCTOR_AGENT))
+            _plan(record, at, event.round, event.workflow)
+            _count_plan(record, event.workflow, event.topology, first=not event.round)
+        case ev.PlanEdited():
+            _edited(record, at, event)
+        case ev.PlanRejected():
+            record.add(event.raw, Place("completion", at, path, CONDUCTOR_AGENT))
+            for fault in event.faults:
+                _failure(record, at, fault.code, fault.message, path, CONDUCTOR_AGENT)
+        case ev.PlanRetried():
+            record.add(event.partial, Place("partial", at, path, CONDUCTOR_AGENT))
+            _failure(record, at, event.error_code, event.error, path, CONDUCTOR_AGENT)
+
+
+def _count_plan(record: Record, workflow: Workflow, topology: str | None, *, first: bool) -> None:
+    for step in workflow.steps:
+        record.facets["agent", step.agent] += 1
+    if first and topology:
+        for key in [key for key in record.facets if key[0] == "topology"]:
+            del record.facets[key]
+        record.facets["topology", topology] = 1
+
+
+def _edited(record: Record, at: int, event: ev.PlanEdited) -> None:
+    kept = {step.instruction for step in event.after.steps}
+    by = event.caller.in_words
+    for index, step in enumerate(event.before.steps):
+        if step.instruction not in kept:
+            record.add(step.instruction, Place("before", at, label((*event.round, index)), step.agent, by))
+    _plan(record, at, event.round, event.after, by=by)
+    _count_plan(record, event.after, event.topology, first=not event.round)
+    record.facets["edited", _who(event)] += 1
+
+
+def _answer(record: Record, at: int, event: ev.StepCompleted | ev.StepReused) -> None:
+    path = label(event.path)
+    agent = event.answered_by or (event.agent if isinstance(event, ev.StepReused) else "")
+    from_run = f"reused from run {event.source_run_id}" if isinstance(event, ev.StepReused) else ""
+    record.add(event.output, Place("output", at, path, agent, from_run))
+    record.add(event.refusal, Place("refusal", at, path, agent))
+    for call in event.tool_calls:
+        record.add(f"{call.name} {call.arguments}", Place("tool call", at, path, agent))
+    if event.ending != "completed":
+        record.facets["failure", f"Answer{event.ending.capitalize()}"] += 1
+
+
+def _failed_call(record: Record, at: int, event: ev.StepRetried | ev.StepFailed) -> None:
+    path, agent = label(event.path), (event.agent if isinstance(event, ev.StepRetried) else None) or ""
+    record.add(event.partial, Place("partial", at, path, agent))
+    if isinstance(event, ev.StepRetried):
+        record.add(event.refusal, Place("refusal", at, path, agent))
+    _failure(record, at, event.error_code, event.error, path, agent)
+
+
+def _set_status(record: Record, status: str) -> None:
+    for key in [key for key in record.facets if key[0] == "status"]:
+        del record.facets[key]
+    record.facets["status", status] = 1
+
+
+def _ended(record: Record, at: int, event: ev.FinalEvent) -> None:
+    match event:
+        case ev.RunCompleted():
+            planned = record.created is not None and record.created.request.plan_only
+            _set_status(record, "planned" if planned else event.ending)
+        case ev.RunFailed():
+            _set_status(record, "failed")
+            record.add(event.error, Place("error", at, detail=event.error_code))
+            if not any(kind == "failure" for kind, _ in record.facets):
+                record.facets["failure", event.error_code] += 1
+        case ev.RunDenied():
+            _set_status(record, "denied")
+        case _:
+            _set_status(record, event.kind.removeprefix("run."))

@@ -1,0 +1,183 @@
+"""Searching the runs of a store: texts, runs, the egress ledger, and sums for an audit."""
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+from conductor_core.errors import BadInput, StoreError
+from storage import queries
+from storage.database import Database
+from storage.records import RunSummary
+from storage.search import audit, filters, hits, index, ledger, never
+from storage.search.audit import Failure, Spending
+from storage.search.filters import Facet, Filters
+from storage.search.hits import Count, Hits
+from storage.search.index import Change, Indexer, Lag
+from storage.search.ledger import LedgerCall, Receivers
+from storage.search.never import Receipt
+from storage.search.words import read_words
+
+log = logging.getLogger(__name__)
+
+KEEP_UP_S = 3.0
+_IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'search_state'"
+ALL = Filters()
+"""All runs."""
+Told = Callable[[int, int], None]
+"""Told how much is done, and how much there is."""
+
+
+class RunSearch:
+    """What can be asked about all runs of one database. Any thread may use it; all methods raise StoreError.
+
+    It sees what ``catch_up`` has taken in, apart from ``receipt``, which reads the events. ``lag`` says what it does
+    not see. ``typed`` is what a person typed (``words.read_words``): BadInput is raised if nothing can be found by it.
+    """
+
+    def __init__(self, database: Database, change: Change) -> None:
+        self._database = database
+        self._indexer = Indexer(database, change)
+        self._stop = threading.Event()
+        self._keeper: threading.Thread | None = None
+
+    def keep_up(self) -> None:
+        """Catches up every few seconds from now on, in a thread of its own, until the store is closed."""
+        self._keeper = threading.Thread(target=self._keep_up, name="search-index", daemon=True)
+        self._keeper.start()
+
+    def _keep_up(self) -> None:
+        told = ""
+        while not self._stop.wait(KEEP_UP_S):
+            try:
+                self._indexer.catch_up(pause_share=1.0, stop=self._stop)
+                told = ""
+            except StoreError as error:  # the database is gone or locked; a search says how far behind the index is
+                if str(error) != told:
+                    log.warning("the search index cannot be brought up to date: %s", error)
+                told = str(error)
+
+    def close(self) -> None:
+        """Stops keeping up."""
+        self._stop.set()
+        if self._keeper is not None:
+            self._keeper.join()
+
+    def catch_up(self, told: Told | None = None, pause_share: float = 0.0) -> int:
+        """Takes in what ended since the last time; returns how many runs. See ``Indexer.catch_up``."""
+        return self._indexer.catch_up(told, pause_share)
+
+    def rebuild(self, told: Told | None = None) -> int:
+        """Builds the index again from the events. Returns how many runs are in it."""
+        return self._indexer.rebuild(told)
+
+    def forget(self, run_id: str) -> None:
+        """Takes a run out of the index, and leaves no word of it there."""
+        self._indexer.forget(run_id)
+
+    def lag(self) -> Lag:
+        """Returns what the index does not hold yet."""
+        with self._reading() as connection:
+            return index.read_lag(connection)
+
+    def texts(
+        self,
+        typed: str,
+        only: Filters = ALL,
+        field: str | None = None,
+        before: int | None = None,
+        limit: int = 20,
+    ) -> Hits:
+        """Returns a page of texts that hold the words; none if nothing was typed."""
+        words = read_words(typed)
+        if words is None:
+            return Hits(hits=(), before=None)
+        with self._reading() as connection:
+            return hits.read_hits(connection, words, only, field, before, limit)
+
+    def count(self, typed: str, only: Filters = ALL, field: str | None = None) -> Count:
+        """Counts the texts that hold the words and their runs; if nothing was typed, the runs alone."""
+        words = read_words(typed)
+        with self._reading() as connection:
+            if words is None:
+                return hits.count_runs(connection, only)
+            return hits.read_count(connection, words, only, field)
+
+    def runs(
+        self,
+        only: Filters = ALL,
+        before: int | None = None,
+        limit: int = 20,
+    ) -> list[RunSummary]:
+        """Returns runs, newest first; ``before``: the ``sequence`` of the last run of the page before."""
+        found: list[RunSummary] = []
+        with self._reading() as connection:
+            for run, run_id in hits.read_run_ids(connection, only, before, limit):
+                row = queries.read_row(connection, run_id)
+                try:
+                    found.append(queries.summary(row or {}))
+                except (KeyError, ValueError, TypeError):  # a damaged row: the run itself may be whole
+                    found.append(RunSummary(run_id=run_id, sequence=run))
+        return found
+
+    def facets(self) -> list[Facet]:
+        """Returns all values that filters can ask for, with the number of their runs."""
+        with self._reading() as connection:
+            return filters.read_facets(connection)
+
+    def receivers(self, typed: str = "", only: Filters = ALL) -> Receivers:
+        """Returns each server that was sent anything, or a message that holds the words."""
+        words = read_words(typed)
+        with self._reading() as connection:
+            return ledger.read_receivers(connection, words, only)
+
+    def calls(
+        self,
+        typed: str = "",
+        only: Filters = ALL,
+        receiver: tuple[str, str] | None = None,
+        before: int | None = None,
+        limit: int = 20,
+    ) -> Sequence[LedgerCall]:
+        """Returns a page of the ledger. ``receiver``: only calls to this provider and host."""
+        words = read_words(typed)
+        with self._reading() as connection:
+            return ledger.read_calls(connection, words, only, receiver, before, limit)
+
+    def receipt(
+        self,
+        provider: str,
+        text: str,
+        since_utc: datetime | None = None,
+        until_utc: datetime | None = None,
+        told: Told | None = None,
+    ) -> Receipt:
+        """Answers from the events whether a provider was sent a text; see ``never.receipt``."""
+        return never.receipt(self._database.reading, provider, text, since_utc, until_utc, told)
+
+    def spending(self, only: Filters = ALL) -> list[Spending]:
+        """Returns tokens and cost by day, agent and person."""
+        with self._reading() as connection:
+            return audit.read_spending(connection, only)
+
+    def failures(self, only: Filters = ALL) -> list[Failure]:
+        """Returns the kinds of failures, the most frequent first."""
+        with self._reading() as connection:
+            return audit.read_failures(connection, only)
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._database.reading() as connection:
+            if not connection.execute(_IS_THERE).fetchall():
+                raise StoreError(
+                    f"the database {self._database.path} has no search index: it is of an older version, and cannot be "
+                    "written here. Copy it to a place where it can be"
+                )
+            try:
+                yield connection
+            except sqlite3.OperationalError as error:
+                if "fts5" not in str(error):
+                    raise
+                raise BadInput(f"this cannot be searched for: {error}") from error

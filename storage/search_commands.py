@@ -1,0 +1,293 @@
+"""What auditors ask of all runs: ``python -m storage search``, ``ledger``, ``received``, ``spending``, ``failures``."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from conductor_core.errors import BadInput
+from storage.search.filters import ANY, KINDS, Filters
+from storage.search.hits import Hit
+from storage.search.reading import FIELDS
+from storage.store import Store, open_store
+
+_PROGRESS_EVERY = 20
+
+
+def add(commands: Any, database: argparse.ArgumentParser) -> None:
+    """Adds the commands. ``database``: the options of all commands that name a database."""
+    filters = _filters()
+    search = commands.add_parser(
+        "search",
+        parents=[database, filters],
+        help="Find texts of runs; without WORDS, runs.",
+        epilog='WORDS are all looked for; "in quotation marks" is a phrase, and a word may end in *.',
+    )
+    search.add_argument("words", metavar="WORDS", nargs="*")
+    search.add_argument("--in", dest="field", choices=list(FIELDS), help="Only texts that stand in such a place.")
+    search.add_argument("--rebuild", action="store_true", help="Build the search index again from the events.")
+    _paged(search)
+    search.set_defaults(do=_search)
+    ledger = commands.add_parser(
+        "ledger",
+        parents=[database, filters],
+        help="Which provider and host received what; with WORDS, only such texts.",
+    )
+    ledger.add_argument("words", metavar="WORDS", nargs="*")
+    ledger.add_argument("--calls", action="store_true", help="List the calls, not only the servers.")
+    _paged(ledger)
+    ledger.set_defaults(do=_ledger)
+    received = commands.add_parser(
+        "received", parents=[database], help="Answer from the events whether a provider was ever sent a text."
+    )
+    received.add_argument("provider", metavar="PROVIDER", help="A provider, a host, or HOST:PORT.")
+    received.add_argument("text", metavar="TEXT")
+    received.add_argument("--since", metavar="DAY|TIME", type=_moment)
+    received.add_argument("--until", metavar="DAY|TIME", type=_end)
+    received.add_argument("--json", action="store_true")
+    received.set_defaults(do=_received)
+    for name, do, says in (
+        ("spending", _spending, "Tokens and cost by day, agent and person."),
+        ("failures", _failures, "Which failures there are, how often, and in which tasks."),
+    ):
+        each = commands.add_parser(name, parents=[database, filters], help=says)
+        each.add_argument("--json", action="store_true")
+        each.set_defaults(do=do)
+
+
+def _filters() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    for kind, word in KINDS.items():
+        parser.add_argument(f"--{kind}", metavar="X", help=f"Only runs with this {word}; {ANY}: any.")
+    parser.add_argument("--since", metavar="DAY|TIME", type=_moment, help="Only runs from this day (UTC) or time on.")
+    parser.add_argument("--until", metavar="DAY|TIME", type=_end, help="Only runs up to this day, with it, or time.")
+    parser.add_argument("--least-usd", metavar="X", type=float)
+    parser.add_argument("--most-usd", metavar="X", type=float)
+    parser.add_argument("--run", metavar="RUN_ID")
+    return parser
+
+
+def _paged(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--limit", metavar="N", type=_count, default=20)
+    parser.add_argument(
+        "--before", metavar="CURSOR", type=int, help="Go on after a page: the cursor that it ended with."
+    )
+    parser.add_argument("--json", action="store_true")
+
+
+def _count(typed: str) -> int:
+    number = int(typed)
+    if not 1 <= number <= 10_000:
+        raise argparse.ArgumentTypeError("from 1 to 10000")
+    return number
+
+
+def _moment(typed: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(typed)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{typed!r} is no day such as 2026-01-31 and no time in ISO 8601") from error
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _end(typed: str) -> datetime:
+    """Reads an end; that of a day is its midnight."""
+    moment = _moment(typed)
+    return moment + timedelta(days=1) if len(typed.strip()) == len("2026-01-31") else moment
+
+
+def _asked(given: argparse.Namespace, store: Store) -> Filters:
+    values = {kind: value for kind in KINDS if (value := getattr(given, kind)) is not None}
+    return Filters(
+        values=values,
+        since_utc=given.since,
+        until_utc=given.until,
+        least_usd=given.least_usd,
+        most_usd=given.most_usd,
+        run_id=None if given.run is None else store.resolve(given.run),
+    )
+
+
+@contextmanager
+def _opened(file: Path, *, rebuild: bool = False, reads_index: bool = True) -> Iterator[Store]:
+    """Opens the store, and brings its index up to date. Raises: BadInput, StoreError."""
+    if not file.is_file():
+        raise BadInput(f"there is no database {file}")
+    store = open_store(f"sqlite:///{file}")
+    try:
+        if rebuild:
+            store.search.rebuild(_progress("indexing", "events"))
+        elif reads_index and store.refusal is None:
+            store.search.catch_up(_progress("indexing", "events"))
+        yield store
+    finally:
+        store.close()
+
+
+def _progress(doing: str, things: str) -> Callable[[int, int], None]:
+    shows = sys.stderr.isatty()
+
+    def told(done: int, total: int) -> None:
+        if shows and (done >= total or done % _PROGRESS_EVERY == 0):
+            end = "\n" if done >= total else ""
+            print(f"\r{doing}: {done:,} of {total:,} {things}", end=end, file=sys.stderr, flush=True)
+
+    return told
+
+
+def _search(given: argparse.Namespace, file: Path) -> int:
+    with _opened(file, rebuild=given.rebuild) as store:
+        typed, only, search = " ".join(given.words), _asked(given, store), store.search
+        count, lag = search.count(typed, only, given.field), search.lag()
+        if not typed.strip():
+            if given.field is not None:
+                raise BadInput("--in needs WORDS to look for")
+            runs = search.runs(only, given.before, given.limit)
+            before = runs[-1].sequence if len(runs) == given.limit else None
+            shown = [{"run_id": run.run_id, "status": run.status, "task": run.task} for run in runs]
+            document = {"runs": shown, "before": before}
+            lines = [f"{run.run_id}  {run.status:11}  {_line(run.task)}" for run in runs]
+        else:
+            page = search.texts(typed, only, given.field, given.before, given.limit)
+            before = page.before
+            document = {"hits": [_hit_document(hit) for hit in page.hits], "before": before}
+            lines = [each for hit in page.hits for each in _hit_lines(hit)]
+        counts = {"texts": count.texts, "runs": count.runs, "at_least": count.more}
+        _print(given, document | {"count": counts, "not_searched": _lag_document(lag)}, lines)
+        if not given.json:
+            least = "at least " if count.more else ""
+            texts = f"{count.texts:,} texts in " if typed.strip() else ""
+            print(f"{least}{texts}{count.runs:,} runs{f'; go on with --before {before}' if before else ''}")
+            _say_lag(lag.in_words)
+    return 0
+
+
+def _lag_document(lag: Any) -> dict[str, int]:
+    """Returns what a search does not see, as in a document."""
+    return {"ended": lag.runs, "running": lag.running}
+
+
+def _hit_document(hit: Hit) -> dict[str, Any]:
+    return {
+        "run_id": hit.run_id,
+        "created_at_utc": None if hit.created_at_utc is None else hit.created_at_utc.isoformat(),
+        "status": hit.status,
+        "simulated": hit.simulated,
+        "task": hit.task,
+        "snippet": "".join(piece for piece, _ in hit.snippet),
+        "found": [piece for piece, is_found in hit.snippet if is_found],
+        "characters": hit.characters,
+        "places": [
+            {"field": at.field, "step": at.path, "agent": at.agent, "event": at.event, "detail": at.detail}
+            for at in hit.places
+        ],
+    }
+
+
+def _hit_lines(hit: Hit) -> list[str]:
+    where = dict.fromkeys(f"{FIELDS[at.field]}{f' of step {at.path}' if at.path else ''}" for at in hit.places)
+    simulated = ", simulated" if hit.simulated else ""
+    return [
+        f"run {hit.run_id} ({hit.status}{simulated}): {_line(', '.join(where))}",
+        "    " + _line("".join(f"[{piece}]" if is_found else piece for piece, is_found in hit.snippet), 240),
+    ]
+
+
+def _ledger(given: argparse.Namespace, file: Path) -> int:
+    with _opened(file) as store:
+        typed, only = " ".join(given.words), _asked(given, store)
+        found = store.search.receivers(typed, only)
+        document: dict[str, Any] = {"receivers": _plain(found.receivers), "only_newest_texts": found.more}
+        lines = [
+            f"{each.name}{' (simulated)' if each.simulated else ''}: {each.calls:,} calls in {each.runs:,} runs, "
+            f"{each.messages:,} messages, {each.images:,} images; {each.agents}"
+            for each in found.receivers
+        ]
+        if given.calls:
+            calls = store.search.calls(typed, only, before=given.before, limit=given.limit)
+            before = calls[-1].call_id if len(calls) == given.limit else None
+            document |= {"calls": _plain(calls), "before": before}
+            lines += [
+                f"{call.at_utc or '—'}  run {call.run_id} {call.purpose} {call.path}: {call.agent} at {call.provider} "
+                f"{call.host or 'this process'}, {call.how}, {call.ended}"
+                for call in calls
+            ]
+            lines += [f"go on with --before {before}"] if before is not None else []
+        lag = store.search.lag()
+        _print(given, document | {"not_searched": _lag_document(lag)}, lines or ["no server received such a text"])
+        if not given.json:
+            _say_lag(lag.in_words)
+    return 0
+
+
+def _received(given: argparse.Namespace, file: Path) -> int:
+    with _opened(file, reads_index=False) as store:
+        told = _progress("reading", "runs")
+        receipt = store.search.receipt(given.provider, given.text, given.since, given.until, told)
+        said = {"answer": receipt.in_words, "rests_on": receipt.rests_on, "not_seen": receipt.not_seen}
+        lines = [receipt.in_words]
+        lines += [
+            f"  run {at.run_id} {at.purpose} {at.path}, {at.agent}, {at.at_utc:%Y-%m-%d %H:%M}"
+            for at in receipt.received
+        ]
+        lines += ["It rests on:", *(f"  {each}" for each in receipt.rests_on)]
+        lines += ["Not seen:", *(f"  {each}" for each in receipt.not_seen)]
+        _print(given, receipt.model_dump(mode="json") | said, lines)
+    return 0
+
+
+def _spending(given: argparse.Namespace, file: Path) -> int:
+    with _opened(file) as store:
+        rows = store.search.spending(_asked(given, store))
+        lines = [
+            f"{row.day}  {row.agent:20}  {_line(row.person, 30):30}  {row.calls:6,} calls  {row.tokens:10,} tokens  "
+            f"{'simulated' if row.simulated else _usd(row.known_usd, row.unpriced)}"
+            for row in rows
+        ]
+        _print(given, {"spending": _plain(rows)}, lines or ["no calls"])
+    return 0
+
+
+def _usd(known_usd: float, unpriced: int) -> str:
+    return f"${known_usd:.4f}{f' and {unpriced:,} calls of unknown cost' if unpriced else ''}"
+
+
+def _failures(given: argparse.Namespace, file: Path) -> int:
+    with _opened(file) as store:
+        rows = store.search.failures(_asked(given, store))
+        lines = []
+        for row in rows:
+            last = f"; last: {_line(row.said)}" if row.said else ""
+            lines.append(f"{row.code}: {row.times:,} times in {row.runs:,} runs{last}")
+            lines += [f"    {_line(task)}" for task in row.tasks]
+        _print(given, {"failures": _plain(rows)}, lines or ["no failures"])
+    return 0
+
+
+def _plain(models: Iterable[BaseModel]) -> list[dict[str, Any]]:
+    return [model.model_dump(mode="json") for model in models]
+
+
+def _print(given: argparse.Namespace, document: dict[str, Any], lines: Iterable[str]) -> None:
+    if given.json:
+        print(json.dumps(document, ensure_ascii=False, indent=2))
+        return
+    for line in lines:
+        print(line)
+
+
+def _line(text: str, most: int = 120) -> str:
+    """Returns a text of a run as one line without signs that steer a terminal."""
+    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def _say_lag(words: str) -> None:
+    if words:
+        print(f"not searched: {words}", file=sys.stderr)

@@ -1,0 +1,77 @@
+"""``python -m storage search`` and its neighbours, as a person and a program read them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import Store
+from storage.__main__ import main
+from tests.support.run_events import whole_run
+
+
+@pytest.fixture
+def database(store: Store, path: Path) -> Path:
+    store.log.append_and_wait(*whole_run("first", "Where does Zoë live?"), *whole_run("second", "A \x1b[31mred task"))
+    store.close()
+    return path
+
+
+def printed(capsys: pytest.CaptureFixture[str], database: Path, *arguments: str) -> str:
+    assert main([*arguments, "--db", str(database)]) == 0
+    return capsys.readouterr().out
+
+
+def document(capsys: pytest.CaptureFixture[str], database: Path, *arguments: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(printed(capsys, database, *arguments, "--json"))
+    return told
+
+
+def test_a_search_prints_hits_in_their_place(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = printed(capsys, database, "search", "zoe")
+    assert said.splitlines() == [
+        "run first (completed, simulated): the task",
+        "    Where does [Zoë] live?",
+        "1 texts in 1 runs",
+    ]
+    told = document(capsys, database, "search", "zoe", "--agent", "solver", "--in", "task")
+    (hit,) = told["hits"]
+    assert (hit["run_id"], hit["places"][0]["field"], hit["found"]) == ("first", "task", ["Zoë"])
+    assert told["count"] == {"texts": 1, "runs": 1, "at_least": False}
+    assert told["not_searched"] == {"ended": 0, "running": 0}
+
+
+def test_without_words_runs_are_listed_and_nothing_steers_the_terminal(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = printed(capsys, database, "search", "--status", "completed", "--since", "2020-01-01")
+    assert said.splitlines()[-1] == "2 runs"
+    assert "\x1b" not in said
+    assert document(capsys, database, "search", "--until", "2020-01-01")["runs"] == []
+
+
+def test_the_ledger_the_receipt_and_the_sums_are_printed(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert document(capsys, database, "ledger", "step", "--calls")["receivers"][0]["provider"] == "rehearsal"
+    receipt = document(capsys, database, "received", "rehearsal", "no such words")
+    assert receipt["times"] == 0
+    assert receipt["rests_on"]
+    assert receipt["not_seen"]
+    assert {row["agent"] for row in document(capsys, database, "spending")["spending"]} == {"conductor", "solver"}
+    assert document(capsys, database, "failures") == {"failures": []}
+    for command in ("ledger", "spending", "failures"):
+        assert printed(capsys, database, command)
+
+
+@pytest.mark.parametrize("arguments", [["search", '""'], ["search", "--in", "task"], ["search", "--run", "nobody"]])
+def test_what_cannot_be_searched_is_one_line_and_exit_2(
+    database: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--db", str(database)]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n"), said.err[:7]) == ("", 1, "error: ")
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    assert main(["search", "x", "--db", str(tmp_path / "no.sqlite3")]) == 2
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,132 @@
+"""Who received which text: the ledger, and the answer that a provider never did, with what it rests on."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from conductor_core import events as ev
+from conductor_core.chat import Message, WorkerSpec
+from conductor_core.errors import BadInput
+from conductor_core.message_parts import ImagePart, content_of
+from storage import Store
+from storage.search.filters import Filters
+from tests.support.run_events import PAGE, created, planned, run_completed, step_completed, whole_run
+
+POOL = ev.PoolInfo(
+    name="p",
+    workers=(
+        WorkerSpec(name="solver", provider="openai", model="m", base_url="http://one.example/v1"),
+        WorkerSpec(name="checker", provider="anthropic", model="m"),
+    ),
+)
+IMAGE = ImagePart(sha256="0" * 64, media_type="image/png", width=9, height=9, size_bytes=9)
+
+
+def sent(run_id: str, index: int, agent: str, text: str) -> ev.StepStarted:
+    messages = (Message(role="user", content=content_of(text, (IMAGE,))),)
+    return ev.StepStarted(run_id=run_id, path=(index,), agent=agent, identity="i", messages=messages)
+
+
+@pytest.fixture
+def ledger(store: Store) -> Store:
+    """Two runs: the solver's server is sent a customer's name, the checker's only in one of them."""
+    for run_id, for_checker in (("shared", "the order of Ada Lovelace"), ("apart", "the order of a customer")):
+        store.log.append_and_wait(
+            created(run_id, "Who ordered?", pool=POOL, simulated=False),
+            *planned(run_id),
+            sent(run_id, 0, "solver", "the order of\n  ADA Lovelace"),
+            step_completed(run_id, 0, "done", 40, 0.25),
+            sent(run_id, 1, "checker", for_checker),
+            step_completed(run_id, 1, "checked", 50, None),
+            run_completed(run_id),
+        )
+    store.search.catch_up()
+    return store
+
+
+def test_the_servers_that_received_a_text_are_found_with_their_calls(ledger: Store) -> None:
+    found = ledger.search.receivers('"ada lovelace"').receivers
+    assert [(each.provider, each.host, each.calls, each.images) for each in found] == [
+        ("openai", "one.example", 2, 2),
+        ("anthropic", "api.anthropic.com", 1, 1),
+    ]
+    (call,) = ledger.search.calls('"ada lovelace"', receiver=("anthropic", "api.anthropic.com"))
+    assert (call.run_id, call.path, call.agent, call.cost_usd, call.imported) == ("shared", "1", "checker", None, False)
+    only = Filters(run_id="apart")
+    assert [each.provider for each in ledger.search.receivers("", only).receivers] == ["anthropic", "local", "openai"]
+    first = ledger.search.calls(limit=4)
+    assert len({call.call_id for call in (*first, *ledger.search.calls(before=first[-1].call_id, limit=4))}) == 6
+
+
+def test_that_a_provider_never_received_a_text_says_what_it_rests_on(ledger: Store) -> None:
+    ledger.log.append_and_wait(*whole_run("deleted"), created("running", "x"))
+    ledger.delete(["deleted"], PAGE)
+    receipt = ledger.search.receipt("api.anthropic.com", "Charles Babbage")
+    assert (receipt.times, receipt.runs, receipt.calls, receipt.to_provider, receipt.messages) == (0, 3, 6, 2, 2)
+    assert (receipt.images, receipt.deleted, receipt.running) == (2, 1, 1)
+    assert receipt.in_words == "No recorded call to api.anthropic.com held this text."
+    assert "3 runs, 6 calls" in receipt.rests_on[0]
+    assert {"2 images", "1 runs"} <= {" ".join(each.split()[1:3]) for each in receipt.not_seen} | {
+        " ".join(each.split()[:2]) for each in receipt.not_seen
+    }
+
+
+def test_a_text_that_was_received_is_found_whatever_its_spaces_and_case(ledger: Store) -> None:
+    receipt = ledger.search.receipt("OpenAI", "Ada  lovelace")
+    assert (receipt.times, {at.run_id for at in receipt.received}) == (2, {"shared", "apart"})
+    assert ledger.search.receipt("anthropic", "Ada Lovelace").times == 1
+    assert ledger.search.receipt("one.example", "checked").times == 0
+    assert ledger.search.receipt("nobody.example", "Ada").in_words == "No recorded call went to nobody.example."
+
+
+def test_the_answer_does_not_rest_on_the_index(ledger: Store, path: Path) -> None:
+    ledger.search.forget("shared")
+    assert ledger.search.receipt("anthropic", "Ada Lovelace").times == 1
+
+
+def test_a_run_that_cannot_be_read_to_its_end_is_named(ledger: Store, path: Path) -> None:
+    ledger.close()
+    with sqlite3.connect(path) as database:
+        database.execute("DROP TRIGGER events_no_update")
+        database.execute("UPDATE events SET payload = '{' WHERE run_id = 'apart' AND kind = 'run.completed'")
+    database.close()
+    from storage import open_store
+
+    store = open_store(f"sqlite:///{path}")
+    receipt = store.search.receipt("openai", "Ada Lovelace")
+    assert receipt.unread == ("apart",)
+    assert receipt.times == 2, "what stands before the damage is read"
+    assert any("apart" in each for each in receipt.not_seen)
+    store.close()
+
+
+@pytest.mark.parametrize(("provider", "text"), [(" ", "x"), ("openai", " \n ")])
+def test_an_empty_question_is_refused(store: Store, provider: str, text: str) -> None:
+    with pytest.raises(BadInput):
+        store.search.receipt(provider, text)
+
+
+def test_tokens_and_cost_add_up_by_day_agent_and_person_and_unknown_stays_unknown(ledger: Store) -> None:
+    rows = {row.agent: row for row in ledger.search.spending()}
+    assert (rows["solver"].calls, rows["solver"].tokens, rows["solver"].known_usd, rows["solver"].unpriced) == (
+        2,
+        20,
+        0.5,
+        0,
+    )
+    assert (rows["checker"].known_usd, rows["checker"].unpriced) == (0.0, 2)
+    assert {row.person for row in rows.values()} == {PAGE.actor.in_words if PAGE.actor else ""}
+
+
+def test_failures_are_counted_with_what_was_said_and_their_tasks(store: Store) -> None:
+    for run_id, task in (("one", "First?"), ("two", "Second?")):
+        failed = ev.StepFailed(run_id=run_id, path=(0,), error_code="WorkerTimedOut", error=f"too late in {run_id}")
+        end = ev.RunFailed(run_id=run_id, error_code="WorkerTimedOut", error="step 0 failed")
+        store.log.append_and_wait(created(run_id, task), *planned(run_id), failed, failed, end)
+    store.search.catch_up()
+    (failure,) = store.search.failures()
+    assert (failure.code, failure.runs, failure.times) == ("WorkerTimedOut", 2, 4)
+    assert failure.tasks == ("Second?", "First?")
+    assert "two" in failure.said
+    assert store.search.failures(Filters(values={"status": "completed"})) == []

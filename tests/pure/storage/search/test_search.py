@@ -1,0 +1,233 @@
+"""Texts are found where they stand, filters narrow, pages go on, and nothing that is typed breaks a search."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conductor_core import events as ev
+from conductor_core.actor import Actor
+from conductor_core.chat import Message
+from conductor_core.errors import BadInput, StoreError
+from conductor_core.workflow.model import Step, Workflow
+from storage import Store, open_store
+from storage.search.filters import Filters
+from storage.search.words import read_words
+from tests.support.older_schema import back_to
+from tests.support.run_events import PAGE, TWO_STEPS, created, planned, run_completed, whole_run
+
+ADA = Actor(kind="person", id="ada", name="Ada")
+
+
+def found(store: Store, typed: str, **only: object) -> list[str]:
+    return [hit.run_id for hit in store.search.texts(typed, Filters.model_validate(only)).hits]
+
+
+@pytest.fixture
+def searched(store: Store) -> Store:
+    """Runs in two scripts; one was edited by Ada and failed."""
+    edited = Workflow(steps=(Step(instruction="Ask Müller instead.", agent="checker"), TWO_STEPS.steps[1]))
+    edit = ev.PlanEdited(run_id="edited", before=TWO_STEPS, after=edited, actor=ADA, door="page")
+    failed = ev.StepFailed(run_id="edited", path=(0,), error_code="WorkerTimedOut", error="no answer within 5 s")
+    end = ev.RunFailed(run_id="edited", error_code="WorkerTimedOut", error="step 0 failed")
+    store.log.append_and_wait(*whole_run("latin", "Where does Zoë live?"), *whole_run("signs", "東京の天気は？"))
+    store.log.append_and_wait(created("edited", "Whom to ask?"), *planned("edited"), edit, failed, end)
+    store.search.catch_up()
+    return store
+
+
+@pytest.mark.parametrize(
+    ("typed", "runs"),
+    [
+        ("zoe", ["latin"]),
+        ("Zo*", ["latin"]),
+        ('"does zoë"', ["latin"]),
+        ("live Where", ["latin"]),
+        ("zoe tokyo", []),
+        ("東京の天気", ["signs"]),
+        ("天気", ["signs"]),
+        ("天気 東京の", ["signs"]),
+        ("北京", []),
+        ("timed OR answer", []),
+        ("within", ["edited"]),
+    ],
+)
+def test_words_phrases_beginnings_and_signs_without_spaces_are_found(
+    searched: Store, typed: str, runs: list[str]
+) -> None:
+    assert found(searched, typed) == runs
+    assert searched.search.count(typed).runs == len(runs)
+
+
+def test_a_hit_says_where_the_text_stands_and_shows_what_was_found(searched: Store) -> None:
+    (hit,) = searched.search.texts("muller").hits
+    (place,) = hit.places
+    assert (hit.run_id, hit.status, place.field, place.path, place.agent) == (
+        "edited",
+        "failed",
+        "instruction",
+        "0",
+        "checker",
+    )
+    assert "Ada" in place.detail
+    assert [piece for piece, is_found in hit.snippet if is_found] == ["Müller"]
+    (before,) = searched.search.texts("solve", field="before").hits
+    assert before.run_id == "edited"
+
+
+@pytest.mark.parametrize(
+    ("values", "runs"),
+    [
+        ({"edited": "*"}, ["edited"]),
+        ({"edited": "ada"}, ["edited"]),
+        ({"edited": "bob"}, []),
+        ({"failure": "WorkerTimedOut"}, ["edited"]),
+        ({"status": "completed"}, ["signs", "latin"]),
+        ({"status": "completed", "agent": "solver"}, ["signs", "latin"]),
+        ({"approval": "denied"}, []),
+        ({"workers": "simulated"}, ["edited", "signs", "latin"]),
+    ],
+)
+def test_filters_narrow_runs_and_texts_alike(searched: Store, values: dict[str, str], runs: list[str]) -> None:
+    only = Filters(values=values)
+    assert [run.run_id for run in searched.search.runs(only)] == runs
+    assert searched.search.count("", only).runs == len(runs)
+    assert {hit.run_id for hit in searched.search.texts("step OR solve", only).hits} <= set(runs)
+    assert sorted(found(searched, "check", values=values)) == sorted(runs), "each plan has an instruction to check"
+
+
+def test_pages_show_each_text_and_each_run_once(store: Store) -> None:
+    for number in range(7):
+        store.log.append_and_wait(*whole_run(f"r{number}", f"The same word, task {number}"))
+    store.search.catch_up()
+    seen, before = [], None
+    while True:
+        page = store.search.texts("same", before=before, limit=2)
+        seen += [hit.run_id for hit in page.hits]
+        if (before := page.before) is None:
+            break
+    assert seen == [f"r{number}" for number in reversed(range(7))]
+    first = store.search.runs(limit=4)
+    rest = store.search.runs(before=first[-1].sequence, limit=4)
+    assert [run.run_id for run in (*first, *rest)] == seen
+
+
+def test_a_text_that_stands_in_several_places_is_one_hit(searched: Store) -> None:
+    (hit,) = searched.search.texts("answer").hits
+    assert {place.field for place in hit.places} == {"error"}
+    message = Message(role="user", content="42")
+    started = ev.StepStarted(run_id="twice", path=(1,), agent="checker", identity="i", messages=(message,))
+    events = whole_run("twice", "42")
+    searched.log.append_and_wait(*events[:-1], started, events[-1])
+    searched.search.catch_up()
+    (hit,) = [hit for hit in searched.search.texts("42").hits if hit.run_id == "twice" and len(hit.places) > 1]
+    assert [place.field for place in hit.places] == ["task", "output", "sent"]
+
+
+HOSTILE = [
+    '"',
+    '""',
+    "*",
+    "AND",
+    "NEAR(",
+    "a AND",
+    "text:a",
+    "-a",
+    "^a",
+    "a*b*",
+    "'; DROP TABLE runs; --",
+    "\0",
+    "\ud800a",
+]
+
+
+@pytest.mark.parametrize("typed", [*HOSTILE, "x" * 1001, "a " * 33, "{}[]", "…"])
+def test_hostile_searches_find_plainly_or_say_one_clear_error(searched: Store, typed: str) -> None:
+    _searches_or_says_why(searched, typed)
+
+
+@settings(max_examples=60, deadline=None)
+@given(typed=st.text(st.characters(codec=None), max_size=40) | st.text('"*東京a ()-:^', max_size=20))
+def test_no_search_raises_anything_else(typed: str) -> None:
+    with suppress(BadInput):
+        words = read_words(typed)
+        assert words is None or words.plain
+
+
+def _searches_or_says_why(store: Store, typed: str) -> None:
+    said = ""
+    try:
+        store.search.texts(typed)
+        store.search.count(typed)
+        store.search.receivers(typed)
+    except BadInput as error:
+        said = str(error)
+    assert "\n" not in said
+    assert len(said) < 200
+
+
+def test_the_index_says_what_it_does_not_hold(store: Store) -> None:
+    store.log.append_and_wait(*whole_run("ended"), created("running", "A task of a run that goes on"))
+    lag = store.search.lag()
+    assert (lag.runs, lag.running) == (1, 1)
+    assert lag.in_words == "1 ended run not indexed yet, 1 still running"
+    assert store.search.catch_up() == 1
+    assert (store.search.lag().runs, found(store, "goes")) == (0, [])
+    store.log.append_and_wait(run_completed("running"))
+    assert store.search.catch_up() == 1
+    assert found(store, "goes") == ["running"]
+    assert store.search.catch_up() == 0
+
+
+def test_a_deleted_run_leaves_no_word_in_the_file(path: Path, store: Store) -> None:
+    store.log.append_and_wait(*whole_run("kept", "a task that stays"), *whole_run("gone", "quetzalcoatl 猫の名前は"))
+    store.search.catch_up()
+    store.delete(["gone"], PAGE)
+    assert found(store, "quetzalcoatl") == found(store, "猫の名") == []
+    store.search.catch_up()
+    assert found(store, "stays") == ["kept"]
+    store.close()
+    stored = path.read_bytes()
+    assert b"stays" in stored
+    assert b"quetzalcoatl" not in stored
+    assert "猫の名".encode() not in stored
+
+
+def test_forgetting_a_run_takes_it_from_the_index_alone(path: Path, store: Store) -> None:
+    store.log.append_and_wait(*whole_run("r", "quetzalcoatl"))
+    store.search.catch_up()
+    store.search.forget("r")
+    assert found(store, "quetzalcoatl") == []
+    assert store.search.catch_up() == 0, "it does not come back by itself"
+    assert store.trace("r")[0].task == "quetzalcoatl"
+
+
+def test_a_rebuilt_index_finds_the_same(searched: Store) -> None:
+    before = [searched.search.texts(typed).hits for typed in ("zoe", "天気", "within")]
+    facets, calls = searched.search.facets(), searched.search.calls()
+    assert searched.search.rebuild() == 3
+    again = [searched.search.texts(typed).hits for typed in ("zoe", "天気", "within")]
+    assert [[hit.model_copy(update={"text_id": 0}) for hit in hits] for hits in before] == [
+        [hit.model_copy(update={"text_id": 0}) for hit in hits] for hits in again
+    ]
+    assert (searched.search.facets(), len(searched.search.calls())) == (facets, len(calls))
+
+
+def test_runs_of_a_database_from_before_the_index_are_found_after_its_upgrade(path: Path, url: str) -> None:
+    store = open_store(url)
+    store.log.append_and_wait(*whole_run("old", "Where does Zoë live?"))
+    store.close()
+    back_to(path, "0012")
+    store = open_store(url)
+    assert store.search.lag().runs == 1
+    store.search.catch_up()
+    assert found(store, "zoe") == ["old"]
+    store.close()
+
+
+def test_a_search_of_what_cannot_be_searched_is_one_clear_error(store: Store) -> None:
+    store._database.writer.execute("DROP TABLE search_state")
+    with pytest.raises(StoreError, match="has no search index"):
+        store.search.texts("a")
