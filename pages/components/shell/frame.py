@@ -12,6 +12,7 @@ history = st.Page(places.HISTORY, title="History", icon=":material/history:", ur
 compare = st.Page(places.COMPARE, title="Compare", icon=":material/compare_arrows:", url_path=places.COMPARE.stem)
 context = st.Page(places.CONTEXT, title="Context", icon=":material/account_tree:", url_path=places.CONTEXT.stem)
 blame = st.Page(places.BLAME, title="Blame", icon=":material/troubleshoot:", url_path=places.BLAME.stem)
+audit = st.Page(places.AUDIT, title="Audit", icon=":material/manage_search:", url_path=places.AUDIT.stem)
 workers = st.Page(places.WORKERS, title="Workers", icon=":material/groups:", url_path=places.WORKERS.stem)
 evaluate = st.Page(places.EVALUATE, title="Evaluate", icon=":material/leaderboard:", url_path=places.EVALUATE.stem)
 training = st.Page(places.TRAINING, title="Training", icon=":material/school:", url_path=places.TRAINING.stem)
@@ -24,7 +25,7 @@ def home() -> None:
 
 start = st.Page(home, title="Conductor Inspector", default=True, visibility="hidden", url_path="home")
 st.navigation(
-    {"": [start, run, history, compare, context, blame], "Conductor": [evaluate, training], "System": [workers]}
+    {"": [start, run, history, compare, context, blame, audit], "Conductor": [evaluate, training], "System": [workers]}
 ).run()
 
 # This comes after the page is drawn, because loading a model takes the processor.

@@ -24,6 +24,7 @@ SHEETS = (
     ROOMS / "records" / "records.css",
     ROOMS / "context" / "context.css",
     ROOMS / "blame" / "blame.css",
+    ROOMS / "audit" / "audit.css",
 )
 _TOLD = b'<script>window.__streamlit = { BACKEND_BASE_URL: new URL(".", location.href).href }</script>\n    '
 SCRIPTS = (ROOMS / "shell" / "waiting.js", ROOMS / "shell" / "image_drop.js")

@@ -133,7 +133,7 @@ SIDEWAYS = """
 
 
 @pytest.mark.parametrize(
-    "address", ["", "run", "history", "compare", "context", "blame", "workers", "evaluate", "training"]
+    "address", ["", "run", "history", "compare", "context", "blame", "audit", "workers", "evaluate", "training"]
 )
 def test_no_page_asks_for_what_is_not_there(app: App, open_page: OpenPage, address: str) -> None:
     page = open_page("about:blank")

@@ -1,0 +1,97 @@
+"""Audit: search all texts of all runs, read a run as a decision record, and see who received what, and what it cost."""
+
+import streamlit as st
+
+from conductor_core.errors import InspectorError
+from pages.components.audit import asked as address_of
+from pages.components.audit.asked import COST, FAILURES, FOUND, LEDGER, Asked, ask_anew
+from pages.components.audit.found import found
+from pages.components.audit.head import head
+from pages.components.audit.ledger_view import ledger
+from pages.components.audit.record_view import record_page
+from pages.components.audit.sums import failures, spending
+from pages.components.look.words import inert
+from pages.components.shell import places
+from pages.components.shell.runtime import current
+from storage.search.filters import ANY
+
+# So many ended runs are indexed before the page is drawn; more come in while it shows how far that is.
+AT_ONCE = 60
+FOLLOWED_S = 1.0
+QUESTIONS = (
+    ("edited", "✎ Who changed a plan or an output, and what?", {"edited": ANY}),
+    ("received", "⇢ Which provider received a text?", {"view": LEDGER}),
+    ("approved", "‖ What was approved or denied, and by whom?", {"approval": ANY}),
+    ("failed", "✕ What failed, how often, in which tasks?", {"view": FAILURES}),
+    ("spent", "$ What was spent, by which agent and person?", {"view": COST}),
+    ("real", "● Which runs asked real models?", {"workers": "real"}),
+)
+DRAWN = {FOUND: found, LEDGER: ledger, COST: spending, FAILURES: failures}
+
+
+def show() -> None:
+    asked = address_of.read()
+    try:
+        _catch_up()
+        head(asked)
+        if asked.run_id is not None:
+            record_page(asked.run_id)
+            return
+        _lag()
+        if asked.fault:
+            st.warning(inert(asked.fault), icon=":material/link_off:")
+        if asked.blank and asked.view == FOUND and asked.before is None:
+            _questions()
+        if not _empty(asked):
+            DRAWN[asked.view](asked)
+    except InspectorError as error:
+        st.error(inert(str(error)), icon=":material/error:")
+
+
+def _catch_up() -> None:
+    store = current().store
+    if store.refusal is None and 0 < store.search.lag().runs <= AT_ONCE:
+        store.search.catch_up()
+
+
+def _lag() -> None:
+    """Says what the page does not see, and draws it anew while many runs come in."""
+    lag = current().store.search.lag()
+    if lag.runs and current().store.refusal is None:
+        _follow(lag.runs)
+    elif lag.in_words:
+        st.caption(f"Not searched: {lag.in_words}.")
+
+
+@st.fragment(run_every=FOLLOWED_S)
+def _follow(first: int) -> None:
+    lag = current().store.search.lag()
+    if not lag.runs:
+        st.rerun()
+    most = max(first, lag.runs)
+    st.progress(
+        1 - lag.runs / most, text=f"The search index is being filled: {lag.runs:,} ended runs are still to come."
+    )
+
+
+def _questions() -> None:
+    """Draws what auditors ask most, one click each."""
+    with st.container(border=True, key="audit-empty", gap="xsmall"):
+        st.markdown("**What do you want to know?** Type words above, or begin with a question.")
+        columns = st.columns(2, gap="small")
+        for number, (key, words, changes) in enumerate(QUESTIONS):
+            columns[number % 2].button(
+                inert(words), key=f"audit-ask-{key}", type="tertiary", on_click=ask_anew, kwargs=changes
+            )
+
+
+def _empty(asked: Asked) -> bool:
+    """Says so if no run is in the index at all."""
+    if not asked.blank or current().store.search.count("").runs:
+        return False
+    st.info("No run has ended yet. Every run can be searched here once it has.", icon=":material/manage_search:")
+    st.page_link(places.RUN, label="Start one", icon=":material/play_circle:")
+    return True
+
+
+show()

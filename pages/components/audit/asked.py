@@ -1,0 +1,95 @@
+"""What the Audit page is asked: all of it is in the browser's address, so a view is kept or sent as a link."""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+
+from pages.components.shell import address
+from storage.search.filters import ANY, KINDS, Filters
+from storage.search.reading import FIELDS
+
+FOUND, LEDGER, COST, FAILURES = "found", "ledger", "cost", "failures"
+VIEWS = {FOUND: "Found", LEDGER: "Who received it", COST: "Tokens and cost", FAILURES: "Failures"}
+OWN = ("q", "view", "in", "since", "until", "over", "before", "provider-of-calls", "run", *KINDS)
+CURSORS = ("before", "run")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The address, read. ``fault``: what of it cannot be read."""
+
+    typed: str
+    view: str
+    field: str | None
+    filters: Filters
+    before: int | None
+    receiver: tuple[str, str] | None
+    run_id: str | None
+    fault: str
+
+    @property
+    def blank(self) -> bool:
+        """Whether nothing is asked."""
+        return not self.typed and not self.filters and self.field is None
+
+
+def read() -> Asked:
+    """Reads the address. Call it once, at the script's start."""
+    told = {name: address.read(name) for name in OWN}
+    faults: list[str] = []
+    receiver = (told["provider-of-calls"] or "").partition("@")
+    return Asked(
+        typed=(told["q"] or "").strip(),
+        view=told["view"] if told["view"] in VIEWS else FOUND,
+        field=told["in"] if told["in"] in FIELDS else None,
+        filters=Filters(
+            values={kind: value for kind in KINDS if (value := told[kind])},
+            since_utc=_day(told["since"], faults),
+            until_utc=_day(told["until"], faults, whole=True),
+            least_usd=_amount(told["over"], faults),
+        ),
+        before=int(before) if (before := told["before"] or "").isdecimal() and len(before) < 19 else None,
+        receiver=(receiver[0], receiver[2]) if receiver[1] else None,
+        run_id=told["run"],
+        fault="; ".join(faults),
+    )
+
+
+def _day(told: str | None, faults: list[str], *, whole: bool = False) -> datetime | None:
+    if not told:
+        return None
+    try:
+        day = datetime.combine(date.fromisoformat(told), time(), UTC)
+        return day + timedelta(days=1) if whole else day
+    except (ValueError, OverflowError):
+        faults.append(f"{told[:20]!r} in the address is no day such as 2026-01-31")
+        return None
+
+
+def _amount(told: str | None, faults: list[str]) -> float | None:
+    if not told:
+        return None
+    try:
+        usd = float(told)
+        if 0 <= usd < 1e12:
+            return usd
+    except ValueError:
+        pass
+    faults.append(f"{told[:20]!r} in the address is no amount in USD")
+    return None
+
+
+def go(**changes: str | None) -> None:
+    """Changes parts of the address; a page that was turned to, and a run that was open, belong to what was asked."""
+    for name, value in {"before": None, "run": None, **changes}.items():
+        address.write(name.replace("_", "-"), value)
+
+
+def ask_anew(**changes: str | None) -> None:
+    """Asks only this: all else leaves the address."""
+    for name in OWN:
+        address.write(name, changes.get(name))
+
+
+def value_words(kind: str, value: str) -> str:
+    """Returns ``edited by: anybody`` or ``agent: solver``."""
+    return f"{KINDS[kind]}: {'any' if value == ANY else value}"

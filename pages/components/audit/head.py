@@ -1,0 +1,142 @@
+"""The head of the Audit page: the search field, the view, and the filters as chips."""
+
+from datetime import date
+from functools import partial
+
+import streamlit as st
+
+from pages.components.audit import asked as address_of
+from pages.components.audit.asked import FOUND, VIEWS, Asked, go, value_words
+from pages.components.look.words import inert
+from pages.components.shell.runtime import current
+from storage.search.filters import ANY, KINDS, Facet
+from storage.search.reading import FIELDS
+
+SHOWN = "audit-q-shown"
+_MOST_VALUES = 200
+_ANYWHERE = "anywhere"
+
+
+def head(asked: Asked) -> None:
+    """Draws the title, the field, the chips and the choice of the view."""
+    with st.container(horizontal=True, vertical_alignment="center", key="audit-head"):
+        st.title("Audit", anchor=False, width="content")
+        if st.session_state.get(SHOWN) != asked.typed:  # a link, or the browser's Back
+            st.session_state["audit-q"] = st.session_state[SHOWN] = asked.typed
+        st.text_input(
+            "Search all texts",
+            placeholder='Words, "a phrase" or begin* in tasks, instructions, messages and outputs',
+            icon=":material/search:",
+            key="audit-q",
+            label_visibility="collapsed",
+            on_change=_typed,
+        )
+        with st.popover("Filter", icon=":material/filter_list:", width="content", key="audit-filter"):
+            _choices(asked)
+    with st.container(horizontal=True, vertical_alignment="center", key="audit-bar"):
+        st.session_state["audit-view"] = asked.view
+        st.segmented_control(
+            "View",
+            list(VIEWS),
+            format_func=VIEWS.__getitem__,
+            key="audit-view",
+            label_visibility="collapsed",
+            on_change=_view,
+            width="content",
+        )
+        _chips(asked)
+
+
+def _typed() -> None:
+    go(q=str(st.session_state["audit-q"] or "").strip() or None)
+
+
+def _view() -> None:
+    go(view=st.session_state["audit-view"] or FOUND, provider_of_calls=None)
+
+
+def _chips(asked: Asked) -> None:
+    """Draws what is asked as buttons, each of which takes it out again."""
+    chips = {kind: value_words(kind, value) for kind, value in asked.filters.values.items()}
+    if asked.field is not None:
+        chips["in"] = f"in: {asked.field}"
+    for name, moment in (("since", asked.filters.since_utc), ("until", asked.filters.until_utc)):
+        if moment is not None:
+            chips[name] = f"{name} {st.query_params.get(name, '')}"
+    if asked.filters.least_usd is not None:
+        chips["over"] = f"cost from ${asked.filters.least_usd:g}"
+    for name, words in chips.items():
+        st.button(
+            inert(words[:60]), key=f"chip-{name}", icon=":material/close:", help="Take this filter out", on_click=go,
+            kwargs={name: None},
+        )  # fmt: skip
+    if chips:
+        st.button("Clear all", key="audit-clear", type="tertiary", on_click=address_of.ask_anew)
+
+
+def _choices(asked: Asked) -> None:
+    """Draws a choice for each kind of filter that any run has, with the number of its runs."""
+    by_kind: dict[str, list[Facet]] = {}
+    for facet in current().store.search.facets():
+        by_kind.setdefault(facet.kind, []).append(facet)
+    left, right = st.columns(2)
+    shown = [kind for kind in KINDS if kind in by_kind]
+    for number, kind in enumerate(shown):
+        counts = {facet.value: facet.runs for facet in by_kind[kind][:_MOST_VALUES]}
+        st.session_state[f"audit-of-{kind}"] = asked.filters.values.get(kind)
+        (left, right)[number % 2].selectbox(
+            KINDS[kind].capitalize(),
+            _options(kind, counts, asked),
+            format_func=partial(_label, counts=counts),
+            key=f"audit-of-{kind}",
+            placeholder="any",
+            on_change=_choose,
+            args=(kind,),
+        )
+    st.session_state["audit-in"] = asked.field or _ANYWHERE
+    left.selectbox("Place of the words", [_ANYWHERE, *FIELDS], key="audit-in", on_change=_choose_field)
+    st.session_state["audit-over"] = asked.filters.least_usd
+    right.number_input("Cost from, in USD", min_value=0.0, key="audit-over", placeholder="any", on_change=_choose_cost)
+    for name, column in (("since", left), ("until", right)):
+        _day(column, name)
+    st.caption("The address of this page holds the whole view: bookmark it to keep it, or send it as a link.")
+
+
+def _options(kind: str, counts: dict[str, int], asked: Asked) -> list[str]:
+    chosen = asked.filters.values.get(kind)
+    return [*([chosen] if chosen is not None and chosen not in counts else []), *counts]
+
+
+def _label(value: str, counts: dict[str, int]) -> str:
+    return f"{value} · {counts[value]:,}" if value in counts else "any" if value == ANY else value
+
+
+def _choose(kind: str) -> None:
+    go(**{kind: st.session_state[f"audit-of-{kind}"]})
+
+
+def _choose_field() -> None:
+    chosen = st.session_state["audit-in"]
+    go(**{"in": None if chosen == _ANYWHERE else chosen})
+
+
+def _choose_cost() -> None:
+    usd: float | None = st.session_state["audit-over"]
+    go(over=None if usd is None else f"{usd:g}")
+
+
+def _day(column: "st.delta_generator.DeltaGenerator", name: str) -> None:
+    told = st.query_params.get(name)
+    try:
+        st.session_state[f"audit-{name}"] = date.fromisoformat(told) if told else None
+    except ValueError:
+        st.session_state[f"audit-{name}"] = None
+    column.date_input(
+        "From this day (UTC)" if name == "since" else "Up to this day (UTC)", key=f"audit-{name}", format="YYYY-MM-DD",
+        on_change=_choose_day, args=(name,), value=None,
+    )  # fmt: skip
+
+
+def _choose_day(name: str) -> None:
+    day: date | None = st.session_state[f"audit-{name}"]
+    go(**{name: None if day is None else day.isoformat()})

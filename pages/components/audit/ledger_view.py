@@ -1,0 +1,149 @@
+"""The egress ledger: which server received what, by calls; and whether a provider ever received a text."""
+
+from html import escape
+
+import streamlit as st
+
+from pages.components.audit.asked import Asked, go
+from pages.components.audit.found import PAGE
+from pages.components.audit.tables import items, table
+from pages.components.figure.component import title
+from pages.components.look.words import inert, moment, plural
+from pages.components.shell import places
+from pages.components.shell.runtime import current
+from storage.search.ledger import LedgerCall, Receiver
+from storage.search.never import Receipt
+
+RECEIPT = "audit-receipt"
+_HOW = {"first": "first call", "again": "repeated", "more_tokens": "with more tokens", "fallback": "as fallback"}
+
+
+def ledger(asked: Asked) -> None:
+    """Draws the servers, the calls, and the question to the record. Raises: StoreError, BadInput."""
+    search = current().store.search
+    found = search.receivers(asked.typed, asked.filters)
+    what = f"a message with {inert(asked.typed)}" if asked.typed else "anything"
+    with st.container(border=True, key="audit-servers", gap="xsmall"):
+        title("Servers that received it" if asked.typed else "Servers that received anything")
+        if not found.receivers:
+            st.info(
+                f"By the index, no server was sent {what} in these runs. Ask the record itself below.",
+                icon=":material/block:",
+            )
+        for receiver in found.receivers:
+            _server(receiver, asked)
+        if found.more:
+            st.caption("Only the newest texts with these words were looked at: add a word or a filter.")
+    left, right = st.columns([3, 2], gap="small")
+    with left, st.container(border=True, key="audit-calls", gap="xsmall"):
+        of = "" if asked.receiver is None else f"to {escape(_name(*asked.receiver))}"
+        title("Calls", of)
+        calls = search.calls(asked.typed, asked.filters, asked.receiver, asked.before, PAGE + 1)
+        _calls(list(calls[:PAGE]))
+        _paging(asked, calls[PAGE - 1].call_id if len(calls) > PAGE else None)
+    with right, st.container(border=True, key="audit-never", gap="xsmall"):
+        title("Did a provider ever receive a text?")
+        _ask_record(asked)
+
+
+def _name(provider: str, host: str) -> str:
+    return f"{provider} at {host}" if host else f"{provider}, in this process"
+
+
+def _server(receiver: Receiver, asked: Asked) -> None:
+    key = f"{receiver.provider}@{receiver.host}"
+    chosen = asked.receiver == (receiver.provider, receiver.host)
+    with st.container(
+        key=f"audit-server-{receiver.provider}-{receiver.host}", horizontal=True, vertical_alignment="center"
+    ):
+        st.button(
+            f"{'● ' if chosen else ''}{inert(_name(receiver.provider, receiver.host))}",
+            key=f"audit-to-{key}",
+            type="tertiary",
+            help="Only its calls" if not chosen else "All calls again",
+            on_click=go,
+            kwargs={"provider_of_calls": None if chosen else key},
+        )
+        simulated = '<span class="pill simulated">simulated</span> ' if receiver.simulated else ""
+        images = f" · {plural(receiver.images, 'image')}" if receiver.images else ""
+        counts = f"{plural(receiver.calls, 'call')} in {plural(receiver.runs, 'run')}{images}"
+        agents = f'<span class="muted">{escape(receiver.agents)}</span>'
+        last = f" · last {moment(receiver.last_utc)} "
+        st.html(f'<span class="audit-server-facts">{simulated}{counts}{last}{agents}</span>')
+
+
+def _calls(calls: list[LedgerCall]) -> None:
+    if not calls:
+        st.caption("No calls.")
+        return
+    st.html(table(("When", "For", "Agent", "Server", "Call"), map(_call, calls)))
+
+
+def _call(call: LedgerCall) -> list[str]:
+    simulated = ' <span class="muted">simulated</span>' if call.simulated else ""
+    word = ", says the file" if call.imported else ""
+    return [
+        moment(call.at_utc),
+        f'<a href="{places.AUDIT.stem}?run={escape(call.run_id, quote=True)}" target="_self">{escape(_what(call))}</a>',
+        escape(call.agent),
+        f"{escape(_name(call.provider, call.host))}{simulated}",
+        f"{escape(_HOW.get(call.how, call.how))}, {escape(call.ended)}{word}",
+    ]
+
+
+def _what(call: LedgerCall) -> str:
+    if call.purpose == "plan":
+        return f"the plan of step {call.path}" if call.path else "the plan"
+    return f"step {call.path}"
+
+
+def _paging(asked: Asked, before: int | None) -> None:
+    if asked.before is None and before is None:
+        return
+    with st.container(horizontal=True):
+        st.button(
+            "Newest", key="ledger-newest", icon=":material/first_page:", disabled=asked.before is None, on_click=go
+        )
+        st.button(
+            "Older", key="ledger-older", icon=":material/chevron_right:", disabled=before is None, on_click=go,
+            kwargs={"before": str(before)},
+        )  # fmt: skip
+
+
+def _ask_record(asked: Asked) -> None:
+    st.caption("Reads the events of all runs of the period, not the index, and says what the answer rests on.")
+    with st.form("audit-receipt-form", border=False):
+        provider = st.text_input("Provider or host", placeholder="openai, or api.example.com", key="receipt-provider")
+        text = st.text_input("Text", value=asked.typed.strip('"'), key="receipt-text")
+        pressed = st.form_submit_button("Read the record", icon=":material/fact_check:")
+    if pressed:
+        bar = st.progress(0.0, text="Reading")
+
+        def told(done: int, total: int) -> None:
+            bar.progress(done / total, text=f"{done:,} of {total:,} runs")
+
+        st.session_state[RECEIPT] = current().store.search.receipt(
+            provider,
+            text,
+            asked.filters.since_utc,
+            asked.filters.until_utc,
+            told,
+        )
+        bar.empty()
+    receipt: Receipt | None = st.session_state.get(RECEIPT)
+    if receipt is not None:
+        _receipt(receipt)
+
+
+def _receipt(receipt: Receipt) -> None:
+    sign = "●" if receipt.times else "✕"
+    st.markdown(f"**{sign} {inert(receipt.in_words)}** {inert(f'“{receipt.text[:200]}”')}")
+    if receipt.received:
+        calls = "".join(
+            f'<li><a href="{places.AUDIT.stem}?run={escape(at.run_id, quote=True)}" target="_self">'
+            f"{escape(at.purpose)} {escape(at.path)}</a> {escape(at.agent)}, {moment(at.at_utc)}</li>"
+            for at in receipt.received[:PAGE]
+        )
+        st.html(f'<ul class="audit-list">{calls}</ul>')
+    for name, said in (("It rests on", receipt.rests_on), ("Not seen", receipt.not_seen)):
+        st.html(f'<div class="audit-rests"><b>{name}</b>{items(said)}</div>')

@@ -1,0 +1,144 @@
+"""The Audit page without a browser: each question in few clicks, all of it in the address, and all texts inert."""
+
+from collections.abc import Callable
+from html import unescape
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from conductor_core import events as ev
+from conductor_core.chat import Message, WorkerSpec
+from conductor_core.engine.request import rerun_of
+from conductor_core.engine.rerun import edit_step
+from conductor_core.trace import RunTrace
+from pages.components.shell.runtime import Session
+from tests.support.run_events import created, planned, run_completed, step_completed, whole_run
+
+Visit = Callable[..., AppTest]
+HOSTILE = "<script>alert(1)</script> ![x](http://evil.example/x.png) Ada Lovelace"
+POOL = ev.PoolInfo(
+    name="p", workers=(WorkerSpec(name="solver", provider="openai", model="m", base_url="http://one.example/v1"),)
+)
+
+
+def htmls(app: AppTest) -> str:
+    return "\n".join(each.proto.body for each in app.get("html"))
+
+
+def press(app: AppTest, key: str) -> AppTest:
+    (button,) = [button for button in app.button if button.key == key]
+    return button.click().run()
+
+
+@pytest.fixture
+def real_run(session: Session) -> str:
+    """A run whose real worker was sent a hostile text, and failed once before it answered."""
+    sent = (Message(role="user", content=HOSTILE),)
+    session.store.log.append_and_wait(
+        created("real", HOSTILE, pool=POOL, simulated=False),
+        *planned("real"),
+        ev.StepStarted(run_id="real", path=(0,), agent="solver", identity="i", messages=sent),
+        ev.StepRetried(run_id="real", path=(0,), attempt=1, error_code="WorkerTimedOut", error="too late", wait_ms=1),
+        step_completed("real", 0, HOSTILE, 40),
+        run_completed("real", HOSTILE),
+    )
+    return "real"
+
+
+@pytest.fixture
+def edited_run(session: Session, finished_run: RunTrace) -> RunTrace:
+    workflow = finished_run.root.workflow
+    assert workflow is not None
+    edited = edit_step(workflow, 2, instruction="Check it for Ada: {question}")
+    return session.host.wait(session.host.start(rerun_of(finished_run, edited, door="page")), 30)
+
+
+def test_without_runs_it_leads_to_the_run_page(visit: Visit) -> None:
+    app = visit("audit")
+    assert [link.proto.label for link in app.get("page_link")] == ["Start one"]
+
+
+def test_who_changed_a_plan_and_what_is_two_clicks_away(visit: Visit, edited_run: RunTrace) -> None:
+    app = press(visit("audit"), "audit-ask-edited")
+    assert app.query_params["edited"] == "*"
+    app = press(app, f"audit-open-{edited_run.run_id}")
+    assert app.query_params["run"] == edited_run.run_id
+    record = unescape(htmls(app))
+    assert "The plan</b>, by " in record
+    assert "<del>Check the solution in view: {question}</del>" in record
+    assert "<ins>Check it for Ada: {question}</ins>" in record
+    assert f"run={edited_run.parent_run_id}" in record
+    app = press(app, "audit-back")
+    assert ("run" in app.query_params, app.query_params["edited"]) == (False, "*")
+
+
+def test_which_provider_received_a_name_is_typed_and_one_click(visit: Visit, real_run: str) -> None:
+    app = visit("audit")
+    app.text_input("audit-q").input('"ada lovelace"').run()
+    assert app.query_params["q"] == '"ada lovelace"'
+    assert "<mark>Ada Lovelace</mark>" in htmls(app)
+    app.get("button_group")[0].set_value("ledger").run()
+    (server,) = [button for button in app.button if str(button.key).startswith("audit-to-")]
+    assert server.label.replace("\\", "") == "openai at one.example"
+    assert "2 calls in 1 run" in htmls(app)
+    assert "repeated, completed" in htmls(app)
+    app.text_input("receipt-provider").input("anthropic")
+    app.button("FormSubmitter:audit-receipt-form-Read the record").click().run()
+    assert any("No recorded call went to anthropic." in each.value.replace("\\", "") for each in app.markdown)
+    assert "It rests on" in htmls(app)
+
+
+def test_the_address_holds_the_view_and_a_chip_takes_a_filter_out(
+    visit: Visit, real_run: str, finished_run: RunTrace
+) -> None:
+    app = visit("audit", workers="real", failure="WorkerTimedOut", since="2020-01-01")
+    opened = [button.key for button in app.button if str(button.key).startswith("audit-open-")]
+    assert opened == ["audit-open-real"]
+    app = press(app, "chip-failure")
+    assert ("failure" in app.query_params, app.query_params["workers"]) == (False, "real")
+    app = press(app, "audit-clear")
+    assert "workers" not in app.query_params
+    assert len([button for button in app.button if str(button.key).startswith("audit-open-")]) == 2
+
+
+def test_failures_open_their_runs_and_costs_are_told_apart_from_simulated_ones(
+    visit: Visit, real_run: str, finished_run: RunTrace
+) -> None:
+    app = press(visit("audit", view="failures"), "audit-failed-WorkerTimedOut")
+    assert (app.query_params["failure"], app.query_params["view"]) == ("WorkerTimedOut", "found")
+    sums = htmls(visit("audit", view="cost"))
+    assert "$0.5000" in sums
+    assert "simulated" in sums
+
+
+def test_texts_of_models_are_shown_letter_by_letter(visit: Visit, real_run: str) -> None:
+    for query in ({"q": "evil"}, {"run": real_run}, {"view": "failures"}, {"q": "evil", "view": "ledger"}):
+        app = visit("audit", **query)
+        assert "<script" not in htmls(app)
+        assert not any("![x](" in each.value for each in (*app.markdown, *app.caption))
+        assert not any("![x](" in button.label for button in app.button)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({"q": '""'}, "has no word"),
+        ({"q": "…"}, "no letter and no digit"),
+        ({"run": "nobody"}, "there is no run"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_clear_error(visit: Visit, real_run: str, query: dict[str, str], said: str) -> None:
+    (error,) = visit("audit", **query).error
+    assert said in error.value.replace("\\", "")
+
+
+@pytest.mark.parametrize("query", [{"since": "x"}, {"over": "nan"}, {"before": "x"}, {"view": "?"}, {"status": "none"}])
+def test_a_broken_address_breaks_nothing(visit: Visit, real_run: str, query: dict[str, str]) -> None:
+    app = visit("audit", **query)
+    assert not app.error
+    assert bool(app.warning) == (next(iter(query)) in ("since", "over"))
+
+
+def test_it_says_what_is_not_searched(visit: Visit, session: Session) -> None:
+    session.store.log.append_and_wait(*whole_run("ended"), created("on"))
+    assert any("1 still running" in each.value for each in visit("audit").caption)
