@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
 
+from conductor_core.egress import Call
 from conductor_core.errors import BadInput
 from conductor_core.message_parts import images_in
 from conductor_core.run_facts import label
 from conductor_core.workflow.model import Frozen
-from storage.search.reading import read_record
+from storage.search.reading import Record, read_record
 
 _RUNS = "SELECT run_id, imported FROM runs WHERE created_at_utc >= ? AND created_at_utc < ? ORDER BY sequence"
 _DELETED = "SELECT count(*) FROM deletions WHERE created_at_utc >= ? AND created_at_utc < ?"
@@ -130,38 +131,10 @@ def receipt(
     with reading() as connection:
         runs = connection.execute(_RUNS, (begin, end)).fetchall()
         ((deleted,),) = connection.execute(_DELETED, (begin, end)).fetchall()
-    found: list[Received] = []
-    unread: list[str] = []
-    counts = dict.fromkeys(("calls", "to_provider", "messages", "images", "running", "times"), 0)
+    look = _Look(provider, wanted)
     for number, (run_id, _) in enumerate(runs):
         with reading() as connection:
-            record = read_record(connection, run_id)
-        if record.fault:
-            unread.append(run_id)
-        elif any(("status", status) in record.facets for status in ("running", "queued", "waiting")):
-            counts["running"] += 1
-        counts["calls"] += len(record.calls)
-        for _, call in record.calls:
-            if provider not in _names(call.provider, call.host):
-                continue
-            counts["to_provider"] += 1
-            counts["messages"] += len(call.messages)
-            counts["images"] += sum(len(images_in(message.content)) for message in call.messages)
-            if not any(wanted in _plain(message.text) for message in call.messages):
-                continue
-            counts["times"] += 1
-            if len(found) < MOST_LISTED:
-                found.append(
-                    Received(
-                        run_id=run_id,
-                        path=label(call.path),
-                        purpose=call.of,
-                        at_utc=call.at_utc,
-                        agent=call.agent,
-                        provider=call.provider,
-                        host=call.host,
-                    )
-                )
+            look.at(read_record(connection, run_id))
         if told is not None:
             told(number + 1, len(runs))
     return Receipt(
@@ -169,13 +142,46 @@ def receipt(
         text=text,
         since_utc=since_utc,
         until_utc=until_utc,
-        received=tuple(found),
+        received=tuple(look.received),
         runs=len(runs),
-        unread=tuple(unread),
+        unread=tuple(look.unread),
         imported=sum(bool(imported) for _, imported in runs),
         deleted=deleted,
-        **counts,
+        **look.counts,
     )
+
+
+class _Look:
+    """What was seen so far of the runs."""
+
+    def __init__(self, provider: str, wanted: str) -> None:
+        self._provider = provider
+        self._wanted = wanted
+        self.received: list[Received] = []
+        self.unread: list[str] = []
+        self.counts = dict.fromkeys(("calls", "to_provider", "messages", "images", "running", "times"), 0)
+
+    def at(self, record: Record) -> None:
+        if record.fault:
+            self.unread.append(record.run_id)
+        elif any(("status", status) in record.facets for status in ("running", "queued", "waiting")):
+            self.counts["running"] += 1
+        self.counts["calls"] += len(record.calls)
+        for _, call in record.calls:
+            if self._provider in _names(call.provider, call.host):
+                self._call(record.run_id, call)
+
+    def _call(self, run_id: str, call: Call) -> None:
+        self.counts["to_provider"] += 1
+        self.counts["messages"] += len(call.messages)
+        self.counts["images"] += sum(len(images_in(message.content)) for message in call.messages)
+        if not any(self._wanted in _plain(message.text) for message in call.messages):
+            return
+        self.counts["times"] += 1
+        if len(self.received) < MOST_LISTED:
+            place = {"path": label(call.path), "purpose": call.of, "at_utc": call.at_utc}
+            server = {"agent": call.agent, "provider": call.provider, "host": call.host}
+            self.received.append(Received.model_validate({"run_id": run_id, **place, **server}))
 
 
 def _names(provider: str, host: str) -> Iterator[str]:

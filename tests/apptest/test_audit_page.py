@@ -77,7 +77,9 @@ def test_which_provider_received_a_name_is_typed_and_one_click(visit: Visit, rea
     app.text_input("audit-q").input('"ada lovelace"').run()
     assert app.query_params["q"] == '"ada lovelace"'
     assert "<mark>Ada Lovelace</mark>" in htmls(app)
-    app.get("button_group")[0].set_value("ledger").run()
+    app.session_state["audit-view"] = "ledger"
+    app.query_params["view"] = "ledger"
+    app.run()
     (server,) = [button for button in app.button if str(button.key).startswith("audit-to-")]
     assert server.label.replace("\\", "") == "openai at one.example"
     assert "2 calls in 1 run" in htmls(app)
