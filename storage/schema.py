@@ -9,22 +9,7 @@ from conductor_core.errors import StoreError, StoreTooNew
 from storage import failures
 
 # Oldest first.
-REVISIONS = (
-    "0001",
-    "0002",
-    "0003",
-    "0004",
-    "0005",
-    "0006",
-    "0007",
-    "0008",
-    "0009",
-    "0010",
-    "0011",
-    "0012",
-    "0013",
-    "0014",
-)
+REVISIONS = tuple(f"{number:04}" for number in range(1, 15))
 HEAD = REVISIONS[-1]
 """The version that this program reads and writes. A test checks that it is the newest migration."""
 
