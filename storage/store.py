@@ -43,7 +43,6 @@ from storage.search.search import RunSearch
 from storage.totals import Totals
 
 log = logging.getLogger(__name__)
-
 _POLL_S = 0.2
 _PAGE_EVENTS = 1000
 
@@ -396,10 +395,7 @@ class Store:
                 pass
 
     def rotate_key(self) -> PublicKey:
-        """Replaces the key that signs checkpoints, on record with the signatures of both. Returns the new public key.
-
-        Raises: BadInput; StoreError.
-        """
+        """Replaces the signing key, on record by both signatures; returns the new. Raises: BadInput; StoreError."""
         new, record = new_key(self.places.key, self.evidence().origin)
         self.log.change_and_wait(lambda cursor: add_record(cursor, "key.rotated", None, **record))
         new_key_in_place(self.places.key)

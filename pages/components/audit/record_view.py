@@ -22,7 +22,7 @@ from pages.components.shell.runtime import current
 
 _LONG = 1_500
 """Characters of a text that are shown at once; the Run page has the whole."""
-NOT_PROVEN = "Not here yet: a proof that nobody with access to the database changed this record."
+NOT_PROVEN = "Whether somebody changed this record is checked by: python -m storage verify."
 
 
 def record_page(run_id: str) -> None:
