@@ -192,15 +192,20 @@ def read_anchors(anchors: Iterable[tuple[str, Iterable[str]]], keys: Sequence[Pu
     """Returns what the anchors (each a name and its lines) say, as far as it is signed and proves itself."""
     history, tree = History(), Tree()
     for name, lines in anchors:
+        passed: dict[str, list[int]] = {}
         for number, line in enumerate(_whole_lines(lines, keys, history, report, name), 1):
             if not line.strip():
                 continue
             try:
                 read = read_anchor_line(line, keys)
             except Invalid as error:
-                report.notes.append(f"{name}, line {number} is passed over: {error}")
+                passed.setdefault(str(error), []).append(number)
                 continue
             tree = _extend(history, tree, read, report, f"{name}, line {number}")
+        for why, numbers in passed.items():
+            first, last = numbers[0], numbers[-1]
+            which = f"line {first} is" if first == last else f"{len(numbers)} of lines {first} to {last} are"
+            report.notes.append(f"{name}, {which} passed over: {why}")
     history.anchored = len(history)
     return history
 

@@ -173,6 +173,20 @@ def test_a_torn_last_line_of_the_anchor_is_passed_over_and_written_again(path: P
     assert any("line 1 is passed over" in note for note in report.notes)
 
 
+def test_lines_of_another_log_are_one_note(path: Path) -> None:
+    written(path, "r1")
+    written(path, "r2")
+    for file in path.parent.glob(f"{path.name}*"):
+        if file.is_file():
+            file.unlink()
+    written(path, "r3")
+    report = checked(path)
+    assert report.findings == []
+    assert [note.partition(", ")[2] for note in report.notes if "passed over" in note] == [
+        "2 of lines 1 to 2 are passed over: no key that is trusted signed the note for this log"
+    ]
+
+
 def test_an_older_copy_in_the_place_of_the_database_is_reported(path: Path, tmp_path: Path) -> None:
     written(path, "r1")
     older = tmp_path / "older.sqlite3"
