@@ -11,7 +11,19 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Browser, Error, Page, ViewportSize
 
 # What stays on a page that a test has called these on. That page serves no other test.
-LASTING = ("on", "once", "route", "add_init_script", "emulate_media", "expose_function", "expose_binding")
+LASTING = (
+    "on",
+    "once",
+    "route",
+    "route_from_har",
+    "route_web_socket",
+    "add_init_script",
+    "add_locator_handler",
+    "emulate_media",
+    "expose_function",
+    "expose_binding",
+    "set_extra_http_headers",
+)
 
 
 class WarmProfile:

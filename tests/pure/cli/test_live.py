@@ -181,7 +181,7 @@ def test_a_disk_that_fills_up_stops_the_run_with_one_line(
 
     def small(self: Database) -> sqlite3.Connection:
         connection = connect(self)
-        connection.execute("PRAGMA max_page_count=200")
+        connection.execute("PRAGMA max_page_count=240")
         return connection
 
     file = tmp_path / "workflow.json"

@@ -128,11 +128,13 @@ def test_a_file_that_is_no_database(path: Path, url: str) -> None:
 
 
 def test_a_file_with_broken_pages(path: Path, url: str) -> None:
+    open_store(url).close()
+    tables = path.stat().st_size
     store = open_store(url)
     store.log.append_and_wait(*(event for index in range(40) for event in whole_run(f"r{index}")))
     store.close()
     whole = path.read_bytes()
-    path.write_bytes(whole[: 40 * 4096] + b"\xff" * (len(whole) - 40 * 4096))
+    path.write_bytes(whole[:tables] + b"\xff" * (len(whole) - tables))
     store = open_store(url)
     with pytest.raises(StoreDamaged):
         store.trace("r20")
