@@ -45,6 +45,7 @@ def run_document(trace: RunTrace, *, whole: bool = False, fault: RunUnreadable |
         "turns_before": _dump_all(trace.turns_before),
         "pool": trace.pool.name,
         "excluded": list(trace.pool.excluded),
+        "redacted": dict(trace.redacted),
         "on_incomplete": trace.on_incomplete,
         "give_question": trace.give_question,
         "conductor": {

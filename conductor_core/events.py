@@ -25,6 +25,7 @@ from conductor_core.event_base import RunEvent, Spent
 from conductor_core.event_base import now_utc as now_utc
 from conductor_core.given_events import StepGiven as StepGiven
 from conductor_core.progress import Progress
+from conductor_core.redacted_event import TextRedacted as TextRedacted
 from conductor_core.run_facts import BatchRow as BatchRow
 from conductor_core.run_facts import Considered
 from conductor_core.run_facts import Imported as Imported
@@ -416,7 +417,7 @@ StepEvent = (
 FinalEvent = RunCompleted | RunFailed | RunCancelled | RunInterrupted | RunDenied
 """The last event of a run."""
 
-Event = RunCreated | RunTaken | PlanEvent | StepEvent | ApprovalEvent | FinalEvent
+Event = RunCreated | RunTaken | TextRedacted | PlanEvent | StepEvent | ApprovalEvent | FinalEvent
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 """Parses an event from JSON; ``event.model_dump_json()`` is its inverse."""

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection
 
 _OF_A_KEY = re.compile(r"(?:^|_)(?:API)?(?:KEY|TOKEN|SECRET)S?\d*(?:_|$)", re.IGNORECASE)
-_KNOWN_FORM = re.compile(
+KNOWN_FORM = re.compile(
     r"\b(?=\S*\d)(?:(?:sk|pk|rk|xai)-|(?:sk|gsk|hf|r8)_|AIza)[A-Za-z0-9_-]{12,}"
     r"|(?i:\bbearer\s+)(?=\S*[0-9=])[A-Za-z0-9_.+/=-]{12,}"
     # Base64 alone: "a basic Qwen2.5-0.5B-Instruct" is prose.
@@ -33,4 +33,4 @@ def environment_keys() -> tuple[str, ...]:
 
 def holds_a_key(text: str, known: Collection[str]) -> bool:
     """Whether ``text`` holds one of the ``known`` keys or a text in a key's form."""
-    return any(key in text for key in known) or bool(_KNOWN_FORM.search(text))
+    return any(key in text for key in known) or bool(KNOWN_FORM.search(text))

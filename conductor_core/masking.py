@@ -3,13 +3,13 @@
 Mask          finds its keys in a text: as they are, in other case, encoded, cut, with other characters between theirs
 MaskedText    the same for text that arrives in pieces; holds back only what may be the beginning of a key
 remember      a key that this process sends somewhere; ``known`` is the mask of all of them
-mask_logs     the last net: no record of a logger holds a known key
+mask_logs     the last net: no record of a logger holds a known key, nor what ``hide_in_logs`` hides
 """
 
 import logging
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from conductor_core.key_forms import bare, folded, pieces
 
@@ -28,14 +28,15 @@ class Mask:
     """Finds ``keys`` in texts. It is false if it has no key that can be found.
 
     Attributes:
-        longest: the number of letters and digits of the longest piece.
+        keys: what it looks for. longest: the number of letters and digits of the longest piece.
     """
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
+        self.keys = frozenset(keys)
         self._by_size: dict[int, dict[bytes, str]] = {}
         every: list[bytes] = []
         self._all = b""
-        for key in sorted(set(keys)):
+        for key in sorted(self.keys):
             for piece, verbatim in pieces(key):
                 self._by_size.setdefault(len(piece), {})[piece] = verbatim
                 # Pieces come in the order of the key: each adds one character of it to the one before.
@@ -227,6 +228,15 @@ def known() -> Mask:
     return _known.mask()
 
 
+_hidden_in_logs: list[Callable[[str], str]] = []
+
+
+def hide_in_logs(hide: Callable[[str], str]) -> Callable[[], None]:
+    """Makes ``mask_logs`` also use ``hide``, which returns a text as a log may hold it. Returns what ends that."""
+    _hidden_in_logs.append(hide)
+    return lambda: _hidden_in_logs.remove(hide)
+
+
 def mask_logs() -> None:
     """Keeps known keys out of the messages and tracebacks of all loggers from now on."""
     if logging.getLogRecordFactory() is logging.LogRecord:
@@ -235,9 +245,17 @@ def mask_logs() -> None:
 
 def _masked_record(*arguments: object, **named: object) -> logging.LogRecord:
     record = logging.LogRecord(*arguments, **named)  # type: ignore[arg-type]  # as logging calls its factory
-    if mask := known():
-        record.msg, record.args = mask.text(record.getMessage()), ()
+    mask, others = known(), tuple(_hidden_in_logs)
+    if mask or others:
+        record.msg, record.args = _hidden(record.getMessage(), mask, others), ()
         if record.exc_info:
             # Formatters take this where it is set.
-            record.exc_text = mask.text(logging.Formatter().formatException(record.exc_info))
+            record.exc_text = _hidden(logging.Formatter().formatException(record.exc_info), mask, others)
     return record
+
+
+def _hidden(text: str, mask: Mask, others: Iterable[Callable[[str], str]]) -> str:
+    text = mask.text(text)
+    for hide in others:
+        text = hide(text)
+    return text

@@ -8,10 +8,7 @@ passages are replaced, because a short word can be guessed from one.
 
 import re
 import secrets
-import sys
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -22,10 +19,11 @@ from conductor_core.events import EVENT, Event, PlanDelta, PlanProgress, RunCrea
 from conductor_core.hidden_digests import Digests
 from conductor_core.keys import environment_keys
 from conductor_core.masking import Mask, MaskedText, known
+from conductor_core.unescaped import unescaped
 
 MARK = "[redacted]"
 """Stands in a text where a passage was hidden."""
-_STRUCTURE = frozenset(
+STRUCTURE = frozenset(
     [
         "kind",
         "run_id",
@@ -66,12 +64,6 @@ _STRUCTURE = frozenset(
     ]
 )
 """Fields that a program reads and no model writes."""
-_ESCAPE = re.compile(
-    r"\\(?:(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    r"|x(?P<x>[0-9a-fA-F]{2})|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})"
-    r"|(?P<sign>[\"'\\/abfnrtv]))"
-)
-_SIGNS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _FREE = frozenset(["params"])
 """Fields whose inside is a person's own: no name in there is one of ours."""
 
@@ -127,7 +119,7 @@ class Redactor:
                 return {self.text(name): self._value(item, free=True) for name, item in value.items()}
             case Mapping():
                 return {
-                    name: item if name in _STRUCTURE else self._value(item, free=name in _FREE)
+                    name: item if name in STRUCTURE else self._value(item, free=name in _FREE)
                     for name, item in value.items()
                 }
             case list():
@@ -145,7 +137,7 @@ class Redactor:
                 found.update(zip(numbers, self._pieces(list(texts)), strict=True))
 
         for number, event in enumerate(events):
-            place = _place(event)
+            place = place_of(event)
             if isinstance(event, StepDelta | PlanDelta):
                 open_streams.setdefault((*place, event.reasoning), []).append((number, event.text))
             elif place and not isinstance(event, StepProgress | PlanProgress):  # these come between pieces
@@ -188,7 +180,7 @@ class Redactor:
 def _spans(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
     """Returns where the pattern matches the text as it is written, or what its escapes stand for; in order, apart."""
     spans = [match.span() for match in pattern.finditer(text) if match[0]]
-    plain, begins = _unescaped(text)
+    plain, begins = unescaped(text)
     if begins is not None:
         spans += [
             (begins[low], begins[high]) for low, high in (m.span() for m in pattern.finditer(plain)) if low < high
@@ -202,38 +194,7 @@ def _spans(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
     return apart
 
 
-@lru_cache(maxsize=1)  # each pattern asks for the same text
-def _unescaped(text: str) -> tuple[str, "array[int] | None"]:
-    """Reads the escapes of JSON and of Python's literals, which a plan's text may have.
-
-    Returns the plain text, and where in ``text`` each of its characters begins, with the end of ``text`` as the last;
-    None if ``text`` has no escapes.
-    """
-    parts: list[str] = []
-    begins = array("Q")
-    at = 0
-    for found in _ESCAPE.finditer(text):
-        parts += [text[at : found.start()], _character(found)]
-        begins.extend(range(at, found.start()))
-        begins.extend([found.start()] * len(parts[-1]))
-        at = found.end()
-    if not parts:
-        return text, None
-    begins.extend(range(at, len(text) + 1))
-    return "".join([*parts, text[at:]]), begins
-
-
-def _character(found: re.Match[str]) -> str:
-    """Returns what an escape stands for. JSON writes a character above U+FFFF as two escapes."""
-    if (pair := found["pair"]) is not None:
-        return bytes.fromhex(pair[1:5] + pair[7:]).decode("utf-16-be")
-    if (sign := found["sign"]) is not None:
-        return _SIGNS.get(sign, sign)
-    number = int(found["x"] or found["u"] or found["U"], 16)
-    return chr(number) if number <= sys.maxunicode else "\N{REPLACEMENT CHARACTER}"
-
-
-def _place(event: Event) -> tuple[object, ...]:
+def place_of(event: Event) -> tuple[object, ...]:
     """Returns which text an event adds to or ends: of a step, or of a plan."""
     if (path := getattr(event, "path", None)) is not None:
         return ("step", path)

@@ -281,6 +281,7 @@ class RunTrace(Mutable):
         overrides: what is done otherwise with single steps, by their numbers in the plan as it stands.
         waiting_since_utc: None unless the run waits.
         clock_zero_utc: when the run's clock showed zero, or would have, had it not stood while the run waited.
+        redacted: how many passages were hidden before the record was stored, by what they were.
         broken_off, broken_off_usd: the estimated share of ``usage`` and ``known_usd`` of calls that the run's end cut.
     """
 
@@ -328,6 +329,7 @@ class RunTrace(Mutable):
     waiting_since_utc: datetime | None = None
     clock_zero_utc: datetime
     last_at_ms: float = 0.0
+    redacted: dict[str, int] = Field(default_factory=dict)
 
     @property
     def caller(self) -> Caller:

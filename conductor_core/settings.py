@@ -14,6 +14,7 @@ from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from conductor_core.endings import OnIncomplete
+from conductor_core.sensitive import SENSITIVE, Sensitive
 
 _Port = Annotated[int, Field(ge=1, le=65535)]
 _HOST_NAME = re.compile(r"(?!-)[0-9a-z_-]+(?:\.[0-9a-z_-]+)*")
@@ -87,6 +88,28 @@ class Settings(BaseSettings):
     warm_up: bool = Field(True, description="Load a local default Conductor when the first page is opened.")
     seed: int = Field(
         0, ge=-(2**63), le=2**63 - 1, description="Seed of the rehearsal workers and of sampled decoding."
+    )
+
+    redact: Annotated[tuple[Sensitive, ...], NoDecode] = Field(
+        (),
+        description="What is hidden before a run is stored, separated by commas: `keys`, `cards`, `mail`, `phones`. "
+        "The keys that the program knows are always hidden. [What it means](privacy.md).",
+    )
+    redact_region: Annotated[str, Field(pattern="^[A-Z]{2}$")] | None = Field(
+        None,
+        description="Country whose national phone numbers are hidden, such as `DE`. Unset: only numbers that begin "
+        "with `+`.",
+    )
+    redact_digests: bool = Field(
+        False,
+        description="Note with each hidden passage a digest by a key of this machine, so that the same passage can be "
+        "recognised.",
+    )
+
+    master_key: Path | None = Field(
+        None,
+        description="File of the master key, from which the keys of digests and of encryption come. It is made when it "
+        "is first needed. Unset: beside the database, `.master-key`.",
     )
 
     max_steps: int = Field(5, ge=1, le=32, description="Steps a workflow may have; 5 in the paper's training.")
@@ -183,6 +206,16 @@ class Settings(BaseSettings):
         if parts.username is not None or parts.password is not None:
             raise ValueError("an address must not hold a user or password; use OTEL_EXPORTER_OTLP_HEADERS")
         return given
+
+    @field_validator("redact", mode="before")
+    @classmethod
+    def _read_kinds(cls, given: object) -> object:
+        """Reads kinds separated by commas. Raises: ValueError, which names what is none."""
+        kinds = tuple(filter(None, map(str.strip, given.split(",")))) if isinstance(given, str) else given
+        for kind in kinds if isinstance(kinds, tuple) else ():
+            if kind not in SENSITIVE:
+                raise ValueError(f"{kind!r} is none of {', '.join(SENSITIVE)}")
+        return kinds
 
     @field_validator("key_variables", "server_ports", mode="before")
     @classmethod

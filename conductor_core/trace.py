@@ -84,6 +84,9 @@ def apply(trace: RunTrace, event: Event) -> None:
             raise ValueError("only a run that is queued or waits can be taken up")
         trace.status, trace.waiting_since_utc = "running", None
         trace.clock_zero_utc = event.at_utc - timedelta(milliseconds=event.at_ms)
+    elif isinstance(event, ev.TextRedacted):
+        for each in event.taken_out:
+            trace.redacted[each.what] = trace.redacted.get(each.what, 0) + each.count
     elif isinstance(event, ev.RunCreated):
         raise ValueError("run.created stands only at the beginning")
     else:

@@ -37,8 +37,14 @@ def encode(event: Event) -> tuple[Event, str]:
     try:
         return event, event.model_dump_json()
     except PydanticSerializationError:
-        event = EVENT.validate_python(_without_surrogates(event.model_dump()))
+        event = storable(event)
         return event, event.model_dump_json()
+
+
+def storable(event: Event) -> Event:
+    """Returns ``event`` with U+FFFD for each lone surrogate."""
+    whole: Event = EVENT.validate_python(_without_surrogates(event.model_dump()))
+    return whole
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -24,6 +24,7 @@ from storage.evidence.chain import Entries
 from storage.live_runs import LiveRuns, store_snapshots
 from storage.owner import Owner
 from storage.records import StoredEvent
+from storage.redaction import RecordRedaction
 
 log = logging.getLogger(__name__)
 
@@ -92,9 +93,12 @@ class Feed:
 class EventLog:
     """The ``EventSink`` of a database. Any thread and any event loop may use it."""
 
-    def __init__(self, database: Database, written: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(
+        self, database: Database, redaction: RecordRedaction, written: Callable[[int], None] = lambda _: None
+    ) -> None:
         """``written``: is told, in the writing thread, how many entries of the log have become durable."""
         self._database = database
+        self._redaction = redaction
         self._written = written
         self._owner = Owner(database.owners_folder)
         self._live = LiveRuns(database, self._owner)
@@ -180,6 +184,7 @@ class EventLog:
                     last = True
                 else:
                     batch.append(more)
+            self._redact(batch)
             self._refuse_orphans(batch)
             if rest := [request for request in batch if request.error is None]:
                 self._commit(rest)
@@ -194,6 +199,14 @@ class EventLog:
                 return self._requests.get(timeout=_IDLE_S if self._unmoved_bytes else None)
             except queue.Empty:
                 self._checkpoint()
+
+    def _redact(self, batch: Sequence[_Request]) -> None:
+        """Hides what must not be stored. It happens once: it keeps what it has seen of streamed text."""
+        for request in batch:
+            try:
+                request.events = self._redaction.events(request.events)
+            except Exception as error:  # noqa: BLE001  who waits must learn of it, and the log must go on
+                request.error = error if isinstance(error, StoreError) else _failed(self._database, error)
 
     def _refuse_orphans(self, batch: Sequence[_Request]) -> None:
         """Fails one append of each run of this process if the lock file that shows that the process lives is gone.
@@ -224,8 +237,7 @@ class EventLog:
         except StoreError as error:
             failure = error
         except Exception as error:  # noqa: BLE001  those who wait must learn of any error, and the log must go on
-            failure = StoreError(f"the database {self._database.path} failed: {type(error).__name__}: {error}")
-            failure.__cause__ = error
+            failure = _failed(self._database, error)
         else:
             self._announce(written)
             if written:
@@ -305,6 +317,12 @@ def _insert(cursor: sqlite3.Cursor, rows: Sequence[tuple[object, ...]]) -> None:
     for start in range(0, len(rows), _MOST_ROWS):
         some = rows[start : start + _MOST_ROWS]
         cursor.execute(_INSERT + ", ".join([_ROW] * len(some)), list(chain.from_iterable(some)))
+
+
+def _failed(database: Database, error: Exception) -> StoreError:
+    failure = StoreError(f"the database {database.path} failed: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:

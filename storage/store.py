@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
+from conductor_core import masking
 from conductor_core.actor import Caller
 from conductor_core.commands import Command, SentCommand
 from conductor_core.errors import (
@@ -36,8 +37,10 @@ from storage.evidence.formats import PublicKey
 from storage.evidence.keys import new_key, new_key_in_place
 from storage.listing import Listing, interrupt
 from storage.owner import gone, left
+from storage.privacy import Privacy
 from storage.queries import Search
 from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent
+from storage.redaction import RecordRedaction
 from storage.refusing_log import RefusingLog
 from storage.search.search import RunSearch
 from storage.totals import Totals
@@ -55,9 +58,11 @@ class Store:
         search: full-text search over all runs, and what an auditor asks of them.
     """
 
-    def __init__(self, database: Database, places: Places | None = None) -> None:
+    def __init__(self, database: Database, redaction: RecordRedaction, places: Places | None = None) -> None:
         """``places``: of the log's key, and of what is published of it; None: beside the database."""
         self._database = database
+        self._redaction = redaction
+        self._show_in_logs = masking.hide_in_logs(redaction.text) if redaction.kinds else None
         # Runs of dead processes in a database that cannot be written: they can only be shown as interrupted.
         self._stopped: set[str] = set()
         self._listing = Listing(database.path, self._stopped)
@@ -67,7 +72,7 @@ class Store:
         self._anchoring = Anchoring(database, lambda work: self.log.change_and_wait(work), self.places)
         refusal = database.refusal
         self.log: EventLog | RefusingLog = (
-            EventLog(database, self._anchoring.written) if refusal is None else RefusingLog(refusal)
+            EventLog(database, redaction, self._anchoring.written) if refusal is None else RefusingLog(refusal)
         )
         if refusal is None:
             with suppress(StoreDamaged):  # whatever is read next says so
@@ -258,8 +263,9 @@ class Store:
 
         def work(cursor: sqlite3.Cursor) -> None:
             nonlocal outcome
-            outcome = commands.send(cursor, command)
+            outcome = commands.send(cursor, stored)
 
+        stored = self._redaction.command(command)
         self.log.change_and_wait(work)
         if isinstance(outcome, int):
             for watch in self._watches:
@@ -408,6 +414,9 @@ class Store:
             watch.close()
         self.search.close()
         self._anchoring.close()
+        if self._show_in_logs is not None:
+            self._show_in_logs()
+            self._show_in_logs = None
         self.log.close()
         self._database.close()
 
@@ -436,15 +445,28 @@ class Store:
 
 
 def open_store(
-    url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S, anchor: str | None = None, signing_key: Path | None = None
+    url: str,
+    privacy: Privacy | None = None,
+    *,
+    busy_timeout_s: float = BUSY_TIMEOUT_S,
+    anchor: str | None = None,
+    signing_key: Path | None = None,
 ) -> Store:
     """Opens the database at ``url`` (``sqlite:///FOLDER/FILE``), creating or upgrading it if need be.
 
-    A database that cannot be written is opened for reading, and ``Store.refusal`` says why. ``busy_timeout_s`` is how
-    long to wait while another program writes. ``anchor``, ``signing_key``: as in the settings.
+    A database that cannot be written is opened for reading, and ``Store.refusal`` says why. ``privacy``: None: as by
+    default. ``busy_timeout_s`` is how long to wait while another program writes. ``anchor``, ``signing_key``: as in
+    the settings.
 
     Raises: StoreError: StoreTooNew, StoreReadOnly, StoreFull, StoreLocked, StoreDamaged or a plain one; BadInput about
     ``anchor``.
     """
+    privacy = privacy or Privacy()
     places = places_of(path_of(url), anchor, signing_key)
-    return Store(Database(url, busy_timeout_s=busy_timeout_s), places)
+    database = Database(url, busy_timeout_s=busy_timeout_s)
+    try:
+        digest_key = None if database.refusal else privacy.digest_key(database.path)
+        return Store(database, RecordRedaction(privacy.redact, privacy.region, digest_key), places)
+    except BaseException:
+        database.close()
+        raise

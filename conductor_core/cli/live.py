@@ -17,6 +17,7 @@ from conductor_core.endings import INCOMPLETE
 from conductor_core.errors import InspectorError, StoreError
 from conductor_core.progress import Progress
 from conductor_core.run_facts import label
+from conductor_core.sensitive import in_words
 from conductor_core.spending import IN_WORDS, basis, cost_of_call, cost_so_far
 from conductor_core.trace import RunTrace, StepTrace, apply, begin
 from conductor_core.workflow.model import Workflow
@@ -108,6 +109,9 @@ class ProgressView:
             self._say(_created(event))
         elif isinstance(event, ev.RunTaken):
             self._say("taken up")
+        elif isinstance(event, ev.TextRedacted):
+            taken_out = in_words({each.what: each.count for each in event.taken_out})
+            self._say(f"hidden before it was stored, in {event.of}: {taken_out}")
         elif isinstance(event, ev.ApprovalEvent):
             self._say_each(approvals.lines(event, trace, self._db))
         else:

@@ -14,6 +14,7 @@ from conductor_core.errors import RunUnreadable
 from conductor_core.events import SharedOutput
 from conductor_core.overrides import Overrides
 from conductor_core.run_facts import label
+from conductor_core.sensitive import in_words
 from conductor_core.spending import IN_WORDS, basis, cost_of_part
 from conductor_core.trace import ReusedFrom, RoundTrace, RunTrace, StepTrace
 from conductor_core.workflow.model import AccessList
@@ -136,6 +137,8 @@ def run_lines(trace: RunTrace, fault: RunUnreadable | None = None) -> Iterator[s
     yield f"incomplete answers: {trace.on_incomplete.replace('_', ' ')}"
     if trace.give_question:
         yield "every step is told the task"
+    if trace.redacted:
+        yield f"hidden before it was stored: {in_words(trace.redacted)}"
     if trace.gates:
         yield f"gates: {', '.join(one_line(str(gate), 80) for gate in trace.gates)}"
     for turn in trace.turns_before:

@@ -17,9 +17,14 @@ def opened_store(url: str | None, settings: Settings, *, read: bool = False) -> 
 
     With ``read``, a database that cannot be written will do, too. Raises: StoreError.
     """
-    from storage import open_store
+    from storage import Privacy, open_store
 
-    store = open_store(url or settings.resolved_database_url, anchor=settings.anchor, signing_key=settings.signing_key)
+    store = open_store(
+        url or settings.resolved_database_url,
+        Privacy.of(settings),
+        anchor=settings.anchor,
+        signing_key=settings.signing_key,
+    )
     try:
         if store.refusal is not None and not read:
             raise store.refusal

@@ -12,6 +12,7 @@ from conductor_core.chat import Usage
 from conductor_core.events import EVENT, FINAL_KINDS, KINDS, VOCABULARY, Event, SharedOutput
 from conductor_core.overrides import Given
 from conductor_core.progress import Progress
+from conductor_core.redacted_event import TakenOut
 from conductor_core.workflow.model import Fault
 from tests.support.run_events import TWO_STEPS, created, planned, run_completed, step_completed, step_started
 
@@ -61,6 +62,7 @@ EXAMPLES: list[Event] = [
     ev.ApprovalDenied(run_id="r", numbers=(1,), note="no", command=3, door="page"),
     ev.CommandRefused(run_id="r", command=4, asked="edit", reason="step 0 has begun", door="api"),
     ev.RunWaiting(run_id="r"),
+    ev.TextRedacted(run_id="r", of="run.created", taken_out=(TakenOut(what="mail", count=2, digests=("ab", "cd")),)),
     ev.RunDenied(run_id="r", error="no", door="page"),
 ]
 

@@ -41,6 +41,7 @@ from pages.components.live_workflow.layout import network_data
 from pages.components.live_workflow.timeline import timeline
 from storage import StoredEvent, unreadable_status
 
+_RunAlone = ev.RunCreated | ev.RunTaken | ev.TextRedacted | ev.PlanRetried | ev.PlanDelta | ev.PlanProgress
 MessageJson = dict[str, Any]
 
 _MOST_DRAFTED = 32  # steps of a draft: no limit allows more in a plan
@@ -182,7 +183,7 @@ class LiveView:
             steps = [trace.step_at(event.path)]
         elif isinstance(event, ev.FinalEvent | ev.ApprovalEvent):
             steps = [step for step in trace.walk() if before_status.get(step.path) != step.status]
-        elif not isinstance(event, ev.RunCreated | ev.RunTaken | ev.PlanRetried | ev.PlanDelta | ev.PlanProgress):
+        elif not isinstance(event, _RunAlone):
             assert_never(event)
         message: MessageJson = {
             "type": "patch",

@@ -10,6 +10,7 @@ from conductor_core.engine.request import may_run_here
 from conductor_core.errors import StoreError
 from conductor_core.events import Imported
 from conductor_core.run_facts import label
+from conductor_core.sensitive import in_words
 from conductor_core.trace import RunTrace, StepTrace
 from pages.components.look.statuses import run_status
 from pages.components.look.words import ago, inert, listed, plural
@@ -22,7 +23,7 @@ _LOOKED_AT = 150
 
 
 def lineage(trace: RunTrace, beside: Callable[[RunTrace], None]) -> None:
-    """Draws a line for the origin of an imported run, one for the parent and one for the re-runs, where there are some.
+    """Draws lines, where there are some: the origin of an imported run, what was hidden, the parent, the re-runs.
 
     ``beside`` draws in the line of the parent, or else in that of the re-runs.
     """
@@ -34,6 +35,8 @@ def lineage(trace: RunTrace, beside: Callable[[RunTrace], None]) -> None:
             f":material/upload_file: **Imported answers**: {inert(_steps(answers))} reused from an imported run, which "
             "this database did not carry out."
         )
+    if trace.redacted:
+        st.caption(f":material/visibility_off: **Hidden before it was stored**: {inert(in_words(trace.redacted))}.")
     if trace.parent_run_id:
         _parent(trace, trace.parent_run_id, beside)
     if trace.ended:

@@ -19,7 +19,7 @@ from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.recorded_runs import recorded_runs
 from conductor_core.settings import Settings, setting_fault
 from conductor_core.telemetry.live import LiveTraces, open_traces, watched
-from storage import Store, open_store
+from storage import Privacy, Store, open_store
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,12 @@ def open_session(settings: Settings) -> Session:
     which somebody decided while no process heard it. Raises: StoreError; BadInput if traces are to be sent and cannot
     be.
     """
-    store = open_store(settings.resolved_database_url, anchor=settings.anchor, signing_key=settings.signing_key)
+    store = open_store(
+        settings.resolved_database_url,
+        Privacy.of(settings),
+        anchor=settings.anchor,
+        signing_key=settings.signing_key,
+    )
     try:
         store.mark_interrupted()
         if store.refusal is None:

@@ -1,0 +1,42 @@
+"""What the settings say about texts that are stored."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from conductor_core.sensitive import Sensitive
+from conductor_core.settings import Settings
+from storage.master_key import derived, place_beside, read_or_make
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """
+    Attributes:
+        redact: what is hidden before it is stored, besides configured keys.
+        region: whose national phone numbers are found.
+        digests: whether a keyed digest of each hidden passage is noted.
+        master_key: the file of the master key; None: beside the database.
+    """
+
+    redact: frozenset[Sensitive] = frozenset()
+    region: str | None = None
+    digests: bool = False
+    master_key: Path | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        return cls(
+            redact=frozenset(settings.redact),
+            region=settings.redact_region,
+            digests=settings.redact_digests,
+            master_key=settings.master_key,
+        )
+
+    def master_key_of(self, database: Path) -> Path:
+        """Returns the file of the master key of the database at this path."""
+        return self.master_key or place_beside(database)
+
+    def digest_key(self, database: Path) -> bytes | None:
+        """Returns the key of the digests of what is hidden; None if none is noted. Raises: StoreError."""
+        return derived(read_or_make(self.master_key_of(database)), "digests") if self.digests else None

@@ -1,0 +1,267 @@
+"""Hides secrets and personal data in events before anything is stored, indexed or shown.
+
+Configured keys are always hidden, in every encoding that ``conductor_core.masking`` knows. Keys, cards, mail addresses
+and phone numbers of others are hidden if the settings say so. What a worker is sent does not change.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+
+from conductor_core.commands import COMMAND, Command
+from conductor_core.errors import StoreError
+from conductor_core.events import (
+    EVENT,
+    FINAL_KINDS,
+    Event,
+    PlanDelta,
+    PlanProgress,
+    RunCreated,
+    StepDelta,
+    StepProgress,
+    TextRedacted,
+)
+from conductor_core.key_forms import folded
+from conductor_core.keys import environment_keys
+from conductor_core.masking import MARK, Mask, MaskedText, known
+from conductor_core.redacted_event import TakenOut
+from conductor_core.redaction import STRUCTURE, place_of
+from conductor_core.sensitive import NAMES, OpenText, Sensitive, find
+from conductor_core.unescaped import without_escapes
+from storage.encoding import storable
+
+_OURS = STRUCTURE | {"actor", "agent", "agents", "answered_by", "then_agent", "pool", "conductor", "excluded"}
+"""Fields with names of models, servers and callers: only configured keys are hidden there."""
+_DIGESTS = ("sha256", "output_sha256")
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One streamed text. ``last``: its last event. ``count``: what was taken out of it."""
+
+    masked: MaskedText
+    open: "OpenText | None"
+    last: "StepDelta | PlanDelta"
+    count: "_Count"
+
+    def feed(self, text: str) -> str:
+        return self._counted(text, self.masked.feed(text))
+
+    def end(self) -> str:
+        rest = self.masked.end()
+        return self._counted("", rest) + ("" if self.open is None else self.open.end())
+
+    def _counted(self, given: str, masked: str) -> str:
+        self.count.add("secrets", max(0, masked.count(MARK) - given.count(MARK)))
+        return masked if self.open is None else self.open.feed(masked)
+
+
+@dataclass(slots=True)
+class _Run:
+    """``digests``: of outputs as they are stored, by those of the outputs as they were."""
+
+    streams: dict[tuple[object, ...], _Stream] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+
+
+class _Count:
+    """What was taken out of one event: how many passages of a kind, and their digests."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._digests: dict[str, list[str]] = {}
+
+    def add(self, what: str, count: int = 1, digest: str | None = None) -> None:
+        if count:
+            self._counts[what] = self._counts.get(what, 0) + count
+        if digest is not None:
+            self._digests.setdefault(what, []).append(digest)
+
+    def include(self, other: "_Count") -> None:
+        for what, count in other._counts.items():
+            self.add(what, count)
+            self._digests.setdefault(what, []).extend(other._digests.get(what, ()))
+
+    def taken_out(self) -> tuple[TakenOut, ...]:
+        found = sorted(self._counts.items())
+        return tuple(TakenOut(what=w, count=n, digests=tuple(self._digests.get(w, ()))) for w, n in found)
+
+
+class RecordRedaction:
+    """Redacts events in their order. Only the writing thread uses ``events``.
+
+    Attributes:
+        kinds: what is hidden besides configured keys.
+    """
+
+    def __init__(
+        self, kinds: frozenset[Sensitive] = frozenset(), region: str | None = None, digest_key: bytes | None = None
+    ) -> None:
+        """``region``: whose national phone numbers are found. ``digest_key``: also note keyed digests; None: none."""
+        self.kinds = kinds
+        self._region, self._digest_key = region, digest_key
+        self._own = environment_keys()
+        self._known: Mask | None = None
+        self._mask = Mask()
+        self._runs: dict[str, _Run] = {}
+
+    def events(self, events: Sequence[Event]) -> list[Event]:
+        """Returns the events as they may be stored, with notes of what was taken out. Raises: StoreError."""
+        mask = self._current()
+        if not mask and not self.kinds:
+            return list(events)
+        return [stored for event in events for stored in self._event(event, mask)]
+
+    def command(self, command: Command) -> Command:
+        """Returns a command as it may be stored. Raises: StoreError."""
+        mask = self._current()
+        if not mask and not self.kinds:
+            return command
+        hidden = self._value(command.model_dump(mode="json"), mask, _Count(), {})
+        stored: Command = _read(COMMAND.validate_python, hidden, f"a command to {command.kind}")
+        return stored
+
+    def text(self, text: str) -> str:
+        """Returns a text without what is hidden in events."""
+        return self._hidden(text, self._current(), _Count())
+
+    def _current(self) -> Mask:
+        """The mask of all keys of this process, as they are now."""
+        if (now := known()) is not self._known:
+            self._known, self._mask = now, Mask({*now.keys, *self._own})
+        return self._mask
+
+    def _event(self, event: Event, mask: Mask) -> list[Event]:
+        if isinstance(event, StepProgress | PlanProgress):
+            return [event]
+        run = self._runs.get(event.run_id)
+        if isinstance(event, StepDelta | PlanDelta):
+            run = run or self._runs.setdefault(event.run_id, _Run())
+            return [self._delta(event, run, mask)]
+        run = run or _Run()
+        rests, of_streams = self._rests(event, run)
+        stored, count = self._whole(event, run, mask)
+        count.include(of_streams)
+        if event.kind in FINAL_KINDS:
+            self._runs.pop(event.run_id, None)
+        elif run.digests:
+            self._runs[event.run_id] = run
+        if not (taken_out := count.taken_out()):
+            return [*rests, stored]
+        note = TextRedacted(
+            run_id=event.run_id, at_utc=event.at_utc, at_ms=event.at_ms, of=event.kind, taken_out=taken_out
+        )
+        return [stored, note] if isinstance(event, RunCreated) else [*rests, note, stored]
+
+    def _delta(self, event: StepDelta | PlanDelta, run: _Run, mask: Mask) -> Event:
+        stream = run.streams.get((*place_of(event), event.reasoning))
+        if stream is None:
+            stream = run.streams[(*place_of(event), event.reasoning)] = self._opened(event, mask)
+        stream.last = event
+        shown = stream.feed(event.text)
+        return event if shown == event.text else event.model_copy(update={"text": shown})
+
+    def _opened(self, event: StepDelta | PlanDelta, mask: Mask) -> _Stream:
+        count = _Count()
+        waits = OpenText(lambda text: self._patterns_hidden(text, count)) if self.kinds else None
+        return _Stream(MaskedText(mask), waits, event, count)
+
+    def _rests(self, event: Event, run: _Run) -> tuple[list[Event], _Count]:
+        """Ends the streams that ``event`` ends.
+
+        Returns what of them was held back, and what was taken out of those whose text ``event`` does not repeat.
+        """
+        count = _Count()
+        of = place_of(event)
+        if not run.streams or not (of or event.kind in FINAL_KINDS):
+            return [], count
+        rests: list[Event] = []
+        for key in [key for key in run.streams if key[: len(of)] == of]:
+            stream = run.streams.pop(key)
+            if rest := stream.end():
+                now = {"text": rest, "at_utc": event.at_utc, "at_ms": event.at_ms}
+                rests.append(stream.last.model_copy(update=now))
+            if stream.last.reasoning or not of:
+                count.include(stream.count)
+        return rests, count
+
+    def _whole(self, event: Event, run: _Run, mask: Mask) -> tuple[Event, _Count]:
+        count = _Count()
+        if not self.kinds and not run.digests and not _may_hold(event, mask):
+            return event, count
+        found = storable(event).model_dump(mode="json")
+        hidden = self._value(found, mask, count, run.digests)
+        if "output_sha256" in hidden and hidden["output"] != found["output"]:
+            digest = hashlib.sha256(hidden["output"].encode()).hexdigest()
+            run.digests[found["output_sha256"]] = hidden["output_sha256"] = digest
+        if hidden == found:
+            return event, count
+        return _read(EVENT.validate_python, hidden, f"the event {event.kind} of run {event.run_id}"), count
+
+    def _value(self, value: Any, mask: Mask, count: _Count, digests: Mapping[str, str], within: str = "") -> Any:
+        """``within``: ``free`` inside of a person's own parameters, ``ours`` inside of names of models and callers."""
+        match value:
+            case str():
+                return self._hidden(value, mask, count, only_keys=within == "ours")
+            case Mapping() if within == "free":
+                text = {name: self._hidden(name, mask, count) for name in value}
+                return {text[name]: self._value(item, mask, count, digests, within) for name, item in value.items()}
+            case Mapping():
+                return {name: self._field(name, item, mask, count, digests, within) for name, item in value.items()}
+            case list():
+                return [self._value(item, mask, count, digests, within) for item in value]
+        return value
+
+    def _field(
+        self, name: str, item: Any, mask: Mask, count: _Count, digests: Mapping[str, str], within: str
+    ) -> Any:  # fmt: skip
+        if name in _DIGESTS and isinstance(item, str):
+            return digests.get(item, item)
+        if name in STRUCTURE:
+            return item
+        inside = "free" if name == "params" else "ours" if name in _OURS else within
+        return self._value(item, mask, count, digests, inside)
+
+    def _hidden(self, text: str, mask: Mask, count: _Count, *, only_keys: bool = False) -> str:
+        masked = mask.text(text) if mask else text
+        if masked != text:
+            count.add("secrets", max(1, masked.count(MARK) - text.count(MARK)))
+        return masked if only_keys or not self.kinds else self._patterns_hidden(masked, count)
+
+    def _patterns_hidden(self, text: str, count: _Count) -> str:
+        parts, at = [], 0
+        for found in find(text, self.kinds, self._region):
+            parts += [text[at : found.low], f"[redacted: {NAMES[found.kind]}]"]
+            at = found.high
+            key = self._digest_key
+            count.add(found.kind, 1, None if key is None else keyed_digest(key, found.kind, found.text))
+        return "".join([*parts, text[at:]]) if parts else text
+
+
+def keyed_digest(key: bytes, kind: Sensitive, text: str) -> str:
+    """Returns the digest by which a passage is recognised: of a number its digits count, of an address any case."""
+    same = "".join(char for char in text if char.isdigit()) if kind in ("cards", "phones") else text.strip()
+    same = same.lower() if kind == "mail" else same
+    return hmac.new(key, f"{kind} {same}".encode(), hashlib.sha256).hexdigest()[:32]
+
+
+def _may_hold(event: Event, mask: Mask) -> bool:
+    """Whether some text of ``event`` may hold a key; False is certain."""
+    try:
+        written = event.model_dump_json()
+    except PydanticSerializationError:
+        return True
+    return mask.may_be_in(folded(without_escapes(written)))
+
+
+def _read(validate: Any, hidden: object, what: str) -> Any:
+    try:
+        return validate(hidden)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors(include_url=False, include_input=False)[0]["loc"][1:])
+        raise StoreError(f"{what} cannot be stored: without what redaction hides it is none ({where})") from None

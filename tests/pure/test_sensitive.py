@@ -1,0 +1,97 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conductor_core.sensitive import SENSITIVE, OpenText, find
+
+KINDS = frozenset(SENSITIVE)
+
+
+def kinds_in(text: str, region: str | None = None) -> list[str]:
+    return [found.kind for found in find(text, KINDS, region)]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("pay with 4111 1111 1111 1111 please", "cards"),
+        ("5500-0000-0000-0004", "cards"),
+        ("amex 378282246310005.", "cards"),
+        ("write to ada.lovelace+x@mail.example.org, please", "mail"),
+        (r'{"to": "ada\u0040example.org"}', "mail"),
+        ("key sk-proj-a1b2c3d4e5f6g7h8i9", "keys"),
+        ("Authorization: Bearer abcdef0123456789==", "keys"),
+        ("AKIAIOSFODNN7EXAMPLE", "keys"),
+        ("ghp_0123456789abcdefghijABCDEFGHIJ", "keys"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w", "keys"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIEow==\n-----END RSA PRIVATE KEY-----", "keys"),
+        ("ring +49 30 901820 today", "phones"),
+        ("ring +1 (650) 253-0000 today", "phones"),
+    ],
+)
+def test_it_is_found(text: str, kind: str) -> None:
+    assert kinds_in(text) == [kind]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "4111 1111 1111 1112",  # no card has this check digit
+        "0.4111111111111111",
+        "2026-11-24 16:21:17, 3.14159265358979, 10.0.0.1",
+        "the token limit is 128000 tokens, user@host, a@b",
+        "access_list = [[], [0], [0, 1]]",
+        "030 901820",  # a number of no country that was named
+        "sk-learn and basic facts",
+    ],
+)
+def test_ordinary_text_stays(text: str) -> None:
+    assert kinds_in(text) == []
+
+
+def test_a_national_number_is_found_for_its_region() -> None:
+    assert kinds_in("ring 030 901820 today", "DE") == ["phones"]
+
+
+def marked(text: str) -> str:
+    for found in reversed(find(text, KINDS)):
+        text = f"{text[: found.low]}[{found.kind}]{text[found.high :]}"
+    return text
+
+
+PARTS = st.sampled_from(
+    [
+        "4111 1111 1111 1111",
+        "ada@example.org",
+        "Bearer abcdef0123456789==",
+        "sk-proj-a1b2c3d4e5f6g7h8i9",
+        "+49 30 901820",
+        "-----BEGIN PRIVATE KEY-----\nMIIE ow==\n-----END PRIVATE KEY-----",
+        "words and more",
+        "42",
+        "\n",
+        "für 中文",
+    ]
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(PARTS, min_size=1, max_size=6), st.lists(st.integers(1, 9), min_size=1))
+def test_no_way_of_cutting_a_stream_shows_what_is_hidden(parts: list[str], sizes: list[int]) -> None:
+    text, shown, at, number = "; ".join(parts), "", 0, 0
+    stream = OpenText(marked)
+    while at < len(text):
+        size = sizes[number % len(sizes)]
+        shown += stream.feed(text[at : at + size])
+        at, number = at + size, number + 1
+    shown += stream.end()
+    for secret in ("4111", "1111", "example.org", "abcdef0123456789", "a1b2c3d4", "901820", "MIIE"):
+        assert secret not in shown
+    assert shown == marked(text)
+
+
+def test_ordinary_text_comes_a_word_late() -> None:
+    stream = OpenText(marked)
+    assert stream.feed("One two thr") == "One two "
+    assert stream.feed("ee four ") == "three four "
+    assert stream.end() == ""
