@@ -1,11 +1,17 @@
 """Makes ids of runs: they sort by time, cannot be guessed, and are safe in URLs and file names."""
 
+import hashlib
 import secrets
 import threading
 import time
 
 _lock = threading.Lock()
 _last_ms = 0
+
+
+def file_part(run_id: str) -> str:
+    """Returns a run's part of the name of a file about it. An id comes from a database, and may be any text there."""
+    return hashlib.sha256(run_id.encode()).hexdigest()[:24]
 
 
 def new_run_id() -> str:

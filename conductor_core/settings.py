@@ -106,6 +106,11 @@ class Settings(BaseSettings):
         "recognised.",
     )
 
+    encrypt: bool = Field(
+        False,
+        description="Encrypt the text of new runs, each with a key of its own in a file beside the database, `.keys`. "
+        "Whoever loses that file or the master key loses these runs. [What stays in plain sight](privacy.md).",
+    )
     master_key: Path | None = Field(
         None,
         description="File of the master key, from which the keys of digests and of encryption come. It is made when it "

@@ -1,4 +1,4 @@
-"""``python -m storage``: copies, searches and exports runs, and checks that the record is as it was written."""
+"""``python -m storage``: copies, searches, exports and erases runs, and checks that the record is as it was written."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.given_path import given_path
 from conductor_core.settings import Settings, setting_fault, sqlite_url
-from storage import exporting, search_commands
+from storage import erasing, exporting, search_commands
 from storage.backup import backup
 from storage.database import path_of
 from storage.evidence import commands as evidence
@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     copying.add_argument("path", metavar="PATH", type=Path, help="The new file; nothing is overwritten.")
     evidence.add(commands)
     exporting.add(commands)
+    erasing.add(commands)
     copying.set_defaults(do=_backup)
     search_commands.add(commands, database)
     given = parser.parse_args(arguments)
@@ -40,6 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return exporting.run(given, _source)
             case "verifier":
                 return evidence.write_verifier(given, _source)
+            case "erase":
+                return erasing.erase_runs(given, _source)
+            case "retain":
+                return erasing.retain(given, _source)
         return int(given.do(given, _source(given.db)))
     except InspectorError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from conductor_core.chat import Usage
 from conductor_core.trace import RunStatus
 from storage.encoding import read_count, read_text, read_time
-from storage.records import BatchSummary
+from storage.records import ERASED, BatchSummary
 
 _COLUMNS = ("batch_id", "sequence", "created_at_utc", "name", "size")
 _STATUSES = frozenset(get_args(RunStatus))
@@ -55,8 +55,9 @@ def _counts(connection: sqlite3.Connection, ids: list[str]) -> dict[str, dict[st
     # A task has the status of its latest run: SQLite takes a group's other columns from the row with the maximum.
     last = f"SELECT batch_id, status, max(sequence) {own} GROUP BY batch_id, batch_row"
     statuses: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    known = {*_STATUSES, ERASED}
     for batch_id, status, _ in connection.execute(last, ids):
-        statuses[batch_id][status if status in _STATUSES else "too_new"] += 1
+        statuses[batch_id][status if status in known else "too_new"] += 1
     counted: dict[str, dict[str, Any]] = {}
     for batch_id, runs, simulated, read, written, usd, priced, known, estimated in connection.execute(totals, ids):
         counted[batch_id] = {

@@ -12,6 +12,8 @@ from conductor_core.commands import COMMAND, Command, SentCommand
 from conductor_core.errors import StoreError
 from conductor_core.trace import ENDED_STATUSES
 from storage.database import Database
+from storage.records import ERASED
+from storage.vault import Sealed, Vault
 
 log = logging.getLogger(__name__)
 
@@ -21,29 +23,30 @@ _POLL_S = 0.1
 _STATUS = "SELECT status FROM runs WHERE run_id = ?"
 _SEND = "INSERT INTO commands (run_id, kind, at_utc, payload) VALUES (?, ?, ?, ?)"
 _NEWEST = "SELECT coalesce(max(id), 0) FROM commands"
-_AFTER = "SELECT id, payload FROM commands WHERE id > ? ORDER BY id"
-_OF_RUN = "SELECT id, payload FROM commands WHERE run_id = ? AND id > ? ORDER BY id"
+_AFTER = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE id > ? ORDER BY id"
+_OF_RUN = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE run_id = ? AND id > ? ORDER BY id"
 _TO_WAITING = (
     "SELECT DISTINCT run_id FROM runs JOIN commands USING (run_id) WHERE status = 'waiting' ORDER BY runs.sequence"
 )
 
 
-def send(cursor: sqlite3.Cursor, command: Command) -> int | str:
+def send(cursor: sqlite3.Cursor, command: Command, vault: Vault) -> int | str:
     """Keeps the command and returns its id, or the status of a run that cannot hear it: it has ended, or is not there.
 
     Call it in a transaction of the writer.
     """
     row = cursor.execute(_STATUS, (command.run_id,)).fetchone()
-    if row is None or row[0] in ENDED_STATUSES:
+    if row is None or row[0] in ENDED_STATUSES or row[0] == ERASED:
         return "unknown" if row is None else str(row[0])
     now = datetime.now(UTC).isoformat()
-    cursor.execute(_SEND, (command.run_id, command.kind, now, command.model_dump_json()))
+    kept = vault.seal(command.run_id, _place(command.kind, now), command.model_dump_json())
+    cursor.execute(_SEND, (command.run_id, command.kind, now, kept))
     return int(cursor.lastrowid or 0)
 
 
-def read_commands(connection: sqlite3.Connection, run_id: str, after: int) -> list[SentCommand]:
+def read_commands(connection: sqlite3.Connection, run_id: str, after: int, vault: Vault) -> list[SentCommand]:
     """Returns the commands sent to the run after the command ``after``, in order."""
-    return _sent(connection.execute(_OF_RUN, (run_id, after)).fetchall())
+    return _sent(connection.execute(_OF_RUN, (run_id, after)).fetchall(), vault)
 
 
 def read_sent_to_waiting(connection: sqlite3.Connection) -> list[str]:
@@ -51,12 +54,19 @@ def read_sent_to_waiting(connection: sqlite3.Connection) -> list[str]:
     return [run_id for (run_id,) in connection.execute(_TO_WAITING)]
 
 
-def _sent(rows: Sequence[tuple[int, str]]) -> list[SentCommand]:
+def _place(kind: str, at_utc: str) -> str:
+    return f"command {kind} {at_utc}"
+
+
+def _sent(rows: Sequence[tuple[int, str | bytes, str, str, str]], vault: Vault) -> list[SentCommand]:
     """Reads commands. Leaves out those that are damaged, or of a newer version of this program."""
     sent = []
-    for number, payload in rows:
+    for number, kept, run_id, kind, at_utc in rows:
         try:
+            payload = kept if isinstance(kept, str) else vault.open(run_id, _place(kind, at_utc), kept)
             sent.append(SentCommand(number, COMMAND.validate_json(payload)))
+        except Sealed as error:
+            log.warning("command %s is left out: %s", number, error)
         except ValidationError as error:
             log.warning("command %s cannot be read and is left out: %s", number, error.errors()[0]["msg"])
     return sent
@@ -105,4 +115,4 @@ class CommandWatch:
             rows = connection.execute(_AFTER, (self._last,)).fetchall()
         if rows:
             self._last = rows[-1][0]
-        return _sent(rows)
+        return _sent(rows, self._database.vault)

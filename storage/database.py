@@ -17,6 +17,7 @@ from urllib.parse import unquote
 from conductor_core.errors import StoreError, StoreFull, StoreReadOnly
 from conductor_core.file_lock import FileLock
 from storage import failures, schema
+from storage.privacy import Privacy
 from storage.read_only import ReadOnlyMedia, connect
 
 BUSY_TIMEOUT_S = 10.0
@@ -27,12 +28,14 @@ class Database:
     """An open database file of this program's version.
 
     Attributes:
+        vault: the keys of its runs.
         refusal: why the file is open for reading only; None: it can be written, too.
     """
 
-    def __init__(self, url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+    def __init__(self, url: str, privacy: Privacy | None = None, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         """Creates the file and its folder if they are missing, and upgrades an older file. Raises: StoreError."""
         self.path = path_of(url)
+        self.vault = (privacy or Privacy()).vault(self.path)
         self.busy_timeout_s = busy_timeout_s
         self.refusal: StoreError | None = None
         self._closed = False
@@ -164,7 +167,16 @@ class Database:
     def _reader(self) -> sqlite3.Connection:
         with suppress(IndexError):
             return self._idle.pop()
-        return self._connect_reader() if self._media is None else self._media.connect()
+        connection = self._connect_reader() if self._media is None else self._media.connect()
+        connection.create_function("plain", 3, self._plain)
+        return connection
+
+    def _plain(self, run_id: str, column: str, stored: bytes) -> str | None:
+        """SQL's ``plain(run_id, column, value)``: an encrypted text of ``runs`` as it was; NULL if it is sealed."""
+        try:
+            return self.vault.open(run_id, f"runs {column}", stored).decode()
+        except (StoreError, UnicodeDecodeError):
+            return None
 
     def _close_idle(self) -> None:
         with suppress(IndexError):
@@ -188,6 +200,17 @@ class Database:
         with failures.translated(self.path):
             _, in_log, moved = self.writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             return bool(in_log == moved)
+
+    def rewrite(self) -> bool:
+        """Writes the whole file anew, so that nothing stays of what was deleted, and empties the WAL.
+
+        Returns whether the WAL is empty: a reader can be in the way. It takes seconds for a gigabyte. Call it inside
+        ``writing``, outside of a transaction.
+        """
+        with failures.translated(self.path):
+            self.writer.execute("VACUUM")
+            busy, *_ = self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            return not busy
 
     @property
     def log_bytes(self) -> int:

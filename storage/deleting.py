@@ -1,4 +1,4 @@
-"""Deletes runs, and places the holds that forbid it. The database keeps for good who did so to which run, and when.
+"""Deletes and erases runs, and places the holds that forbid it. The database keeps who did so to which run, and when.
 
 Triggers in the database enforce this: they refuse to delete events of a run that is held or not in ``deletions``.
 """
@@ -6,7 +6,7 @@ Triggers in the database enforce this: they refuse to delete events of a run tha
 import hashlib
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -15,16 +15,23 @@ from conductor_core.trace import ENDED_STATUSES
 from storage import contents
 from storage.encoding import caller_columns, read_caller, read_text, read_time, stored_line, stored_rows
 from storage.evidence.chain import record_deletion
+from storage.records import ERASED
 from storage.search import forgetting
 
 _RUN = "SELECT status, created_at_utc FROM runs WHERE run_id = ?"
 _HELD = "SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1"
 _RECORD = (
-    "INSERT INTO deletions (run_id, deleted_at_utc, actor, door, created_at_utc, status, events, events_sha256) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO deletions "
+    "(run_id, deleted_at_utc, actor, door, created_at_utc, status, events, events_sha256, erased) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+_BLANK = (
+    "UPDATE runs SET status = ?, task = '', error = NULL, asked_for = NULL, batch_row = NULL, purpose = '', "
+    "owner_id = '' WHERE run_id = ?"
+)
+_RERUNS = "SELECT run_id FROM runs WHERE parent_run_id = ? AND status <> ?"
 _HOLD = "INSERT INTO holds (run_id, held, at_utc, actor, door) VALUES (?, ?, ?, ?, ?)"
-_DELETIONS = "SELECT run_id, deleted_at_utc, actor, door FROM deletions"
+_DELETIONS = "SELECT run_id, deleted_at_utc, actor, door, erased FROM deletions"
 _EMPTY_BATCHES = "DELETE FROM batches WHERE batch_id NOT IN (SELECT batch_id FROM runs WHERE batch_id IS NOT NULL)"
 
 
@@ -38,11 +45,19 @@ class Deleted:
 
 @dataclass(frozen=True)
 class Deletion:
-    """A run that was deleted. ``deleted_at_utc`` is None if it cannot be read."""
+    """A run that was deleted, or erased: it then stays in lists. ``deleted_at_utc`` is None if it cannot be read."""
 
     run_id: str
     deleted_at_utc: datetime | None
     caller: Caller
+    erased: bool = False
+
+    @property
+    def in_words(self) -> str:
+        when = "" if self.deleted_at_utc is None else f" on {self.deleted_at_utc:%Y-%m-%d}"
+        what = "was erased" if self.erased else "was deleted"
+        rest = ": its text is gone for good, and its place in the record stays" if self.erased else ""
+        return f"run {self.run_id} {what}{when} (by {self.caller.in_words}){rest}"
 
 
 def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> Deleted:
@@ -53,16 +68,11 @@ def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> De
     try:
         for run_id in dict.fromkeys(run_ids):
             run = cursor.execute(_RUN, (run_id,)).fetchone()
-            if run is None:
-                done.refused[run_id] = "there is no such run any more"
-            elif run[0] == "waiting":
-                done.refused[run_id] = "it waits for an approval: deny or cancel it first"
-            elif run[0] not in ENDED_STATUSES:
-                done.refused[run_id] = "it is running: cancel it first"
-            elif _is_held(cursor, run_id):
-                done.refused[run_id] = "it is held: release it first"
+            if refusal := _refusal(cursor, run_id, run):
+                done.refused[run_id] = refusal
             else:
-                _delete_one(cursor, run_id, run, caller)
+                _record(cursor, run_id, run, caller, erased=False)
+                _remove(cursor, run_id, "events", "commands", "snapshots", "runs")
                 done.run_ids.append(run_id)
         cursor.execute(_EMPTY_BATCHES)
     finally:
@@ -70,16 +80,63 @@ def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> De
     return done
 
 
-def _delete_one(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: Caller) -> None:
+def erase(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, has_key: Callable[[str], bool]) -> Deleted:
+    """Takes the text of each run that has ended and is not held, and leaves the run in lists as erased.
+
+    Of an encrypted run (``has_key``) the events stay: whoever destroys its key makes them unreadable. Of any other they
+    go. A run that was erased before counts as erased again. Call it in a transaction of the writer.
+    """
+    done = Deleted()
+    cursor.execute("PRAGMA secure_delete=ON")
+    try:
+        for run_id in dict.fromkeys(run_ids):
+            run = cursor.execute(_RUN, (run_id,)).fetchone()
+            if run is not None and run[0] == ERASED:
+                done.run_ids.append(run_id)
+            elif refusal := _refusal(cursor, run_id, run):
+                done.refused[run_id] = refusal
+            else:
+                _record(cursor, run_id, run, caller, erased=True)
+                _remove(cursor, run_id, *([] if has_key(run_id) else ["events"]), "commands", "snapshots")
+                cursor.execute(_BLANK, (ERASED, run_id))
+                done.run_ids.append(run_id)
+    finally:
+        cursor.execute("PRAGMA secure_delete=OFF")
+    return done
+
+
+def read_copies(connection: sqlite3.Connection, run_id: str) -> list[str]:
+    """Returns the re-runs of a run, which may hold text of it."""
+    return [other for (other,) in connection.execute(_RERUNS, (run_id, ERASED))]
+
+
+def _refusal(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str] | None) -> str | None:
+    """Says why a run is not deleted or erased; None if it can be."""
+    if run is None:
+        return "there is no such run any more"
+    if run[0] == ERASED:
+        return "it was erased: its place in the record stays"
+    if run[0] == "waiting":
+        return "it waits for an approval: deny or cancel it first"
+    if run[0] not in ENDED_STATUSES:
+        return "it is running: cancel it first"
+    return "it is held: release it first" if _is_held(cursor, run_id) else None
+
+
+def _record(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: Caller, *, erased: bool) -> None:
     events = stored_rows(cursor.connection, run_id)
     sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
     now = datetime.now(UTC).isoformat()
     actor, door = caller_columns(caller)
-    cursor.execute(_RECORD, (run_id, now, actor, door, run[1], run[0], len(events), sha256))
-    record_deletion(cursor, run_id, actor=None if actor is None else json.loads(actor), door=door)
+    cursor.execute(_RECORD, (run_id, now, actor, door, run[1], run[0], len(events), sha256, erased))
+    more = {"erased": True} if erased else {}
+    record_deletion(cursor, run_id, actor=None if actor is None else json.loads(actor), door=door, **more)
+
+
+def _remove(cursor: sqlite3.Cursor, run_id: str, *tables: str) -> None:
     contents.forget(cursor, run_id)
     forgetting.forget(cursor, run_id)
-    for table in ("events", "commands", "snapshots", "runs"):
+    for table in tables:
         cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  own names
 
 
@@ -112,10 +169,10 @@ def read_deletion(connection: sqlite3.Connection, run_id: str) -> Deletion | Non
     return None if row is None else _deletion(row)
 
 
-def _deletion(row: tuple[object, object, object, object]) -> Deletion:
-    run_id, deleted_at_utc, actor, door = row
+def _deletion(row: tuple[object, object, object, object, object]) -> Deletion:
+    run_id, deleted_at_utc, actor, door, erased = row
     try:
         caller = read_caller(actor, door)
     except ValueError:  # damaged
         caller = Caller()
-    return Deletion(read_text(run_id), read_time(deleted_at_utc), caller)
+    return Deletion(read_text(run_id), read_time(deleted_at_utc), caller, bool(erased))

@@ -26,6 +26,7 @@ from conductor_core.actor import Actor, Caller
 from conductor_core.characters import whole_characters
 from conductor_core.events import EVENT, Event
 from conductor_core.workflow import model
+from storage.vault import Vault
 
 
 def encode(event: Event) -> tuple[Event, str]:
@@ -77,7 +78,7 @@ def stored_rows(
 
 
 def stored_line(sequence: int, kind: bytes, at_utc: bytes, payload: bytes) -> bytes:
-    """Returns an event's part of the digest of its run's events: all its columns but the run's id."""
+    """Returns an event's part of the digest of its run's events: all its columns as stored, but the run's id."""
     return b"%d %b %b\n%b\n" % (sequence, kind, at_utc, payload)
 
 
@@ -87,7 +88,7 @@ class SnapshotRow(NamedTuple):
     run_id: str
     sequence: int
     fold_digest: str
-    trace: str
+    trace: str | bytes
     events_sha256: str
     sha256: str
 
@@ -96,16 +97,22 @@ class SnapshotRow(NamedTuple):
         return self.sha256 == _sha256(*self[:-1])
 
 
-def snapshot_row(trace: trace.RunTrace, sequence: int, events_sha256: str) -> SnapshotRow:
+def snapshot_row(trace: trace.RunTrace, sequence: int, events_sha256: str, vault: Vault) -> SnapshotRow:
     """Returns the snapshot of a run after the event ``sequence``. ``events_sha256``: digest of its events so far."""
-    columns = (trace.run_id, sequence, fold_digest(), trace.model_dump_json(), events_sha256)
+    folded = vault.seal(trace.run_id, snapshot_place(sequence), trace.model_dump_json())
+    columns = (trace.run_id, sequence, fold_digest(), folded, events_sha256)
     return SnapshotRow(*columns, _sha256(*columns))
+
+
+def snapshot_place(sequence: int) -> str:
+    """Names the place of a snapshot, for what is bound to it."""
+    return f"snapshot {sequence}"
 
 
 def _sha256(*values: object) -> str:
     digest = hashlib.sha256()
     for value in values:
-        digest.update(f"{value}\n".encode())
+        digest.update(value + b"\n" if isinstance(value, bytes) else f"{value}\n".encode())
     return digest.hexdigest()
 
 

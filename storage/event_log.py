@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from conductor_core.errors import StoreError, StoreGone, StoreLocked, StoreReadOnly
-from conductor_core.events import FINAL_KINDS, Event
+from conductor_core.events import FINAL_KINDS, Event, RunCreated
 from storage import failures
 from storage.database import Database
 from storage.encoding import SnapshotRow, encode, stored_line
@@ -25,6 +25,7 @@ from storage.live_runs import LiveRuns, store_snapshots
 from storage.owner import Owner
 from storage.records import StoredEvent
 from storage.redaction import RecordRedaction
+from storage.vault import event_place
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,8 @@ _IDLE_S = 2.0
 class _Request:
     """Events to write and the future of the caller who waits. ``loop`` is None if that is a thread.
 
-    Instead of events a request may hold a ``snapshot``, for which nobody waits, or ``work`` for the transaction.
+    Instead of events a request may hold a ``snapshot``, for which nobody waits, or ``work`` for the transaction, or it
+    ``rewrites`` the file after the transaction.
     """
 
     events: Sequence[Event] = ()
@@ -59,6 +61,7 @@ class _Request:
     error: StoreError | None = None
     snapshot: SnapshotRow | None = None
     work: Callable[[sqlite3.Cursor], None] | None = None
+    rewrites: bool = False
 
 
 @dataclass(slots=True)
@@ -98,7 +101,7 @@ class EventLog:
     ) -> None:
         """``written``: is told, in the writing thread, how many entries of the log have become durable."""
         self._database = database
-        self._redaction = redaction
+        self._redaction, self._vault = redaction, database.vault
         self._written = written
         self._owner = Owner(database.owners_folder)
         self._live = LiveRuns(database, self._owner)
@@ -129,6 +132,10 @@ class EventLog:
     def change_and_wait(self, work: Callable[[sqlite3.Cursor], None]) -> None:
         """Runs ``work`` in a transaction of the writing thread, perhaps more than once. Raises: StoreError."""
         self._submit(_Request(work=work)).future.result()
+
+    def rewrite_and_wait(self) -> None:
+        """Writes the database anew, without what was deleted, and empties the log beside it. Raises: StoreError."""
+        self._submit(_Request(rewrites=True)).future.result()
 
     def keep_snapshot(self, snapshot: SnapshotRow) -> None:
         """Stores the snapshot of an ended run soon, without waiting. Ignores failures: a snapshot only saves time."""
@@ -188,6 +195,9 @@ class EventLog:
             self._refuse_orphans(batch)
             if rest := [request for request in batch if request.error is None]:
                 self._commit(rest)
+            for request in batch:
+                if request.rewrites and request.error is None:
+                    self._rewrite(request)
             _answer(batch)
             self._checkpoint_if_due()
             if last:
@@ -263,18 +273,22 @@ class EventLog:
         rows: list[tuple[object, ...]] = []
         ((sequence,),) = cursor.execute(_NEWEST)
         entries = Entries(cursor)
+        asked_for = chain.from_iterable(request.events for request in batch)
+        self._vault.make_keys(event.run_id for event in asked_for if isinstance(event, RunCreated))
         for asked in chain.from_iterable(request.events for request in batch):
             sequence += 1
             event, payload = encode(asked)
             at_utc = event.at_utc.isoformat()
-            exact = payload.encode()
+            kept = self._vault.seal(event.run_id, event_place(sequence, event.kind, at_utc), payload)
+            # The evidence is of the bytes that are stored, so that it can be checked without keys.
+            exact = kept if isinstance(kept, bytes) else kept.encode()
             line = stored_line(sequence, event.kind.encode(), at_utc.encode(), exact)
             run = live.advance(cursor, event, sequence, line)
             position = entries.add_event(run, event.run_id, sequence, event.kind, at_utc, exact)
             if event.kind in FINAL_KINDS:
                 entries.seal(event.run_id, run)
             stored.append(StoredEvent(sequence, event))
-            rows.append((sequence, event.run_id, event.kind, at_utc, payload, position))
+            rows.append((sequence, event.run_id, event.kind, at_utc, kept, position))
             self._unmoved_bytes += len(exact) + _PAGE_BYTES
         if rows:
             _insert(cursor, rows)
@@ -287,6 +301,16 @@ class EventLog:
         if snapshots := [request.snapshot for request in batch if request.snapshot is not None]:
             store_snapshots(cursor, snapshots)
         return stored
+
+    def _rewrite(self, request: _Request) -> None:
+        try:
+            with self._database.writing():
+                if self._database.rewrite():
+                    self._unmoved_bytes = 0
+                else:
+                    request.error = failures.still_read(self._database.path)
+        except StoreError as error:
+            request.error = error
 
     def _announce(self, stored: Sequence[StoredEvent]) -> None:
         by_run: dict[str, list[StoredEvent]] = {}

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -29,11 +29,15 @@ from storage.evidence.bundle import write_bundle
 from storage.evidence.database_audit import NoEvidence, open_database
 from storage.evidence.formats import PublicKey
 from storage.evidence.keys import load_key
+from storage.privacy import Privacy
+from storage.records import ERASED
 from storage.store import Store, open_store
+from storage.vault import SEALED
 
 Source = Callable[[str | None], Path]
 _PAGE_RUNS = 500
 _PROGRESS_S = 2.0
+_SEALED = "the bundle proves their stored bytes, and nobody can read them without their keys"
 _READ_ME = """Runs of Conductor Inspector, exported {when} UTC.
 
 Check them with Python 3.11 or newer and the package cryptography, and with nothing of ours but verify.py:
@@ -51,6 +55,9 @@ signed this one calls itself
 {count} runs:
 
 {runs}
+
+Of a run that is encrypted the bundle holds the stored bytes, without a record and images. Proofs cover these bytes.
+Nobody can read them without the key of the run, which is not here.
 
 records/    each run as a decision record, one page to read
 contents/   the images that came with the tasks, named by the SHA-256 of their bytes
@@ -77,10 +84,11 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Exported:
-    """A bundle that was written. ``size`` is in bytes."""
+    """A bundle that was written. ``encrypted``: how many of its runs are. ``size`` is in bytes."""
 
     path: Path
     runs: int
+    encrypted: int
     size: int
     key: PublicKey
 
@@ -110,6 +118,8 @@ def run(given: argparse.Namespace, source: Source) -> int:
         raise BadInput("give RUN_IDs, or filters (--search, --status, --batch, --since, --until), or --all")
     chosen = Chosen(tuple(given.run_ids), given.search, given.status, given.batch, _day(given.since), _day(given.until))
     done = export_bundle(source(given.db), chosen, given_path(given.out).absolute(), Settings())
+    if done.encrypted:
+        print(f"note: {done.encrypted:,} of the runs are encrypted: {_SEALED}", file=sys.stderr)
     print(f"{done.path}: {done.runs:,} runs, {done.size:,} bytes; key fingerprint {done.key.fingerprint}")
     return 0
 
@@ -122,7 +132,8 @@ def export_bundle(database: Path, chosen: Chosen, target: Path, settings: Settin
         raise BadInput(f"{target} is there already: an export overwrites nothing, name another file")
     if not target.parent.is_dir():
         raise BadInput(f"{target.parent} is no folder")
-    store = open_store(f"sqlite:///{database}", anchor=settings.anchor, signing_key=settings.signing_key)
+    privacy = Privacy.of(settings)
+    store = open_store(f"sqlite:///{database}", privacy, anchor=settings.anchor, signing_key=settings.signing_key)
     try:
         run_ids = list(_chosen(store, chosen))
         if not run_ids:
@@ -142,6 +153,8 @@ def _written(store: Store, database: Path, run_ids: Sequence[str], folder: Path,
     try:
         key = load_key(store.places.key, store.evidence().origin).public
         with closing(open_database(database)) as connection:
+            _refuse_erased(connection, run_ids)
+            sealed = {run_id for run_id in run_ids if _is_encrypted(connection, run_id)}
             write_bundle(connection, run_ids, key, proven)
     except (NoEvidence, sqlite3.Error) as error:
         raise BadInput(str(error)) from error
@@ -150,14 +163,15 @@ def _written(store: Store, database: Path, run_ids: Sequence[str], folder: Path,
         for file in sorted(proven.iterdir()):
             archive.write(file, file.name)
         archive.writestr("verify.py", single_file.source())
-        archive.writestr("README.txt", _read_me(target.name, key, run_ids))
-        for sha256, (media_type, data) in _images(store, run_ids).items():
+        archive.writestr("README.txt", _read_me(target.name, key, run_ids, sealed))
+        readable = [run_id for run_id in run_ids if run_id not in sealed]
+        for sha256, (media_type, data) in _images(store, readable).items():
             archive.writestr(f"contents/{sha256}.{media_type.partition('/')[2]}", data)
-        for run_id in _ticking(run_ids):
+        for run_id in _ticking(readable):
             archive.writestr(f"records/{run_id}.html", _record(store, run_id))
     # A link fails if somebody else has made the file meanwhile. A rename would replace it.
     os.link(whole, target)
-    return Exported(target, len(run_ids), target.stat().st_size, key)
+    return Exported(target, len(run_ids), len(sealed), target.stat().st_size, key)
 
 
 def _record(store: Store, run_id: str) -> str:
@@ -184,14 +198,26 @@ def _images(store: Store, run_ids: Iterable[str]) -> dict[str, tuple[str, bytes]
     return found
 
 
-def _read_me(name: str, key: PublicKey, run_ids: Sequence[str]) -> str:
+def _refuse_erased(connection: sqlite3.Connection, run_ids: Iterable[str]) -> None:
+    for run_id in run_ids:
+        query = "SELECT 1 FROM runs WHERE run_id = ? AND status = ?"
+        if connection.execute(query, (run_id, ERASED)).fetchone() is not None:
+            raise BadInput(f"run {run_id} was erased: there is nothing of it to export")
+
+
+def _is_encrypted(connection: sqlite3.Connection, run_id: str) -> bool:
+    query = "SELECT 1 FROM events WHERE run_id = ? AND substr(CAST(payload AS BLOB), 1, 1) = ? LIMIT 1"
+    return connection.execute(query, (run_id, SEALED)).fetchone() is not None
+
+
+def _read_me(name: str, key: PublicKey, run_ids: Sequence[str], sealed: Container[str]) -> str:
     return _READ_ME.format(
         when=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}",
         name=name,
         key=key.line,
         fingerprint=key.fingerprint,
         count=f"{len(run_ids):,}",
-        runs="\n".join(run_ids),
+        runs="\n".join(f"{run_id}  (encrypted)" if run_id in sealed else run_id for run_id in run_ids),
     )
 
 
@@ -208,7 +234,8 @@ def _chosen(store: Store, chosen: Chosen) -> Iterator[str]:
         for each in found:
             if since is not None and each.created_at_utc is not None and each.created_at_utc < since:
                 return
-            yield each.run_id
+            if each.status != ERASED:
+                yield each.run_id
         if len(found) < _PAGE_RUNS:
             return
         before = found[-1].sequence

@@ -34,6 +34,13 @@ def locked(path: Path, timeout_s: float) -> StoreLocked:
     )
 
 
+def still_read(path: Path) -> StoreLocked:
+    return StoreLocked(
+        f"another program reads the database {path}, so that what was erased may still be in the log beside it: close "
+        "that program and erase again"
+    )
+
+
 def read_only(path: Path) -> StoreReadOnly:
     return StoreReadOnly(
         f"the database {path} cannot be written: allow this user to write the file and its folder, "

@@ -11,11 +11,12 @@ from conductor_core import trace as folding
 from conductor_core.errors import RunUnreadable, StoreDamaged
 from conductor_core.spending import interruption
 from conductor_core.trace import RunTrace
-from storage import failures, queries
+from storage import deleting, failures, queries
 from storage.live_runs import changing_columns, fixed_columns
 from storage.queries import Search
 from storage.reading import read_run
-from storage.records import UNREADABLE_STATUSES, RunSummary, unreadable_status
+from storage.records import ERASED, UNREADABLE_STATUSES, RunSummary, unreadable_status
+from storage.vault import Vault
 
 _PAGE_ROWS = 200
 
@@ -29,9 +30,9 @@ class Listing:
         fault: what was wrong with the file when runs were last listed. All that could be read was listed.
     """
 
-    def __init__(self, path: Path, stopped: Set[str]) -> None:
+    def __init__(self, path: Path, stopped: Set[str], vault: Vault) -> None:
         """``stopped``: runs to show as interrupted though no event says so."""
-        self._path = path
+        self._path, self._vault = path, vault
         self._stopped = stopped
         self._whole: set[str] = set()
         self.fault: StoreDamaged | None = None
@@ -69,11 +70,14 @@ class Listing:
         filed: RunSummary | None = None
         with suppress(KeyError, ValueError, TypeError):  # the row is damaged; the run itself may be whole
             filed = queries.summary(row)
+        if filed is not None and filed.status == ERASED:
+            erasure = deleting.read_deletion(connection, run_id)
+            return filed.model_copy(update={"damage": None if erasure is None else erasure.in_words})
         if filed is not None and run_id in self._whole:
             return filed
         try:
             with failures.translated(self._path):
-                trace = read_run(connection, run_id).trace
+                trace = read_run(connection, run_id, self._vault).trace
         except (RunUnreadable, StoreDamaged) as error:
             return _unreadable(row, filed, error)
         if run_id in self._stopped:

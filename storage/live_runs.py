@@ -32,6 +32,7 @@ from storage.encoding import SnapshotRow, caller_columns, snapshot_row
 from storage.evidence.chain import RunChain, read_chain
 from storage.owner import Owner
 from storage.reading import read_run
+from storage.records import SEALED_COLUMNS
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -46,7 +47,7 @@ _NEW_BATCH = (
 )
 _SNAPSHOT = (
     "INSERT OR REPLACE INTO snapshots (run_id, sequence, fold_digest, trace, events_sha256, sha256) "
-    "VALUES (?, ?, ?, ?, ?, ?)"
+    "SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = ?1)"
 )
 
 
@@ -170,12 +171,12 @@ class LiveRuns:
             if live.row_due:
                 row = changing_columns(live.trace)
                 if live.is_new:
-                    new.append(live.created | row)
+                    new.append(self._sealed(live.created | row | {"run_id": run_id}))
                 elif row != live.row:
-                    changed.append(row | {"run_id": run_id})
+                    changed.append(self._sealed(row | {"run_id": run_id}))
                 live.row, live.row_due = row, False
             if live.snapshot_due:
-                snapshot = snapshot_row(live.trace, live.sequence, live.digest.hexdigest())
+                snapshot = snapshot_row(live.trace, live.sequence, live.digest.hexdigest(), self._database.vault)
                 snapshots.append(snapshot)
                 live.tail_size, live.snapshot_size = 0, len(snapshot.trace)
         if new:
@@ -187,10 +188,16 @@ class LiveRuns:
         if snapshots:
             store_snapshots(cursor, snapshots)
 
+    def _sealed(self, row: dict[str, object]) -> dict[str, object]:
+        """Returns a row of ``runs`` with its texts encrypted, if the run has a key."""
+        run_id = str(row["run_id"])
+        texts = {name: text for name in SEALED_COLUMNS if isinstance(text := row.get(name), str)}
+        return row | {name: self._database.vault.seal(run_id, f"runs {name}", text) for name, text in texts.items()}
+
     def _load(self, run_id: str) -> _LiveRun:
         try:
             with self._database.reading() as connection:
-                reading = read_run(connection, run_id)
+                reading = read_run(connection, run_id, self._database.vault)
                 chain = read_chain(connection, run_id)
         except UnknownRun as error:
             raise EventOutOfOrder(

@@ -7,6 +7,7 @@ from typing import Self
 from conductor_core.sensitive import Sensitive
 from conductor_core.settings import Settings
 from storage.master_key import derived, place_beside, read_or_make
+from storage.vault import MasterKey, Vault, keys_beside
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,7 @@ class Privacy:
         redact: what is hidden before it is stored, besides configured keys.
         region: whose national phone numbers are found.
         digests: whether a keyed digest of each hidden passage is noted.
+        encrypt: whether new runs are encrypted.
         master_key: the file of the master key; None: beside the database.
     """
 
@@ -23,6 +25,7 @@ class Privacy:
     region: str | None = None
     digests: bool = False
     master_key: Path | None = None
+    encrypt: bool = False
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -31,11 +34,16 @@ class Privacy:
             region=settings.redact_region,
             digests=settings.redact_digests,
             master_key=settings.master_key,
+            encrypt=settings.encrypt,
         )
 
     def master_key_of(self, database: Path) -> Path:
         """Returns the file of the master key of the database at this path."""
         return self.master_key or place_beside(database)
+
+    def vault(self, database: Path) -> Vault:
+        """Returns the keys of the runs of the database at this path."""
+        return Vault(keys_beside(database), MasterKey(self.master_key_of(database)), encrypts=self.encrypt)
 
     def digest_key(self, database: Path) -> bytes | None:
         """Returns the key of the digests of what is hidden; None if none is noted. Raises: StoreError."""

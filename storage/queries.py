@@ -12,18 +12,26 @@ from conductor_core.chat import Usage
 from conductor_core.trace import ENDED_STATUSES
 from storage.encoding import read_caller
 from storage.reading import unknown_run
-from storage.records import RunSummary
+from storage.records import ERASED, SEALED_COLUMNS, RunSummary
 
 _SUMMARY = [name for name in RunSummary.model_fields if name not in ("usage", "damage", "caller")]
 _SUMMARY += ["input_tokens", "output_tokens", "actor", "door"]
-_RUNS = f"SELECT {', '.join(_SUMMARY)} FROM runs WHERE "  # noqa: S608  own names
+
+
+def _opened(column: str) -> str:
+    """Returns SQL for a text of ``runs`` that may be encrypted."""
+    return f"CASE WHEN typeof({column}) = 'blob' THEN plain(run_id, '{column}', {column}) ELSE {column} END"
+
+
+_COLUMNS = ", ".join(f"{_opened(name)} AS {name}" if name in SEALED_COLUMNS else name for name in _SUMMARY)
+_RUNS = f"SELECT {_COLUMNS} FROM runs WHERE "  # noqa: S608  own names
 _TREE = (
     "WITH RECURSIVE above(id) AS (VALUES (:tree) UNION SELECT parent_run_id FROM runs JOIN above ON run_id = id "
     "WHERE parent_run_id IS NOT NULL), whole(id) AS (SELECT id FROM above UNION SELECT run_id FROM runs JOIN whole "
     "ON parent_run_id = id) SELECT id FROM whole"
 )
 _FILTERS = {
-    "text": "instr(lower(task), lower(:text))",
+    "text": f"instr(lower({_opened('task')}), lower(:text))",
     "parent": "parent_run_id = :parent",
     "tree": f"run_id IN ({_TREE})",
     "without": "purpose <> :without",
@@ -33,7 +41,8 @@ _FILTERS = {
 }
 _PAGE = {"before": "sequence < :before", "status": "status = :status"}
 _WAITING = {"status": "asked_for IS NOT NULL"}
-_IN_GAPS = "status < ? OR " + "status > ? AND status < ? OR " * (len(ENDED_STATUSES) - 1) + "status > ?"
+_ENDED = sorted({*ENDED_STATUSES, ERASED})
+_IN_GAPS = "status < ? OR " + "status > ? AND status < ? OR " * (len(_ENDED) - 1) + "status > ?"
 _UNFINISHED = f"SELECT run_id, owner_id FROM runs WHERE {_IN_GAPS} ORDER BY +sequence"  # noqa: S608  no value in it
 _BEGINS = "run_id BETWEEN :prefix AND :prefix || char(1114111)"
 
@@ -129,7 +138,7 @@ def read_unfinished(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     """Returns id and owner of each run that has not ended, oldest first. A run of an unknown status is one of them."""
     # The query looks in the gaps between the statuses of ended runs, so that SQLite uses the index of statuses. It
     # orders by an expression, so that SQLite does not use the index of sequences, with which it would read all runs.
-    ended = sorted(ENDED_STATUSES)
+    ended = _ENDED
     bounds = [ended[0], *chain.from_iterable(pairwise(ended)), ended[-1]]
     found: list[tuple[str, str]] = connection.execute(_UNFINISHED, bounds).fetchall()
     return found

@@ -20,18 +20,20 @@ _CALLER = (
 _NO_BATCHES = (
     "CREATE TEMP TABLE batches (batch_id, sequence, created_at_utc, name, size)",
     "CREATE TEMP TABLE deletions (id, run_id, deleted_at_utc, actor, door, created_at_utc, status, events, "
-    "events_sha256)",
+    "events_sha256, erased)",
     "CREATE TEMP TABLE holds (id, run_id, held, at_utc, actor, door)",
 )
 _NO_ACTORS = tuple(
-    f'CREATE TEMP VIEW {table} AS SELECT *, "by" AS door, NULL AS actor FROM main.{table}'  # noqa: S608  own names
-    for table in ("deletions", "holds")
+    f'CREATE TEMP VIEW {table} AS SELECT *, "by" AS door, NULL AS actor{more} FROM main.{table}'  # noqa: S608  own names
+    for table, more in (("deletions", ", 0 AS erased"), ("holds", ""))
 )
+_EVIDENCE_SINCE = "0013"
 _NO_EVIDENCE = (
     "CREATE TEMP TABLE evidence_log (origin, covered_from)",
     "CREATE TEMP TABLE leaves (position, run_id, hash, record)",
     "CREATE TEMP TABLE checkpoints (size, at_utc, note, peaks)",
 )
+_NONE_ERASED = "CREATE TEMP VIEW deletions AS SELECT *, 0 AS erased FROM main.deletions"
 
 
 def _runs(*missing: str, caller: bool = True, imported: bool = True, answers: bool = True) -> str:
@@ -54,14 +56,15 @@ _AS_IF_UPGRADED = {
     "0003": (_runs(_KNOWN, _ESTIMATED, _ASKED), *_NO_ACTORS),
     "0004": (_runs(_ESTIMATED, _ASKED), *_NO_ACTORS),
     "0005": (_runs(_ASKED), *_NO_ACTORS),
-    "0006": (_runs(_ASKED, caller=False),),
-    "0007": (_runs(_ASKED, caller=False),),
-    "0008": (_runs(_ASKED, caller=False),),
-    "0009": (_runs(caller=False),),
-    "0010": (_runs(caller=False, imported=False),),
-    "0011": (_runs(caller=False, imported=False, answers=False),),
-    "0012": (),
-    "0013": (),
+    "0006": (_runs(_ASKED, caller=False), _NONE_ERASED),
+    "0007": (_runs(_ASKED, caller=False), _NONE_ERASED),
+    "0008": (_runs(_ASKED, caller=False), _NONE_ERASED),
+    "0009": (_runs(caller=False), _NONE_ERASED),
+    "0010": (_runs(caller=False, imported=False), _NONE_ERASED),
+    "0011": (_runs(caller=False, imported=False, answers=False), _NONE_ERASED),
+    "0012": (_NONE_ERASED,),
+    "0013": (_NONE_ERASED,),
+    "0014": (_NONE_ERASED,),
 }
 """Statements that make an older schema, which cannot be upgraded here, read like the newest one."""
 
@@ -96,7 +99,7 @@ class ReadOnlyMedia:
         version = checked_version(connection.execute("SELECT version_num FROM alembic_version").fetchone(), self._path)
         if version != HEAD:
             connection.execute("PRAGMA temp_store=MEMORY")
-            for view in (*_AS_IF_UPGRADED[version], *_NO_EVIDENCE):
+            for view in (*_AS_IF_UPGRADED[version], *(_NO_EVIDENCE if version < _EVIDENCE_SINCE else ())):
                 connection.execute(view)
         connection.execute("PRAGMA query_only=ON")
         return connection

@@ -9,7 +9,7 @@ import json
 import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -19,8 +19,9 @@ from conductor_core.errors import RunDamaged, RunTooNew, RunUnreadable, UnknownR
 from conductor_core.events import EVENT, KINDS, VOCABULARY, Event
 from conductor_core.trace import RunTrace
 from storage.deleting import read_deletion
-from storage.encoding import SnapshotRow, StoredRow, fold_digest, stored_line, stored_rows
-from storage.records import RawEvent, StoredEvent
+from storage.encoding import SnapshotRow, StoredRow, fold_digest, snapshot_place, stored_line, stored_rows
+from storage.records import ERASED, RawEvent, StoredEvent
+from storage.vault import SEALED, Sealed, Vault, event_place
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -57,12 +58,13 @@ def _short(what: str) -> str:
     return what if len(what) <= _LONGEST_FAULT else f"{what[:_LONGEST_FAULT]}..."
 
 
-def read_run(connection: sqlite3.Connection, run_id: str) -> Reading:
-    """Reads a run. Raises: UnknownRun; RunDamaged or RunTooNew, with what can be read of it."""
+def read_run(connection: sqlite3.Connection, run_id: str, vault: Vault) -> Reading:
+    """Reads a run. Raises: UnknownRun, also if it was erased; RunDamaged or RunTooNew, with what can be read of it."""
     # The snapshot is read first, so that its events are among those read afterwards.
     snapshot = _snapshot(connection, run_id)
     rows = stored_rows(connection, run_id)
-    if not rows:
+    vocabulary, erased = filed(connection, run_id)
+    if erased or not rows:
         raise _without_events(connection, run_id)
     reading: Reading | None = None
     changed = False
@@ -71,21 +73,26 @@ def read_run(connection: sqlite3.Connection, run_id: str) -> Reading:
         digest = hashlib.sha256(b"".join(stored_line(*row) for row in covered))
         changed = digest.hexdigest() != snapshot.events_sha256
         if not changed and snapshot.fold_digest == fold_digest():
-            with suppress(ValidationError):
-                reading = Reading(RunTrace.model_validate_json(snapshot.trace), snapshot.sequence, digest)
+            with suppress(ValidationError, Sealed):
+                reading = Reading(_trace_of(snapshot, vault), snapshot.sequence, digest)
                 rows = rows[len(covered) :]
-    reading = _fold(run_id, rows, reading, vocabulary_of(connection, run_id))
+    reading = _fold(run_id, rows, reading, vocabulary, vault)
     if changed and snapshot is not None:
         what = f"its events up to {snapshot.sequence} are not those that were written, their digest differs"
         raise RunDamaged(_advice(run_id, what, some=True), run_id=run_id, sequence=None, trace=reading.trace)
     return reading
 
 
-def _fold(run_id: str, rows: Iterable[StoredRow], reading: Reading | None, vocabulary: int) -> Reading:
+def _trace_of(snapshot: SnapshotRow, vault: Vault) -> RunTrace:
+    folded = snapshot.trace.encode() if isinstance(snapshot.trace, str) else snapshot.trace
+    return RunTrace.model_validate_json(vault.open(snapshot.run_id, snapshot_place(snapshot.sequence), folded))
+
+
+def _fold(run_id: str, rows: Iterable[StoredRow], reading: Reading | None, vocabulary: int, vault: Vault) -> Reading:
     """Folds the events of ``rows`` into ``reading``. None: the rows begin with the run's first event."""
     for row in rows:
         try:
-            reading = _advance(run_id, raw_event(row), reading, vocabulary)
+            reading = _advance(run_id, opened(row, run_id, vault), reading, vocabulary)
         except BadRecord as bad:
             so_far = None if reading is None else reading.trace
             raise _unreadable(run_id, bad, so_far, some=so_far is not None) from bad
@@ -110,22 +117,42 @@ def _advance(run_id: str, raw: RawEvent, reading: Reading | None, vocabulary: in
 
 
 def read_events(
-    connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None
+    connection: sqlite3.Connection, run_id: str, vault: Vault, after: int = 0, limit: int | None = None
 ) -> tuple[list[StoredEvent], RunUnreadable | None]:
     """Returns the run's events after ``after``, at most ``limit``, and the fault that cut them short, if any."""
-    vocabulary = vocabulary_of(connection, run_id)
+    vocabulary, erased = filed(connection, run_id)
     events: list[StoredEvent] = []
-    for item in read_raw(connection, run_id, after, limit):
+    for row in () if erased else stored_rows(connection, run_id, after, limit):
         try:
-            events.append(StoredEvent(item.sequence, decode(item, run_id, vocabulary)))
+            events.append(StoredEvent(row[0], decode(opened(row, run_id, vault), run_id, vocabulary)))
         except BadRecord as bad:
             return events, _unreadable(run_id, bad, None, some=bool(events) or after > 0)
     return events, None
 
 
-def read_raw(connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None) -> list[RawEvent]:
-    """Returns the run's events after ``after`` as they are stored, in order."""
-    return [raw_event(row) for row in stored_rows(connection, run_id, after, limit)]
+def read_raw(
+    connection: sqlite3.Connection, run_id: str, vault: Vault, after: int = 0, limit: int | None = None
+) -> list[RawEvent]:
+    """Returns the run's events after ``after`` in order, as they were written: what can be decrypted is."""
+    found = []
+    for row in stored_rows(connection, run_id, after, limit):
+        try:
+            found.append(opened(row, run_id, vault))
+        except BadRecord:
+            found.append(raw_event(row))
+    return found
+
+
+def opened(row: StoredRow, run_id: str, vault: Vault) -> RawEvent:
+    """Returns the event as it was written, decrypted. Raises: BadRecord."""
+    raw = raw_event(row)
+    if not raw.payload.startswith(SEALED):
+        return raw
+    try:
+        plain = vault.open(run_id, event_place(raw.sequence, raw.kind, raw.at_utc), raw.payload)
+    except Sealed as error:
+        raise BadRecord(raw, f"cannot be read: {error}") from error
+    return replace(raw, payload=plain)
 
 
 def raw_event(row: StoredRow) -> RawEvent:
@@ -151,10 +178,9 @@ def unknown_run(run_id: str) -> UnknownRun:
 def _without_events(connection: sqlite3.Connection, run_id: str) -> UnknownRun | RunDamaged:
     if connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone() is None:
         deletion = read_deletion(connection, run_id)
-        if deletion is not None:
-            when = "" if deletion.deleted_at_utc is None else f" on {deletion.deleted_at_utc:%Y-%m-%d}"
-            return UnknownRun(f"run {run_id} was deleted{when} (by {deletion.caller.in_words})")
-        return unknown_run(run_id)
+        return unknown_run(run_id) if deletion is None else UnknownRun(deletion.in_words)
+    if (deletion := read_deletion(connection, run_id)) is not None and deletion.erased:
+        return UnknownRun(deletion.in_words)
     return RunDamaged(_advice(run_id, "none of its events is there", False), run_id=run_id, sequence=None, trace=None)
 
 
@@ -205,10 +231,12 @@ def _snapshot(connection: sqlite3.Connection, run_id: str) -> SnapshotRow | None
     return snapshot if snapshot.holds() else None
 
 
-def vocabulary_of(connection: sqlite3.Connection, run_id: str) -> int:
-    """Returns the run's vocabulary, or this program's if the run's row is damaged or missing."""
+def filed(connection: sqlite3.Connection, run_id: str) -> tuple[int, bool]:
+    """Returns the run's vocabulary, or this program's if its row is damaged or missing; and whether it was erased."""
     try:
-        row = connection.execute("SELECT vocabulary FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        row = connection.execute("SELECT vocabulary, status FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     except sqlite3.Error:
-        return VOCABULARY
-    return row[0] if row and isinstance(row[0], int) else VOCABULARY
+        return VOCABULARY, False
+    if row is None:
+        return VOCABULARY, False
+    return row[0] if isinstance(row[0], int) else VOCABULARY, row[1] == ERASED

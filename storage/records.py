@@ -16,6 +16,15 @@ UnreadableStatus = Literal["damaged", "too_new"]
 UNREADABLE_STATUSES: tuple[UnreadableStatus, ...] = get_args(UnreadableStatus)
 
 
+ErasedStatus = Literal["erased"]
+ERASED: ErasedStatus = "erased"
+"""The status of a run in lists whose text was destroyed."""
+
+
+SEALED_COLUMNS = ("task", "error")
+"""The columns of ``runs`` that hold text of a task or an answer. All others stay in plain sight."""
+
+
 def unreadable_status(error: StoreError) -> UnreadableStatus:
     """Returns the status to show for a run that cannot be read to its end because of ``error``."""
     return "too_new" if isinstance(error, RunTooNew) else "damaged"
@@ -44,7 +53,8 @@ class RunSummary(Frozen):
 
     Attributes:
         status: ``damaged`` or ``too_new`` if the run cannot be read to its end. ``damage`` then says what is wrong,
-            where, and what to do, and the other fields hold what can still be read.
+            where, and what to do, and the other fields hold what can still be read. ``erased`` if its text was
+            destroyed; ``damage`` then says by whom and when.
         created_at_utc: None if it cannot be read. purpose: as in ``RunCreated``.
         sequence: of its ``run.created``. Give the last run's to ``Store.runs(before=...)`` for the next page.
         agents: of its steps, each once, in order of appearance.
@@ -62,7 +72,7 @@ class RunSummary(Frozen):
     run_id: str
     sequence: int
     created_at_utc: datetime | None = None
-    status: RunStatus | UnreadableStatus = "damaged"
+    status: RunStatus | UnreadableStatus | ErasedStatus = "damaged"
     task: str = ""
     caller: Caller = Caller()
     purpose: str = ""

@@ -27,6 +27,9 @@ class RefusingLog:
     def change_and_wait(self, work: Callable[[sqlite3.Cursor], None]) -> None:
         raise self._again()
 
+    def rewrite_and_wait(self) -> None:
+        raise self._again()
+
     def keep_snapshot(self, snapshot: SnapshotRow) -> None:
         pass
 

@@ -9,7 +9,7 @@ from conductor_core.errors import StoreError, StoreTooNew
 from storage import failures
 
 # Oldest first.
-REVISIONS = tuple(f"{number:04}" for number in range(1, 15))
+REVISIONS = tuple(f"{number:04}" for number in range(1, 16))
 HEAD = REVISIONS[-1]
 """The version that this program reads and writes. A test checks that it is the newest migration."""
 

@@ -12,6 +12,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from conductor_core.errors import BadInput
+from conductor_core.settings import Settings
+from storage.privacy import Privacy
 from storage.search.filters import ANY, KINDS, Filters
 from storage.search.hits import Hit
 from storage.search.reading import FIELDS
@@ -119,7 +121,7 @@ def _opened(file: Path, *, rebuild: bool = False, reads_index: bool = True) -> I
     """Opens the store, and brings its index up to date. Raises: BadInput, StoreError."""
     if not file.is_file():
         raise BadInput(f"there is no database {file}")
-    store = open_store(f"sqlite:///{file}")
+    store = open_store(f"sqlite:///{file}", Privacy.of(Settings()))
     try:
         if rebuild:
             store.search.rebuild(_progress("indexing", "events"))
@@ -170,7 +172,7 @@ def _search(given: argparse.Namespace, file: Path) -> int:
 
 def _lag_document(lag: Any) -> dict[str, int]:
     """Returns what a search does not see, as in a document."""
-    return {"ended": lag.runs, "running": lag.running}
+    return {"ended": lag.runs, "running": lag.running, "encrypted": lag.encrypted}
 
 
 def _hit_document(hit: Hit) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from storage.listing import Listing, interrupt
 from storage.owner import gone, left
 from storage.privacy import Privacy
 from storage.queries import Search
-from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent
+from storage.records import ERASED, BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.redaction import RecordRedaction
 from storage.refusing_log import RefusingLog
 from storage.search.search import RunSearch
@@ -65,7 +65,7 @@ class Store:
         self._show_in_logs = masking.hide_in_logs(redaction.text) if redaction.kinds else None
         # Runs of dead processes in a database that cannot be written: they can only be shown as interrupted.
         self._stopped: set[str] = set()
-        self._listing = Listing(database.path, self._stopped)
+        self._listing = Listing(database.path, self._stopped, database.vault)
         self._snapshots_made: set[str] = set()
         self._watches: list[CommandWatch] = []
         self.places = places or places_of(database.path)
@@ -96,13 +96,14 @@ class Store:
         """
         try:
             with self._database.reading() as connection:
-                reading = run_reading.read_run(connection, run_id)
+                reading = run_reading.read_run(connection, run_id, self._database.vault)
         except StoreError:
             self._listing.doubt(run_id)
             raise
         if reading.snapshot_due and reading.trace.ended and run_id not in self._snapshots_made:
             self._snapshots_made.add(run_id)
-            self.log.keep_snapshot(snapshot_row(reading.trace, reading.sequence, reading.digest.hexdigest()))
+            digest = reading.digest.hexdigest()
+            self.log.keep_snapshot(snapshot_row(reading.trace, reading.sequence, digest, self._database.vault))
         if run_id in self._stopped:
             interrupt(reading.trace)
         return reading.trace, reading.sequence
@@ -135,7 +136,7 @@ class Store:
     def raw_events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[RawEvent]:
         """Returns events as they are stored, so that damaged ones and those too new can be looked at."""
         with self._database.reading() as connection:
-            return run_reading.read_raw(connection, run_id, after, limit)
+            return run_reading.read_raw(connection, run_id, self._database.vault, after, limit)
 
     def runs(
         self,
@@ -205,6 +206,35 @@ class Store:
             self._listing.doubt(run_id)
         return outcome
 
+    def erase(self, run_ids: Sequence[str], caller: Caller) -> Deleted:
+        """Destroys the text of runs for good, except of running and held ones. They stay in lists as erased.
+
+        Their keys are destroyed, then the file is written anew without what was deleted: seconds for a gigabyte. A run
+        that was erased before goes through the same again, in case that was interrupted.
+
+        Raises: StoreError; StoreLocked if a reader keeps the log of SQLite from being emptied.
+        """
+        outcome = Deleted()
+        vault = self._database.vault
+
+        def work(cursor: sqlite3.Cursor) -> None:
+            nonlocal outcome
+            outcome = deleting.erase(cursor, run_ids, caller, vault.has)
+
+        self.log.change_and_wait(work)
+        for run_id in outcome.run_ids:
+            vault.destroy(run_id)
+            self._listing.doubt(run_id)
+        if outcome.run_ids:
+            self.search.sweep()
+            self.log.rewrite_and_wait()
+        return outcome
+
+    def copies(self, run_id: str) -> list[str]:
+        """Returns the re-runs of a run, which may hold text of it."""
+        with self._database.reading() as connection:
+            return deleting.read_copies(connection, run_id)
+
     def hold(self, run_ids: Sequence[str], caller: Caller, *, held: bool = True) -> None:
         """Forbids to delete these runs, or allows it again (``held`` False), and records who did so."""
         self.log.change_and_wait(lambda cursor: deleting.hold(cursor, run_ids, caller, held=held))
@@ -263,7 +293,7 @@ class Store:
 
         def work(cursor: sqlite3.Cursor) -> None:
             nonlocal outcome
-            outcome = commands.send(cursor, stored)
+            outcome = commands.send(cursor, stored, self._database.vault)
 
         stored = self._redaction.command(command)
         self.log.change_and_wait(work)
@@ -278,7 +308,7 @@ class Store:
     def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
         """Returns the commands sent to the run after the command ``after``, in order."""
         with self._database.reading() as connection:
-            return commands.read_commands(connection, run_id, after)
+            return commands.read_commands(connection, run_id, after, self._database.vault)
 
     def waiting(self, limit: int = 1000) -> list[RunTrace]:
         """Returns the runs of which something waits for an approval, the one that waits longest first.
@@ -336,7 +366,7 @@ class Store:
         feed = self.log.subscribe(run_id)
         try:
             group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
-            if not group and not fault and await asyncio.to_thread(self._status, run_id) in ENDED_STATUSES:
+            if not group and not fault and await asyncio.to_thread(self._status, run_id) in {*ENDED_STATUSES, ERASED}:
                 group, fault = await asyncio.to_thread(self._events, run_id, after)
                 if not group and not fault:
                     return
@@ -424,7 +454,7 @@ class Store:
         self, run_id: str, after: int, limit: int | None = None
     ) -> tuple[list[StoredEvent], RunUnreadable | None]:
         with self._database.reading() as connection:
-            return run_reading.read_events(connection, run_id, after, limit)
+            return run_reading.read_events(connection, run_id, self._database.vault, after, limit)
 
     def _status(self, run_id: str) -> str:
         with self._database.reading() as connection:
@@ -463,7 +493,7 @@ def open_store(
     """
     privacy = privacy or Privacy()
     places = places_of(path_of(url), anchor, signing_key)
-    database = Database(url, busy_timeout_s=busy_timeout_s)
+    database = Database(url, privacy, busy_timeout_s=busy_timeout_s)
     try:
         digest_key = None if database.refusal else privacy.digest_key(database.path)
         return Store(database, RecordRedaction(privacy.redact, privacy.region, digest_key), places)

@@ -212,6 +212,7 @@ class DeletionRow(SQLModel, table=True):
     """A run that somebody deleted. Triggers demand it before the run's events go, and forbid to change or delete it.
 
     Attributes:
+        erased: whether it stays in lists, and in the log if it was encrypted, without any text that can be read.
         created_at_utc, status: of the run. events: how many it had. events_sha256: of all, as in ``SnapshotRow``.
     """
 
@@ -227,6 +228,7 @@ class DeletionRow(SQLModel, table=True):
     events: int
     events_sha256: str = Field(sa_column=Column(Text, nullable=False))
     actor: str | None = Field(default=None, sa_column=Column(Text))
+    erased: bool = Field(sa_column=Column(Boolean, nullable=False, server_default="0"))
 
 
 class HoldRow(SQLModel, table=True):

@@ -14,7 +14,7 @@ from conductor_core.settings import Settings
 
 Status = Literal[
     "queued", "running", "waiting", "planned", "completed", "refused", "filtered", "cut", "empty", "failed", "denied",
-    "cancelled", "interrupted", "damaged", "too_new",
+    "cancelled", "interrupted", "damaged", "too_new", "erased",
 ]  # fmt: skip
 """What ``runs --status`` takes."""
 Conductor = Annotated[

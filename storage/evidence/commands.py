@@ -18,6 +18,7 @@ from storage.evidence.formats import Invalid, PublicKey
 from storage.evidence.history import CLASSES
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import Ticker, document, exit_code, given_keys, lines, verify
+from storage.privacy import Privacy
 from storage.store import open_store
 
 Source = Callable[[str | None], Path]
@@ -62,7 +63,7 @@ def check(given: argparse.Namespace, source: Source) -> int:
             report = verify(path, keys, [Path(each) for each in given.anchor] or own, Ticker())
             with closing(open_database(path)) as connection:
                 run_id = None if given.target is None else _resolved(connection, given.target)
-                derived.check(connection, report, Ticker())
+                derived.check(connection, report, Ticker(), Privacy.of(settings).vault(path))
             shown = document(report, run_id)
     except (Invalid, NoEvidence, OSError, sqlite3.Error, UnicodeDecodeError) as error:
         raise BadInput(str(error)) from error
@@ -78,7 +79,8 @@ def show_key(given: argparse.Namespace, source: Source) -> int:
     """Prints the public key, which is made if there is none; first replaces it if asked. Raises: InspectorError."""
     path, settings = source(given.db), Settings()
     if given.rotate:
-        store = open_store(f"sqlite:///{path}", anchor=settings.anchor, signing_key=settings.signing_key)
+        privacy = Privacy.of(settings)
+        store = open_store(f"sqlite:///{path}", privacy, anchor=settings.anchor, signing_key=settings.signing_key)
         try:
             public = store.rotate_key()
         finally:

@@ -1,5 +1,6 @@
 """Checks what is derived from the events against them: the rows of runs, from which lists and totals are made."""
 
+import json
 import sqlite3
 from collections.abc import Callable
 
@@ -8,15 +9,26 @@ from storage.encoding import SnapshotRow
 from storage.evidence.history import Report
 from storage.live_runs import changing_columns, fixed_columns
 from storage.reading import read_run
+from storage.records import ERASED, SEALED_COLUMNS
+from storage.vault import SEALED, Sealed, Vault
 
 _ORPHANS = "SELECT DISTINCT run_id FROM {table} WHERE run_id NOT IN (SELECT run_id FROM events)"
 _MISSING = "SELECT DISTINCT run_id FROM events WHERE run_id NOT IN (SELECT run_id FROM runs)"
+_RECORDS = "SELECT run_id, record FROM leaves WHERE instr(record, '\"erased\":true')"
+_TEXTS = "SELECT run_id, status, task, error, EXISTS (SELECT 1 FROM snapshots s WHERE s.run_id = runs.run_id) FROM runs"
+_FIRST = "SELECT substr(CAST(payload AS BLOB), 1, 1) FROM events WHERE run_id = ? ORDER BY sequence LIMIT 1"
 _SNAPSHOT = "SELECT run_id, sequence, fold_digest, trace, events_sha256, sha256 FROM snapshots WHERE run_id = ?"
 
 
-def check(connection: sqlite3.Connection, report: Report, progress: Callable[[str, int], None]) -> None:
-    """Adds a finding for each run whose row or snapshot says other things than its events. Raises: sqlite3.Error."""
+def check(connection: sqlite3.Connection, report: Report, progress: Callable[[str, int], None], vault: Vault) -> None:
+    """Adds a finding for each run whose row or snapshot says other things than its events.
+
+    An erased run has no events that can be read: its row must be empty, and the log must say who erased it. Rows of
+    encrypted runs without a key are not compared; a note says how many. Raises: sqlite3.Error; StoreError.
+    """
     named = {each.run_id for each in report.findings}
+    erased = _erased(connection)
+    named |= _check_erased(connection, erased, named, report)
     for table in ("runs", "snapshots"):
         for (run_id,) in connection.execute(_ORPHANS.format(table=table)).fetchall():
             if run_id not in named:
@@ -25,15 +37,60 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
         if run_id not in named:
             report.add("derived", str(run_id), None, "the run has events, and no row: lists do not show it")
     ids = [run_id for (run_id,) in connection.execute("SELECT run_id FROM runs ORDER BY sequence")]
+    closed = 0
     for number, run_id in enumerate(ids):
         progress("runs", number)
-        if run_id not in named:
-            _check_run(connection, run_id, report)
+        if run_id in named:
+            continue
+        if _is_encrypted(connection, run_id) and not vault.has(run_id):
+            closed += 1
+        else:
+            _check_run(connection, run_id, report, vault)
+    if closed:
+        report.notes.append(
+            f"{closed} runs are encrypted, and their keys are not here: lists were not compared to them"
+        )
 
 
-def _check_run(connection: sqlite3.Connection, run_id: str, report: Report) -> None:
+def _erased(connection: sqlite3.Connection) -> set[str]:
+    """Returns the runs of which the log says that they were erased."""
+    rows = connection.execute(_RECORDS).fetchall()
+    records = ((run_id, _record(text)) for run_id, text in rows)
+    return {str(run_id) for run_id, record in records if record.get("kind") == "run.deleted" and record.get("erased")}
+
+
+def _record(text: object) -> dict[str, object]:
     try:
-        reading = read_run(connection, run_id)
+        record = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):  # damaged, which is a finding about the evidence
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _check_erased(connection: sqlite3.Connection, erased: set[str], named: set[str | None], report: Report) -> set[str]:
+    """Compares the rows that say that their run was erased with the log. Returns the runs that need no other check."""
+    done: set[str] = set()
+    for run_id, status, *texts in connection.execute(_TEXTS).fetchall():
+        if run_id in named or (status != ERASED and run_id not in erased):
+            continue
+        done.add(run_id)
+        if status != ERASED:
+            report.add("derived", run_id, None, "the run was erased, and lists do not say so")
+        elif run_id not in erased:
+            report.add("derived", run_id, None, "lists say that the run was erased, and no record in the log does")
+        elif any(texts):
+            report.add("derived", run_id, None, "the run was erased, and its row or a snapshot holds a text")
+    return done
+
+
+def _is_encrypted(connection: sqlite3.Connection, run_id: str) -> bool:
+    row = connection.execute(_FIRST, (run_id,)).fetchone()
+    return row is not None and row[0] == SEALED
+
+
+def _check_run(connection: sqlite3.Connection, run_id: str, report: Report, vault: Vault) -> None:
+    try:
+        reading = read_run(connection, run_id, vault)
     except RunUnreadable as error:
         report.add("derived", run_id, None, f"the run cannot be read, or its snapshot is of other events: {error}")
         return
@@ -42,6 +99,13 @@ def _check_run(connection: sqlite3.Connection, run_id: str, report: Report) -> N
         report.add("derived", run_id, None, "the snapshot of the run was changed; readers pass over it")
     cursor = connection.execute("SELECT * FROM runs WHERE run_id = ?", (run_id,))
     row = dict(zip((name for name, *_ in cursor.description), cursor.fetchone(), strict=True))
+    for name in SEALED_COLUMNS:
+        if isinstance(row.get(name), bytes):
+            try:
+                row[name] = vault.open(run_id, f"runs {name}", row[name]).decode()
+            except (Sealed, UnicodeDecodeError):
+                report.add("derived", run_id, None, f"the {name} in the row of the run cannot be decrypted")
+                return
     ((first,),) = connection.execute("SELECT min(sequence) FROM events WHERE run_id = ?", (run_id,))
     wanted = fixed_columns(reading.trace, first) | changing_columns(reading.trace)
     wrong = sorted(name for name, value in wanted.items() if name in row and row[name] != value)

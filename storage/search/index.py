@@ -14,6 +14,7 @@ from conductor_core.events import FINAL_KINDS
 from conductor_core.message_parts import images_in
 from conductor_core.run_facts import label
 from storage.database import Database
+from storage.records import ERASED
 from storage.search.forgetting import forget
 from storage.search.reading import Record, read_record
 from storage.search.scripts import is_dense
@@ -27,7 +28,9 @@ _STATE = "SELECT reached, residue FROM search_state"
 _DUE = f"SELECT run_id, max(sequence) FROM events WHERE sequence > ? AND sequence <= ? AND {_AT_REST} GROUP BY run_id"  # noqa: S608  no value in it
 _BEHIND = f"SELECT count(DISTINCT run_id) FROM events WHERE sequence > ? AND {_AT_REST}"  # noqa: S608  no value in it
 _RUNNING = "SELECT count(*) FROM runs WHERE status IN ('queued', 'running')"
+_ENCRYPTED = "SELECT count(*) FROM runs WHERE typeof(task) = 'blob'"
 _NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
+_THERE = "SELECT 1 FROM runs WHERE run_id = ? AND status <> ?"
 _TEXT = "INSERT INTO search_texts (run, dense, text) VALUES (?, ?, ?)"
 _PLACE = "INSERT INTO search_places (text_id, run, field, event, path, agent, detail) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _CALL = (
@@ -43,16 +46,19 @@ _SWEEP_PAGES = 200
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What the index does not hold: ended ``runs`` that it will take in, and runs that are ``running`` or queued."""
+    """What the index does not hold: ended ``runs`` that it will take in, runs that are ``running`` or queued, and all
+    ``encrypted`` ones: an index of them would hold their texts in plain sight."""
 
     runs: int
     running: int
+    encrypted: int = 0
 
     @property
     def in_words(self) -> str:
         """Says what a search does not see; empty: it sees all."""
         parts = [f"{self.runs:,} ended run{'' if self.runs == 1 else 's'} not indexed yet"] if self.runs else []
         parts += [f"{self.running:,} still running"] if self.running else []
+        parts += [f"{self.encrypted:,} encrypted, never indexed"] if self.encrypted else []
         return ", ".join(parts)
 
 
@@ -60,7 +66,8 @@ def read_lag(connection: sqlite3.Connection) -> Lag:
     reached, _ = connection.execute(_STATE).fetchall()[0]
     ((runs,),) = connection.execute(_BEHIND, (reached, *_KINDS)).fetchall()
     ((running,),) = connection.execute(_RUNNING).fetchall()
-    return Lag(runs, running)
+    ((encrypted,),) = connection.execute(_ENCRYPTED).fetchall()
+    return Lag(runs, running, encrypted)
 
 
 class Indexer:
@@ -121,7 +128,7 @@ class Indexer:
                 size += sum(map(len, record.texts))
                 to = int(at) if due else end
             stands = self._put(records, reached, to)
-            taken, reached = taken + len(records), to
+            taken, reached = taken + sum(not record.encrypted for record in records), to
             if stands != to or to == end:
                 return taken, stands
 
@@ -186,10 +193,13 @@ class Indexer:
 
 
 def put(cursor: sqlite3.Cursor, record: Record) -> None:
-    """Takes a run in, in place of what the index has of it. Call it in a transaction of the writer."""
-    if not cursor.execute("SELECT 1 FROM runs WHERE run_id = ?", (record.run_id,)).fetchall():
-        return  # deleted since it was read
+    """Takes a run in, in place of what the index has of it, unless it is encrypted. Call it in a transaction of the
+    writer."""
+    if not cursor.execute(_THERE, (record.run_id, ERASED)).fetchall():
+        return  # deleted or erased since it was read
     forget(cursor, record.run_id)
+    if record.encrypted:
+        return
     row = (record.run, record.run_id, record.newest, record.fault)
     cursor.execute("INSERT INTO search_runs (run, run_id, indexed_to, fault) VALUES (?, ?, ?, ?)", row)
     for text, places in record.texts.items():

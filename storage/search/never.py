@@ -16,9 +16,14 @@ from conductor_core.errors import BadInput
 from conductor_core.message_parts import images_in
 from conductor_core.run_facts import label
 from conductor_core.workflow.model import Frozen
+from storage.records import ERASED
 from storage.search.reading import Record, read_record
+from storage.vault import Vault
 
-_RUNS = "SELECT run_id, imported FROM runs WHERE created_at_utc >= ? AND created_at_utc < ? ORDER BY sequence"
+_RUNS = (
+    "SELECT run_id, imported FROM runs WHERE created_at_utc >= ? AND created_at_utc < ? AND status <> ? "
+    "ORDER BY sequence"
+)
 _DELETED = "SELECT count(*) FROM deletions WHERE created_at_utc >= ? AND created_at_utc < ?"
 _BEGINNING, _END = "0000", "9999"
 MOST_LISTED = 100
@@ -48,7 +53,7 @@ class Receipt(Frozen):
         images: parts of messages to the provider that are images: their content was not read.
         unread: runs that cannot be read to their end. running: runs that have not ended.
         imported: runs that came as files, of which only the file says what was sent.
-        deleted: runs of the period that were deleted, of which nothing can be said.
+        deleted: runs of the period that were deleted or erased, of which nothing can be said.
     """
 
     provider: str
@@ -100,7 +105,7 @@ class Receipt(Frozen):
         if self.imported:
             said.append(f"{self.imported:,} imported runs: only their files say what was sent.")
         if self.deleted:
-            said.append(f"{self.deleted:,} runs of the period that were deleted.")
+            said.append(f"{self.deleted:,} runs of the period that were deleted or erased.")
         return (*said, "What the provider was sent by other programs, or passed on to others.")
 
 
@@ -111,6 +116,7 @@ def receipt(
     since_utc: datetime | None = None,
     until_utc: datetime | None = None,
     told: Callable[[int, int], None] | None = None,
+    vault: Vault | None = None,
 ) -> Receipt:
     """Looks whether ``provider`` was sent ``text`` by a run that began in the period.
 
@@ -118,6 +124,7 @@ def receipt(
         reading: lends a connection for each run, so that a long look holds up no checkpoint.
         provider: a provider (``openai``), a host, or a host with its port.
         told: called with the runs read and all of them.
+        vault: opens encrypted runs; None: they count as unread.
 
     Raises: BadInput for an empty provider or text; StoreError.
     """
@@ -129,12 +136,12 @@ def receipt(
     begin = _BEGINNING if since_utc is None else since_utc.isoformat()
     end = _END if until_utc is None else until_utc.isoformat()
     with reading() as connection:
-        runs = connection.execute(_RUNS, (begin, end)).fetchall()
+        runs = connection.execute(_RUNS, (begin, end, ERASED)).fetchall()
         ((deleted,),) = connection.execute(_DELETED, (begin, end)).fetchall()
     look = _Look(provider, wanted)
     for number, (run_id, _) in enumerate(runs):
         with reading() as connection:
-            look.at(read_record(connection, run_id))
+            look.at(read_record(connection, run_id, vault))
         if told is not None:
             told(number + 1, len(runs))
     return Receipt(
@@ -162,7 +169,7 @@ class _Look:
         self.counts = dict.fromkeys(("calls", "to_provider", "messages", "images", "running", "times"), 0)
 
     def at(self, record: Record) -> None:
-        if record.fault:
+        if record.fault or record.encrypted:
             self.unread.append(record.run_id)
         elif any(("status", status) in record.facets for status in ("running", "queued", "waiting")):
             self.counts["running"] += 1

@@ -14,6 +14,7 @@ from conductor_core.run_facts import Path, label
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from storage import reading as run_reading
 from storage.encoding import StoredRow
+from storage.vault import SEALED, Vault
 
 _STREAMED = ("plan.delta", "plan.progress", "step.delta", "step.progress")
 _EVENTS = (
@@ -68,6 +69,7 @@ class Record:
         calls: with the sequence of the event that holds the messages.
         facets: how often each value of each kind stands in the run.
         fault: why the run cannot be read to its end; empty: it was.
+        encrypted: whether it was not read because it is encrypted.
     """
 
     run_id: str
@@ -78,6 +80,7 @@ class Record:
     calls: list[tuple[int, Call]] = field(default_factory=list)
     facets: Counter[tuple[str, str]] = field(default_factory=Counter)
     fault: str = ""
+    encrypted: bool = False
 
     def add(self, text: str, place: Place) -> None:
         if text.strip():
@@ -86,15 +89,19 @@ class Record:
                 places.append(place)
 
 
-def read_record(connection: sqlite3.Connection, run_id: str) -> Record:
-    """Reads a run as far as it can be read. Raises: sqlite3.Error."""
+def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None = None) -> Record:
+    """Reads a run as far as it can be read. ``vault``: None: not if it is encrypted. Raises: sqlite3.Error."""
     rows: list[StoredRow] = connection.execute(_EVENTS, (run_id, *_STREAMED)).fetchall()
-    vocabulary = run_reading.vocabulary_of(connection, run_id)
+    vocabulary, _ = run_reading.filed(connection, run_id)
     record = Record(run_id)
+    if vault is None and any(row[3].startswith(SEALED) for row in rows):
+        record.encrypted = True
+        return record
     stored: list[tuple[int, Event]] = []
     for row in rows:
         try:
-            stored.append((row[0], run_reading.decode(run_reading.raw_event(row), run_id, vocabulary)))
+            raw = run_reading.raw_event(row) if vault is None else run_reading.opened(row, run_id, vault)
+            stored.append((row[0], run_reading.decode(raw, run_id, vocabulary)))
         except run_reading.BadRecord as bad:
             record.fault = str(bad)
             break

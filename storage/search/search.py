@@ -77,6 +77,10 @@ class RunSearch:
         """Takes a run out of the index, and leaves no word of it there."""
         self._indexer.forget(run_id)
 
+    def sweep(self) -> None:
+        """Leaves no word in the index of runs that were taken out of it in a transaction of the writer."""
+        self._indexer.sweep()
+
     def lag(self) -> Lag:
         """Returns what the index does not hold yet."""
         with self._reading() as connection:
@@ -155,7 +159,7 @@ class RunSearch:
         told: Told | None = None,
     ) -> Receipt:
         """Answers from the events whether a provider was sent a text; see ``never.receipt``."""
-        return never.receipt(self._database.reading, provider, text, since_utc, until_utc, told)
+        return never.receipt(self._database.reading, provider, text, since_utc, until_utc, told, self._database.vault)
 
     def spending(self, only: Filters = ALL) -> list[Spending]:
         """Returns tokens and cost by day, agent and person."""

@@ -20,6 +20,7 @@ def as_of_0005(connection: sqlite3.Connection) -> None:
     for table in ("runs", "deletions", "holds"):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN actor")
         connection.execute(f'ALTER TABLE {table} RENAME COLUMN door TO "by"')
+    connection.execute("ALTER TABLE deletions DROP COLUMN erased")
     connection.execute("DROP INDEX ix_runs_asked_for")
     for column in ("purpose", "asked_for", "imported", "imported_answers", "recorded"):
         connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")

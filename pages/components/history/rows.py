@@ -93,7 +93,7 @@ def _kind(column: str) -> str:
 
 
 def _task(run: RunSummary, *, held: bool) -> str:
-    task = inert(run.task[:300]) or "no task"
+    task = inert(run.task[:300]) or ("erased" if run.status == "erased" else "no task")
     came = "● recorded" if run.recorded else "⇣ imported" if run.imported else ""
     came = came or ("⇣ imported answers" if run.imported_answers else "")
     return f"{'⚑ ' if held else ''}{'↻ ' if run.parent_run_id else ''}{came and f'{came} · '}{task}"

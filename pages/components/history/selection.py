@@ -9,7 +9,7 @@ import streamlit as st
 
 from conductor_core.actor import local_caller
 from conductor_core.documents import run_document
-from conductor_core.errors import RunUnreadable, StoreError
+from conductor_core.errors import RunUnreadable, StoreError, UnknownRun
 from pages.components.history.rows import Entry, pick_key
 from pages.components.look.words import inert, moment, plural
 from pages.components.shell import address, places
@@ -106,6 +106,8 @@ def exported(run_ids: Sequence[str]) -> bytes:
 def _document(run_id: str) -> dict[str, Any]:
     try:
         return run_document(current().store.trace(run_id)[0], whole=True)
+    except UnknownRun as error:  # erased
+        return {"run_id": run_id, "damage": {"sequence": None, "message": str(error)}}
     except RunUnreadable as error:
         if error.trace is not None:
             return run_document(error.trace, whole=True, fault=error)

@@ -4,7 +4,6 @@ An edit belongs to one page (a tab). A page that finds its file written by anoth
 neither overwrites the other's work.
 """
 
-import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from conductor_core.errors import BadInput
+from conductor_core.run_ids import file_part
 from pages.components.run.draft import Draft
 from pages.components.run.kept_files import Place, bounded, is_own, new_id, newest_first, place_of, write_whole, writing
 
@@ -90,5 +90,4 @@ def _file(folder: Path, browser: str, run_id: str, edit_id: str) -> Path:
 
 
 def _prefix(browser: str, run_id: str) -> str:
-    # A run's id comes from a database, and may be any text there.
-    return f"{browser}.{hashlib.sha256(run_id.encode()).hexdigest()[:24]}."
+    return f"{browser}.{file_part(run_id)}."

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from conductor_core.message_parts import ImagePart
-from storage import open_store
+from storage import Privacy, open_store
 from storage.__main__ import main
 from storage.evidence.keys import load_key
 from tests.support.pictures import picture
-from tests.support.run_events import created_otherwise, whole_run
+from tests.support.run_events import PAGE, created_otherwise, whole_run
 
 HOSTILE = "<script>window.pwned=1</script>\u202e"
 
@@ -168,3 +168,29 @@ def test_nothing_is_overwritten(database: Path, tmp_path: Path, capsys: pytest.C
     assert main(["export", "--all", "--out", str(target), "--db", str(database)]) == 2
     assert "overwrites nothing" in capsys.readouterr().err
     assert target.read_text() == "mine"
+
+
+def test_a_bundle_of_encrypted_runs_proves_their_stored_bytes_and_says_so(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_store(f"sqlite:///{database}", Privacy(encrypt=True))
+    store.log.append_and_wait(*whole_run("d4", "a secret task"))
+    store.erase(["a1"], PAGE)
+    store.close()
+    bundle, folder = tmp_path / "all.zip", tmp_path / "elsewhere"
+    folder.mkdir()
+    assert main(["export", "--all", "--out", str(bundle), "--db", str(database)]) == 0
+    said = capsys.readouterr()
+    assert "3 runs" in said.out, "an erased run is passed over"
+    assert "note: 1 of the runs are encrypted: the bundle proves their stored bytes, and nobody can read" in said.err
+    with zipfile.ZipFile(bundle) as archive:
+        assert not [name for name in archive.namelist() if b"a secret task" in archive.read(name)]
+        assert [name for name in archive.namelist() if name.startswith("records/")] == [
+            "records/c3.html",
+            "records/b2.html",
+        ]
+        assert "d4  (encrypted)" in archive.read("README.txt").decode()
+    done = _verify(folder, bundle, database)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert main(["export", "a1", "--out", str(tmp_path / "one.zip"), "--db", str(database)]) == 2
+    assert "run a1 was erased: there is nothing of it to export" in capsys.readouterr().err

@@ -17,6 +17,7 @@ const ENDED = new Set([
   "interrupted",
   "damaged",
   "too_new",
+  "erased",
 ])
 
 const AT_REST = new Set(["queued", "waiting"])

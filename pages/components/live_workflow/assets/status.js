@@ -55,6 +55,7 @@ export const RUN_STATUS = {
   interrupted: { glyph: "⚡", word: "Interrupted" },
   damaged: { glyph: "⚠", word: "Damaged" },
   too_new: { glyph: "⇡", word: "Too new" },
+  erased: { glyph: "▒", word: "Erased" },
 }
 
 // What a person can do about a failure, by its code. The server sends it; the command line has the same text.

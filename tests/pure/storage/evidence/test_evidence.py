@@ -13,7 +13,7 @@ import cryptography
 import pytest
 
 from conductor_core import events as ev
-from storage import Store, open_store
+from storage import Privacy, Store, open_store
 from storage.__main__ import main
 from storage.evidence import single_file
 from storage.evidence.anchoring import places_of
@@ -298,3 +298,41 @@ def test_a_log_whose_end_was_lost_is_whole_up_to_there_and_the_loss_is_named(pat
         lost += bool(kinds)
     assert lost >= 10
     store.close()
+
+
+@pytest.mark.parametrize("encrypt", [False, True], ids=["plain", "encrypted"])
+def test_erased_and_encrypted_runs_still_verify(path: Path, encrypt: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    store = open_store(url(path), Privacy(encrypt=encrypt))
+    for run_id in ("r1", "r2"):
+        store.log.append_and_wait(*whole_run(run_id))
+    store.erase(["r1"], PAGE)
+    store.close()
+    report = checked(path)
+    assert (report.findings, report.verified_events) == ([], 24 if encrypt else 12)
+    assert main(["verify", "--json", "--db", str(path)]) == 0
+    assert not any("keys" in note for note in json.loads(capsys.readouterr().out)["notes"])
+    with closing(sqlite3.connect(path)) as connection:
+        ((record,),) = connection.execute("SELECT record FROM leaves WHERE record LIKE '%run.deleted%'")
+    assert (json.loads(record)["run"], json.loads(record)["erased"]) == ("r1", True)
+    if encrypt:
+        path.with_name(f"{path.name}.keys").unlink()
+        assert main(["verify", "--json", "--db", str(path)]) == 0
+        (note,) = [note for note in json.loads(capsys.readouterr().out)["notes"] if "keys" in note]
+        assert note == "1 runs are encrypted, and their keys are not here: lists were not compared to them"
+
+
+@pytest.mark.parametrize("encrypt", [False, True], ids=["plain", "encrypted"])
+def test_a_run_made_to_look_erased_is_found(path: Path, encrypt: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    store = open_store(url(path), Privacy(encrypt=encrypt))
+    for run_id in ("r1", "r2"):
+        store.log.append_and_wait(*whole_run(run_id))
+    store.erase(["r2"], PAGE)
+    store.close()
+    doctor(path, "UPDATE runs SET status = 'erased', task = '' WHERE run_id = 'r1'")
+    doctor(path, "UPDATE runs SET task = 'another' WHERE run_id = 'r2'")
+    assert main(["verify", "--json", "--db", str(path)]) == 1
+    found = {each["run_id"]: each["what"] for each in json.loads(capsys.readouterr().out)["findings"]}
+    assert found == {
+        "r1": "lists say that the run was erased, and no record in the log does",
+        "r2": "the run was erased, and its row or a snapshot holds a text",
+    }

@@ -1,0 +1,116 @@
+"""``python -m storage erase`` and ``retain``: takes the text of runs for good, one by one or by age."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from conductor_core.actor import local_caller
+from conductor_core.errors import BadInput, UnknownRun
+from conductor_core.run_ids import file_part
+from conductor_core.settings import Settings, sqlite_url
+from storage.privacy import Privacy
+from storage.records import ERASED, RunSummary
+from storage.store import Store, open_store
+
+LEAST_DAYS = 184
+"""Six months, for which the EU AI Act wants the logs of a high-risk system kept (articles 19 and 26)."""
+_PAGE_RUNS = 200
+
+Source = Callable[[str | None], Path]
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the commands to a parser."""
+    erasing = commands.add_parser("erase", help="Destroy the text of runs for good. They stay in lists as erased.")
+    erasing.add_argument("run_ids", metavar="RUN_ID", nargs="+", help="A whole id.")
+    keeping = commands.add_parser("retain", help="List the runs that are older than so many days, or erase them.")
+    keeping.add_argument("--days", type=int, required=True, help=f"At least {LEAST_DAYS}, which is six months.")
+    keeping.add_argument("--erase", action="store_true", help="Erase them. Without this they are only listed.")
+    for parser in (erasing, keeping):
+        parser.add_argument("--db", metavar="FILE|URL", help="Else DATABASE_URL, else your data folder's.")
+        parser.add_argument("--json", action="store_true", help="Print one JSON document.")
+
+
+def erase_runs(given: argparse.Namespace, source: Source) -> int:
+    """Returns 0 if every named run is erased, 1 if one was refused. Raises: BadInput, StoreError."""
+    settings = Settings()
+    with _opened(source(given.db), settings) as store:
+        known = {run.run_id for run in _all(store)}
+        if unknown := [run_id for run_id in given.run_ids if run_id not in known]:
+            raise UnknownRun(f"there is no run {unknown[0]!r} in this database; erase takes whole ids")
+        return _erase(store, given.run_ids, settings, as_json=given.json)
+
+
+def retain(given: argparse.Namespace, source: Source) -> int:
+    """Returns 0, or 1 if a run was refused. Raises: BadInput, StoreError."""
+    if given.days < LEAST_DAYS:
+        raise BadInput(f"--days {given.days} is less than six months: runs are kept at least {LEAST_DAYS} days")
+    settings = Settings()
+    before = datetime.now(UTC) - timedelta(days=given.days)
+    with _opened(source(given.db), settings) as store:
+        there = [run for run in _all(store) if run.status != ERASED]
+        old = [run for run in there if run.created_at_utc and run.created_at_utc < before]
+        if given.erase:
+            return _erase(store, [run.run_id for run in old], settings, as_json=given.json)
+        held = store.held([run.run_id for run in old])
+        if given.json:
+            stay = [run.run_id for run in old if run.run_id in held]
+            print(json.dumps({"would_erase": [run.run_id for run in old if run.run_id not in held], "held": stay}))
+            return 0
+        for run in old:
+            note = "  held: stays" if run.run_id in held else ""
+            print(f"{run.run_id}  {run.created_at_utc:%Y-%m-%d}  {run.status}{note}")
+        print(f"{len(old) - len(held):,} runs would be erased, {len(held):,} are held; --erase does it")
+        return 0
+
+
+@contextmanager
+def _opened(path: Path, settings: Settings) -> Iterator[Store]:
+    if not path.is_file():
+        raise BadInput(f"there is no database {path}")
+    store = open_store(sqlite_url(path), Privacy.of(settings))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _all(store: Store) -> list[RunSummary]:
+    found: list[RunSummary] = []
+    before: int | None = None
+    while page := store.runs(limit=_PAGE_RUNS, before=before):
+        found += page
+        before = page[-1].sequence
+    return found
+
+
+def _erase(store: Store, run_ids: Sequence[str], settings: Settings, *, as_json: bool) -> int:
+    copies = {run_id: others for run_id in run_ids if (others := store.copies(run_id))}
+    if run_ids:
+        print(f"erasing {len(run_ids):,} runs; the database is then written anew", file=sys.stderr)
+    done = store.erase(run_ids, local_caller("cli"))
+    edits = sum(remove_edits(settings.data_folder, run_id) for run_id in done.run_ids)
+    if as_json:
+        print(json.dumps({"erased": done.run_ids, "refused": done.refused, "copies": copies, "kept_edits": edits}))
+        return 1 if done.refused else 0
+    for run_id in done.run_ids:
+        print(f"{run_id}: erased")
+        if run_id in copies:
+            print(f"  re-runs of it may hold its text: {', '.join(copies[run_id])}")
+    for run_id, why in done.refused.items():
+        print(f"{run_id}: not erased: {why}")
+    if done.run_ids:
+        print("backups and exported files that were made before still hold what they held")
+    return 1 if done.refused else 0
+
+
+def remove_edits(data_folder: Path, run_id: str) -> int:
+    """Removes the edits of the run's plan that browsers keep, and returns how many. Raises: OSError."""
+    files = list((data_folder / "edits").glob(f"*.{file_part(run_id)}.*"))
+    for file in files:
+        file.unlink(missing_ok=True)
+    return len(files)
