@@ -54,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _backup(given: argparse.Namespace, source: Path) -> int:
     done = backup(source, given_path(str(given.path)).absolute())
     print(f"{done.path}: {done.runs:,} runs, {done.events:,} events, {done.size:,} bytes; checked")
+    if done.keys is not None:
+        print(f"{done.keys}: the keys of its encrypted runs; keep a copy of the master key, too, at another place")
     return 0
 
 

@@ -13,20 +13,24 @@ from urllib.parse import quote
 
 from conductor_core.errors import BadInput, StoreDamaged
 from storage import failures
+from storage.vault import keys_beside
 
 
 @dataclass(frozen=True)
 class Backup:
-    """A checked copy. ``size`` is in bytes."""
+    """A checked copy. ``size`` is in bytes. ``keys``: the copy of the keys of encrypted runs; None: there are none."""
 
     path: Path
     runs: int
     events: int
     size: int
+    keys: Path | None
 
 
 def backup(source: Path, target: Path) -> Backup:
     """Copies the database at ``source`` into a new file, checks the copy, and then names it ``target``.
+
+    The keys of encrypted runs go into a file of their own beside it. The master key is not copied.
 
     Raises: BadInput if there is no such database or if ``target`` exists already; StoreError.
     """
@@ -34,6 +38,9 @@ def backup(source: Path, target: Path) -> Backup:
         raise BadInput(f"there is no database {source}")
     if target.exists() or target.is_symlink():
         raise BadInput(f"{target} is there already: a backup overwrites nothing, name another file")
+    own_keys, keys = keys_beside(source), keys_beside(target)
+    if own_keys.exists() and (keys.exists() or keys.is_symlink()):
+        raise BadInput(f"{keys} is there already: a backup overwrites nothing, name another file")
     if not target.parent.is_dir():
         raise BadInput(f"{target.parent} is no folder")
     with failures.translated(target):
@@ -48,9 +55,19 @@ def backup(source: Path, target: Path) -> Backup:
             os.link(copy, target)
         finally:
             copy.unlink(missing_ok=True)
+        if own_keys.exists():
+            _copy_keys(own_keys, keys)
         _flush(target)
         _flush(target.parent)
-    return Backup(target, runs, events, target.stat().st_size)
+    return Backup(target, runs, events, target.stat().st_size, keys if own_keys.exists() else None)
+
+
+def _copy_keys(source: Path, target: Path) -> None:
+    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    readable = f"file:{quote(str(source))}?mode=ro"
+    with closing(sqlite3.connect(readable, uri=True)) as here, closing(sqlite3.connect(target)) as there:
+        here.backup(there)
+    _flush(target)
 
 
 def _copy(source: Path, copy: Path) -> None:

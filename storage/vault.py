@@ -149,20 +149,6 @@ class Vault:
             self._ciphers[run_id] = cipher
         return cipher
 
-    def copy_keys(self, source: Path) -> int:
-        """Takes over the keys in another file that this one lacks, and returns how many. Raises: StoreError."""
-        with (
-            failures.translated(source),
-            closing(sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro", uri=True)) as there,
-        ):
-            rows = there.execute("SELECT run_id, wrapped, made_at_utc FROM run_keys").fetchall()
-        with failures.translated(self.path), closing(self._connect(make=True)) as connection, connection:
-            connection.execute(_TABLE)
-            taken = sum(connection.execute(_KEEP, row).rowcount for row in rows)
-        with self._door:
-            self._ciphers.clear()
-        return taken
-
     def _wrapped(self, run_id: str) -> bytes | None:
         if not self.path.exists():
             return None

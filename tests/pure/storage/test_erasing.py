@@ -91,6 +91,22 @@ def test_a_copy_of_the_database_of_before_opens_no_encrypted_run_once_it_is_eras
     store.close()
 
 
+def test_a_backup_with_its_keys_opens_what_was_encrypted(
+    url: str, path: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_store(url, Privacy(encrypt=True))
+    text_of("r", store)
+    copy = tmp_path / "copy.sqlite3"
+    assert main(["backup", str(copy), "--db", url]) == 0
+    assert "copy.sqlite3.keys: the keys of its encrypted runs" in capsys.readouterr().out
+    store.close()
+    assert (tmp_path / "copy.sqlite3.keys").stat().st_mode & 0o777 == 0o600
+    assert holding(tmp_path, CANARIES) == []
+    opened = open_store(f"sqlite:///{copy}", Privacy(master_key=path.with_name(f"{path.name}.master-key")))
+    assert opened.read("r").task == CANARIES[0]
+    opened.close()
+
+
 def test_an_image_goes_with_the_last_run_that_names_it(url: str, data: Path) -> None:
     store = open_store(url)
     image = picture()
