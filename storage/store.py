@@ -9,7 +9,6 @@ from datetime import datetime
 from pathlib import Path
 
 from conductor_core import masking
-from conductor_core.actor import Caller
 from conductor_core.commands import Command, SentCommand
 from conductor_core.errors import (
     BadInput,
@@ -24,11 +23,10 @@ from conductor_core.events import FINAL_KINDS, Event, RunCreated
 from conductor_core.message_parts import LoadedImage
 from conductor_core.spending import interruption
 from conductor_core.trace import ENDED_STATUSES, RunTrace
-from storage import batch_lock, batches, commands, contents, deleting, failures, queries, totals
+from storage import batch_lock, batches, commands, contents, failures, queries, totals
 from storage import reading as run_reading
 from storage.commands import CommandWatch, Listener
 from storage.database import BUSY_TIMEOUT_S, Database, path_of
-from storage.deleting import Deleted, Deletion
 from storage.encoding import snapshot_row
 from storage.event_log import EventLog
 from storage.evidence.anchoring import Anchoring, Evidence, Places, places_of, read_evidence
@@ -42,6 +40,7 @@ from storage.queries import Search
 from storage.records import ERASED, BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.redaction import RecordRedaction
 from storage.refusing_log import RefusingLog
+from storage.removing import Removing
 from storage.search.search import RunSearch
 from storage.totals import Totals
 
@@ -50,7 +49,7 @@ _POLL_S = 0.2
 _PAGE_EVENTS = 1000
 
 
-class Store:
+class Store(Removing):
     """The runs of one database; safe to use from any thread. All reading methods raise StoreError.
 
     Attributes:
@@ -188,66 +187,6 @@ class Store:
         """Returns the ``before`` with which ``runs`` begins at the last run before ``moment_utc``."""
         with self._database.reading() as connection:
             return queries.read_cursor(connection, moment_utc)
-
-    def delete(self, run_ids: Sequence[str], caller: Caller) -> Deleted:
-        """Deletes runs for good, except running and held ones, and records that ``caller`` deleted them.
-
-        Raises: StoreError; then none is deleted.
-        """
-        outcome = Deleted()
-
-        def work(cursor: sqlite3.Cursor) -> None:
-            nonlocal outcome
-            outcome = deleting.delete(cursor, run_ids, caller)
-
-        self.log.change_and_wait(work)
-        self._anchoring.written(len(outcome.run_ids))
-        for run_id in outcome.run_ids:
-            self._listing.doubt(run_id)
-        return outcome
-
-    def erase(self, run_ids: Sequence[str], caller: Caller) -> Deleted:
-        """Destroys the text of runs for good, except of running and held ones. They stay in lists as erased.
-
-        Their keys are destroyed, then the file is written anew without what was deleted: seconds for a gigabyte. A run
-        that was erased before goes through the same again, in case that was interrupted.
-
-        Raises: StoreError; StoreLocked if a reader keeps the log of SQLite from being emptied.
-        """
-        outcome = Deleted()
-        vault = self._database.vault
-
-        def work(cursor: sqlite3.Cursor) -> None:
-            nonlocal outcome
-            outcome = deleting.erase(cursor, run_ids, caller, vault.has)
-
-        self.log.change_and_wait(work)
-        for run_id in outcome.run_ids:
-            vault.destroy(run_id)
-            self._listing.doubt(run_id)
-        if outcome.run_ids:
-            self.search.sweep()
-            self.log.rewrite_and_wait()
-        return outcome
-
-    def copies(self, run_id: str) -> list[str]:
-        """Returns the re-runs of a run, which may hold text of it."""
-        with self._database.reading() as connection:
-            return deleting.read_copies(connection, run_id)
-
-    def hold(self, run_ids: Sequence[str], caller: Caller, *, held: bool = True) -> None:
-        """Forbids to delete these runs, or allows it again (``held`` False), and records who did so."""
-        self.log.change_and_wait(lambda cursor: deleting.hold(cursor, run_ids, caller, held=held))
-
-    def held(self, run_ids: Sequence[str]) -> set[str]:
-        """Returns the runs among ``run_ids`` that are held."""
-        with self._database.reading() as connection:
-            return deleting.read_held(connection, run_ids)
-
-    def deletions(self, limit: int = 50) -> tuple[list[Deletion], int]:
-        """Returns the newest deletions, and how many there are in all."""
-        with self._database.reading() as connection:
-            return deleting.read_deletions(connection, limit)
 
     def batches(
         self, limit: int = 50, before: int | None = None, name: str | None = None, batch: str | None = None

@@ -1,0 +1,85 @@
+"""Deletes, erases and holds the runs of a store."""
+
+import sqlite3
+from collections.abc import Sequence
+
+from conductor_core.actor import Caller
+from storage import deleting
+from storage.database import Database
+from storage.deleting import Deleted, Deletion
+from storage.event_log import EventLog
+from storage.evidence.anchoring import Anchoring
+from storage.listing import Listing
+from storage.refusing_log import RefusingLog
+from storage.search.search import RunSearch
+
+
+class Removing:
+    """The part of ``Store`` that takes runs out of its database, and forbids it. All methods raise StoreError."""
+
+    log: EventLog | RefusingLog
+    search: RunSearch
+    _database: Database
+    _anchoring: Anchoring
+    _listing: Listing
+
+    def delete(self, run_ids: Sequence[str], caller: Caller) -> Deleted:
+        """Deletes runs for good, except running and held ones, and records that ``caller`` deleted them.
+
+        Raises: StoreError; then none is deleted.
+        """
+        outcome = Deleted()
+
+        def work(cursor: sqlite3.Cursor) -> None:
+            nonlocal outcome
+            outcome = deleting.delete(cursor, run_ids, caller)
+
+        self.log.change_and_wait(work)
+        self._anchoring.written(len(outcome.run_ids))
+        for run_id in outcome.run_ids:
+            self._listing.doubt(run_id)
+        return outcome
+
+    def erase(self, run_ids: Sequence[str], caller: Caller) -> Deleted:
+        """Destroys the text of runs for good, except of running and held ones. They stay in lists as erased.
+
+        Their keys are destroyed, then the file is written anew without what was deleted: seconds for a gigabyte. A run
+        that was erased before goes through the same again, in case that was interrupted.
+
+        Raises: StoreError; StoreLocked if a reader keeps the log of SQLite from being emptied.
+        """
+        outcome = Deleted()
+        vault = self._database.vault
+
+        def work(cursor: sqlite3.Cursor) -> None:
+            nonlocal outcome
+            outcome = deleting.erase(cursor, run_ids, caller, vault.has)
+
+        self.log.change_and_wait(work)
+        self._anchoring.written(len(outcome.run_ids))
+        for run_id in outcome.run_ids:
+            vault.destroy(run_id)
+            self._listing.doubt(run_id)
+        if outcome.run_ids:
+            self.search.sweep()
+            self.log.rewrite_and_wait()
+        return outcome
+
+    def copies(self, run_id: str) -> list[str]:
+        """Returns the re-runs of a run, which may hold text of it."""
+        with self._database.reading() as connection:
+            return deleting.read_copies(connection, run_id)
+
+    def hold(self, run_ids: Sequence[str], caller: Caller, *, held: bool = True) -> None:
+        """Forbids to delete these runs, or allows it again (``held`` False), and records who did so."""
+        self.log.change_and_wait(lambda cursor: deleting.hold(cursor, run_ids, caller, held=held))
+
+    def held(self, run_ids: Sequence[str]) -> set[str]:
+        """Returns the runs among ``run_ids`` that are held."""
+        with self._database.reading() as connection:
+            return deleting.read_held(connection, run_ids)
+
+    def deletions(self, limit: int = 50) -> tuple[list[Deletion], int]:
+        """Returns the newest deletions, and how many there are in all."""
+        with self._database.reading() as connection:
+            return deleting.read_deletions(connection, limit)
