@@ -4,10 +4,6 @@
 import { place } from "./place.js"
 
 const LOOK_MS = 150
-const SCROLLER = '[data-testid="stMain"]'
-// How long after its last move within the page a stop's target is brought into view, before the page is left where the
-// person scrolls it.
-const SETTLE_MS = 2500
 // When a move brought no other stop (Python could not begin a run), the card can be used again.
 const AGAIN_MS = 3000
 const KEYS = { ArrowRight: "next", ArrowLeft: "back", Enter: "next", Escape: "leave" }
@@ -172,23 +168,12 @@ class Card {
     const target = find(this.data.at)
     const here = target !== null && this.isHere(target)
     if (here && !this.pressed) this.press()
-    if (here && !this.scrolled && this.settles(target)) bring(target)
+    // However slowly the page is drawn, the target is in view until the person uses the page.
+    if (here && !this.scrolled) bring(target)
     this.show()
     if (!here || !playing || !this.data.ready) return
     this.stood += LOOK_MS
     if (this.stood >= this.data.seconds * 1000) this.go("next")
-  }
-
-  // Whether the target has just come, or moved within the page while a slow machine draws what is around it. A person
-  // who scrolls moves nothing within the page.
-  settles(target) {
-    const scrolled = document.querySelector(SCROLLER)?.scrollTop ?? 0
-    const stands = `${this.data.stop} ${Math.round(target.getBoundingClientRect().top + scrolled)}`
-    if (stands !== this.stands) {
-      this.stands = stands
-      this.moved = performance.now()
-    }
-    return performance.now() - this.moved < SETTLE_MS
   }
 
   isHere(target) {
