@@ -27,6 +27,7 @@ _RUNS = (
 _DELETED = "SELECT count(*) FROM deletions WHERE created_at_utc >= ? AND created_at_utc < ?"
 _BEGINNING, _END = "0000", "9999"
 MOST_LISTED = 100
+_COUNTED = ("calls", "to_provider", "messages", "images", "hidden", "hidden_in_files", "running", "times")
 
 Reading = Callable[[], AbstractContextManager[sqlite3.Connection]]
 
@@ -51,6 +52,8 @@ class Receipt(Frozen):
         received: calls in which the text was sent, the first ``MOST_LISTED``. times: how many there are.
         runs, calls, messages: what was read. to_provider: how many of the calls went there.
         images: parts of messages to the provider that are images: their content was not read.
+        hidden: calls to the provider in whose messages passages were hidden before they were stored.
+        hidden_in_files: imported runs with calls to the provider, in whose files passages were hidden.
         unread: runs that cannot be read to their end. running: runs that have not ended.
         imported: runs that came as files, of which only the file says what was sent.
         deleted: runs of the period that were deleted or erased, of which nothing can be said.
@@ -67,6 +70,8 @@ class Receipt(Frozen):
     to_provider: int = 0
     messages: int = 0
     images: int = 0
+    hidden: int = 0
+    hidden_in_files: int = 0
     unread: tuple[str, ...] = ()
     running: int = 0
     imported: int = 0
@@ -80,6 +85,8 @@ class Receipt(Frozen):
             return f"{self.provider} was sent this text {calls}."
         if not self.to_provider:
             return f"No recorded call went to {self.provider}."
+        if self.hidden or self.hidden_in_files:
+            return f"It cannot be said: what is stored of the calls to {self.provider} lacks hidden passages."
         return f"No recorded call to {self.provider} held this text."
 
     @property
@@ -98,6 +105,14 @@ class Receipt(Frozen):
         said = ["The text in other words, translated, encoded, or split over several messages."]
         if self.images:
             said.append(f"What {self.images:,} images show that went to {self.provider}.")
+        if self.hidden:
+            calls = "1 call held" if self.hidden == 1 else f"{self.hidden:,} calls held"
+            said.append(f"{calls} passages that were hidden before they were stored; they may have held this text.")
+        if self.hidden_in_files:
+            said.append(
+                f"{self.hidden_in_files:,} imported runs with calls to {self.provider}, in whose files passages were "
+                "hidden; they may have held this text."
+            )
         if self.unread:
             said.append(f"{len(self.unread):,} runs that cannot be read to their end: {', '.join(self.unread[:5])}.")
         if self.running:
@@ -166,7 +181,7 @@ class _Look:
         self._wanted = wanted
         self.received: list[Received] = []
         self.unread: list[str] = []
-        self.counts = dict.fromkeys(("calls", "to_provider", "messages", "images", "running", "times"), 0)
+        self.counts = dict.fromkeys(_COUNTED, 0)
 
     def at(self, record: Record) -> None:
         if record.fault or record.encrypted:
@@ -174,9 +189,12 @@ class _Look:
         elif any(("status", status) in record.facets for status in ("running", "queued", "waiting")):
             self.counts["running"] += 1
         self.counts["calls"] += len(record.calls)
-        for _, call in record.calls:
-            if self._provider in _names(call.provider, call.host):
-                self._call(record.run_id, call)
+        asked = [(at, call) for at, call in record.calls if self._provider in _names(call.provider, call.host)]
+        for at, call in asked:
+            self.counts["hidden"] += at in record.hidden
+            self._call(record.run_id, call)
+        imported = None if record.created is None else record.created.imported
+        self.counts["hidden_in_files"] += bool(asked and imported is not None and imported.redactions)
 
     def _call(self, run_id: str, call: Call) -> None:
         self.counts["to_provider"] += 1

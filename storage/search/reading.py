@@ -4,6 +4,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from conductor_core import events as ev
 from conductor_core.actor import Caused
@@ -68,6 +69,7 @@ class Record:
         texts: each text of the run once, with its places.
         calls: with the sequence of the event that holds the messages.
         facets: how often each value of each kind stands in the run.
+        hidden: the events of ``calls`` in whose messages passages were hidden before they were stored.
         fault: why the run cannot be read to its end; empty: it was.
         encrypted: whether it was not read because it is encrypted.
     """
@@ -79,6 +81,7 @@ class Record:
     texts: dict[str, list[Place]] = field(default_factory=dict)
     calls: list[tuple[int, Call]] = field(default_factory=list)
     facets: Counter[tuple[str, str]] = field(default_factory=Counter)
+    hidden: set[int] = field(default_factory=set)
     fault: str = ""
     encrypted: bool = False
 
@@ -113,8 +116,20 @@ def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None
     for sequence, event in stored:
         _read_event(record, sequence, event)
     record.calls = [(stored[call.event][0], call) for call in calls(event for _, event in stored)]
+    record.hidden = _hidden(stored)
     _count_calls(record)
     return record
+
+
+def _hidden(stored: Iterable[tuple[int, Event]]) -> set[int]:
+    """Returns the events of calls that follow a note of what was hidden in them."""
+    return {
+        sequence
+        for (_, note), (sequence, event) in pairwise(stored)
+        if isinstance(event, ev.StepStarted | ev.PlanStarted)
+        and isinstance(note, ev.TextRedacted)
+        and note.of == event.kind
+    }
 
 
 def _count_calls(record: Record) -> None:

@@ -1,6 +1,7 @@
 """Who received which text: the ledger, and the answer that a provider never did, with what it rests on."""
 
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from conductor_core import events as ev
 from conductor_core.chat import Message, WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.message_parts import ImagePart, content_of
-from storage import Store
+from conductor_core.run_facts import Imported
+from conductor_core.settings import Settings
+from storage import Privacy, Store, open_store
 from storage.search.filters import Filters
 from tests.support.run_events import PAGE, created, planned, run_completed, step_completed, whole_run
 
@@ -20,6 +23,7 @@ POOL = ev.PoolInfo(
         WorkerSpec(name="checker", provider="anthropic", model="m"),
     ),
 )
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
 IMAGE = ImagePart(sha256="0" * 64, media_type="image/png", width=9, height=9, size_bytes=9)
 
 
@@ -91,13 +95,34 @@ def test_a_run_that_cannot_be_read_to_its_end_is_named(ledger: Store, path: Path
         database.execute("DROP TRIGGER events_no_update")
         database.execute("UPDATE events SET payload = '{' WHERE run_id = 'apart' AND kind = 'run.completed'")
     database.close()
-    from storage import open_store
-
     store = open_store(f"sqlite:///{path}")
     receipt = store.search.receipt("openai", "Ada Lovelace")
     assert receipt.unread == ("apart",)
     assert receipt.times == 2, "what stands before the damage is read"
     assert any("apart" in each for each in receipt.not_seen)
+    store.close()
+
+
+def test_a_call_in_which_passages_were_hidden_is_no_plain_no(url: str) -> None:
+    store = open_store(url, Privacy.of(Settings(redact=("mail",))))
+    imported = Imported(run_id="x", written_by="0", written_at_utc=NOW, imported_at_utc=NOW, redactions=1)
+    store.log.append_and_wait(
+        created("own", "Who?", pool=POOL),
+        *planned("own"),
+        sent("own", 0, "solver", "Write to ada@example.org"),
+        sent("own", 1, "checker", "Write to nobody"),
+        run_completed("own"),
+        created("file", "Who?", pool=POOL, imported=imported),
+        *planned("file"),
+        sent("file", 0, "solver", "Write to [redacted]"),
+        run_completed("file"),
+    )
+    receipt = store.search.receipt("openai", "ada@example.org")
+    assert (receipt.times, receipt.hidden, receipt.hidden_in_files) == (0, 1, 1)
+    assert not receipt.in_words.startswith("No recorded call")
+    assert any(each.startswith("1 call held passages that were hidden") for each in receipt.not_seen)
+    plain = store.search.receipt("anthropic", "ada@example.org")
+    assert (plain.hidden, plain.in_words) == (0, "No recorded call to anthropic held this text.")
     store.close()
 
 
