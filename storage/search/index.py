@@ -193,12 +193,12 @@ class Indexer:
 
 
 def put(cursor: sqlite3.Cursor, record: Record) -> None:
-    """Takes a run in, in place of what the index has of it, unless it is encrypted. Call it in a transaction of the
-    writer."""
+    """Takes a run in, in place of what the index has of it, unless it is encrypted or has no events. Call it in a
+    transaction of the writer."""
     if not cursor.execute(_THERE, (record.run_id, ERASED)).fetchall():
         return  # deleted or erased since it was read
     forget(cursor, record.run_id)
-    if record.encrypted:
+    if record.encrypted or not record.run:
         return
     row = (record.run, record.run_id, record.newest, record.fault)
     cursor.execute("INSERT INTO search_runs (run, run_id, indexed_to, fault) VALUES (?, ?, ?, ?)", row)

@@ -65,7 +65,7 @@ class Record:
     """What of a run is searched.
 
     Attributes:
-        run: sequence of its ``run.created``. newest: of the last event that was read.
+        run: sequence of its first event. newest: of its last. 0: it has none.
         texts: each text of the run once, with its places.
         calls: with the sequence of the event that holds the messages.
         facets: how often each value of each kind stands in the run.
@@ -96,7 +96,7 @@ def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None
     """Reads a run as far as it can be read. ``vault``: None: not if it is encrypted. Raises: sqlite3.Error."""
     rows: list[StoredRow] = connection.execute(_EVENTS, (run_id, *_STREAMED)).fetchall()
     vocabulary, _ = run_reading.filed(connection, run_id)
-    record = Record(run_id)
+    record = Record(run_id, rows[0][0] if rows else 0, rows[-1][0] if rows else 0)
     if vault is None and any(row[3].startswith(SEALED) for row in rows):
         record.encrypted = True
         return record
@@ -108,11 +108,10 @@ def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None
         except run_reading.BadRecord as bad:
             record.fault = str(bad)
             break
-    record.newest = rows[-1][0] if rows else 0
     if not stored or not isinstance(first := stored[0][1], ev.RunCreated):
         record.fault = record.fault or "its first event is missing"
         return record
-    record.created, record.run = first, stored[0][0]
+    record.created = first
     for sequence, event in stored:
         _read_event(record, sequence, event)
     record.calls = [(stored[call.event][0], call) for call in calls(event for _, event in stored)]

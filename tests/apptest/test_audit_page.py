@@ -12,6 +12,7 @@ from conductor_core.engine.request import rerun_of
 from conductor_core.engine.rerun import edit_step
 from conductor_core.trace import RunTrace
 from pages.components.shell.runtime import Session
+from tests.support.damaging import doctor
 from tests.support.run_events import created, planned, run_completed, step_completed, whole_run
 
 Visit = Callable[..., AppTest]
@@ -144,3 +145,16 @@ def test_a_broken_address_breaks_nothing(visit: Visit, real_run: str, query: dic
 def test_it_says_what_is_not_searched(visit: Visit, session: Session) -> None:
     session.store.log.append_and_wait(*whole_run("ended"), created("on"))
     assert any("1 still running" in each.value for each in visit("audit").caption)
+
+
+def test_runs_whose_first_event_cannot_be_read_leave_the_page_whole(
+    visit: Visit, session: Session, real_run: str
+) -> None:
+    session.store.log.append_and_wait(*whole_run("one"), *whole_run("two"))
+    doctor(
+        session.store._database.path,
+        "UPDATE events SET payload = '{' WHERE run_id IN ('one', 'two') AND kind = 'run.created'",
+    )
+    app = visit("audit", q="evil")
+    assert not app.error
+    assert "<mark>evil</mark>" in htmls(app)

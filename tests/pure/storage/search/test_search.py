@@ -15,6 +15,7 @@ from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
 from storage.search.filters import Filters
 from storage.search.words import read_words
+from tests.support.damaging import doctor
 from tests.support.older_schema import back_to
 from tests.support.run_events import PAGE, TWO_STEPS, created, planned, run_completed, whole_run
 
@@ -231,3 +232,15 @@ def test_a_search_of_what_cannot_be_searched_is_one_clear_error(store: Store) ->
     store._database.writer.execute("DROP TABLE search_state")
     with pytest.raises(StoreError, match="has no search index"):
         store.search.texts("a")
+
+
+def test_runs_whose_first_event_cannot_be_read_keep_no_other_out(store: Store, path: Path, url: str) -> None:
+    store.log.append_and_wait(*whole_run("one"), *whole_run("two"), *whole_run("gone"), *whole_run("whole", "Zoë?"))
+    store.close()
+    doctor(path, "UPDATE events SET payload = '{' WHERE run_id IN ('one', 'two') AND kind = 'run.created'")
+    doctor(path, "DELETE FROM events WHERE run_id = 'gone' AND kind <> 'run.completed'")
+    damaged = open_store(url)
+    damaged.search.catch_up()
+    assert found(damaged, "zoe") == ["whole"]
+    assert damaged.search.lag().runs == 0
+    damaged.close()
