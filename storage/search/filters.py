@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import Field
@@ -25,6 +25,11 @@ KINDS = {
 """What a filter can ask for by value, and its name for people. ``*`` stands for any value."""
 ANY = "*"
 _MOST_RARE = 5_000
+
+
+def in_utc(moment: datetime) -> str:
+    """Returns a moment as the database holds moments, whose texts are compared."""
+    return moment.astimezone(UTC).isoformat()
 
 
 class Filters(Frozen):
@@ -62,9 +67,9 @@ class Filters(Frozen):
             if value != ANY:
                 bound[f"{prefix}value{number}"] = value
         if self.since_utc is not None:
-            add("r.created_at_utc >= {}", "since", self.since_utc.isoformat())
+            add("r.created_at_utc >= {}", "since", in_utc(self.since_utc))
         if self.until_utc is not None:
-            add("r.created_at_utc < {}", "until", self.until_utc.isoformat())
+            add("r.created_at_utc < {}", "until", in_utc(self.until_utc))
         if self.least_usd is not None:
             add("r.known_usd >= {}", "least", self.least_usd)
         if self.most_usd is not None:

@@ -17,6 +17,7 @@ from conductor_core.message_parts import images_in
 from conductor_core.run_facts import label
 from conductor_core.workflow.model import Frozen
 from storage.records import ERASED
+from storage.search.filters import in_utc
 from storage.search.reading import Record, read_record
 from storage.vault import Vault
 
@@ -148,8 +149,8 @@ def receipt(
         raise BadInput("name the provider, or its host")
     if not wanted:
         raise BadInput("give the text that the provider may have received")
-    begin = _BEGINNING if since_utc is None else since_utc.isoformat()
-    end = _END if until_utc is None else until_utc.isoformat()
+    begin = _BEGINNING if since_utc is None else in_utc(since_utc)
+    end = _END if until_utc is None else in_utc(until_utc)
     with reading() as connection:
         runs = connection.execute(_RUNS, (begin, end, ERASED)).fetchall()
         ((deleted,),) = connection.execute(_DELETED, (begin, end)).fetchall()

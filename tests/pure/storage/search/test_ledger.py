@@ -1,7 +1,7 @@
 """Who received which text: the ledger, and the answer that a provider never did, with what it rests on."""
 
 import sqlite3
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -124,6 +124,19 @@ def test_a_call_in_which_passages_were_hidden_is_no_plain_no(url: str) -> None:
     plain = store.search.receipt("anthropic", "ada@example.org")
     assert (plain.hidden, plain.in_words) == (0, "No recorded call to anthropic held this text.")
     store.close()
+
+
+@pytest.mark.parametrize(("hour", "runs"), [(0, 1), (5, 0)])
+def test_times_with_an_offset_are_compared_in_utc(store: Store, hour: int, runs: int) -> None:
+    """The run began at 22:30 UTC on the day before; there it was half past midnight."""
+    began = datetime(2026, 1, 30, 22, 30, tzinfo=UTC)
+    first, *rest = whole_run("r")
+    store.log.append_and_wait(first.model_copy(update={"at_utc": began}), *rest)
+    store.search.catch_up()
+    there = timezone(timedelta(hours=2))
+    since, until = datetime(2026, 1, 31, hour, tzinfo=there), datetime(2026, 1, 31, hour + 1, tzinfo=there)
+    assert len(store.search.runs(Filters(since_utc=since, until_utc=until))) == runs
+    assert store.search.receipt("rehearsal", "x", since, until).runs == runs
 
 
 @pytest.mark.parametrize(("provider", "text"), [(" ", "x"), ("openai", " \n ")])
