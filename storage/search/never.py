@@ -9,26 +9,32 @@ import sqlite3
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from conductor_core.egress import Call
 from conductor_core.errors import BadInput
 from conductor_core.message_parts import images_in
 from conductor_core.run_facts import label
 from conductor_core.workflow.model import Frozen
+from storage.encoding import read_time
 from storage.records import ERASED
 from storage.search.filters import in_utc
 from storage.search.reading import Record, read_record
 from storage.vault import Vault
 
 _RUNS = (
-    "SELECT run_id, imported FROM runs WHERE created_at_utc >= ? AND created_at_utc < ? AND status <> ? "
-    "ORDER BY sequence"
+    "SELECT a.run_id, r.created_at_utc, r.status FROM (SELECT run_id FROM runs UNION SELECT run_id FROM events) a "
+    "LEFT JOIN runs r ON r.run_id = a.run_id ORDER BY r.sequence"
 )
-_DELETED = "SELECT count(*) FROM deletions WHERE created_at_utc >= ? AND created_at_utc < ?"
+"""Also those whose row in ``runs`` is damaged or missing: their events may be whole."""
+_DELETED = "SELECT count(*) FROM deletions WHERE ifnull(created_at_utc >= ? AND created_at_utc < ?, true)"
 _BEGINNING, _END = "0000", "9999"
 MOST_LISTED = 100
-_COUNTED = ("calls", "to_provider", "messages", "images", "hidden", "hidden_in_files", "running", "times")
+_COUNTED = (
+    *("runs", "calls", "to_provider", "messages", "images", "hidden", "hidden_in_files"),
+    *("imported", "running", "times"),
+)
 
 Reading = Callable[[], AbstractContextManager[sqlite3.Connection]]
 
@@ -55,7 +61,8 @@ class Receipt(Frozen):
         images: parts of messages to the provider that are images: their content was not read.
         hidden: calls to the provider in whose messages passages were hidden before they were stored.
         hidden_in_files: imported runs with calls to the provider, in whose files passages were hidden.
-        unread: runs that cannot be read to their end. running: runs that have not ended.
+        unread: runs that cannot be read to their end, or of which it is not known when they began.
+        running: runs that have not ended.
         imported: runs that came as files, of which only the file says what was sent.
         deleted: runs of the period that were deleted or erased, of which nothing can be said.
     """
@@ -94,6 +101,7 @@ class Receipt(Frozen):
     def rests_on(self) -> tuple[str, ...]:
         """What was read, in sentences."""
         return (
+            _Period(self.since_utc, self.until_utc).in_words,
             f"Read from the events themselves: {self.runs:,} runs, {self.calls:,} calls, of which {self.to_provider:,} "
             f"went to {self.provider} with {self.messages:,} messages.",
             "Compared letter by letter, apart from case, white space and the form of signs. Calls that failed, and "
@@ -115,7 +123,8 @@ class Receipt(Frozen):
                 "hidden; they may have held this text."
             )
         if self.unread:
-            said.append(f"{len(self.unread):,} runs that cannot be read to their end: {', '.join(self.unread[:5])}.")
+            names = ", ".join(self.unread[:5])
+            said.append(f"{len(self.unread):,} runs that cannot be read to their end, or have no date: {names}.")
         if self.running:
             said.append(f"What {self.running:,} runs still send that have not ended.")
         if self.imported:
@@ -152,12 +161,22 @@ def receipt(
     begin = _BEGINNING if since_utc is None else in_utc(since_utc)
     end = _END if until_utc is None else in_utc(until_utc)
     with reading() as connection:
-        runs = connection.execute(_RUNS, (begin, end, ERASED)).fetchall()
+        rows = connection.execute(_RUNS).fetchall()
         ((deleted,),) = connection.execute(_DELETED, (begin, end)).fetchall()
+    period = _Period(since_utc, until_utc)
+    runs = [
+        (run_id, began)
+        for run_id, created, status in rows
+        if status != ERASED and period.may_hold(began := read_time(created))
+    ]
     look = _Look(provider, wanted)
-    for number, (run_id, _) in enumerate(runs):
+    for number, (run_id, began) in enumerate(runs):
         with reading() as connection:
-            look.at(read_record(connection, run_id, vault))
+            record = read_record(connection, run_id, vault)
+        if began is None and record.created is not None:
+            began = record.created.at_utc
+        if period.may_hold(began):
+            look.at(record, dated=began is not None)
         if told is not None:
             told(number + 1, len(runs))
     return Receipt(
@@ -166,12 +185,37 @@ def receipt(
         since_utc=since_utc,
         until_utc=until_utc,
         received=tuple(look.received),
-        runs=len(runs),
         unread=tuple(look.unread),
-        imported=sum(bool(imported) for _, imported in runs),
         deleted=deleted,
         **look.counts,
     )
+
+
+@dataclass(frozen=True)
+class _Period:
+    """When a run began. None: no bound."""
+
+    since_utc: datetime | None
+    until_utc: datetime | None
+
+    @property
+    def in_words(self) -> str:
+        if self.since_utc is None and self.until_utc is None:
+            return "Runs that began at any time."
+        bounds = [f"{name} {_moment(at)}" for name, at in (("from", self.since_utc), ("up to", self.until_utc)) if at]
+        return f"Runs that began {' '.join(bounds)}, with all their calls, whenever these were made."
+
+    def may_hold(self, began: datetime | None) -> bool:
+        """Whether a run may be of the period that began then; None: nobody knows when."""
+        if began is None:
+            return True
+        return (self.since_utc is None or began >= self.since_utc) and (
+            self.until_utc is None or began < self.until_utc
+        )
+
+
+def _moment(at: datetime) -> str:
+    return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(' ')} UTC"
 
 
 class _Look:
@@ -184,8 +228,10 @@ class _Look:
         self.unread: list[str] = []
         self.counts = dict.fromkeys(_COUNTED, 0)
 
-    def at(self, record: Record) -> None:
-        if record.fault or record.encrypted:
+    def at(self, record: Record, *, dated: bool) -> None:
+        """``dated``: whether it is known when the run began."""
+        self.counts["runs"] += 1
+        if record.fault or record.encrypted or not dated:
             self.unread.append(record.run_id)
         elif any(("status", status) in record.facets for status in ("running", "queued", "waiting")):
             self.counts["running"] += 1
@@ -195,6 +241,7 @@ class _Look:
             self.counts["hidden"] += at in record.hidden
             self._call(record.run_id, call)
         imported = None if record.created is None else record.created.imported
+        self.counts["imported"] += imported is not None
         self.counts["hidden_in_files"] += bool(asked and imported is not None and imported.redactions)
 
     def _call(self, run_id: str, call: Call) -> None:

@@ -89,6 +89,9 @@ def test_which_provider_received_a_name_is_typed_and_one_click(visit: Visit, rea
     app.button("FormSubmitter:audit-receipt-form-Read the record").click().run()
     assert any("No recorded call went to anthropic." in each.value.replace("\\", "") for each in app.markdown)
     assert "It rests on" in htmls(app)
+    assert "Runs that began at any time." in htmls(app)
+    app.query_params["since"] = "2020-01-01"
+    assert "It rests on" not in htmls(app.run())
 
 
 def test_the_address_holds_the_view_and_a_chip_takes_a_filter_out(

@@ -1,5 +1,6 @@
 """The egress ledger: which server received what, by calls; and whether a provider ever received a text."""
 
+from datetime import datetime
 from html import escape
 
 import streamlit as st
@@ -16,6 +17,10 @@ from storage.search.never import Receipt
 
 RECEIPT = "audit-receipt"
 _HOW = {"first": "first call", "again": "repeated", "more_tokens": "with more tokens", "fallback": "as fallback"}
+
+
+_Question = tuple[str, str, datetime | None, datetime | None]
+"""Provider, text and period of an answer: it is forgotten when its question changes."""
 
 
 def ledger(asked: Asked) -> None:
@@ -116,23 +121,20 @@ def _ask_record(asked: Asked) -> None:
         provider = st.text_input("Provider or host", placeholder="openai, or api.example.com", key="receipt-provider")
         text = st.text_input("Text", value=asked.typed.strip('"'), key="receipt-text")
         pressed = st.form_submit_button("Read the record", icon=":material/fact_check:")
+    question: _Question = (provider, text, asked.filters.since_utc, asked.filters.until_utc)
     if pressed:
         bar = st.progress(0.0, text="Reading")
 
         def told(done: int, total: int) -> None:
             bar.progress(done / total, text=f"{done:,} of {total:,} runs")
 
-        st.session_state[RECEIPT] = current().store.search.receipt(
-            provider,
-            text,
-            asked.filters.since_utc,
-            asked.filters.until_utc,
-            told,
-        )
+        st.session_state[RECEIPT] = (question, current().store.search.receipt(*question, told))
         bar.empty()
-    receipt: Receipt | None = st.session_state.get(RECEIPT)
-    if receipt is not None:
-        _receipt(receipt)
+    kept: tuple[_Question, Receipt] | None = st.session_state.get(RECEIPT)
+    if kept is not None and kept[0] == question:
+        _receipt(kept[1])
+    else:
+        st.session_state.pop(RECEIPT, None)
 
 
 def _receipt(receipt: Receipt) -> None:

@@ -14,6 +14,7 @@ from conductor_core.run_facts import Imported
 from conductor_core.settings import Settings
 from storage import Privacy, Store, open_store
 from storage.search.filters import Filters
+from tests.support.damaging import doctor
 from tests.support.run_events import PAGE, created, planned, run_completed, step_completed, whole_run
 
 POOL = ev.PoolInfo(
@@ -70,7 +71,8 @@ def test_that_a_provider_never_received_a_text_says_what_it_rests_on(ledger: Sto
     assert (receipt.times, receipt.runs, receipt.calls, receipt.to_provider, receipt.messages) == (0, 3, 6, 2, 2)
     assert (receipt.images, receipt.deleted, receipt.running) == (2, 1, 1)
     assert receipt.in_words == "No recorded call to api.anthropic.com held this text."
-    assert "3 runs, 6 calls" in receipt.rests_on[0]
+    assert "3 runs, 6 calls" in receipt.rests_on[1]
+    assert receipt.rests_on[0] == "Runs that began at any time."
     assert {"2 images", "1 runs"} <= {" ".join(each.split()[1:3]) for each in receipt.not_seen} | {
         " ".join(each.split()[:2]) for each in receipt.not_seen
     }
@@ -123,6 +125,26 @@ def test_a_call_in_which_passages_were_hidden_is_no_plain_no(url: str) -> None:
     assert any(each.startswith("1 call held passages that were hidden") for each in receipt.not_seen)
     plain = store.search.receipt("anthropic", "ada@example.org")
     assert (plain.hidden, plain.in_words) == (0, "No recorded call to anthropic held this text.")
+    store.close()
+
+
+def test_the_answer_names_its_period_and_runs_whose_row_is_damaged_are_not_passed_over(
+    ledger: Store, path: Path, url: str
+) -> None:
+    ledger.log.append_and_wait(*whole_run("dateless"))
+    ledger.close()
+    doctor(path, "UPDATE runs SET created_at_utc = 'once' WHERE run_id = 'shared'")
+    doctor(path, "DELETE FROM runs WHERE run_id = 'apart'")
+    doctor(path, "UPDATE runs SET created_at_utc = '' WHERE run_id = 'dateless'")
+    doctor(path, "UPDATE events SET payload = '{' WHERE run_id = 'dateless'")
+    store = open_store(url)
+    since = datetime(2020, 1, 31, tzinfo=UTC)
+    receipt = store.search.receipt("openai", "Ada Lovelace", since)
+    assert (receipt.runs, receipt.times, receipt.unread) == (3, 2, ("dateless",))
+    assert receipt.rests_on[0].startswith("Runs that began from 2020-01-31 00:00:00 UTC, ")
+    before = store.search.receipt("openai", "Ada Lovelace", None, since)
+    assert (before.runs, before.unread) == (1, ("dateless",))
+    assert before.rests_on[0].startswith("Runs that began up to 2020-01-31 00:00:00 UTC, ")
     store.close()
 
 
