@@ -172,7 +172,7 @@ def _search(given: argparse.Namespace, file: Path) -> int:
 
 def _lag_document(lag: Any) -> dict[str, int]:
     """Returns what a search does not see, as in a document."""
-    return {"ended": lag.runs, "running": lag.running, "encrypted": lag.encrypted}
+    return {"ended": lag.runs, "running": lag.running, "encrypted": lag.encrypted, "damaged": lag.damaged}
 
 
 def _hit_document(hit: Hit) -> dict[str, Any]:

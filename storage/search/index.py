@@ -4,12 +4,14 @@ Nothing of this is in the transaction of an append. Runs come in after they end,
 they have gone on.
 """
 
+import logging
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from conductor_core.errors import StoreError
 from conductor_core.events import FINAL_KINDS
 from conductor_core.message_parts import images_in
 from conductor_core.run_facts import label
@@ -18,6 +20,8 @@ from storage.records import ERASED
 from storage.search.forgetting import forget
 from storage.search.reading import Record, read_record
 from storage.search.scripts import is_dense
+
+log = logging.getLogger(__name__)
 
 Change = Callable[[Callable[[sqlite3.Cursor], None]], None]
 """Runs a piece of work in a transaction of the writer (``EventLog.change_and_wait``)."""
@@ -29,6 +33,7 @@ _DUE = f"SELECT run_id, max(sequence) FROM events WHERE sequence > ? AND sequenc
 _BEHIND = f"SELECT count(DISTINCT run_id) FROM events WHERE sequence > ? AND {_AT_REST}"  # noqa: S608  no value in it
 _RUNNING = "SELECT count(*) FROM runs WHERE status IN ('queued', 'running')"
 _ENCRYPTED = "SELECT count(*) FROM runs WHERE typeof(task) = 'blob'"
+_FAULTY = "SELECT count(*) FROM search_runs WHERE fault <> ''"
 _NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
 _THERE = "SELECT 1 FROM runs WHERE run_id = ? AND status <> ?"
 _TEXT = "INSERT INTO search_texts (run, dense, text) VALUES (?, ?, ?)"
@@ -46,12 +51,13 @@ _SWEEP_PAGES = 200
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What the index does not hold: ended ``runs`` that it will take in, runs that are ``running`` or queued, and all
-    ``encrypted`` ones: an index of them would hold their texts in plain sight."""
+    """What the index does not hold: ended ``runs`` that it will take in, runs that are ``running`` or queued, all
+    ``encrypted`` ones, of which an index would hold the texts in plain sight, and the rest of ``damaged`` ones."""
 
     runs: int
     running: int
     encrypted: int = 0
+    damaged: int = 0
 
     @property
     def in_words(self) -> str:
@@ -59,6 +65,7 @@ class Lag:
         parts = [f"{self.runs:,} ended run{'' if self.runs == 1 else 's'} not indexed yet"] if self.runs else []
         parts += [f"{self.running:,} still running"] if self.running else []
         parts += [f"{self.encrypted:,} encrypted, never indexed"] if self.encrypted else []
+        parts += [f"{self.damaged:,} damaged, not read to their end"] if self.damaged else []
         return ", ".join(parts)
 
 
@@ -67,7 +74,8 @@ def read_lag(connection: sqlite3.Connection) -> Lag:
     ((runs,),) = connection.execute(_BEHIND, (reached, *_KINDS)).fetchall()
     ((running,),) = connection.execute(_RUNNING).fetchall()
     ((encrypted,),) = connection.execute(_ENCRYPTED).fetchall()
-    return Lag(runs, running, encrypted)
+    ((damaged,),) = connection.execute(_FAULTY).fetchall()
+    return Lag(runs, running, encrypted, damaged)
 
 
 class Indexer:
@@ -119,18 +127,42 @@ class Indexer:
             return 0, end  # while a run streams, the index need not be told of each of its events
         taken = 0
         while True:
-            records, size, to = [], 0, end
+            records: list[tuple[Record, int]] = []
+            size, to = 0, end
             while due and size < _MOST_CHARACTERS:
                 run_id, at = due.pop(0)
                 with self._database.reading() as connection:
                     record = read_record(connection, run_id)
-                records.append(record)
-                size += sum(map(len, record.texts))
                 to = int(at) if due else end
-            stands = self._put(records, reached, to)
-            taken, reached = taken + sum(not record.encrypted for record in records), to
+                records.append((record, to))
+                size += sum(map(len, record.texts))
+            stands = self._put_all(records, reached, to)
+            taken, reached = taken + sum(not record.encrypted for record, _ in records), to
             if stands != to or to == end:
                 return taken, stands
+
+    def _put_all(self, records: Sequence[tuple[Record, int]], expected: int, reached: int) -> int:
+        """Takes runs in, each with how far the index then stands, in one transaction, or else each alone: none keeps
+        others out. Returns where the index stands then."""
+        try:
+            return self._put([record for record, _ in records], expected, reached)
+        except StoreError as error:
+            if type(error) is not StoreError or not records:  # the database itself is at fault
+                raise
+        stands = expected
+        for record, to in records:
+            try:
+                stands = self._put([record], expected, to)
+            except StoreError as error:
+                if type(error) is not StoreError:
+                    raise
+                log.warning("run %s is in the search index without its texts: %s", record.run_id, error)
+                bare = Record(record.run_id, record.run, record.newest, fault=f"it cannot be indexed: {error}")
+                stands = self._put([bare], expected, to)
+            if stands != to:  # another process is further
+                return stands
+            expected = to
+        return stands
 
     def _put(self, records: Sequence[Record], expected: int, reached: int) -> int:
         """Takes runs in if the index stands at ``expected``. Returns where it stands then."""

@@ -39,7 +39,7 @@ def test_a_search_prints_hits_in_their_place(database: Path, capsys: pytest.Capt
     (hit,) = told["hits"]
     assert (hit["run_id"], hit["places"][0]["field"], hit["found"]) == ("first", "task", ["Zoë"])
     assert told["count"] == {"texts": 1, "runs": 1, "at_least": False}
-    assert told["not_searched"] == {"ended": 0, "running": 0, "encrypted": 0}
+    assert told["not_searched"] == {"ended": 0, "running": 0, "encrypted": 0, "damaged": 0}
 
 
 def test_without_words_runs_are_listed_and_nothing_steers_the_terminal(

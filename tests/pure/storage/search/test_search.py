@@ -17,7 +17,14 @@ from storage.search.filters import Filters
 from storage.search.words import read_words
 from tests.support.damaging import doctor
 from tests.support.older_schema import back_to
-from tests.support.run_events import PAGE, TWO_STEPS, created, planned, run_completed, whole_run
+from tests.support.run_events import (
+    PAGE,
+    TWO_STEPS,
+    created,
+    planned,
+    run_completed,
+    whole_run,
+)
 
 ADA = Actor(kind="person", id="ada", name="Ada")
 
@@ -242,5 +249,24 @@ def test_runs_whose_first_event_cannot_be_read_keep_no_other_out(store: Store, p
     damaged = open_store(url)
     damaged.search.catch_up()
     assert found(damaged, "zoe") == ["whole"]
-    assert damaged.search.lag().runs == 0
+    lag = damaged.search.lag()
+    assert (lag.runs, lag.damaged) == (0, 3)
+    assert "3 damaged" in lag.in_words
+    damaged.close()
+
+
+def test_a_run_that_cannot_be_stored_keeps_no_other_out(store: Store, path: Path, url: str) -> None:
+    """SQLite has no number as large as that of its tokens."""
+    store.log.append_and_wait(*whole_run("before", "Zoë?"), *whole_run("many", "Zoë!"), *whole_run("after", "Zoë."))
+    store.close()
+    large = f'"input_tokens":{10**25}'
+    doctor(
+        path,
+        "UPDATE events SET payload = replace(payload, '\"input_tokens\":7', :large) WHERE run_id = 'many'",
+        large=large,
+    )
+    damaged = open_store(url)
+    damaged.search.catch_up()
+    assert found(damaged, "zoe") == ["after", "before"]
+    assert (damaged.search.lag().runs, damaged.search.lag().damaged) == (0, 1)
     damaged.close()
