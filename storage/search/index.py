@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from conductor_core.errors import StoreError
+from conductor_core.errors import StoreDamaged, StoreError
 from conductor_core.events import FINAL_KINDS
 from conductor_core.message_parts import images_in
 from conductor_core.run_facts import label
@@ -69,8 +69,21 @@ class Lag:
         return ", ".join(parts)
 
 
+def _state(reader: sqlite3.Connection | sqlite3.Cursor) -> tuple[int, bool]:
+    """Returns up to which event the index goes, and whether words of runs that were taken out may be left in it.
+
+    Raises: StoreDamaged if that is not there.
+    """
+    rows = reader.execute(_STATE).fetchall()
+    if len(rows) != 1 or not isinstance(rows[0][0], int):
+        raise StoreDamaged(
+            "the search index does not say how far it goes: build it again with `python -m storage search --rebuild`"
+        )
+    return rows[0][0], bool(rows[0][1])
+
+
 def read_lag(connection: sqlite3.Connection) -> Lag:
-    reached, _ = connection.execute(_STATE).fetchall()[0]
+    reached, _ = _state(connection)
     ((runs,),) = connection.execute(_BEHIND, (reached, *_KINDS)).fetchall()
     ((running,),) = connection.execute(_RUNNING).fetchall()
     ((encrypted,),) = connection.execute(_ENCRYPTED).fetchall()
@@ -101,7 +114,7 @@ class Indexer:
         Raises: StoreError.
         """
         with self._database.reading() as connection:
-            (reached, residue), *_ = connection.execute(_STATE).fetchall()
+            reached, residue = _state(connection)
             ((newest,),) = connection.execute(_NEWEST).fetchall()
         begin, done, at = reached, 0, reached
         stop = stop or threading.Event()
@@ -170,7 +183,7 @@ class Indexer:
 
         def work(cursor: sqlite3.Cursor) -> None:
             nonlocal stands
-            ((stands, _),) = cursor.execute(_STATE).fetchall()
+            stands, _ = _state(cursor)
             if stands == expected:
                 for record in records:
                     put(cursor, record)
@@ -279,5 +292,6 @@ def _empty(cursor: sqlite3.Cursor) -> None:
         cursor.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")  # noqa: S608  own names
     for table in ("search_places", "search_texts", "search_calls", "search_facets", "search_runs"):
         cursor.execute(f"DELETE FROM {table}")  # noqa: S608  own names
-    cursor.execute("UPDATE search_state SET reached = 0, residue = 0")
+    cursor.execute("DELETE FROM search_state")
+    cursor.execute("INSERT INTO search_state (id, reached, residue) VALUES (1, 0, 0)")
     cursor.execute("PRAGMA secure_delete=OFF")

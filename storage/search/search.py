@@ -58,6 +58,10 @@ class RunSearch:
                 if str(error) != told:
                     log.warning("the search index cannot be brought up to date: %s", error)
                 told = str(error)
+            except Exception as error:  # the thread must go on; what failed may be another run's turn next time
+                if repr(error) != told:
+                    log.exception("the search index cannot be brought up to date")
+                told = repr(error)
 
     def close(self) -> None:
         """Stops keeping up."""

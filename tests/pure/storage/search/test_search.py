@@ -1,5 +1,6 @@
 """Texts are found where they stand, filters narrow, pages go on, and nothing that is typed breaks a search."""
 
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 from conductor_core import events as ev
 from conductor_core.actor import Actor
 from conductor_core.chat import Message
-from conductor_core.errors import BadInput, StoreError
+from conductor_core.errors import BadInput, StoreDamaged, StoreError
 from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
+from storage.search import search
 from storage.search.filters import Filters
 from storage.search.words import read_words
 from tests.support.damaging import doctor
@@ -270,3 +272,35 @@ def test_a_run_that_cannot_be_stored_keeps_no_other_out(store: Store, path: Path
     assert found(damaged, "zoe") == ["after", "before"]
     assert (damaged.search.lag().runs, damaged.search.lag().damaged) == (0, 1)
     damaged.close()
+
+
+def test_an_index_without_its_state_says_what_to_do_and_can_be_built_again(store: Store, path: Path, url: str) -> None:
+    store.log.append_and_wait(*whole_run("one", "Zoë?"))
+    store.close()
+    doctor(path, "DELETE FROM search_state")
+    damaged = open_store(url)
+    for ask in (damaged.search.lag, damaged.search.catch_up):
+        with pytest.raises(StoreDamaged, match="search --rebuild"):
+            ask()
+    assert damaged.search.rebuild() == 1
+    assert found(damaged, "zoe") == ["one"]
+    damaged.close()
+
+
+def test_the_index_is_kept_up_after_an_error_that_nobody_foresaw(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls, third = [], threading.Event()
+
+    def breaks(*_: object, **__: object) -> int:
+        calls.append(1)
+        if len(calls) == 3:
+            third.set()
+        raise IndexError("broken")
+
+    monkeypatch.setattr(search, "KEEP_UP_S", 0.01)
+    monkeypatch.setattr(store.search._indexer, "catch_up", breaks)
+    store.search.keep_up()
+    assert third.wait(10)
+    store.search.close()
+    assert [record.exc_info is not None for record in caplog.records] == [True], "it is said once"
