@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from conductor_core.errors import InspectorError
+from conductor_core.errors import InspectorError, StoreError
 from pages.components.audit import asked as address_of
 from pages.components.audit.asked import COST, FAILURES, FOUND, LEDGER, Asked, ask_anew
 from pages.components.audit.found import found
@@ -32,11 +32,11 @@ DRAWN = {FOUND: found, LEDGER: ledger, COST: spending, FAILURES: failures}
 def show() -> None:
     asked = address_of.read()
     try:
+        if asked.run_id is not None:  # the record is read from the events, whatever the index is like
+            _record(asked, asked.run_id)
+            return
         _catch_up()
         head(asked)
-        if asked.run_id is not None:
-            record_page(asked.run_id)
-            return
         _lag()
         if asked.fault:
             st.warning(inert(asked.fault), icon=":material/link_off:")
@@ -48,10 +48,24 @@ def show() -> None:
         st.error(inert(str(error)), icon=":material/error:")
 
 
+def _record(asked: Asked, run_id: str) -> None:
+    above = st.container()
+    record_page(run_id)
+    with above:
+        try:
+            head(asked)
+        except StoreError as error:
+            st.warning(inert(str(error)), icon=":material/warning:")
+
+
 def _catch_up() -> None:
+    """Takes in what ended a moment ago. What the index has is shown even if that fails. Raises: StoreError."""
     store = current().store
     if store.refusal is None and 0 < store.search.lag().runs <= AT_ONCE:
-        store.search.catch_up()
+        try:
+            store.search.catch_up()
+        except StoreError as error:
+            st.warning(inert(str(error)), icon=":material/warning:")
 
 
 def _lag() -> None:

@@ -10,6 +10,7 @@ from conductor_core import events as ev
 from conductor_core.chat import Message, WorkerSpec
 from conductor_core.engine.request import rerun_of
 from conductor_core.engine.rerun import edit_step
+from conductor_core.errors import StoreError
 from conductor_core.trace import RunTrace
 from pages.components.shell.runtime import Session
 from tests.support.damaging import doctor
@@ -161,3 +162,26 @@ def test_runs_whose_first_event_cannot_be_read_leave_the_page_whole(
     app = visit("audit", q="evil")
     assert not app.error
     assert "<mark>evil</mark>" in htmls(app)
+
+
+def test_a_record_is_shown_though_the_index_is_broken(visit: Visit, session: Session, real_run: str) -> None:
+    doctor(session.store._database.path, "DROP TABLE search_facets")
+    app = visit("audit", run=real_run)
+    assert "Who received which text" in " ".join(each.value for each in app.markdown) + htmls(app)
+    assert not app.error
+    assert [each for each in app.warning if "no such table" in each.value]
+
+
+def test_what_was_indexed_is_shown_though_the_rest_cannot_be(
+    visit: Visit, session: Session, real_run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.store.search.catch_up()
+    session.store.log.append_and_wait(*whole_run("later"))
+
+    def fails() -> int:
+        raise StoreError("no space left")
+
+    monkeypatch.setattr(session.store.search, "catch_up", fails)
+    app = visit("audit", q="evil")
+    assert "<mark>evil</mark>" in htmls(app)
+    assert [each.value for each in app.warning] == ["no space left"]
