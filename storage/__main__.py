@@ -30,8 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     erasing.add(commands)
     copying.set_defaults(do=_backup)
     search_commands.add(commands, database)
-    given = parser.parse_args(arguments)
     try:
+        given = parser.parse_args(arguments)
         match given.command:
             case "verify":
                 return evidence.check(given, _source)

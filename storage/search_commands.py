@@ -2,10 +2,11 @@
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from pydantic import BaseModel
 from conductor_core.errors import BadInput
 from conductor_core.settings import Settings
 from storage.privacy import Privacy
-from storage.search.filters import ANY, KINDS, Filters
+from storage.search.filters import ANY, KINDS, Filters, end_of
 from storage.search.hits import Hit
 from storage.search.reading import FIELDS
 from storage.store import Store, open_store
@@ -31,7 +32,7 @@ def add(commands: Any, database: argparse.ArgumentParser) -> None:
         help="Find texts of runs; without WORDS, runs.",
         epilog='WORDS are all looked for; "in quotation marks" is a phrase, and a word may end in *.',
     )
-    search.add_argument("words", metavar="WORDS", nargs="*")
+    search.add_argument("words", metavar="WORDS", nargs="*", type=_text)
     search.add_argument("--in", dest="field", choices=list(FIELDS), help="Only texts that stand in such a place.")
     search.add_argument("--rebuild", action="store_true", help="Build the search index again from the events.")
     _paged(search)
@@ -41,15 +42,15 @@ def add(commands: Any, database: argparse.ArgumentParser) -> None:
         parents=[database, filters],
         help="Which provider and host received what; with WORDS, only such texts.",
     )
-    ledger.add_argument("words", metavar="WORDS", nargs="*")
+    ledger.add_argument("words", metavar="WORDS", nargs="*", type=_text)
     ledger.add_argument("--calls", action="store_true", help="List the calls, not only the servers.")
     _paged(ledger)
     ledger.set_defaults(do=_ledger)
     received = commands.add_parser(
         "received", parents=[database], help="Answer from the events whether a provider was ever sent a text."
     )
-    received.add_argument("provider", metavar="PROVIDER", help="A provider, a host, or HOST:PORT.")
-    received.add_argument("text", metavar="TEXT")
+    received.add_argument("provider", metavar="PROVIDER", type=_text, help="A provider, a host, or HOST:PORT.")
+    received.add_argument("text", metavar="TEXT", type=_text)
     received.add_argument("--since", metavar="DAY|TIME", type=_moment)
     received.add_argument("--until", metavar="DAY|TIME", type=_end)
     received.add_argument("--json", action="store_true")
@@ -66,42 +67,70 @@ def add(commands: Any, database: argparse.ArgumentParser) -> None:
 def _filters() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     for kind, word in KINDS.items():
-        parser.add_argument(f"--{kind}", metavar="X", help=f"Only runs with this {word}; {ANY}: any.")
+        parser.add_argument(f"--{kind}", metavar="X", type=_text, help=f"Only runs with this {word}; {ANY}: any.")
     parser.add_argument("--since", metavar="DAY|TIME", type=_moment, help="Only runs from this day (UTC) or time on.")
     parser.add_argument("--until", metavar="DAY|TIME", type=_end, help="Only runs up to this day, with it, or time.")
-    parser.add_argument("--least-usd", metavar="X", type=float)
-    parser.add_argument("--most-usd", metavar="X", type=float)
-    parser.add_argument("--run", metavar="RUN_ID")
+    parser.add_argument("--least-usd", metavar="X", type=_usd_bound)
+    parser.add_argument("--most-usd", metavar="X", type=_usd_bound)
+    parser.add_argument("--run", metavar="RUN_ID", type=_text)
     return parser
 
 
 def _paged(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", metavar="N", type=_count, default=20)
     parser.add_argument(
-        "--before", metavar="CURSOR", type=int, help="Go on after a page: the cursor that it ended with."
+        "--before", metavar="CURSOR", type=_cursor, help="Go on after a page: the cursor that it ended with."
     )
     parser.add_argument("--json", action="store_true")
 
 
+def _whole(typed: str, most: int) -> int:
+    if not (typed.isascii() and typed.isdecimal() and len(typed) < 20 and 1 <= int(typed) <= most):
+        raise BadInput(f"{typed!r} is no whole number from 1 to {most}")
+    return int(typed)
+
+
 def _count(typed: str) -> int:
-    number = int(typed)
-    if not 1 <= number <= 10_000:
-        raise argparse.ArgumentTypeError("from 1 to 10000")
-    return number
+    return _whole(typed, 10_000)
+
+
+def _cursor(typed: str) -> int:
+    return _whole(typed, 2**63 - 1)
+
+
+def _usd_bound(typed: str) -> float:
+    try:
+        usd = float(typed)
+    except ValueError:
+        usd = math.nan
+    if not 0 <= usd < math.inf:
+        raise BadInput(f"{typed!r} is no amount in USD")
+    return usd
+
+
+def _text(typed: str) -> str:
+    try:
+        typed.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{typed!r} is not valid UTF-8 text") from None
+    return typed
 
 
 def _moment(typed: str) -> datetime:
     try:
         moment = datetime.fromisoformat(typed)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{typed!r} is no day such as 2026-01-31 and no time in ISO 8601") from error
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise BadInput(f"{typed!r} is no day such as 2026-01-31 and no time in ISO 8601") from error
 
 
 def _end(typed: str) -> datetime:
-    """Reads an end; that of a day is its midnight."""
-    moment = _moment(typed)
-    return moment + timedelta(days=1) if len(typed.strip()) == len("2026-01-31") else moment
+    """Reads an end; that of a day is the midnight after it."""
+    try:
+        day = date.fromisoformat(typed)
+    except ValueError:
+        return _moment(typed)
+    return end_of(day)
 
 
 def _asked(given: argparse.Namespace, store: Store) -> Filters:

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from pydantic import Field
@@ -30,6 +30,12 @@ _MOST_RARE = 5_000
 def in_utc(moment: datetime) -> str:
     """Returns a moment as the database holds moments, whose texts are compared."""
     return moment.astimezone(UTC).isoformat()
+
+
+def end_of(day: date) -> datetime:
+    """Returns the end of a day in UTC: the midnight after it, or the last moment there is."""
+    begin = datetime.combine(day, time(), UTC)
+    return begin + timedelta(days=1) if day < date.max else datetime.max.replace(tzinfo=UTC)
 
 
 class Filters(Frozen):

@@ -146,6 +146,13 @@ def test_a_broken_address_breaks_nothing(visit: Visit, real_run: str, query: dic
     assert bool(app.warning) == (next(iter(query)) in ("since", "over"))
 
 
+def test_the_last_day_there_is_is_a_day(visit: Visit, real_run: str) -> None:
+    app = visit("audit", until="9999-12-31")
+    assert not app.error
+    assert not app.warning
+    assert [button for button in app.button if button.key == "audit-open-real"]
+
+
 def test_it_says_what_is_not_searched(visit: Visit, session: Session) -> None:
     session.store.log.append_and_wait(*whole_run("ended"), created("on"))
     assert any("1 still running" in each.value for each in visit("audit").caption)

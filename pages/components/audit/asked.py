@@ -1,10 +1,10 @@
 """What the Audit page is asked: all of it is in the browser's address, so a view is kept or sent as a link."""
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 
 from pages.components.shell import address
-from storage.search.filters import ANY, KINDS, Filters
+from storage.search.filters import ANY, KINDS, Filters, end_of
 from storage.search.reading import FIELDS
 
 FOUND, LEDGER, COST, FAILURES = "found", "ledger", "cost", "failures"
@@ -58,11 +58,11 @@ def _day(told: str | None, faults: list[str], *, whole: bool = False) -> datetim
     if not told:
         return None
     try:
-        day = datetime.combine(date.fromisoformat(told), time(), UTC)
-        return day + timedelta(days=1) if whole else day
-    except (ValueError, OverflowError):
+        day = date.fromisoformat(told)
+    except ValueError:
         faults.append(f"{told[:20]!r} in the address is no day such as 2026-01-31")
         return None
+    return end_of(day) if whole else datetime.combine(day, time(), UTC)
 
 
 def _amount(told: str | None, faults: list[str]) -> float | None:

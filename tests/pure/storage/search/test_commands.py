@@ -49,6 +49,7 @@ def test_without_words_runs_are_listed_and_nothing_steers_the_terminal(
     assert said.splitlines()[-1] == "2 runs"
     assert "\x1b" not in said
     assert document(capsys, database, "search", "--until", "2020-01-01")["runs"] == []
+    assert len(document(capsys, database, "search", "--until", "9999-12-31")["runs"]) == 2
 
 
 def test_the_ledger_the_receipt_and_the_sums_are_printed(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +64,23 @@ def test_the_ledger_the_receipt_and_the_sums_are_printed(database: Path, capsys:
         assert printed(capsys, database, command)
 
 
-@pytest.mark.parametrize("arguments", [["search", '""'], ["search", "--in", "task"], ["search", "--run", "nobody"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["search", '""'],
+        ["search", "--in", "task"],
+        ["search", "--run", "nobody"],
+        ["search", "--before", "9999999999999999999"],
+        ["ledger", "--calls", "--before", "9999999999999999999"],
+        ["search", "--limit", "x"],
+        ["search", "--least-usd", "nan"],
+        ["search", "--since", "0001-01-01T00:00+05:00"],
+        ["spending", "--until", "yesterday"],
+        ["search", "--agent", "\udcff"],
+        ["failures", "--run", "\udcff"],
+        ["received", "openai", "\udcff"],
+    ],
+)
 def test_what_cannot_be_searched_is_one_line_and_exit_2(
     database: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
