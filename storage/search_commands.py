@@ -17,6 +17,7 @@ from conductor_core.settings import Settings
 from storage.privacy import Privacy
 from storage.search.filters import ANY, KINDS, Filters, end_of
 from storage.search.hits import Hit
+from storage.search.index import Lag
 from storage.search.reading import FIELDS
 from storage.store import Store, open_store
 
@@ -190,16 +191,14 @@ def _search(given: argparse.Namespace, file: Path) -> int:
             document = {"hits": [_hit_document(hit) for hit in page.hits], "before": before}
             lines = [each for hit in page.hits for each in _hit_lines(hit)]
         counts = {"texts": count.texts, "runs": count.runs, "at_least": count.more}
-        _print(given, document | {"count": counts, "not_searched": _lag_document(lag)}, lines)
-        if not given.json:
-            least = "at least " if count.more else ""
-            texts = f"{count.texts:,} texts in " if typed.strip() else ""
-            print(f"{least}{texts}{count.runs:,} runs{f'; go on with --before {before}' if before else ''}")
-            _say_lag(lag.in_words)
+        least = "at least " if count.more else ""
+        texts = f"{count.texts:,} texts in " if typed.strip() else ""
+        lines.append(f"{least}{texts}{count.runs:,} runs{f'; go on with --before {before}' if before else ''}")
+        _print(given, document | {"count": counts}, lines, lag)
     return 0
 
 
-def _lag_document(lag: Any) -> dict[str, int]:
+def _lag_document(lag: Lag) -> dict[str, int]:
     """Returns what a search does not see, as in a document."""
     return {"ended": lag.runs, "running": lag.running, "encrypted": lag.encrypted, "damaged": lag.damaged}
 
@@ -250,10 +249,7 @@ def _ledger(given: argparse.Namespace, file: Path) -> int:
                 for call in calls
             ]
             lines += [f"go on with --before {before}"] if before is not None else []
-        lag = store.search.lag()
-        _print(given, document | {"not_searched": _lag_document(lag)}, lines or ["no server received such a text"])
-        if not given.json:
-            _say_lag(lag.in_words)
+        _print(given, document, lines or ["no server received such a text"], store.search.lag())
     return 0
 
 
@@ -281,7 +277,7 @@ def _spending(given: argparse.Namespace, file: Path) -> int:
             f"{'simulated' if row.simulated else _usd(row.known_usd, row.unpriced)}"
             for row in rows
         ]
-        _print(given, {"spending": _plain(rows)}, lines or ["no calls"])
+        _print(given, {"spending": _plain(rows)}, lines or ["no calls"], store.search.lag())
     return 0
 
 
@@ -297,7 +293,7 @@ def _failures(given: argparse.Namespace, file: Path) -> int:
             last = f"; last: {_line(row.said)}" if row.said else ""
             lines.append(f"{row.code}: {row.times:,} times in {row.runs:,} runs{last}")
             lines += [f"    {_line(task)}" for task in row.tasks]
-        _print(given, {"failures": _plain(rows)}, lines or ["no failures"])
+        _print(given, {"failures": _plain(rows)}, lines or ["no failures"], store.search.lag())
     return 0
 
 
@@ -305,20 +301,20 @@ def _plain(models: Iterable[BaseModel]) -> list[dict[str, Any]]:
     return [model.model_dump(mode="json") for model in models]
 
 
-def _print(given: argparse.Namespace, document: dict[str, Any], lines: Iterable[str]) -> None:
+def _print(given: argparse.Namespace, document: dict[str, Any], lines: Iterable[str], lag: Lag | None = None) -> None:
+    """``lag``: what an answer by the index leaves out; it is said with it."""
     if given.json:
+        if lag is not None:
+            document = document | {"not_searched": _lag_document(lag)}
         print(json.dumps(document, ensure_ascii=False, indent=2))
         return
     for line in lines:
         print(line)
+    if lag is not None and lag.in_words:
+        print(f"not searched: {lag.in_words}", file=sys.stderr)
 
 
 def _line(text: str, most: int = 120) -> str:
     """Returns a text of a run as one line without signs that steer a terminal."""
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
-
-
-def _say_lag(words: str) -> None:
-    if words:
-        print(f"not searched: {words}", file=sys.stderr)

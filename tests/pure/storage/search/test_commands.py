@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from storage import Store
+from storage import Store, open_store
 from storage.__main__ import main
-from tests.support.run_events import whole_run
+from tests.support.damaging import doctor
+from tests.support.run_events import created, whole_run
 
 
 @pytest.fixture
@@ -59,9 +60,27 @@ def test_the_ledger_the_receipt_and_the_sums_are_printed(database: Path, capsys:
     assert receipt["rests_on"]
     assert receipt["not_seen"]
     assert {row["agent"] for row in document(capsys, database, "spending")["spending"]} == {"conductor", "solver"}
-    assert document(capsys, database, "failures") == {"failures": []}
+    assert document(capsys, database, "failures")["failures"] == []
     for command in ("ledger", "spending", "failures"):
         assert printed(capsys, database, command)
+
+
+@pytest.mark.parametrize("command", ["search", "ledger", "spending", "failures"])
+def test_each_answer_by_the_index_says_what_it_leaves_out(
+    database: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_store(f"sqlite:///{database}")
+    store.log.append_and_wait(created("on"))
+    store.close()
+    doctor(database, "UPDATE runs SET task = CAST(task AS BLOB) WHERE run_id = 'first'")
+    assert document(capsys, database, command)["not_searched"] == {
+        "ended": 0,
+        "running": 1,
+        "encrypted": 1,
+        "damaged": 0,
+    }
+    assert main([command, "--db", str(database)]) == 0
+    assert capsys.readouterr().err == "not searched: 1 still running, 1 encrypted, never indexed\n"
 
 
 @pytest.mark.parametrize(
