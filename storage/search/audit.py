@@ -57,7 +57,7 @@ def read_spending(connection: sqlite3.Connection, filters: Filters) -> list[Spen
         "total(c.cost_usd), sum(c.cost_usd IS NULL)"
     )
     query = (
-        f"SELECT {sums} {_CALLS} WHERE {condition} AND NOT r.imported "
+        f"SELECT {sums} {_CALLS} WHERE {condition} AND NOT r.imported AND c.ended <> 'announced' "
         "GROUP BY substr(c.at_utc, 1, 10), c.agent, r.actor, c.simulated ORDER BY 1, 2"
     )
     return [_spending(row) for row in connection.execute(query, bound).fetchall()]

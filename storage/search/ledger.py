@@ -79,10 +79,13 @@ class LedgerCall(Frozen):
 
 
 def read_receivers(connection: sqlite3.Connection, words: Words | None, filters: Filters) -> Receivers:
-    """Returns each server that was sent anything, or with ``words`` a text that holds them; most calls first."""
+    """Returns each server that was sent anything, or with ``words`` a text that holds them; most calls first.
+
+    Calls that were only announced do not count: no event shows that they were made.
+    """
     condition, bound, more = _condition(connection, words, filters)
     query = (
-        f"SELECT {_SUMS} {_CALLS} WHERE {condition} "
+        f"SELECT {_SUMS} {_CALLS} WHERE {condition} AND c.ended <> 'announced' "
         "GROUP BY c.provider, c.host, c.simulated ORDER BY count(*) DESC, c.provider, c.host"
     )
     receivers = tuple(

@@ -32,7 +32,7 @@ _DELETED = "SELECT count(*) FROM deletions WHERE ifnull(created_at_utc >= ? AND 
 _BEGINNING, _END = "0000", "9999"
 MOST_LISTED = 100
 _COUNTED = (
-    *("runs", "calls", "to_provider", "messages", "images", "hidden", "hidden_in_files"),
+    *("runs", "calls", "to_provider", "messages", "images", "hidden", "hidden_in_files", "announced"),
     *("imported", "running", "times"),
 )
 
@@ -61,6 +61,7 @@ class Receipt(Frozen):
         images: parts of messages to the provider that are images: their content was not read.
         hidden: calls to the provider in whose messages passages were hidden before they were stored.
         hidden_in_files: imported runs with calls to the provider, in whose files passages were hidden.
+        announced: calls that would have sent the text there, but of which no event shows that they were made.
         unread: runs that cannot be read to their end, or of which it is not known when they began.
         running: runs that have not ended.
         imported: runs that came as files, of which only the file says what was sent.
@@ -80,6 +81,7 @@ class Receipt(Frozen):
     images: int = 0
     hidden: int = 0
     hidden_in_files: int = 0
+    announced: int = 0
     unread: tuple[str, ...] = ()
     running: int = 0
     imported: int = 0
@@ -91,6 +93,8 @@ class Receipt(Frozen):
         if self.times:
             calls = "once" if self.times == 1 else f"in {self.times:,} calls"
             return f"{self.provider} was sent this text {calls}."
+        if self.announced:
+            return f"No call to {self.provider} is shown to have begun that held this text."
         if not self.to_provider:
             return f"No recorded call went to {self.provider}."
         if self.hidden or self.hidden_in_files:
@@ -114,6 +118,9 @@ class Receipt(Frozen):
         said = ["The text in other words, translated, encoded, or split over several messages."]
         if self.images:
             said.append(f"What {self.images:,} images show that went to {self.provider}.")
+        if self.announced:
+            calls = "1 call" if self.announced == 1 else f"{self.announced:,} calls"
+            said.append(f"{calls} with this text that followed a failed one: no event shows whether they were made.")
         if self.hidden:
             calls = "1 call held" if self.hidden == 1 else f"{self.hidden:,} calls held"
             said.append(f"{calls} passages that were hidden before they were stored; they may have held this text.")
@@ -235,9 +242,12 @@ class _Look:
             self.unread.append(record.run_id)
         elif any(("status", status) in record.facets for status in ("running", "queued", "waiting")):
             self.counts["running"] += 1
-        self.counts["calls"] += len(record.calls)
+        self.counts["calls"] += sum(call.ended != "announced" for _, call in record.calls)
         asked = [(at, call) for at, call in record.calls if self._provider in _names(call.provider, call.host)]
         for at, call in asked:
+            if call.ended == "announced":
+                self.counts["announced"] += self._holds(call)
+                continue
             self.counts["hidden"] += at in record.hidden
             self._call(record.run_id, call)
         imported = None if record.created is None else record.created.imported
@@ -248,13 +258,16 @@ class _Look:
         self.counts["to_provider"] += 1
         self.counts["messages"] += len(call.messages)
         self.counts["images"] += sum(len(images_in(message.content)) for message in call.messages)
-        if not any(self._wanted in _plain(message.text) for message in call.messages):
+        if not self._holds(call):
             return
         self.counts["times"] += 1
         if len(self.received) < MOST_LISTED:
             place = {"path": label(call.path), "purpose": call.of, "at_utc": call.at_utc}
             server = {"agent": call.agent, "provider": call.provider, "host": call.host}
             self.received.append(Received.model_validate({"run_id": run_id, **place, **server}))
+
+    def _holds(self, call: Call) -> bool:
+        return any(self._wanted in _plain(message.text) for message in call.messages)
 
 
 def _names(provider: str, host: str) -> Iterator[str]:

@@ -2,9 +2,10 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import itemgetter
 
 from conductor_core import events as ev
 from conductor_core.actor import Caused
@@ -20,7 +21,7 @@ from storage.vault import SEALED, Vault
 _STREAMED = ("plan.delta", "plan.progress", "step.delta", "step.progress")
 _EVENTS = (
     "SELECT sequence, CAST(ifnull(kind, '') AS BLOB), CAST(ifnull(at_utc, '') AS BLOB), "
-    "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? AND kind NOT IN (?, ?, ?, ?) ORDER BY sequence"
+    "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? AND (kind IN (?, ?, ?, ?)) = ? ORDER BY sequence"
 )
 
 FIELDS = {
@@ -94,30 +95,45 @@ class Record:
 
 def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None = None) -> Record:
     """Reads a run as far as it can be read. ``vault``: None: not if it is encrypted. Raises: sqlite3.Error."""
-    rows: list[StoredRow] = connection.execute(_EVENTS, (run_id, *_STREAMED)).fetchall()
+    rows: list[StoredRow] = connection.execute(_EVENTS, (run_id, *_STREAMED, False)).fetchall()
     vocabulary, _ = run_reading.filed(connection, run_id)
     record = Record(run_id, rows[0][0] if rows else 0, rows[-1][0] if rows else 0)
     if vault is None and any(row[3].startswith(SEALED) for row in rows):
         record.encrypted = True
         return record
-    stored: list[tuple[int, Event]] = []
-    for row in rows:
-        try:
-            raw = run_reading.raw_event(row) if vault is None else run_reading.opened(row, run_id, vault)
-            stored.append((row[0], run_reading.decode(raw, run_id, vocabulary)))
-        except run_reading.BadRecord as bad:
-            record.fault = str(bad)
-            break
+    stored = _decoded(record, rows, vocabulary, vault)
     if not stored or not isinstance(first := stored[0][1], ev.RunCreated):
         record.fault = record.fault or "its first event is missing"
         return record
     record.created = first
     for sequence, event in stored:
         _read_event(record, sequence, event)
-    record.calls = [(stored[call.event][0], call) for call in calls(event for _, event in stored)]
+    record.calls = _calls(stored)
+    if any(call.ended == "announced" for _, call in record.calls):  # what streamed then may show that it began
+        streamed = connection.execute(_EVENTS, (run_id, *_STREAMED, True)).fetchall()
+        record.calls = _calls(sorted([*stored, *_decoded(record, streamed, vocabulary, vault)], key=itemgetter(0)))
     record.hidden = _hidden(stored)
     _count_calls(record)
     return record
+
+
+def _decoded(
+    record: Record, rows: Iterable[StoredRow], vocabulary: int, vault: Vault | None
+) -> list[tuple[int, Event]]:
+    """Returns the events with their sequences up to one that cannot be read, which is the record's fault."""
+    stored: list[tuple[int, Event]] = []
+    for row in rows:
+        try:
+            raw = run_reading.raw_event(row) if vault is None else run_reading.opened(row, record.run_id, vault)
+            stored.append((row[0], run_reading.decode(raw, record.run_id, vocabulary)))
+        except run_reading.BadRecord as bad:
+            record.fault = record.fault or str(bad)
+            break
+    return stored
+
+
+def _calls(stored: Sequence[tuple[int, Event]]) -> list[tuple[int, Call]]:
+    return [(stored[call.event][0], call) for call in calls(event for _, event in stored)]
 
 
 def _hidden(stored: Iterable[tuple[int, Event]]) -> set[int]:
@@ -132,7 +148,7 @@ def _hidden(stored: Iterable[tuple[int, Event]]) -> set[int]:
 
 
 def _count_calls(record: Record) -> None:
-    for _, call in record.calls:
+    for call in (call for _, call in record.calls if call.ended != "announced"):
         record.facets["provider", call.provider] += 1
         if call.host:
             record.facets["host", call.host] += 1

@@ -1,5 +1,7 @@
 """Every call of a worker and of the Conductor counts, with the server that received it; nothing else does."""
 
+import pytest
+
 from conductor_core import events as ev
 from conductor_core.chat import ConductorInfo, Message, Usage, WorkerSpec
 from conductor_core.egress import calls
@@ -106,3 +108,34 @@ def test_a_plan_that_was_given_and_an_answer_that_was_reused_are_no_calls() -> N
         usage=Usage(),
     )
     assert calls([created("r", pool=POOL), given, reused, run_completed("r")]) == []
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_call_that_was_announced_counts_once_an_event_shows_that_it_began(begun: bool) -> None:
+    """The run was stopped while it waited, or while the other worker answered."""
+    shown = [ev.StepDelta(run_id="r", path=(0,), text="a")] if begun else []
+    found = told(step_started("r", 0, 30), retried("fallback", None, "other"), *shown, ev.RunCancelled(run_id="r"))
+    ended = "broken off" if begun else "announced"
+    assert found[1:] == [
+        ("solver", "openai", "one.example:81", "first", "failed"),
+        ("other", "anthropic", "api.anthropic.com", "fallback", ended),
+    ]
+
+
+def test_a_plan_that_was_to_be_asked_for_again_is_announced_only() -> None:
+    started = ev.PlanStarted(run_id="r", messages=(Message(role="user", content="plan"),))
+    failed = ev.PlanRetried(run_id="r", error_code="X", error="e", wait_ms=1)
+    found = calls([created("r", conductor=REMOTE), started, failed, ev.RunCancelled(run_id="r")])
+    assert [(call.how, call.ended) for call in found] == [("first", "failed"), ("again", "announced")]
+
+
+def test_waiting_for_a_server_that_loads_its_model_is_no_new_call() -> None:
+    started = ev.PlanStarted(run_id="r", messages=(Message(role="user", content="plan"),))
+    loads = ev.PlanRetried(run_id="r", error_code="X", error="e", wait_ms=1, loading=True)
+    found = calls([created("r", conductor=REMOTE), started, loads, planned("r")[-1]])
+    assert [(call.how, call.ended) for call in found] == [("first", "completed")]
+    step = retried("again").model_copy(update={"loading": True})
+    assert [each[3:] for each in told(step_started("r", 0, 30), step, step_completed("r", 0, "a", 40))] == [
+        PLAN[3:],
+        ("first", "completed"),
+    ]

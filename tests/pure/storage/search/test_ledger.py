@@ -128,6 +128,29 @@ def test_a_call_in_which_passages_were_hidden_is_no_plain_no(url: str) -> None:
     store.close()
 
 
+def test_a_fallback_that_no_event_shows_to_have_begun_counts_in_no_sum(store: Store) -> None:
+    def falls_back(run_id: str) -> list[ev.Event]:
+        retried = ev.StepRetried(
+            run_id=run_id, path=(0,), attempt=1, error_code="X", error="e", wait_ms=1, then="fallback",
+            then_agent="checker",
+        )  # fmt: skip
+        return [created(run_id, pool=POOL), *planned(run_id), sent(run_id, 0, "solver", "Ada Lovelace"), retried]
+
+    cancelled = ev.RunCancelled(run_id="waited")
+    began = ev.StepDelta(run_id="began", path=(0,), text="a")
+    store.log.append_and_wait(*falls_back("waited"), cancelled)
+    store.search.catch_up()
+    assert [each.provider for each in store.search.receivers().receivers] == ["local", "openai"]
+    assert "announced" in {call.ended for call in store.search.calls()}
+    assert {row.agent for row in store.search.spending()} == {"conductor", "solver"}
+    receipt = store.search.receipt("anthropic", "Ada Lovelace")
+    assert (receipt.times, receipt.announced, receipt.to_provider) == (0, 1, 0)
+    assert not receipt.in_words.startswith("No recorded call")
+    assert any(each.startswith("1 call with this text that followed") for each in receipt.not_seen)
+    store.log.append_and_wait(*falls_back("began"), began, cancelled.model_copy(update={"run_id": "began"}))
+    assert store.search.receipt("anthropic", "Ada Lovelace").times == 1
+
+
 def test_the_answer_names_its_period_and_runs_whose_row_is_damaged_are_not_passed_over(
     ledger: Store, path: Path, url: str
 ) -> None:
