@@ -81,9 +81,14 @@ def _size(version: Version) -> int:
 def write_whole(file: Path, content: bytes) -> Place:
     """Replaces the file, and removes the oldest of its folder if there are too many. Raises: OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_suffix(".new")  # of this file alone, so a failed write leaves one file, not many
-    new.write_bytes(content)
-    os.replace(new, file)
+    new = file.with_suffix(".new")
+    try:
+        new.write_bytes(content)
+        os.replace(new, file)
+    except OSError:
+        with suppress(OSError):  # why it could not be written is what matters
+            new.unlink()
+        raise
     place = place_of(file)
     for old in _beyond(file.parent):
         with suppress(OSError):  # another page has just removed it

@@ -1,5 +1,6 @@
 """A plan of one's own outlives a reload of the page, with all that can be undone."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -87,3 +88,13 @@ def test_browsers_that_planned_longest_ago_are_forgotten(tmp_path: Path, monkeyp
     write(tmp_path, ME, NewPlan(edited(0), ""), None)
     left = {file.stem.partition(".")[0] for file in folder.iterdir()}
     assert left == {ME, f"{1:032x}", f"{2:032x}"}
+
+
+def test_writes_that_fail_leave_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(BadInput, match="No space left"):
+        write(tmp_path, ME, NewPlan(edited(1), ""), None)
+    assert list((tmp_path / kept_draft.FOLDER).iterdir()) == []
