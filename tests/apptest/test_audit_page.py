@@ -139,11 +139,26 @@ def test_what_cannot_be_shown_is_one_clear_error(visit: Visit, real_run: str, qu
     assert said in error.value.replace("\\", "")
 
 
-@pytest.mark.parametrize("query", [{"since": "x"}, {"over": "nan"}, {"before": "x"}, {"view": "?"}, {"status": "none"}])
-def test_a_broken_address_breaks_nothing(visit: Visit, real_run: str, query: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("query", "shown", "said"),
+    [
+        ({"since": "x"}, ["other", "real"], "is no day"),
+        ({"over": "nan"}, ["other", "real"], "is no amount"),
+        ({"before": "x"}, ["other", "real"], ""),
+        ({"view": "?"}, ["other", "real"], ""),
+        ({"status": "none"}, [], ""),
+        ({"since": "x", "failure": "WorkerTimedOut"}, ["real"], "is no day"),
+    ],
+)
+def test_what_cannot_be_read_of_an_address_is_left_out_and_the_rest_holds(
+    visit: Visit, session: Session, real_run: str, query: dict[str, str], shown: list[str], said: str
+) -> None:
+    session.store.log.append_and_wait(*whole_run("other"))
     app = visit("audit", **query)
     assert not app.error
-    assert bool(app.warning) == (next(iter(query)) in ("since", "over"))
+    opened = [str(button.key).removeprefix("audit-open-") for button in app.button if "audit-open-" in str(button.key)]
+    assert opened == shown
+    assert [said in each.value for each in app.warning] == ([True] if said else [])
 
 
 def test_the_last_day_there_is_is_a_day(visit: Visit, real_run: str) -> None:
@@ -192,3 +207,10 @@ def test_what_was_indexed_is_shown_though_the_rest_cannot_be(
     app = visit("audit", q="evil")
     assert "<mark>evil</mark>" in htmls(app)
     assert [each.value for each in app.warning] == ["no space left"]
+
+
+def test_a_damaged_run_is_shown_as_far_as_it_can_be_read(visit: Visit, session: Session, real_run: str) -> None:
+    doctor(session.store._database.path, "UPDATE events SET payload = '{' WHERE kind = 'run.completed'")
+    app = visit("audit", run=real_run)
+    assert len(app.error) == 1
+    assert "openai" in htmls(app)

@@ -5,11 +5,10 @@ from html import escape
 import streamlit as st
 
 from conductor_core.compare.plans import Difference
-from conductor_core.decision.reading import decision_record
 from conductor_core.decision.record import ApprovalPart, DecisionRecord, Egress, GivenPart, PlanEdit, PlanPart, StepPart
 from conductor_core.decision.words import access
 from conductor_core.errors import InspectorError, RunUnreadable
-from conductor_core.trace import RunTrace
+from conductor_core.redaction import Redactor
 from conductor_core.workflow.model import Step
 from pages.components.audit.asked import go
 from pages.components.audit.tables import items, table
@@ -19,6 +18,7 @@ from pages.components.look.statuses import run_status, step_status
 from pages.components.look.words import inert, moment, seconds
 from pages.components.shell import places
 from pages.components.shell.runtime import current
+from storage.decision_records import record_of
 
 _LONG = 1_500
 """Characters of a text that are shown at once; the Run page has the whole."""
@@ -62,32 +62,16 @@ def _read(run_id: str) -> DecisionRecord | None:
     store = current().store
     fault: RunUnreadable | None = None
     try:
-        stored, fault = store.readable_events(run_id)
+        _, fault = store.readable_events(run_id)
         if fault is not None:
             damage(fault)
-        if not stored:
-            store.trace(run_id)  # says why
-            return None
-        events = [item.event for item in stored]
-        created = store.created(run_id)
-        parent = _parent(created.request.parent_run_id)
-        said = None if fault is None else str(fault)
-        return decision_record(events, parent=parent, first=stored[0].sequence, last=stored[-1].sequence, damage=said)
+        return record_of(store, run_id, Redactor())
     except InspectorError as error:
         if fault is None:
             st.error(inert(str(error)), icon=":material/error:")
     except ValueError as error:
         st.error(inert(f"run {run_id} cannot be read as a record: {error}"), icon=":material/error:")
     return None
-
-
-def _parent(run_id: str | None) -> RunTrace | None:
-    if run_id is None:
-        return None
-    try:
-        return current().store.trace(run_id)[0]
-    except InspectorError:  # deleted or damaged: the record then says that it is not known
-        return None
 
 
 def _top(record: DecisionRecord) -> None:
