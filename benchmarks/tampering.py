@@ -2,7 +2,7 @@
 
     python -m benchmarks.tampering [--trials 200] [--clean 1000] [--seed 1]
 
-Nine classes of changes, each by three attackers. All can write the database, and none can write the anchor:
+Ten classes of changes, each by three attackers. All can write the database, and none can write the anchor:
 
 naive     changes rows
 rehash    also makes every leaf, record and count fit again, and takes away the checkpoints that would not
@@ -21,6 +21,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ from pathlib import Path
 from conductor_core.actor import local_caller
 from conductor_core.events import RunCancelled
 from storage import open_store
+from storage.evidence.bundle import write_bundle
+from storage.evidence.bundle_audit import FILES
 from storage.evidence.chain import RunChain
 from storage.evidence.formats import Checkpoint, PublicKey, Tree, event_leaf, record_leaf
 from storage.evidence.history import Report
@@ -190,14 +193,17 @@ ROWS = {
     "remove run": remove_run,
     "swap": swap,
 }
-CLASSES = (*ROWS, "roll back", "fork")
+CLASSES = (*ROWS, "glue", "roll back", "fork")
 
 
 def attack(lab: Laboratory, path: Path, how: str, attacker: str, rng: random.Random) -> Change:
     """Makes a changed database at ``path``."""
-    if how in ROWS:
+    if how in ROWS or how == "glue":
         shutil.copy(lab.path, path)
-        return change_rows(lab, path, ROWS[how], attacker, rng)
+        change = change_rows(lab, path, ROWS.get(how, edit), attacker, rng)
+        if how == "glue":
+            glue_bundle(lab, path)
+        return change
     shutil.copy(lab.older if how == "roll back" else lab.forked, path)
     with closing(sqlite3.connect(path)) as connection, connection:
         _drop_triggers(connection)
@@ -221,6 +227,20 @@ def change_rows(
         if attacker != "naive":
             rebuild(connection, lab.key if attacker == "key" else None)
     return change
+
+
+def glue_bundle(lab: Laboratory, path: Path) -> None:
+    """Puts a good bundle, as a zip file, at the end of the database: both can still be opened."""
+    file = path.with_name(f"{path.name}.zip")
+    with tempfile.TemporaryDirectory() as folder:
+        with closing(sqlite3.connect(lab.path)) as connection:
+            write_bundle(connection, ["run-1"], lab.public, Path(folder))
+        with zipfile.ZipFile(file, "w") as archive:
+            for name in FILES:
+                archive.write(Path(folder) / name, name)
+    with path.open("ab") as database:
+        database.write(file.read_bytes())
+    file.unlink()
 
 
 def _drop_triggers(connection: sqlite3.Connection) -> None:

@@ -27,6 +27,7 @@ from storage.evidence.history import History, Report
 FORMAT = "conductor-inspector bundle 1"
 FILES = ("bundle.json", "events.jsonl", "records.jsonl", "proofs.jsonl", "checkpoint")
 """What of a bundle is checked. Other files in it are for reading, and prove nothing."""
+_ZIP = b"PK\x03\x04"
 _MOST_BYTES = 1 << 30
 _EVENT_KEYS = {"at_utc", "kind", "payload", "payload_base64", "place", "position", "run_id", "sequence"}
 
@@ -47,8 +48,16 @@ class Bundle:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether ``path`` is a folder with a bundle, or a zip file."""
-    return (path / "bundle.json").is_file() if path.is_dir() else zipfile.is_zipfile(path)
+    """Whether ``path`` is a folder with a bundle, or a zip file from its first byte on. Raises: OSError.
+
+    A database with a zip file at its end is none: its tables must be checked.
+    """
+    if path.is_dir():
+        return (path / "bundle.json").is_file()
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_ZIP)) == _ZIP and zipfile.is_zipfile(file)
 
 
 def read_bundle(path: Path) -> Bundle:

@@ -17,7 +17,7 @@ from storage.evidence.database_audit import NoEvidence, open_database, read_own_
 from storage.evidence.formats import Invalid, PublicKey
 from storage.evidence.history import CLASSES
 from storage.evidence.keys import load_key
-from storage.evidence.verifier import Ticker, document, exit_code, given_keys, lines, verify
+from storage.evidence.verifier import Ticker, document, exit_code, given_keys, lines, verify, verify_database
 from storage.privacy import Privacy
 from storage.store import open_store
 
@@ -47,9 +47,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def check(given: argparse.Namespace, source: Source) -> int:
     """Verifies a database, one run of it, or a bundle. Raises: InspectorError."""
-    bundle = Path(given.target) if given.target is not None and is_bundle(Path(given.target)) else None
     settings = Settings()
     try:
+        bundle = Path(given.target) if given.target is not None and is_bundle(Path(given.target)) else None
         if bundle is not None:
             places = None if given.public_key else _places(source(given.db), settings)
             keys = given_keys(given.public_key) if places is None else [_own_key(source(given.db), places)]
@@ -60,7 +60,7 @@ def check(given: argparse.Namespace, source: Source) -> int:
             places = _places(path, settings)
             keys = given_keys(given.public_key) or [_own_key(path, places)]
             own = [places.anchor.file] if places.anchor.file.is_file() else []
-            report = verify(path, keys, [Path(each) for each in given.anchor] or own, Ticker())
+            report = verify_database(path, keys, [Path(each) for each in given.anchor] or own, Ticker())
             with closing(open_database(path)) as connection:
                 run_id = None if given.target is None else _resolved(connection, given.target)
                 derived.check(connection, report, Ticker(), Privacy.of(settings).vault(path))

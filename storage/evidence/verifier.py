@@ -41,6 +41,14 @@ def verify(
         keys = rotated_keys(records, keys)
         audit_bundle(bundle, keys, _read(anchors, keys, report), report)
         return report
+    return verify_database(target, keys, anchors, progress)
+
+
+def verify_database(
+    target: Path, keys: Sequence[PublicKey], anchors: Sequence[Path], progress: Callable[[str, int], None]
+) -> Report:
+    """Checks the database ``target``, as ``verify`` does. Raises: NoEvidence; OSError, sqlite3.Error."""
+    report = Report()
     with closing(open_database(target)) as connection:
         connection.execute("BEGIN")
         own = read_own_evidence(connection)

@@ -12,10 +12,12 @@ from pathlib import Path
 import cryptography
 import pytest
 
+from benchmarks import tampering
+from benchmarks.tampering import Laboratory
 from conductor_core import events as ev
 from storage import Privacy, Store, open_store
 from storage.__main__ import main
-from storage.evidence import single_file
+from storage.evidence import single_file, verifier
 from storage.evidence.anchoring import places_of
 from storage.evidence.history import CLASSES, Report
 from storage.evidence.keys import load_key
@@ -25,6 +27,11 @@ from tests.support.older_schema import back_to
 from tests.support.run_events import PAGE, created, whole_run
 
 ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
+    return tampering.laboratory(tmp_path_factory.mktemp("laboratory"))
 
 
 @pytest.fixture
@@ -209,6 +216,16 @@ def test_a_list_that_lies_is_a_finding(path: Path, capsys: pytest.CaptureFixture
     assert main(["verify", "--db", str(path)]) == CLASSES["derived"]
     assert main(["verify", "r7", "--db", str(path)]) == 2
     assert "no run and no bundle begins with 'r7'" in capsys.readouterr().err
+
+
+def test_a_bundle_glued_to_the_database_is_not_checked_in_its_place(lab: Laboratory, tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite3"
+    shutil.copy(lab.path, path)
+    doctor(path, "UPDATE events SET payload = payload || ' ' WHERE sequence = 20")
+    tampering.glue_bundle(lab, path)
+    given = ["--public-key", lab.public.line, "--anchor", str(lab.anchor)]
+    assert main(["verify", "--db", str(path), *given]) == CLASSES["edited"]
+    assert verifier.main([str(path), *given]) == CLASSES["edited"]
 
 
 def test_the_one_file_needs_nothing_of_this_program(path: Path, tmp_path: Path) -> None:
