@@ -209,6 +209,7 @@ def audit_bundle(bundle: Bundle, keys: Sequence[PublicKey], anchors: History, re
         runs.setdefault(event["run_id"], []).append(event)
     for run_id, events in runs.items():
         check.run(run_id, events, seals.get(run_id))
+    check.uncovered()
     unused = len(bundle.proofs.keys() - check.proved)
     if unused:
         report.add("evidence", None, None, f"proofs.jsonl has {unused} proofs of entries that the bundle does not hold")
@@ -231,6 +232,7 @@ class _Check:
         self._checkpoint, self._bundle, self._anchors, self._report = checkpoint, bundle, anchors, report
         self._origin = checkpoint.origin.encode()
         self.proved: set[int] = set()
+        self._before = 0
 
     def _proved(self, leaf: bytes, position: int) -> bool:
         self.proved.add(position)
@@ -253,15 +255,25 @@ class _Check:
                 self._report.add("evidence", None, None, f"the record at entry {position} is not as it was written")
             elif record.get("kind") == "run.sealed":
                 seals[str(record.get("run"))] = record
-            elif (
-                record.get("kind") == "log.began"
-                and record.get("covered_from") != self._bundle.manifest["covered_from"]
-            ):
-                self._report.add("evidence", None, None, "bundle.json and the log differ in where the evidence begins")
+            elif record.get("kind") == "log.began":
+                self._began(record)
             seen.add(position)
         if 0 not in seen:
             self._report.add("evidence", None, None, "the record with which the log begins is missing")
         return seals
+
+    def _began(self, record: dict[str, Any]) -> None:
+        if record.get("covered_from") != self._bundle.manifest["covered_from"]:
+            self._report.add("evidence", None, None, "bundle.json and the log differ in where the evidence begins")
+        before = record.get("events_before")
+        self._before = before if type(before) is int else 0
+
+    def uncovered(self) -> None:
+        """Compares how many events are older than the evidence with how many there were when it began."""
+        count = self._report.uncovered_events
+        if count > self._before:
+            what = f"{count} events are older than the log's evidence, and there were {self._before} of them"
+            self._report.add("inserted", None, None, what)
 
     def run(self, run_id: str, events: list[dict[str, Any]], seal: dict[str, Any] | None) -> None:
         report = self._report
@@ -269,7 +281,7 @@ class _Check:
         report.uncovered_events += len(events) - len(covered)
         for event in events:
             old = event["sequence"] < self._bundle.manifest["covered_from"]
-            if old != (event["position"] is None and event["place"] is None):
+            if event["sequence"] < 1 or old != (event["position"] is None and event["place"] is None):
                 report.add("inserted", run_id, event["sequence"], "the event has no place in the log")
         order = [event["sequence"] for event in events]
         if order != sorted(set(order)):

@@ -1,5 +1,6 @@
 """What somebody changed in a database is found, named and located; what only the program wrote raises no alarm."""
 
+import json
 import random
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from benchmarks import mutated_bundles, tampering
 from benchmarks.tampering import ATTACKERS, CLASSES, LOCATED, Laboratory
+from storage.evidence.bundle_audit import json_line
 from storage.evidence.verifier import verify
 
 
@@ -42,6 +44,24 @@ def test_databases_that_only_the_program_wrote(tmp_path: Path) -> None:
         report = tampering.clean(tmp_path, rng)
         assert report.findings == []
         assert report.unanchored_events == 0
+
+
+@pytest.mark.parametrize("sequence", [-999, 0, 1])
+def test_an_invented_run_from_before_the_evidence_is_found_in_a_bundle(
+    lab: Laboratory, tmp_path: Path, sequence: int
+) -> None:
+    bundle = mutated_bundles.export(lab, tmp_path / "bundle", ["run-1"])
+    manifest = json.loads((bundle / "bundle.json").read_text())
+    began = json.loads((bundle / "records.jsonl").read_text().splitlines()[0])
+    assert json.loads(began["record"])["events_before"] == 0
+    invented = json.loads((bundle / "events.jsonl").read_text().splitlines()[0])
+    invented |= {"run_id": "invented", "sequence": sequence, "place": None, "position": None}
+    manifest["runs"].append("invented")
+    (bundle / "bundle.json").write_text(json_line(manifest) + "\n")
+    with (bundle / "events.jsonl").open("a") as file:
+        file.write(json_line(invented) + "\n")
+    report = verify(bundle, [lab.public], [lab.anchor], lambda what, count: None)
+    assert "inserted" in {each.kind for each in report.findings}
 
 
 def test_a_changed_bundle_is_never_accepted(lab: Laboratory, tmp_path: Path) -> None:
