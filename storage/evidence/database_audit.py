@@ -22,6 +22,9 @@ _EVENTS = (
 _LEAVES = "SELECT position, run_id, hash, CAST(record AS BLOB) FROM leaves ORDER BY position"
 _CHECKPOINTS = "SELECT size, note FROM checkpoints ORDER BY size"
 
+_TABLES = ("events", "leaves", "checkpoints", "evidence_log", "runs", "deletions")
+_MOST_FAULTS = 10
+
 Progress = Callable[[str, int], None]
 
 
@@ -99,6 +102,7 @@ def audit_database(
     signed = _check_roots(history, checkpoints, report, progress)
     _name(connection, own, history, aligner, events, report, gone, found)
     _check_uncovered(connection, own, report)
+    _check_indexes(connection, report)
     report.deleted_runs = len(gone)
     report.verified_size = max(history.anchored, signed)
     here = bisect_left(events.positions, report.verified_size)
@@ -257,6 +261,19 @@ def _check_uncovered(connection: sqlite3.Connection, own: OwnEvidence, report: R
         kind = "inserted" if count > before - deleted else "deleted"
         what = f"{count} events are older than the log's evidence, and {before - deleted} should be"
         report.add(kind, None, None, what)
+
+
+def _check_indexes(connection: sqlite3.Connection, report: Report) -> None:
+    """Adds what SQLite finds in the tables and their indexes. The program reads events through an index.
+
+    It takes two seconds for a million events. Tables of the search are left out: SQLite may lack what reads them.
+    """
+    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    for table in _TABLES:
+        if table in there:
+            for (fault,) in connection.execute(f"PRAGMA integrity_check({table})").fetchmany(_MOST_FAULTS):
+                if fault != "ok":
+                    report.add("evidence", None, None, f"SQLite finds a fault in the table {table}: {fault}")
 
 
 def rotated_keys(own_records: dict[int, bytes], keys: Sequence[PublicKey]) -> list[PublicKey]:

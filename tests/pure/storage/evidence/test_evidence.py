@@ -228,6 +228,21 @@ def test_a_bundle_glued_to_the_database_is_not_checked_in_its_place(lab: Laborat
     assert verifier.main([str(path), *given]) == CLASSES["edited"]
 
 
+def test_an_event_that_an_index_hides_from_readers_is_found(path: Path) -> None:
+    written(path, "r")
+    with closing(sqlite3.connect(path)) as connection:
+        read = "SELECT sql FROM sqlite_master WHERE name = 'ix_events_run_id_sequence'"
+        ((whole,),) = connection.execute(read)
+        connection.executescript(
+            f"DROP INDEX ix_events_run_id_sequence; {whole} WHERE sequence <> 5; PRAGMA writable_schema = ON;"
+            f"UPDATE sqlite_master SET sql = '{whole}' WHERE name = 'ix_events_run_id_sequence';"
+        )
+    with closing(sqlite3.connect(path)) as connection:
+        ((seen,),) = connection.execute("SELECT count(payload) FROM events WHERE run_id = 'r'")
+        assert seen == 11, "the program does not see it"
+    assert {each.kind for each in checked(path).findings} == {"evidence"}
+
+
 def test_the_one_file_needs_nothing_of_this_program(path: Path, tmp_path: Path) -> None:
     written(path, "r1")
     file = tmp_path / "verify.py"
