@@ -49,13 +49,12 @@ def show() -> None:
 
 
 def _record(asked: Asked, run_id: str) -> None:
-    above = st.container()
+    # The head is at the same place as above a search: otherwise its field is made anew, and loses what is typed.
+    try:
+        head(asked)
+    except StoreError as error:
+        st.warning(inert(str(error)), icon=":material/warning:")
     record_page(run_id)
-    with above:
-        try:
-            head(asked)
-        except StoreError as error:
-            st.warning(inert(str(error)), icon=":material/warning:")
 
 
 def _catch_up() -> None:
