@@ -52,8 +52,9 @@ def retain(given: argparse.Namespace, source: Source) -> int:
     settings = Settings()
     before = datetime.now(UTC) - timedelta(days=given.days)
     with _opened(source(given.db), settings) as store:
-        there = [run for run in _all(store) if run.status != ERASED]
-        old = [run for run in there if run.created_at_utc and run.created_at_utc < before]
+        there = [run for run in _all(store) if run.created_at_utc and run.created_at_utc < before]
+        broken_off = store.unfinished([run.run_id for run in there if run.status == ERASED])
+        old = [run for run in there if run.status != ERASED or run.run_id in broken_off]
         if given.erase:
             return _erase(store, [run.run_id for run in old], settings, as_json=given.json)
         held = store.held([run.run_id for run in old])
@@ -62,7 +63,8 @@ def retain(given: argparse.Namespace, source: Source) -> int:
             print(json.dumps({"would_erase": [run.run_id for run in old if run.run_id not in held], "held": stay}))
             return 0
         for run in old:
-            note = "  held: stays" if run.run_id in held else ""
+            note = "  its key is still there" if run.run_id in broken_off else ""
+            note = "  held: stays" if run.run_id in held else note
             print(f"{run.run_id}  {run.created_at_utc:%Y-%m-%d}  {run.status}{note}")
         print(f"{len(old) - len(held):,} runs would be erased, {len(held):,} are held; --erase does it")
         return 0
@@ -92,8 +94,13 @@ def _erase(store: Store, run_ids: Sequence[str], settings: Settings, *, as_json:
     copies = {run_id: others for run_id in run_ids if (others := store.copies(run_id))}
     if run_ids:
         print(f"erasing {len(run_ids):,} runs; the database is then written anew", file=sys.stderr)
-    done = store.erase(run_ids, local_caller("cli"))
-    edits = sum(remove_edits(settings.data_folder, run_id) for run_id in done.run_ids)
+    edits = 0
+
+    def forget(run_id: str) -> None:
+        nonlocal edits
+        edits += remove_edits(settings.data_folder, run_id)
+
+    done = store.erase(run_ids, local_caller("cli"), forget)
     if as_json:
         print(json.dumps({"erased": done.run_ids, "refused": done.refused, "copies": copies, "kept_edits": edits}))
         return 1 if done.refused else 0

@@ -1,7 +1,8 @@
 """Deletes, erases and holds the runs of a store."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from conductor_core.actor import Caller
 from storage import deleting
@@ -40,13 +41,16 @@ class Removing:
             self._listing.doubt(run_id)
         return outcome
 
-    def erase(self, run_ids: Sequence[str], caller: Caller) -> Deleted:
+    def erase(
+        self, run_ids: Sequence[str], caller: Caller, forget: Callable[[str], None] = lambda run_id: None
+    ) -> Deleted:
         """Destroys the text of runs for good, except of running and held ones. They stay in lists as erased.
 
-        Their keys are destroyed, then the file is written anew without what was deleted: seconds for a gigabyte. A run
-        that was erased before goes through the same again, in case that was interrupted.
+        Their keys are destroyed, ``forget`` is called for each, then the file is written anew without what was deleted:
+        seconds for a gigabyte. Each of these is done even if another fails. A run that was erased before goes through
+        the same again, in case that was interrupted.
 
-        Raises: StoreError; StoreLocked if a reader keeps the log of SQLite from being emptied.
+        Raises: what ``forget`` raises; StoreError; StoreLocked if a reader keeps the log of SQLite from being emptied.
         """
         outcome = Deleted()
         vault = self._database.vault
@@ -57,13 +61,19 @@ class Removing:
 
         self.log.change_and_wait(work)
         self._anchoring.written(len(outcome.run_ids))
-        for run_id in outcome.run_ids:
-            vault.destroy(run_id)
-            self._listing.doubt(run_id)
         if outcome.run_ids:
-            self.search.sweep()
-            self.log.rewrite_and_wait()
+            with ExitStack() as last_first:
+                last_first.callback(self.log.rewrite_and_wait)
+                last_first.callback(self.search.sweep)
+                for run_id in outcome.run_ids:
+                    self._listing.doubt(run_id)
+                    last_first.callback(forget, run_id)
+                vault.destroy(outcome.run_ids)
         return outcome
+
+    def unfinished(self, run_ids: Sequence[str]) -> set[str]:
+        """Returns the runs among these erased ones whose key is still there: to erase them was broken off."""
+        return {run_id for run_id in run_ids if self._database.vault.has(run_id)}
 
     def copies(self, run_id: str) -> list[str]:
         """Returns the re-runs of a run, which may hold text of it."""

@@ -122,20 +122,16 @@ class Vault:
         """Whether there is a key of this run. Raises: StoreError."""
         return self._wrapped(run_id) is not None
 
-    def destroy(self, run_id: str) -> bool:
-        """Destroys the run's key, durably, and returns whether there was one. Raises: StoreError."""
-        self.forget(run_id)
-        if not self.path.exists():
-            return False
-        with failures.translated(self.path), closing(self._connect(make=False)) as connection:
-            with connection:
-                there = connection.execute(_DESTROY, (run_id,)).rowcount
-            return bool(there)
-
-    def forget(self, run_id: str) -> None:
-        """Drops the key from memory."""
+    def destroy(self, run_ids: Iterable[str]) -> None:
+        """Destroys the keys of these runs, durably: all or, if it fails, none. Raises: StoreError."""
+        gone = list(run_ids)
+        if self.path.exists():
+            with failures.translated(self.path), closing(self._connect(make=False)) as connection, connection:
+                connection.executemany(_DESTROY, [(run_id,) for run_id in gone])
+        # Only now: a reader could have taken up a key again that was dropped before.
         with self._door:
-            self._ciphers.pop(run_id, None)
+            for run_id in gone:
+                self._ciphers.pop(run_id, None)
 
     def _cipher(self, run_id: str) -> "AESGCM | None":
         with self._door:

@@ -28,7 +28,7 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
     """
     named = {each.run_id for each in report.findings}
     erased = _erased(connection)
-    named |= _check_erased(connection, erased, named, report)
+    named |= _check_erased(connection, erased, named, report, vault)
     for table in ("runs", "snapshots"):
         for (run_id,) in connection.execute(_ORPHANS.format(table=table)).fetchall():
             if run_id not in named:
@@ -67,7 +67,9 @@ def _record(text: object) -> dict[str, object]:
     return record if isinstance(record, dict) else {}
 
 
-def _check_erased(connection: sqlite3.Connection, erased: set[str], named: set[str | None], report: Report) -> set[str]:
+def _check_erased(
+    connection: sqlite3.Connection, erased: set[str], named: set[str | None], report: Report, vault: Vault
+) -> set[str]:
     """Compares the rows that say that their run was erased with the log. Returns the runs that need no other check."""
     done: set[str] = set()
     for run_id, status, *texts in connection.execute(_TEXTS).fetchall():
@@ -80,6 +82,8 @@ def _check_erased(connection: sqlite3.Connection, erased: set[str], named: set[s
             report.add("derived", run_id, None, "lists say that the run was erased, and no record in the log does")
         elif any(texts):
             report.add("derived", run_id, None, "the run was erased, and its row or a snapshot holds a text")
+        elif vault.has(run_id):
+            report.add("derived", run_id, None, "the run was erased, and its key is still there: erase it again")
     return done
 
 

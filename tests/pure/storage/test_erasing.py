@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from conductor_core.commands import Edit
-from conductor_core.errors import UnknownRun
+from conductor_core.errors import StoreError, UnknownRun
 from conductor_core.run_ids import file_part
 from conductor_core.workflow.model import Step, Workflow
 from storage import Privacy, Store, open_store
 from storage.__main__ import main
+from storage.erasing import remove_edits
+from storage.evidence.history import CLASSES
+from storage.vault import Vault
 from tests.support.pictures import part, picture
 from tests.support.run_events import PAGE, answered, created, planned, run_completed, step_started, whole_run
 
@@ -118,6 +121,39 @@ def test_an_image_goes_with_the_last_run_that_names_it(url: str, data: Path) -> 
     store.erase(["b"], PAGE)
     assert [file.name for file in data.rglob("*") if file.is_file() and image.data in file.read_bytes()] == []
     store.close()
+
+
+def test_an_erasure_that_was_broken_off_is_told_and_finished(
+    url: str, path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_store(url, Privacy(encrypt=True))
+    for run_id in ("a", "b"):
+        first, *rest = whole_run(run_id)
+        old = datetime.now(UTC) - timedelta(days=400)
+        store.log.append_and_wait(first.model_copy(update={"at_utc": old}), *rest)
+    edits = data / "edits"
+    edits.mkdir()
+    (edits / f"browser.{file_part('a')}.0123456789ab.json").write_text(CANARIES[4])
+
+    def forget(run_id: str) -> None:
+        remove_edits(data, run_id)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Vault, "destroy", failing)
+        with pytest.raises(StoreError, match="locked"):
+            store.erase(["a", "b"], PAGE, forget)
+    assert list(edits.iterdir()) == [], "what does not need the keys is done all the same"
+    store.close()
+    assert main(["verify", "--db", url]) == CLASSES["derived"]
+    assert "the run was erased, and its key is still there: erase it again" in capsys.readouterr().out
+    assert main(["retain", "--days", "365", "--db", url, "--erase"]) == 0
+    vault = Privacy().vault(path)
+    assert not vault.has("a")
+    assert not vault.has("b")
+
+
+def failing(vault: Vault, run_ids: Sequence[str]) -> None:
+    raise StoreError("the file of the keys is locked")
 
 
 def test_a_held_and_a_running_run_are_refused(url: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
