@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 _OF_A_KEY = re.compile(r"(?:^|_)(?:API)?(?:KEY|TOKEN|SECRET)S?\d*(?:_|$)", re.IGNORECASE)
 KNOWN_FORM = re.compile(
-    r"\b(?=\S*\d)(?:(?:sk|pk|rk|xai)-|(?:sk|gsk|hf|r8)_|AIza)[A-Za-z0-9_-]{12,}"
+    # How far a digit is looked for is bounded: else a text of beginnings alone takes the square of its length.
+    r"\b(?:r8_|(?:(?:sk|pk|rk|xai)-|(?:sk|gsk|hf)_|AIza)(?=[^\s\d]{0,256}+\d))[A-Za-z0-9_-]{12,}"
     r"|(?i:\bbearer\s+)(?=\S*[0-9=])[A-Za-z0-9_.+/=-]{12,}"
     # Base64 alone: "a basic Qwen2.5-0.5B-Instruct" is prose.
     r"|(?i:\bbasic\s+)(?=\S*[0-9=])[A-Za-z0-9+/]{12,}"

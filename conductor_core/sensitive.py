@@ -38,7 +38,8 @@ _KEY = re.compile(
     r"|\bgh[pousr]_[A-Za-z0-9]{30,}|\bgithub_pat_[A-Za-z0-9_]{30,}"
     r"|\bxox[abeoprs]-[A-Za-z0-9-]{10,}"
     r"|\b[srp]k_(?:live|test)_[A-Za-z0-9]{16,}"
-    r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"
+    # The first part ends before another beginning: else a text of beginnings alone takes the square of its length.
+    r"|\beyJ(?:(?!-eyJ)[A-Za-z0-9_-]){8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?"
 )
 _CARD = re.compile(r"(?<![0-9.])[2-6](?:[ -]?[0-9]){12,18}(?![0-9])")

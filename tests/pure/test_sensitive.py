@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +25,7 @@ def kinds_in(text: str, region: str | None = None) -> list[str]:
         ("Authorization: Bearer abcdef0123456789==", "keys"),
         ("AKIAIOSFODNN7EXAMPLE", "keys"),
         ("ghp_0123456789abcdefghijABCDEFGHIJ", "keys"),
+        ("jwt-eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w", "keys"),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w", "keys"),
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIEow==\n-----END RSA PRIVATE KEY-----", "keys"),
         ("ring +49 30 901820 today", "phones"),
@@ -88,6 +91,18 @@ def test_no_way_of_cutting_a_stream_shows_what_is_hidden(parts: list[str], sizes
     for secret in ("4111", "1111", "example.org", "abcdef0123456789", "a1b2c3d4", "901820", "MIIE"):
         assert secret not in shown
     assert shown == marked(text)
+
+
+@pytest.mark.parametrize("part", ["eyJaaaaaaaa-", "eyJaaaaaaaa.", "a-", "sk-", "hf_-", "+ 1234567, ", "a@a.", "4 "])
+def test_the_work_is_linear_in_the_length(part: str) -> None:
+    find("+ 1234567", KINDS)  # its tables are loaded
+    times_s = []
+    for length in (8_000, 64_000):
+        text = part * (length // len(part))
+        began_s = time.process_time()
+        find(text, KINDS)
+        times_s.append(time.process_time() - began_s)
+    assert times_s[1] < 24 * times_s[0] + 0.1, "eight times the length"
 
 
 def test_ordinary_text_comes_a_word_late() -> None:
