@@ -193,6 +193,12 @@ class Anchoring:
                 log.warning("checkpoints are not published to %s: %s", self._places.anchor.file, fault)
             self.fault = fault
             return False
+        except Exception as error:  # a fault of ours: the thread must live to say so, and to try again
+            fault = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            if fault != self.fault:
+                log.exception("checkpoints are not published to %s", self._places.anchor.file)
+            self.fault = fault
+            return False
         self.fault = None
         return more
 

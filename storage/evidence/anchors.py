@@ -97,7 +97,13 @@ class GitAnchor:
         command = ["git", "-C", str(self._repository), *arguments]
         try:
             done = subprocess.run(  # noqa: S603  no shell, own arguments
-                command, capture_output=True, text=True, check=False, timeout=_GIT_S, stdin=subprocess.DEVNULL
+                command,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                check=False,
+                timeout=_GIT_S,
+                stdin=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired as error:
             raise OSError(f"git {arguments[0]} took more than {_GIT_S} s") from error
@@ -137,7 +143,7 @@ def _last_size(file: Path) -> int:
                 try:
                     found = json.loads(line)
                     return int(found["from"]) + len(found["of"])
-                except (ValueError, KeyError, TypeError):
+                except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                     continue
             if length == end:
                 return 0

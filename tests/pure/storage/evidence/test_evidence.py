@@ -17,8 +17,9 @@ from benchmarks.tampering import Laboratory
 from conductor_core import events as ev
 from storage import Privacy, Store, open_store
 from storage.__main__ import main
-from storage.evidence import single_file, verifier
+from storage.evidence import anchoring, single_file, verifier
 from storage.evidence.anchoring import places_of
+from storage.evidence.anchors import FileAnchor
 from storage.evidence.history import CLASSES, Report
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import verify
@@ -103,6 +104,37 @@ def test_a_place_that_cannot_be_reached_stops_no_run_and_gets_all_later(path: Pa
     until_published(store)
     store.close()
     assert [json.loads(line)["from"] for line in place.read_text().splitlines()] == [0]
+
+
+@pytest.mark.parametrize("line", ['{"from":1e999,"of":[]}', "[" * 100_000])
+def test_a_strange_last_line_of_the_anchor_stops_no_publishing(path: Path, line: str) -> None:
+    anchor = places_of(path).anchor.file
+    anchor.parent.mkdir()
+    anchor.write_text(f"{line}\n")
+    store = open_store(url(path))
+    store.log.append_and_wait(*whole_run("r"))
+    until_published(store)
+    store.close()
+
+
+def test_a_fault_of_the_program_is_said_and_what_is_left_is_published_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: FileAnchor) -> int:
+        raise ArithmeticError("of its own")
+
+    monkeypatch.setattr(anchoring, "_AGAIN_S", 0.0)
+    store = open_store(url(path))
+    with monkeypatch.context() as doctored:
+        doctored.setattr(FileAnchor, "size", broken)
+        store.log.append_and_wait(*whole_run("r"))
+        deadline_s = time.monotonic() + 20
+        while store.evidence().fault is None:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+        assert store.evidence().fault == "ArithmeticError: of its own"
+    until_published(store)
+    store.close()
 
 
 def git(folder: Path, *arguments: str) -> str:
