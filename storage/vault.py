@@ -56,8 +56,10 @@ class MasterKey:
         try:
             cipher = self._open(master_key.read)
             return cipher.decrypt(wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], run_id.encode())
-        except InvalidTag:
-            raise Sealed(f"it is encrypted, and the master key {self._path} is another one") from None
+        except (InvalidTag, ValueError):  # the latter: what is wrapped was cut
+            raise Sealed(
+                f"it is encrypted, and the master key {self._path} is another one, or its key was changed"
+            ) from None
 
     def _open(self, read: Callable[[Path], bytes | None]) -> "AESGCM":
         if self._cipher is None:
@@ -138,7 +140,10 @@ class Vault:
             if run_id in self._ciphers:
                 return self._ciphers[run_id]
         wrapped = self._wrapped(run_id)
-        cipher = None if wrapped is None else _cipher_of(self._master.unwrap(run_id, wrapped))
+        try:
+            cipher = None if wrapped is None else _cipher_of(self._master.unwrap(run_id, wrapped))
+        except ValueError:
+            raise Sealed(f"it is encrypted, and its key in {self.path} has no length of a key") from None
         with self._door:
             if len(self._ciphers) >= _MOST_OPEN:
                 self._ciphers.pop(next(iter(self._ciphers)))
@@ -150,7 +155,9 @@ class Vault:
             return None
         with failures.translated(self.path), closing(self._connect(make=False)) as connection:
             row = connection.execute(_READ, (run_id,)).fetchone()
-        return None if row is None else bytes(row[0])
+        if row is None:
+            return None
+        return row[0] if isinstance(row[0], bytes) else b""
 
     def _connect(self, *, make: bool) -> sqlite3.Connection:
         if make and not self.path.exists():

@@ -8,6 +8,7 @@ import pytest
 from conductor_core.commands import Cancel
 from conductor_core.errors import RunDamaged, StoreError
 from storage import Privacy, Store, open_store
+from storage.vault import MasterKey, Sealed
 from tests.support.run_events import created, planned, run_completed, whole_run
 
 TASK = "Which moon is meant by canary-of-the-task?"
@@ -99,6 +100,30 @@ def test_another_master_key_opens_nothing(url: str, path: Path) -> None:
     with pytest.raises(RunDamaged, match="is another one"):
         store.read("r")
     store.close()
+
+
+@pytest.mark.parametrize("changed", ["x'00'", "x''", "1", "'text'", "substr(wrapped, 1, 20)"])
+def test_a_damaged_key_of_one_run_leaves_the_list_of_all_others(url: str, path: Path, changed: str) -> None:
+    store = open_store(url, ENCRYPTED)
+    store.log.append_and_wait(*whole_run("cut", TASK), *whole_run("whole"))
+    store.close()
+    with sqlite3.connect(beside(path, ".keys")) as connection:
+        connection.execute(f"UPDATE run_keys SET wrapped = {changed} WHERE run_id = 'cut'")
+    store = open_store(url)
+    listed = {run.run_id: run.status for run in store.runs()}
+    assert listed == {"cut": "damaged", "whole": "completed"}
+    store.close()
+
+
+def test_a_key_of_a_wrong_length_opens_nothing(path: Path) -> None:
+    path.parent.mkdir()
+    vault = ENCRYPTED.vault(path)
+    vault.make_keys(["r"])
+    with sqlite3.connect(vault.path) as connection:
+        wrapped = MasterKey(ENCRYPTED.master_key_of(path)).wrap("r", b"short")
+        connection.execute("UPDATE run_keys SET wrapped = ?", (wrapped,))
+    with pytest.raises(Sealed, match="has no length of a key"):
+        vault.seal("r", "place", "text")
 
 
 def test_an_event_opens_only_at_its_place(url: str, path: Path) -> None:
