@@ -111,6 +111,11 @@ def _records(connection: sqlite3.Connection, run_ids: set[str], size: int) -> It
     for position, run_id, record in connection.execute(_RECORDS):
         if position >= size:
             return
-        kind = json.loads(record).get("kind")
+        try:
+            text = record.decode()
+            found = json.loads(text)
+        except (ValueError, RecursionError):  # damaged: whoever verifies the database is told
+            continue
+        kind = found.get("kind") if isinstance(found, dict) else None
         if kind in ("log.began", "key.rotated") or (kind == "run.sealed" and run_id in run_ids):
-            yield {"position": position, "record": record.decode()}
+            yield {"position": position, "record": text}

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import lzma
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -72,7 +73,7 @@ def read_bundle(path: Path) -> Bundle:
     if not all(_is_event(each) for each in events):
         raise Invalid("events.jsonl holds a line that is no event")
     records = [_of(line, "records.jsonl") for line in _lines(texts["records.jsonl"])]
-    if not all(set(each) == {"position", "record"} and type(each["position"]) is int for each in records):
+    if not all(_is_record(each) for each in records):
         raise Invalid("records.jsonl holds a line that is no record")
     proofs: dict[int, list[bytes]] = {}
     for line in _lines(texts["proofs.jsonl"]):
@@ -107,6 +108,7 @@ def _texts(path: Path) -> tuple[dict[str, str], list[str]]:
         except (
             zipfile.BadZipFile,
             zlib.error,
+            lzma.LZMAError,
             NotImplementedError,
             RuntimeError,
             EOFError,
@@ -159,6 +161,10 @@ def _is_manifest(manifest: dict[str, Any]) -> bool:
     if not isinstance(runs, list) or not all(isinstance(run, str) for run in runs):
         return False
     return len(set(runs)) == len(runs)
+
+
+def _is_record(line: dict[str, Any]) -> bool:
+    return set(line) == {"position", "record"} and type(line["position"]) is int and type(line["record"]) is str
 
 
 def _is_event(event: dict[str, Any]) -> bool:

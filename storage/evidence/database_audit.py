@@ -34,13 +34,17 @@ class NoEvidence(Exception):
 
 @dataclass
 class OwnEvidence:
-    """The database's own entries, and its records by position. ``gap``: the first position that is missing."""
+    """The database's own entries, and its records by position. ``gap``: the first position that is missing.
+
+    ``odd``: how many leaves are no bytes.
+    """
 
     origin: str
     covered_from: int
     entries: History = field(default_factory=History)
     records: dict[int, bytes] = field(default_factory=dict)
     gap: int | None = None
+    odd: int = 0
 
 
 def open_database(path: Path) -> sqlite3.Connection:
@@ -67,6 +71,9 @@ def read_own_evidence(connection: sqlite3.Connection) -> OwnEvidence:
             if position != len(own.entries):
                 own.gap = len(own.entries)
                 break
+            if not isinstance(leaf, bytes):
+                leaf = b""
+                own.odd += 1
             own.entries.append(leaf[:32].ljust(32, b"\0"), str(run_id) if record is None else None)
             if record is not None:
                 own.records[position] = record
@@ -94,14 +101,14 @@ def audit_database(
         own.origin = keys[0].name
     for position in range(len(history), len(own.entries)):
         history.append(own.entries.leaf(position), own.entries.run(position))
-    gone = _check_records(own, history, report)
+    gone, proven = _check_records(own, history, report)
     checkpoints = _signed(connection, keys, report)
     events = Events(history, own.covered_from)
     aligner = Aligner(own.origin.encode(), events, report)
     found = aligner.align(_rows(connection, own.covered_from), lambda seen: progress("events", seen))
     signed = _check_roots(history, checkpoints, report, progress)
     _name(connection, own, history, aligner, events, report, gone, found)
-    _check_uncovered(connection, own, report)
+    _check_uncovered(connection, own, proven, report)
     _check_indexes(connection, report)
     report.deleted_runs = len(gone)
     report.verified_size = max(history.anchored, signed)
@@ -116,9 +123,13 @@ def _rows(connection: sqlite3.Connection, covered_from: int) -> Iterator[Row]:
         yield Row(sequence, run_id, kind, at_utc, hashlib.sha256(payload).hexdigest().encode())
 
 
-def _check_records(own: OwnEvidence, history: History, report: Report) -> set[str]:
-    """Checks the records, the own leaves, and the seals. Returns the runs whose deletion is on record."""
+def _check_records(own: OwnEvidence, history: History, report: Report) -> tuple[set[str], dict[int, dict[str, Any]]]:
+    """Checks the records, the own leaves, and the seals.
+
+    Returns the runs whose deletion is on record, and the records that are as they were written, by position.
+    """
     gone: set[str] = set()
+    proven: dict[int, dict[str, Any]] = {}
     origin = own.origin.encode()
     heads: dict[str, tuple[int, bytes]] = {}
     sealed: dict[str, int] = {}
@@ -134,7 +145,7 @@ def _check_records(own: OwnEvidence, history: History, report: Report) -> set[st
             what = "is missing" if text is None else "is not as it was written"
             report.add("evidence", None, None, f"the record at entry {position} {what}")
             continue
-        record = _record(text)
+        record = proven[position] = _record(text)
         run = str(record.get("run"))
         if record.get("kind") == "run.deleted":
             gone.add(run)
@@ -151,7 +162,9 @@ def _check_records(own: OwnEvidence, history: History, report: Report) -> set[st
         report.notes.append(f"{changed} leaves in the database are not those that were published")
     if own.gap is not None:
         report.add("evidence", None, None, f"the leaves of the database have a gap at entry {own.gap}")
-    return gone
+    if own.odd:
+        report.add("evidence", None, None, f"{own.odd} leaves of the database are no bytes")
+    return gone, proven
 
 
 def _record(text: bytes) -> dict[str, Any]:
@@ -247,17 +260,19 @@ def _ends_there(connection: sqlite3.Connection) -> bool:
     return given is None or given[0] == last
 
 
-def _check_uncovered(connection: sqlite3.Connection, own: OwnEvidence, report: Report) -> None:
-    """Counts the events from before the log's evidence: a row among them was not there when it began."""
+def _check_uncovered(
+    connection: sqlite3.Connection, own: OwnEvidence, proven: dict[int, dict[str, Any]], report: Report
+) -> None:
+    """Counts the events from before the log's evidence: a row among them was not there when it began.
+
+    ``proven``: the records that are as they were written, by position.
+    """
     ((count,),) = connection.execute("SELECT count(*) FROM events WHERE sequence < ?", (own.covered_from,))
     report.uncovered_events = count
-    before = _record(own.records.get(0, b"")).get("events_before")
-    deleted = sum(
-        int(record.get("uncovered") or 0)
-        for text in own.records.values()
-        if (record := _record(text)).get("kind") == "run.deleted"
-    )
-    if isinstance(before, int) and count != before - deleted:
+    before = proven.get(0, {}).get("events_before")
+    removed = (each.get("uncovered") for each in proven.values() if each.get("kind") == "run.deleted")
+    deleted = sum(each for each in removed if type(each) is int)
+    if type(before) is int and count != before - deleted:
         kind = "inserted" if count > before - deleted else "deleted"
         what = f"{count} events are older than the log's evidence, and {before - deleted} should be"
         report.add(kind, None, None, what)

@@ -2,12 +2,17 @@
 
 import json
 import random
+import shutil
+import sqlite3
+import zipfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from benchmarks import mutated_bundles, tampering
 from benchmarks.tampering import ATTACKERS, CLASSES, LOCATED, Laboratory
+from storage.evidence.bundle import write_bundle
 from storage.evidence.bundle_audit import json_line
 from storage.evidence.verifier import verify
 
@@ -62,6 +67,43 @@ def test_an_invented_run_from_before_the_evidence_is_found_in_a_bundle(
         file.write(json_line(invented) + "\n")
     report = verify(bundle, [lab.public], [lab.anchor], lambda what, count: None)
     assert "inserted" in {each.kind for each in report.findings}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE leaves SET hash = 12 WHERE position = 5",
+        """UPDATE leaves SET record = '{"kind":"run.deleted","uncovered":"x"}' WHERE position = 0""",
+        """UPDATE leaves SET record = '{"kind":"run.deleted","uncovered":"x"}' WHERE record LIKE '%run.sealed%'""",
+        "UPDATE leaves SET record = CAST(x'ff' AS TEXT) WHERE record LIKE '%run.sealed%'",
+    ],
+)
+def test_odd_evidence_is_a_finding_and_stops_neither_check_nor_export(
+    lab: Laboratory, tmp_path: Path, statement: str
+) -> None:
+    path = tmp_path / "changed.sqlite3"
+    shutil.copy(lab.path, path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        tampering._drop_triggers(connection)
+        connection.execute(statement)
+    assert "evidence" in {each.kind for each in verify(path, [lab.public], [], lambda what, count: None).findings}
+    if "hash" not in statement:
+        (tmp_path / "bundle").mkdir()
+        with closing(sqlite3.connect(path)) as connection:
+            write_bundle(connection, ["run-1"], lab.public, tmp_path / "bundle")
+
+
+def test_a_damaged_lzma_bundle_is_a_finding(lab: Laboratory, tmp_path: Path) -> None:
+    bundle = mutated_bundles.export(lab, tmp_path / "bundle", ["run-1"])
+    file = tmp_path / "bundle.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive:
+        for each in bundle.iterdir():
+            archive.write(each, each.name)
+    raw = bytearray(file.read_bytes())
+    raw[80:200] = bytes([255]) * 120
+    file.write_bytes(raw)
+    report = verify(file, [lab.public], [lab.anchor], lambda what, count: None)
+    assert [each.kind for each in report.findings] == ["evidence"]
 
 
 def test_a_changed_bundle_is_never_accepted(lab: Laboratory, tmp_path: Path) -> None:
