@@ -27,7 +27,7 @@ class Removing:
     def delete(self, run_ids: Sequence[str], caller: Caller) -> Deleted:
         """Deletes runs for good, except running and held ones, and records that ``caller`` deleted them.
 
-        Raises: StoreError; then none is deleted.
+        Their keys go last, so that no copy of the database can be read with them. Raises: StoreError.
         """
         outcome = Deleted()
 
@@ -39,6 +39,7 @@ class Removing:
         self._anchoring.written(len(outcome.run_ids))
         for run_id in outcome.run_ids:
             self._listing.doubt(run_id)
+        self._database.vault.destroy(outcome.run_ids)
         return outcome
 
     def erase(

@@ -6,6 +6,7 @@ import json
 import lzma
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -239,6 +240,7 @@ class _Check:
         self._origin = checkpoint.origin.encode()
         self.proved: set[int] = set()
         self._before = 0
+        self._anchored = Counter(anchors.run(at) for at in range(min(len(anchors), checkpoint.size)))
 
     def _proved(self, leaf: bytes, position: int) -> bool:
         self.proved.add(position)
@@ -307,8 +309,7 @@ class _Check:
             report.notes.append(f"run {run_id} had not ended: later events may exist")
         elif (seal.get("events"), seal.get("head")) != (place, head.hex()):
             report.add("truncated", run_id, order[-1] if order else None, "the seal of the run names later events")
-        known = min(len(self._anchors), self._checkpoint.size)
-        wanted = sum(self._anchors.run(at) == run_id for at in range(known))
+        wanted = self._anchored[run_id]
         if wanted > place:
             report.add(
                 "truncated", run_id, order[-1] if order else None, f"the anchor knows {wanted} events of this run"

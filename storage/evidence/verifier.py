@@ -85,7 +85,12 @@ def document(report: Report, run_id: str | None = None) -> dict[str, Any]:
 
 
 def lines(shown: dict[str, Any]) -> Iterator[str]:
-    """Yields the report as a person reads it."""
+    """Yields the report as a person reads it. Names in it can be a forger's: what steers a terminal is escaped."""
+    for line in _said(shown):
+        yield "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in line)
+
+
+def _said(shown: dict[str, Any]) -> Iterator[str]:
     for each in shown["findings"]:
         place = "" if each["run_id"] is None else f" run {each['run_id']}"
         place += "" if each["sequence"] is None else f" event {each['sequence']}"

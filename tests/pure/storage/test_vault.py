@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core.actor import local_caller
 from conductor_core.commands import Cancel
 from conductor_core.errors import RunDamaged, StoreError
 from storage import Privacy, Store, open_store
@@ -150,3 +151,9 @@ def test_a_file_that_is_no_master_key_is_refused(url: str, path: Path) -> None:
     with pytest.raises(StoreError, match="holds no master key"):
         store.log.append_and_wait(created("r", TASK))
     store.close()
+
+
+def test_the_key_of_a_deleted_run_goes_with_it(store: Store, url: str) -> None:
+    store.log.append_and_wait(*whole_run("gone", TASK), *whole_run("stays", TASK))
+    store.delete(["gone"], local_caller("cli"))
+    assert store.unfinished(["gone", "stays"]) == {"stays"}

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from storage.evidence.bundle import proofs_of
 from storage.evidence.formats import Checkpoint, Invalid, PublicKey, Tree, included, note_of, open_note, read_key
+from storage.evidence.history import Report
+from storage.evidence.verifier import document, lines
 
 # The tree of eight inputs that Certificate Transparency's own tests use, and its roots at each size.
 INPUTS = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"]
@@ -120,3 +122,10 @@ def test_a_checkpoint_is_believed_only_if_its_key_signed_it() -> None:
     ):
         with pytest.raises(Invalid):
             open_note(wrong, keys)
+
+
+def test_a_forged_name_steers_no_terminal() -> None:
+    report = Report()
+    report.add("inserted", "a\nOK: nothing was found\x1b[2J", 1, "it is not in the log")
+    first, *_ = lines(document(report))
+    assert first == r"INSERTED run a\nOK: nothing was found\x1b[2J event 1: it is not in the log"
