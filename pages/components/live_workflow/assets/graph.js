@@ -50,7 +50,6 @@ export class Graph {
     this.selected = null
     this.moved = false
     this.held = false // in a replay: the height stays as the whole plan needs it
-    this.tallFor = null // the run whose height only grows: a plan that is being written may need more for a moment
     this.hovered = null
     this.pressed = null
     this.listen()
@@ -121,20 +120,20 @@ export class Graph {
     const scale = Math.min(1, room / content.width)
     const readable = content.height * Math.min(scale, LEAST_SCALE) + 2 * MARGIN_Y
     const most = Math.min(MOST_HEIGHT, Math.max((innerHeight - REST_PX) * MOST_SHARE, readable))
-    const run = this.model?.edited ? null : (this.model?.run?.run_id ?? null)
-    const grows = fades && run !== null && run === this.tallFor
-    this.tallFor = run
-    const least = ((this.held || grows) && this.canvasBox.clientHeight) || LEAST_HEIGHT
-    const height = Math.max(least, Math.min(most, content.height * scale + 2 * MARGIN_Y))
+    // A plan that is being written may need more room for a moment: what is below it moves only to keep it readable.
+    const { planning } = this.model
+    const least = ((this.held || planning) && this.canvasBox.clientHeight) || LEAST_HEIGHT
+    const wanted = planning ? readable : content.height * scale + 2 * MARGIN_Y
+    const height = Math.max(least, Math.min(most, wanted))
     this.home = {
       position: { x: (Math.max(layers - 1, 0) * this.pitch) / 2, y: (top + bottom) / 2 },
       scale: Math.min(scale, (height - 2 * MARGIN_Y) / content.height),
     }
     this.canvasBox.style.height = `${Math.round(height)}px`
     this.network?.setSize("100%", "100%")
-    const more = this.places.size > 0
+    const grows = this.places.size > 0
     const changed = this.setNodes()
-    const eased = fades && more && changed.length > 0 && !document.hidden && !matchMedia(STILL).matches
+    const eased = fades && grows && changed.length > 0 && !document.hidden && !matchMedia(STILL).matches
     if (eased) for (const { id } of changed) this.comingSince.set(id, performance.now())
     this.repaint()
     if (!this.moved) this.fit(eased)
