@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from conductor_core.errors import StoreError, StoreGone, StoreLocked, StoreReadOnly
-from conductor_core.events import FINAL_KINDS, Event, RunCreated
+from conductor_core.events import FINAL_KINDS, Event, RunCreated, RunTaken
 from storage import failures
 from storage.database import Database
 from storage.encoding import SnapshotRow, encode, stored_line
@@ -69,7 +69,8 @@ class Feed:
     """The events of a run that one follower has not yet read. Only the thread of ``loop`` touches it.
 
     Attributes:
-        missed: more events came than a feed keeps; the follower reads them from the database.
+        missed: more events came than a feed keeps, or another process may have written some before them; the follower
+            reads them from the database.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -78,7 +79,8 @@ class Feed:
     missed: bool = False
 
     def push(self, events: Sequence[StoredEvent]) -> None:
-        if self.missed or len(self.events) + len(events) > _FEED_EVENTS:
+        taken_up = any(isinstance(stored.event, RunTaken) for stored in events)
+        if self.missed or taken_up or len(self.events) + len(events) > _FEED_EVENTS:
             self.missed = True
             self.events.clear()
         else:

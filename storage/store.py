@@ -46,6 +46,7 @@ from storage.totals import Totals
 
 log = logging.getLogger(__name__)
 _POLL_S = 0.2
+_QUIET_S = 1.0
 _PAGE_EVENTS = 1000
 
 
@@ -298,7 +299,8 @@ class Store(Removing):
     async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[list[StoredEvent], None]:
         """Yields the run's events after ``after``, in groups as they are committed, each exactly once, until its end.
 
-        Events of this process come as soon as they are durable, those of another process within 0.2 s.
+        Events of this process come as soon as they are durable, those of another process within 0.2 s (1 s if both
+        try to take the run up at one moment).
 
         Raises: UnknownRun; RunDamaged or RunTooNew after all events before the one that cannot be read.
         """
@@ -321,7 +323,8 @@ class Store(Removing):
                 if len(group) == _PAGE_EVENTS:
                     group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
                     continue
-                timeout_s = None if self.log.writes(run_id) else _POLL_S
+                # This process may stop to write the run without an event: another one was quicker to take it up.
+                timeout_s = _QUIET_S if self.log.writes(run_id) else _POLL_S
                 try:
                     await asyncio.wait_for(feed.news.wait(), timeout_s)
                 except TimeoutError:

@@ -7,10 +7,11 @@ from contextlib import aclosing
 import pytest
 
 from conductor_core import events as ev
-from conductor_core.errors import UnknownRun
+from conductor_core.errors import EventOutOfOrder, UnknownRun
 from conductor_core.trace import RunTrace, apply
 from storage import Store, StoredEvent, open_store
 from storage.event_log import EventLog, Feed
+from storage.live_runs import LiveRuns
 from tests.support.run_events import answered, created, planned, run_completed, step_started, whole_run
 
 
@@ -136,3 +137,57 @@ async def test_a_follower_whose_loop_is_gone_stops_nobody(store: Store) -> None:
     await asyncio.to_thread(asyncio.run, begin_and_leave())
     await store.log.append(*planned("r1"))
     assert store.trace("r1")[0].root.status == "planned"
+
+
+def waits(at_ms: float, number: int) -> list[ev.Event]:
+    asked = ev.ApprovalRequested(run_id="r1", number=number, of="plan", path=(), rules=("plan",), identity="i")
+    return [asked, ev.RunWaiting(run_id="r1", at_ms=at_ms)]
+
+
+def taken_up(at_ms: float, number: int) -> list[ev.Event]:
+    granted = ev.ApprovalGranted(run_id="r1", at_ms=at_ms, numbers=(number,), door="page")
+    return [ev.RunTaken(run_id="r1", at_ms=at_ms), granted]
+
+
+async def test_a_run_that_another_process_was_quicker_to_take_up_is_followed_on(
+    store: Store, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While this process tries to take the run up, it seems to write it. Then another one does."""
+    monkeypatch.setattr("storage.store._POLL_S", 0.01)
+    monkeypatch.setattr("storage.store._QUIET_S", 0.05, raising=False)
+    await store.log.append(created("r1"), *planned("r1"), *waits(20, 1))
+    trying, may_fail = threading.Event(), threading.Event()
+
+    def too_late(*_: object) -> None:
+        trying.set()
+        assert may_fail.wait(30)
+        raise EventOutOfOrder("another process has taken it up")
+
+    monkeypatch.setattr(LiveRuns, "_take", too_late)
+    reading = asyncio.create_task(read_to_end(store, "r1"))
+    late = store.log.append(*taken_up(20, 1))
+    await asyncio.to_thread(trying.wait, 30)
+    await asyncio.sleep(0.1)  # the follower asks meanwhile whether this process writes the run
+    may_fail.set()
+    with pytest.raises(EventOutOfOrder):
+        await late
+    monkeypatch.undo()
+    other = open_store(url)
+    await other.log.append(*taken_up(20, 1), *answered("r1", 0), *answered("r1", 1), run_completed("r1"))
+    async with asyncio.timeout(20):
+        assert await reading == other.events("r1")
+    other.close()
+
+
+async def test_what_another_process_wrote_while_the_run_was_there_comes_before_what_this_one_writes(
+    store: Store, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.store._POLL_S", 60)  # nothing but its own events wakes the follower
+    await store.log.append(created("r1"), *planned("r1"), *waits(20, 1))
+    reading = asyncio.create_task(read_to_end(store, "r1"))
+    await asyncio.sleep(0.1)
+    other = open_store(url)
+    await other.log.append(*taken_up(20, 1), *answered("r1", 0), *waits(40, 2))
+    await store.log.append(*taken_up(40, 2), *answered("r1", 1, at_ms=50), run_completed("r1"))
+    assert await reading == other.events("r1")
+    other.close()
