@@ -255,7 +255,9 @@ class Database:
         try:
             with self.transaction() as cursor:
                 version = schema.read_version(cursor, self.path)
-            if version != schema.HEAD:
+                if version is None:
+                    schema.create(cursor)
+            if version not in (None, schema.HEAD):
                 schema.migrate(self._connect_writer, schema.HEAD)
         except BaseException:
             self._writer.close()

@@ -1,7 +1,11 @@
 """The schema from blank, from the oldest version, and against the tables that the program uses."""
 
+import json
 import re
 import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,8 +21,9 @@ from conductor_core.trace import fold
 from storage import Store, batches, open_store, queries
 from storage.encoding import SnapshotRow
 from storage.migrations.versions.v0014_search import FULL_TEXT
-from storage.schema import HEAD, migrate
+from storage.schema import HEAD, NEWEST, migrate
 from storage.tables import EventRow
+from tests.newest_schema import of_migrations
 from tests.support.older_schema import as_of_0005
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started, whole_run
 
@@ -58,6 +63,44 @@ def test_a_blank_database_gets_the_tables_of_the_program(path: Path, url: str) -
         assert compare_metadata(context, EventRow.metadata) == []
     engine.dispose()
     assert {"events_no_update", "events_no_delete"} < schema(path).keys()
+
+
+def rows(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """All rows of all tables. What differs from database to database by design is left out."""
+    connection = sqlite3.connect(path)
+    names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    found = {name: connection.execute(f'SELECT * FROM "{name}"').fetchall() for name in names}
+    connection.close()
+    ((_, covered_from),) = found.pop("evidence_log")
+    ((position, run_id, _, record),) = found.pop("leaves")
+    found["log"] = [(covered_from, position, run_id, *(json.loads(record) | {"at_utc": ""}).items())]
+    return found
+
+
+def test_a_new_database_is_what_the_migrations_make(path: Path, url: str, tmp_path: Path) -> None:
+    assert NEWEST.read_text(encoding="utf-8") == of_migrations(), "run `make schema`"
+    migrated = tmp_path / "migrated.sqlite3"
+    migrate(lambda: sqlite3.connect(migrated), HEAD)
+    open_store(url).close()
+    assert schema(path) == schema(migrated)
+    assert rows(path) == rows(migrated)
+
+
+def test_two_processes_that_begin_one_database_share_it(path: Path, url: str) -> None:
+    with ThreadPoolExecutor(8) as at_once:
+        stores = list(at_once.map(open_store, [url] * 8))
+    stores[0].log.append_and_wait(*whole_run("r1"))
+    assert [len(store.events("r1")) for store in stores] == [len(whole_run("r1"))] * 8
+    for store in stores:
+        store.close()
+
+
+def test_starting_a_database_needs_no_migrations(url: str) -> None:
+    program = (
+        f"import sys; from storage import open_store; open_store({url!r}).close(); print('alembic' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout == "False\n"
 
 
 async def test_the_oldest_database_is_upgraded_with_its_runs(path: Path, url: str, tmp_path: Path) -> None:
