@@ -10,8 +10,7 @@ from pydantic import ValidationError
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.given_path import given_path
 from conductor_core.settings import Settings, setting_fault, sqlite_url
-from storage import erasing, exporting, search_commands
-from storage.backup import backup
+from storage import copying, erasing, exporting, search_commands
 from storage.database import path_of
 from storage.evidence import commands as evidence
 
@@ -22,13 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     database = argparse.ArgumentParser(add_help=False)
     database.add_argument("--db", metavar="FILE|URL", help="Else DATABASE_URL, else your data folder's.")
-    text = "Copy the database to a new file, while it is in use, and check it."
-    copying = commands.add_parser("backup", parents=[database], help=text)
-    copying.add_argument("path", metavar="PATH", type=Path, help="The new file; nothing is overwritten.")
+    copying.add(commands)
     evidence.add(commands)
     exporting.add(commands)
     erasing.add(commands)
-    copying.set_defaults(do=_backup)
     search_commands.add(commands, database)
     try:
         given = parser.parse_args(arguments)
@@ -45,18 +41,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return erasing.erase_runs(given, _source)
             case "retain":
                 return erasing.retain(given, _source)
+            case "backup":
+                return copying.backup_database(given, _source)
+            case "restore":
+                return copying.restore_database(given, _source)
         return int(given.do(given, _source(given.db)))
     except InspectorError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-
-
-def _backup(given: argparse.Namespace, source: Path) -> int:
-    done = backup(source, given_path(str(given.path)).absolute())
-    print(f"{done.path}: {done.runs:,} runs, {done.events:,} events, {done.size:,} bytes; checked")
-    if done.keys is not None:
-        print(f"{done.keys}: the keys of its encrypted runs; keep a copy of the master key, too, at another place")
-    return 0
 
 
 def _source(given: str | None) -> Path:

@@ -49,28 +49,32 @@ def backup(source: Path, target: Path) -> Backup:
         copy = Path(name)
         try:
             with failures.translated(source):
-                _copy(source, copy)
-            runs, events = _checked(source, copy)
+                copy_database(source, copy)
+            runs, events, faults = contents(copy)
+            if faults:
+                raise StoreDamaged(f"no backup is made: the database {source} is damaged: {'; '.join(faults)}")
             # A link fails if somebody else has made the file meanwhile. A rename would replace it.
             os.link(copy, target)
         finally:
             copy.unlink(missing_ok=True)
         if own_keys.exists():
-            _copy_keys(own_keys, keys)
-        _flush(target)
-        _flush(target.parent)
+            copy_keys(own_keys, keys)
+        flush(target)
+        flush(target.parent)
     return Backup(target, runs, events, target.stat().st_size, keys if own_keys.exists() else None)
 
 
-def _copy_keys(source: Path, target: Path) -> None:
+def copy_keys(source: Path, target: Path) -> None:
+    """Copies the keys of runs into a new file that its owner alone may read. Raises: OSError, sqlite3.Error."""
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     readable = f"file:{quote(str(source))}?mode=ro"
     with closing(sqlite3.connect(readable, uri=True)) as here, closing(sqlite3.connect(target)) as there:
         here.backup(there)
-    _flush(target)
+    flush(target)
 
 
-def _copy(source: Path, copy: Path) -> None:
+def copy_database(source: Path, copy: Path) -> None:
+    """Copies a database of this program over ``copy``, as it is at one moment. Raises: sqlite3.Error."""
     with (
         closing(sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)) as here,
         closing(sqlite3.connect(copy)) as there,
@@ -81,18 +85,19 @@ def _copy(source: Path, copy: Path) -> None:
         there.execute("PRAGMA journal_mode=DELETE")
 
 
-def _checked(source: Path, copy: Path) -> tuple[int, int]:
-    """Returns how many runs and events the copy holds. Raises: StoreDamaged."""
+def contents(copy: Path) -> tuple[int, int, list[str]]:
+    """Returns how many runs and events a copy holds, and what SQLite finds wrong with it. Raises: sqlite3.Error."""
     with closing(sqlite3.connect(f"file:{quote(str(copy))}?mode=ro", uri=True)) as connection:
-        faults = [row[0] for row in connection.execute("PRAGMA integrity_check(3)") if row[0] != "ok"]
+        faults = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(3)") if row[0] != "ok"]
         if faults:
-            raise StoreDamaged(f"no backup is made: the database {source} is damaged: {'; '.join(faults)}")
+            return 0, 0, faults
         (runs,) = connection.execute("SELECT count(*) FROM runs").fetchone()
         (events,) = connection.execute("SELECT count(*) FROM events").fetchone()
-    return runs, events
+    return runs, events, []
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Makes a file, or the names in a folder, durable. Raises: OSError."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

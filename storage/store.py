@@ -54,6 +54,7 @@ class Store(Removing):
     """The runs of one database; safe to use from any thread. All reading methods raise StoreError.
 
     Attributes:
+        path: the database file. vault: the keys of its encrypted runs.
         log: where the engine's events go.
         search: full-text search over all runs, and what an auditor asks of them.
     """
@@ -61,6 +62,7 @@ class Store(Removing):
     def __init__(self, database: Database, redaction: RecordRedaction, places: Places | None = None) -> None:
         """``places``: of the log's key, and of what is published of it; None: beside the database."""
         self._database = database
+        self.path, self.vault = database.path, database.vault
         self._redaction = redaction
         self._show_in_logs = masking.hide_in_logs(redaction.text) if redaction.kinds else None
         # Runs of dead processes in a database that cannot be written: they can only be shown as interrupted.

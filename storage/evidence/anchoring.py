@@ -48,13 +48,22 @@ class Places:
     key: Path
     anchor: Anchor
 
+    def beside(self, database: Path) -> bool:
+        """Whether the anchor is beside the database, so that whoever can write the one can write the other."""
+        return self.anchor.file.is_relative_to(database.parent)
+
+
+def evidence_folder(database: Path) -> Path:
+    """Returns the folder beside a database that holds its key and its anchor, unless the settings name others."""
+    return database.with_name(f"{database.name}.evidence")
+
 
 def places_of(database: Path, anchor: str | None = None, signing_key: Path | None = None) -> Places:
     """Returns the places that the settings name, else those beside the database. Raises: BadInput.
 
     The folder beside it is apart from the database, but whoever can write the database can write there, too.
     """
-    folder = database.with_name(f"{database.name}.evidence")
+    folder = evidence_folder(database)
     key = folder / "signing-key" if signing_key is None else signing_key.expanduser().absolute()
     return Places(key, FileAnchor(folder / FILE_NAME) if anchor is None else anchor_at(anchor))
 

@@ -10,14 +10,15 @@ from pathlib import Path
 
 from conductor_core.errors import BadInput
 from conductor_core.settings import Settings
-from storage.evidence import derived, single_file
+from storage.evidence import single_file
 from storage.evidence.anchoring import Places, places_of
 from storage.evidence.bundle_audit import is_bundle
+from storage.evidence.checking import check_log
 from storage.evidence.database_audit import NoEvidence, open_database, read_own_evidence
 from storage.evidence.formats import Invalid, PublicKey
 from storage.evidence.history import CLASSES
 from storage.evidence.keys import load_key
-from storage.evidence.verifier import Ticker, document, exit_code, given_keys, lines, verify, verify_database
+from storage.evidence.verifier import Ticker, document, exit_code, given_keys, lines, verify
 from storage.privacy import Privacy
 from storage.store import open_store
 
@@ -60,10 +61,10 @@ def check(given: argparse.Namespace, source: Source) -> int:
             places = _places(path, settings)
             keys = given_keys(given.public_key) or [_own_key(path, places)]
             own = [places.anchor.file] if places.anchor.file.is_file() else []
-            report = verify_database(path, keys, [Path(each) for each in given.anchor] or own, Ticker())
+            anchors = [Path(each) for each in given.anchor] or own
+            report = check_log(path, keys, anchors, Privacy.of(settings).vault(path), Ticker())
             with closing(open_database(path)) as connection:
                 run_id = None if given.target is None else _resolved(connection, given.target)
-                derived.check(connection, report, Ticker(), Privacy.of(settings).vault(path))
             shown = document(report, run_id)
     except (Invalid, NoEvidence, OSError, sqlite3.Error, UnicodeDecodeError) as error:
         raise BadInput(str(error)) from error

@@ -85,9 +85,13 @@ def document(report: Report, run_id: str | None = None) -> dict[str, Any]:
 
 
 def lines(shown: dict[str, Any]) -> Iterator[str]:
-    """Yields the report as a person reads it. Names in it can be a forger's: what steers a terminal is escaped."""
-    for line in _said(shown):
-        yield "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in line)
+    """Yields the report as a person reads it."""
+    yield from map(printable, _said(shown))
+
+
+def printable(line: str) -> str:
+    """Returns a line without what steers a terminal: names in a report can be a forger's."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in line)
 
 
 def _said(shown: dict[str, Any]) -> Iterator[str]:

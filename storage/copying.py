@@ -1,0 +1,109 @@
+"""``python -m storage backup`` and ``restore``: each copies a whole database in one command, and checks the copy."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from conductor_core.given_path import given_path
+from conductor_core.settings import Settings
+from storage.backup import backup
+from storage.evidence.anchoring import places_of
+from storage.evidence.checking import CheckedLog, check_own_log
+from storage.evidence.history import CLASSES
+from storage.evidence.verifier import Ticker, printable
+from storage.privacy import Privacy
+from storage.restoring import OLDER, Restored, has_evidence, in_words, restore
+
+Source = Callable[[str | None], Path]
+_MOST_NAMED = 5
+_NO_EVIDENCE = "not verified: it is of before the evidence, which it gets when the program opens it"
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the commands to a parser."""
+    codes = "Exit codes: 0 nothing was found, 2 bad input, 10 to 21 as of verify."
+    copying = commands.add_parser(
+        "backup", help="Copy the database to a new file, while it is in use, and verify the copy.", epilog=codes
+    )
+    copying.add_argument("path", metavar="PATH", type=Path, help="The new file; nothing is overwritten.")
+    restoring = commands.add_parser(
+        "restore", help="Put a backup in the place of a database, once it is verified.", epilog=codes
+    )
+    restoring.add_argument("backup", metavar="BACKUP", type=Path, help="What backup wrote, with .keys beside it.")
+    restoring.add_argument("to", metavar="TO", nargs="?", help="The database; else that of --db or the settings.")
+    restoring.add_argument("--replace", action="store_true", help="Keep a database that is there under another name.")
+    restoring.add_argument("--anyway", action="store_true", help="Restore also a backup that has findings.")
+    for parser in (copying, restoring):
+        parser.add_argument("--db", metavar="FILE|URL", help="Else DATABASE_URL, else your data folder's.")
+
+
+def backup_database(given: argparse.Namespace, source: Source) -> int:
+    """Returns 0, or the code of the first finding in the copy, which stays. Raises: BadInput, StoreError."""
+    database, settings = source(given.db), Settings()
+    done = backup(database, given_path(str(given.path)).absolute())
+    checked = None
+    if has_evidence(done.path):
+        places = places_of(database, settings.anchor, settings.signing_key)
+        found = check_own_log(done.path, places, Privacy.of(settings).vault(database), Ticker())
+        # What was published while the copy was made is no finding about it.
+        others = tuple(each for each in found.findings if each.kind != OLDER)
+        checked = found.model_copy(update={"findings": others})
+    print(f"{done.path}: {done.runs:,} runs, {done.events:,} events, {done.size:,} bytes; {_verdict(checked)}")
+    if done.keys is not None:
+        print(f"{done.keys}: the keys of its encrypted runs; keep a copy of the master key, too, at another place")
+    return _told(checked)
+
+
+def restore_database(given: argparse.Namespace, source: Source) -> int:
+    """Returns 0, or the code of the first finding in what was restored. Raises: BadInput, StoreError."""
+    target = given_path(given.to).absolute() if given.to and "://" not in given.to else source(given.to or given.db)
+    done = restore(
+        given_path(str(given.backup)).absolute(),
+        target,
+        Settings(),
+        Ticker(),
+        replace=given.replace,
+        anyway=given.anyway,
+    )
+    print(f"{done.path}: {done.runs:,} runs, {done.events:,} events; {_verdict(done.checked)}")
+    for note in _notes(done):
+        print(f"note: {printable(note)}")
+    return _told(done.checked)
+
+
+def _verdict(checked: CheckedLog | None) -> str:
+    if checked is None:
+        return _NO_EVIDENCE
+    many = len(checked.findings) + checked.more
+    return f"verified: {f'{many} FINDINGS' if many else 'nothing was found'}"
+
+
+def _told(checked: CheckedLog | None) -> int:
+    if checked is None or not checked.findings:
+        return 0
+    for finding in checked.findings:
+        print(printable(in_words(finding)), file=sys.stderr)
+    return CLASSES[checked.findings[0].kind]
+
+
+def _notes(done: Restored) -> Iterator[str]:
+    if done.replaced is not None:
+        yield f"what was there before is kept: {done.replaced}"
+    if done.keys is not None:
+        yield f"the keys of encrypted runs are {done.keys}; they need the master key of before"
+    if done.back:
+        named = ", ".join(done.back[:_MOST_NAMED]) + (", ..." if len(done.back) > _MOST_NAMED else "")
+        yield f"{len(done.back):,} runs that were deleted or erased since are there again; erase them again: {named}"
+    if done.keyless and done.checked is not None:
+        yield (
+            f"the signing key {done.places.key} is not there, so no checkpoint could be checked: put its copy there "
+            "before the program writes; else it makes a new key"
+        )
+    if done.older is not None:
+        anchor = done.places.anchor.file
+        yield f"{done.older}. verify will say {OLDER}, which is true: tell whoever checks this log"
+        yield (
+            f"nothing is published until the log has a new anchor: keep {anchor}, which proves what came later, under "
+            "another name, or set CONDUCTOR_ANCHOR to a new place"
+        )

@@ -1,0 +1,161 @@
+"""Checks a log as its owner does: with its own key and anchor, and its lists against its events.
+
+The result of the last check that the Audit page made is kept in a file, so that it is known after a restart. The file
+proves nothing: whoever can write the database can write it, too.
+"""
+
+import logging
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from conductor_core.errors import BadInput
+from conductor_core.workflow.model import Frozen
+from storage.evidence import derived
+from storage.evidence.anchoring import Places
+from storage.evidence.database_audit import NoEvidence, open_database
+from storage.evidence.formats import Invalid, PublicKey
+from storage.evidence.history import Report
+from storage.evidence.keys import load_key
+from storage.evidence.verifier import verify_database
+from storage.vault import Vault
+
+log = logging.getLogger(__name__)
+
+_LAST = "last-check.json"
+_NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
+_MOST_KEPT = 200
+"""Findings of the kept result; the command line prints all."""
+
+Progress = Callable[[str, int], None]
+
+
+class FoundFault(Frozen):
+    """A finding, as in ``history.Finding``. ``kind``: its class."""
+
+    kind: str
+    run_id: str | None
+    sequence: int | None
+    what: str
+
+
+class CheckedLog(Frozen):
+    """What a check of a whole log found.
+
+    Attributes:
+        at_utc: when it began. newest: the sequence of the newest event at that moment.
+        fingerprint: of the log's own key; None: there was none. anchor: None: there was none.
+        verified_events, unanchored_events, uncovered_events, deleted_runs, notes: as in ``history.Report``.
+        more: how many findings are not in ``findings``.
+    """
+
+    at_utc: datetime
+    duration_ms: float
+    newest: int
+    fingerprint: str | None
+    anchor: str | None
+    anchor_beside: bool
+    verified_events: int
+    unanchored_events: int
+    uncovered_events: int
+    deleted_runs: int
+    findings: tuple[FoundFault, ...]
+    more: int
+    notes: tuple[str, ...]
+
+    def of(self, run_id: str) -> tuple[FoundFault, ...]:
+        """Returns what was found about this run, and about the log as a whole."""
+        return tuple(each for each in self.findings if each.run_id in (None, run_id))
+
+
+def public_key(database: Path, places: Places) -> PublicKey | None:
+    """Returns the public half of the log's key; None: there is no key yet. Raises: BadInput."""
+    try:
+        if not places.key.is_file():
+            return None
+        with closing(open_database(database)) as connection:
+            row = connection.execute("SELECT origin FROM evidence_log").fetchone()
+        return None if row is None else load_key(places.key, str(row[0])).public
+    except (NoEvidence, OSError, sqlite3.Error) as error:
+        raise BadInput(str(error)) from error
+
+
+def check_log(
+    database: Path, keys: Sequence[PublicKey], anchors: Sequence[Path], vault: Vault, progress: Progress
+) -> Report:
+    """Checks a database as ``verify_database`` does, and its lists. Raises: BadInput; StoreError."""
+    try:
+        report = verify_database(database, keys, anchors, progress)
+        with closing(open_database(database)) as connection:
+            connection.execute("BEGIN")  # a run that goes on changes its row together with its events
+            derived.check(connection, report, progress, vault)
+    except (Invalid, NoEvidence, OSError, sqlite3.Error, UnicodeDecodeError) as error:
+        raise BadInput(str(error)) from error
+    return report
+
+
+def check_own_log(database: Path, places: Places, vault: Vault, progress: Progress) -> CheckedLog:
+    """Checks a log with its own key and anchor, as far as they are there. Raises: BadInput; StoreError."""
+    began_utc = datetime.now(UTC)
+    key = public_key(database, places)
+    anchors = [places.anchor.file] if key is not None and places.anchor.file.is_file() else []
+    try:
+        with closing(open_database(database)) as connection:
+            ((newest,),) = connection.execute(_NEWEST)
+    except (NoEvidence, sqlite3.Error) as error:
+        raise BadInput(str(error)) from error
+    report = check_log(database, [] if key is None else [key], anchors, vault, progress)
+    findings = [
+        FoundFault(kind=each.kind, run_id=each.run_id, sequence=each.sequence, what=each.what)
+        for each in report.findings
+    ]
+    return CheckedLog(
+        at_utc=began_utc,
+        duration_ms=(datetime.now(UTC) - began_utc).total_seconds() * 1000,
+        newest=newest,
+        fingerprint=None if key is None else key.fingerprint,
+        anchor=str(anchors[0]) if anchors else None,
+        anchor_beside=places.beside(database),
+        verified_events=report.verified_events,
+        unanchored_events=report.unanchored_events,
+        uncovered_events=report.uncovered_events,
+        deleted_runs=report.deleted_runs,
+        findings=tuple(findings),
+        more=report.more,
+        notes=tuple(report.notes),
+    )
+
+
+def keep_check(checked: CheckedLog, folder: Path) -> None:
+    """Keeps the result in the folder of the evidence. A folder that cannot be written is logged."""
+    short = checked.model_copy(
+        update={
+            "findings": checked.findings[:_MOST_KEPT],
+            "more": checked.more + max(0, len(checked.findings) - _MOST_KEPT),
+        }
+    )
+    fresh = folder / f".{_LAST}-{os.getpid()}"
+    try:
+        folder.mkdir(exist_ok=True, mode=0o700)
+        fresh.write_text(short.model_dump_json(), encoding="utf-8")
+        fresh.replace(folder / _LAST)
+    except OSError as error:
+        log.warning("the result of the check is not kept in %s: %s", folder, error)
+
+
+def last_check(folder: Path) -> CheckedLog | None:
+    """Returns the result that was kept last; None: there is none that can be read."""
+    try:
+        return CheckedLog.model_validate_json((folder / _LAST).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def forget_check(folder: Path) -> None:
+    """Removes the kept result: it was about another database. Raises: OSError."""
+    (folder / _LAST).unlink(missing_ok=True)
