@@ -22,6 +22,7 @@ from conductor_core.errors import BadInput, ContentMissing, InspectorError
 from conductor_core.given_path import given_path
 from conductor_core.redaction import Redactor
 from conductor_core.settings import Settings
+from conductor_core.trace import ENDED_STATUSES
 from storage import failures
 from storage.decision_records import record_page_of
 from storage.evidence import single_file
@@ -35,9 +36,12 @@ from storage.store import Store, open_store
 from storage.vault import SEALED
 
 Source = Callable[[str | None], Path]
+Told = Callable[[int, int], None]
+_MOST_TRIES = 5
 _PAGE_RUNS = 500
 _PROGRESS_S = 2.0
-_SEALED = "the bundle proves their stored bytes, and nobody can read them without their keys"
+SEALED_WORDS = "the bundle proves their stored bytes, and nobody can read them without their keys"
+UNFINISHED_WORDS = "had not ended: the bundle holds what there was, without a seal that says it is all"
 _READ_ME = """Runs of Conductor Inspector, exported {when} UTC.
 
 Check them with Python 3.11 or newer and the package cryptography, and with nothing of ours but verify.py:
@@ -84,11 +88,15 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Exported:
-    """A bundle that was written. ``encrypted``: how many of its runs are. ``size`` is in bytes."""
+    """A bundle that was written. ``size`` is in bytes.
+
+    ``encrypted``, ``unfinished``: how many of its runs are. Those that had not ended have no seal.
+    """
 
     path: Path
     runs: int
     encrypted: int
+    unfinished: int
     size: int
     key: PublicKey
 
@@ -119,7 +127,9 @@ def run(given: argparse.Namespace, source: Source) -> int:
     chosen = Chosen(tuple(given.run_ids), given.search, given.status, given.batch, _day(given.since), _day(given.until))
     done = export_bundle(source(given.db), chosen, given_path(given.out).absolute(), Settings())
     if done.encrypted:
-        print(f"note: {done.encrypted:,} of the runs are encrypted: {_SEALED}", file=sys.stderr)
+        print(f"note: {done.encrypted:,} of the runs are encrypted: {SEALED_WORDS}", file=sys.stderr)
+    if done.unfinished:
+        print(f"note: {done.unfinished:,} of the runs {UNFINISHED_WORDS}", file=sys.stderr)
     print(f"{done.path}: {done.runs:,} runs, {done.size:,} bytes; key fingerprint {done.key.fingerprint}")
     return 0
 
@@ -138,24 +148,31 @@ def export_bundle(database: Path, chosen: Chosen, target: Path, settings: Settin
         run_ids = list(_chosen(store, chosen))
         if not run_ids:
             raise BadInput("no run fits: nothing is exported")
-        if store.refusal is None:
-            store.publish()
-        folder = tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-")
-        with failures.translated(target), folder as at:
-            return _written(store, database, run_ids, Path(at), target)
+        return export_runs(store, run_ids, target, _Ticker())
     finally:
         store.close()
 
 
-def _written(store: Store, database: Path, run_ids: Sequence[str], folder: Path, target: Path) -> Exported:
+def export_runs(store: Store, run_ids: Sequence[str], target: Path, told: Told) -> Exported:
+    """Writes a bundle of these runs of an open store into a new file. ``told``: records written, and of how many.
+
+    Raises: BadInput, for one if a run was erased, or writes events faster than they are published; StoreError.
+    """
+    folder = tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-")
+    with failures.translated(target), folder as at:
+        return _written(store, run_ids, Path(at), target, told)
+
+
+def _written(store: Store, run_ids: Sequence[str], folder: Path, target: Path, told: Told) -> Exported:
     proven = folder / "proven"
     proven.mkdir()
     try:
         key = load_key(store.places.key, store.evidence().origin).public
-        with closing(open_database(database)) as connection:
+        with closing(open_database(store.path)) as connection:
             _refuse_erased(connection, run_ids)
             sealed = {run_id for run_id in run_ids if _is_encrypted(connection, run_id)}
-            write_bundle(connection, run_ids, key, proven)
+            unfinished = sum(_goes_on(connection, run_id) for run_id in run_ids)
+            _proven(store, connection, run_ids, key, proven)
     except (NoEvidence, sqlite3.Error) as error:
         raise BadInput(str(error)) from error
     whole = folder / "whole.zip"
@@ -167,11 +184,26 @@ def _written(store: Store, database: Path, run_ids: Sequence[str], folder: Path,
         readable = [run_id for run_id in run_ids if run_id not in sealed]
         for sha256, (media_type, data) in _images(store, readable).items():
             archive.writestr(f"contents/{sha256}.{media_type.partition('/')[2]}", data)
-        for run_id in _ticking(readable):
+        for number, run_id in enumerate(readable):
+            told(number, len(readable))
             archive.writestr(f"records/{run_id}.html", _record(store, run_id))
     # A link fails if somebody else has made the file meanwhile. A rename would replace it.
     os.link(whole, target)
-    return Exported(target, len(run_ids), len(sealed), target.stat().st_size, key)
+    return Exported(target, len(run_ids), len(sealed), unfinished, target.stat().st_size, key)
+
+
+def _proven(store: Store, connection: sqlite3.Connection, run_ids: Sequence[str], key: PublicKey, folder: Path) -> None:
+    """Publishes all, and writes what proves itself: again if a run that goes on was quicker."""
+    for tries_left in reversed(range(_MOST_TRIES)):
+        if store.refusal is None:
+            store.publish()
+        try:
+            write_bundle(connection, run_ids, key, folder)
+        except BadInput:
+            if not tries_left:
+                raise
+        else:
+            return
 
 
 def _record(store: Store, run_id: str) -> str:
@@ -208,6 +240,11 @@ def _refuse_erased(connection: sqlite3.Connection, run_ids: Iterable[str]) -> No
 def _is_encrypted(connection: sqlite3.Connection, run_id: str) -> bool:
     query = "SELECT 1 FROM events WHERE run_id = ? AND substr(CAST(payload AS BLOB), 1, 1) = ? LIMIT 1"
     return connection.execute(query, (run_id, SEALED)).fetchone() is not None
+
+
+def _goes_on(connection: sqlite3.Connection, run_id: str) -> bool:
+    row = connection.execute("SELECT status FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    return row is not None and row[0] not in ENDED_STATUSES
 
 
 def _read_me(name: str, key: PublicKey, run_ids: Sequence[str], sealed: Container[str]) -> str:
@@ -252,11 +289,13 @@ def _day(given: str | None) -> date | None:
         raise BadInput(f"{given!r} is no day: give it as 2026-11-24") from error
 
 
-def _ticking(run_ids: Sequence[str]) -> Iterator[str]:
-    """Yields the runs, and says on stderr every two seconds how far it is."""
-    next_s = time.monotonic() + _PROGRESS_S
-    for number, run_id in enumerate(run_ids):
-        if time.monotonic() > next_s:
-            next_s = time.monotonic() + _PROGRESS_S
-            print(f"{number:,} of {len(run_ids):,} records written", file=sys.stderr, flush=True)
-        yield run_id
+class _Ticker:
+    """Says on stderr every two seconds how many records are written."""
+
+    def __init__(self) -> None:
+        self._next_s = time.monotonic() + _PROGRESS_S
+
+    def __call__(self, done: int, total: int) -> None:
+        if time.monotonic() > self._next_s:
+            self._next_s = time.monotonic() + _PROGRESS_S
+            print(f"{done:,} of {total:,} records written", file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ import re
 import sqlite3
 import time
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -117,6 +117,27 @@ def read_run_ids(
     )
     bound |= driving | {"before": 2**62 if before is None else before, "limit": limit}
     return [(int(run), str(run_id)) for run, run_id in connection.execute(query, bound).fetchall()]
+
+
+def read_runs_of_texts(
+    connection: sqlite3.Connection,
+    words: Words,
+    filters: Filters,
+    field: str | None,
+    most: int,
+    told: Callable[[int], None],
+) -> list[str]:
+    """Returns the ids of the first ``most`` runs of what ``read_hits`` finds on all its pages; looks to the end.
+
+    ``told``: how many were found so far. What it raises ends the search.
+    """
+    found: dict[str, None] = {}
+    for ids, _ in _scan(connection, words, filters, None):
+        found |= dict.fromkeys(row[1] for row in _matching(connection, ids, filters, field, "t.id, s.run_id", len(ids)))
+        told(min(len(found), most))
+        if len(found) >= most:
+            break
+    return list(found)[:most]
 
 
 def count_runs(connection: sqlite3.Connection, filters: Filters) -> Count:

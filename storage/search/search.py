@@ -130,6 +130,19 @@ class RunSearch:
                     found.append(RunSummary(run_id=run_id, sequence=run))
         return found
 
+    def run_ids(
+        self, typed: str, only: Filters, field: str | None, most: int, told: Callable[[int], None]
+    ) -> list[str]:
+        """Returns the ids of all runs that a search finds, newest first, at most ``most``; looks as long as it takes.
+
+        ``told``: how many were found so far. What it raises ends the search.
+        """
+        words = read_words(typed)
+        with self._reading() as connection:
+            if words is None:
+                return [run_id for _, run_id in hits.read_run_ids(connection, only, limit=most)]
+            return hits.read_runs_of_texts(connection, words, only, field, most, told)
+
     def facets(self) -> list[Facet]:
         """Returns all values that filters can ask for, with the number of their runs."""
         with self._reading() as connection:

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core.events import Event
 from conductor_core.message_parts import ImagePart
 from storage import Privacy, open_store
 from storage.__main__ import main
 from storage.evidence.keys import load_key
+from storage.exporting import export_runs
 from tests.support.pictures import picture
 from tests.support.run_events import PAGE, created_otherwise, whole_run
 
@@ -194,3 +196,47 @@ def test_a_bundle_of_encrypted_runs_proves_their_stored_bytes_and_says_so(
     assert done.returncode == 0, done.stdout + done.stderr
     assert main(["export", "a1", "--out", str(tmp_path / "one.zip"), "--db", str(database)]) == 2
     assert "run a1 was erased: there is nothing of it to export" in capsys.readouterr().err
+
+
+def test_a_run_that_has_not_ended_is_exported_as_far_as_it_is(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_store(f"sqlite:///{database}")
+    store.log.append_and_wait(*whole_run("d4")[:4])
+    store.close()
+    bundle, folder = tmp_path / "all.zip", tmp_path / "elsewhere"
+    folder.mkdir()
+    assert main(["export", "d4", "--out", str(bundle), "--db", str(database)]) == 0
+    assert "note: 1 of the runs had not ended" in capsys.readouterr().err
+    done = _verify(folder, bundle, database)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_run_that_was_quicker_than_the_publication_is_published_again(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(f"sqlite:///{database}")
+    publish, events = store.publish, iter(whole_run("d4"))
+    store.log.append_and_wait(next(events))
+
+    def late() -> None:
+        publish()
+        if len(late_events) < 2:
+            late_events.append(next(events))
+            store.log.append_and_wait(late_events[-1])
+
+    late_events: list[Event] = []
+    monkeypatch.setattr(store, "publish", late)
+    try:
+        done = export_runs(store, ["d4"], tmp_path / "one.zip", lambda *_: None)
+    finally:
+        store.close()
+    assert (done.runs, done.unfinished, len(late_events)) == (1, 1, 2)
+
+
+def test_a_place_that_cannot_be_reached_is_named(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONDUCTOR_ANCHOR", str(tmp_path / "gone" / "anchor.jsonl"))
+    assert main(["export", "a1", "--out", str(tmp_path / "x.zip"), "--db", str(database)]) == 2
+    assert f"checkpoints cannot be published to {tmp_path / 'gone' / 'anchor.jsonl'}" in capsys.readouterr().err
