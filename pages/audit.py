@@ -4,9 +4,10 @@ import streamlit as st
 
 from conductor_core.errors import InspectorError, StoreError
 from pages.components.audit import asked as address_of
-from pages.components.audit.asked import COST, FAILURES, FOUND, LEDGER, Asked, ask_anew
+from pages.components.audit.asked import COST, FAILURES, FOUND, INTEGRITY, LEDGER, Asked, ask_anew
 from pages.components.audit.found import found
 from pages.components.audit.head import head
+from pages.components.audit.integrity import integrity, integrity_line
 from pages.components.audit.ledger_view import ledger
 from pages.components.audit.record_view import record_page
 from pages.components.audit.sums import failures, spending
@@ -26,7 +27,7 @@ QUESTIONS = (
     ("spent", "$ What was spent, by which agent and person?", {"view": COST}),
     ("real", "● Which runs asked real models?", {"workers": "real"}),
 )
-DRAWN = {FOUND: found, LEDGER: ledger, COST: spending, FAILURES: failures}
+DRAWN = {FOUND: found, LEDGER: ledger, COST: spending, FAILURES: failures, INTEGRITY: integrity}
 
 
 def show() -> None:
@@ -37,12 +38,13 @@ def show() -> None:
             return
         _catch_up()
         head(asked)
+        integrity_line(asked)
         _lag()
         if asked.fault:
             st.warning(inert(asked.fault), icon=":material/link_off:")
         if asked.blank and asked.view == FOUND and asked.before is None:
             _questions()
-        if not _empty(asked):
+        if asked.view == INTEGRITY or not _empty(asked):
             DRAWN[asked.view](asked)
     except InspectorError as error:
         st.error(inert(str(error)), icon=":material/error:")
@@ -54,6 +56,7 @@ def _record(asked: Asked, run_id: str) -> None:
         head(asked)
     except StoreError as error:
         st.warning(inert(str(error)), icon=":material/warning:")
+    integrity_line(asked)
     record_page(run_id)
 
 

@@ -7,8 +7,14 @@ from pages.components.shell import address
 from storage.search.filters import ANY, KINDS, Filters, end_of
 from storage.search.reading import FIELDS
 
-FOUND, LEDGER, COST, FAILURES = "found", "ledger", "cost", "failures"
-VIEWS = {FOUND: "Found", LEDGER: "Who received it", COST: "Tokens and cost", FAILURES: "Failures"}
+FOUND, LEDGER, COST, FAILURES, INTEGRITY = "found", "ledger", "cost", "failures", "integrity"
+VIEWS = {
+    FOUND: "Found",
+    LEDGER: "Who received it",
+    COST: "Tokens and cost",
+    FAILURES: "Failures",
+    INTEGRITY: "Integrity",
+}
 OWN = ("q", "view", "in", "since", "until", "over", "before", "provider-of-calls", "run", *KINDS)
 CURSORS = ("before", "run")
 

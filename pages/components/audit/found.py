@@ -6,6 +6,7 @@ from html import escape
 import streamlit as st
 
 from pages.components.audit.asked import Asked, go
+from pages.components.audit.export_menu import export_found
 from pages.components.look.statuses import RUN_STATUSES, run_status
 from pages.components.look.words import ago, inert, moment, plural
 from pages.components.shell.runtime import current
@@ -23,7 +24,10 @@ def found(asked: Asked) -> None:
     count = search.count(asked.typed, asked.filters, asked.field if asked.typed else None)
     least = "at least " if count.more else ""
     texts = f"{plural(count.texts, 'text')} in " if asked.typed else ""
-    st.caption(f"{least}{texts}{plural(count.runs, 'run')}, newest first")
+    with st.container(horizontal=True, vertical_alignment="center", key="audit-count"):
+        st.caption(f"{least}{texts}{plural(count.runs, 'run')}, newest first", width="content")
+        if count.runs:
+            export_found(asked, count)
     if asked.typed:
         page = search.texts(asked.typed, asked.filters, asked.field, asked.before, PAGE)
         with st.container(key="audit-hits", gap=None):

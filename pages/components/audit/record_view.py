@@ -1,5 +1,6 @@
 """A run as a decision record: who asked and planned, who changed and approved what, what left, what it cost."""
 
+from datetime import UTC, datetime
 from html import escape
 
 import streamlit as st
@@ -11,23 +12,27 @@ from conductor_core.errors import InspectorError, RunUnreadable
 from conductor_core.redaction import Redactor
 from conductor_core.workflow.model import Step
 from pages.components.audit.asked import go
+from pages.components.audit.checks import last_result
+from pages.components.audit.export_menu import export_run
+from pages.components.audit.integrity import findings
+from pages.components.audit.state import last_words
 from pages.components.audit.tables import items, table
 from pages.components.figure.component import title
 from pages.components.history.damage import damage
 from pages.components.look.statuses import run_status, step_status
-from pages.components.look.words import inert, moment, seconds
+from pages.components.look.words import inert, moment, plural, seconds
 from pages.components.shell import places
 from pages.components.shell.runtime import current
 from storage.decision_records import record_of
 
 _LONG = 1_500
 """Characters of a text that are shown at once; the Run page has the whole."""
-NOT_PROVEN = "Whether somebody changed this record is checked by: python -m storage verify."
 
 
 def record_page(run_id: str) -> None:
     """Draws the record of the run, as far as it can be read."""
-    with st.container(horizontal=True, vertical_alignment="center", key="audit-record-head"):
+    head = st.container(horizontal=True, vertical_alignment="center", key="audit-record-head")
+    with head:
         st.button("Back to what was found", key="audit-back", icon=":material/arrow_back:", on_click=_back)
         for place, label, icon in (
             (places.RUN, "Open the run", "play_circle"),
@@ -37,6 +42,8 @@ def record_page(run_id: str) -> None:
     record = _read(run_id)
     if record is None:
         return
+    with head:
+        export_run(record, encrypted=current().store.vault.has(run_id))
     _top(record)
     left, right = st.columns([3, 2], gap="small")
     with left:
@@ -93,8 +100,22 @@ def _top(record: DecisionRecord) -> None:
             f'<div class="audit-record-task">{pill}<p dir="auto">{_shortened(record.task)}</p></div>'
             f'<div class="audit-dl">{words}</div><ul class="audit-list">{notes}</ul>'
             f'<div class="audit-answer"><b>Answer</b><pre dir="auto">{answer}</pre></div>'
-            f'<p class="muted audit-places">{NOT_PROVEN}</p>'
+            f"{_integrity(record)}"
         )
+
+
+def _integrity(record: DecisionRecord) -> str:
+    """Returns, as HTML, what the last verification found about this run."""
+    last = last_result(current().store)
+    if last is None:
+        return '<p class="muted audit-places">Whether this record is as it was written: <i>Verify</i> checks it.</p>'
+    found = last.of(record.run_id)
+    said = last_words(last, record.run_id, datetime.now(UTC))
+    if found:
+        return f'<p class="audit-places audit-state damaged">✕ {said}</p>{findings(found)}'
+    if (record.last or 0) > last.newest:
+        return f'<p class="muted audit-places">{said}. It has newer events: <i>Verify</i> checks them, too.</p>'
+    return f'<p class="muted audit-places"><span class="audit-state good">●</span> {said}.</p>'
 
 
 def _section(key: str, name: str, html: str) -> None:
@@ -184,7 +205,7 @@ def _server(server: Egress) -> str:
     name = f"{server.provider} at {server.host}" if server.host else f"{server.provider}, in this process"
     simulated = ' <span class="pill simulated">simulated</span>' if server.simulated else ""
     got = [
-        f"{copy.source}: {copy.times} times{f', {copy.reused} by an earlier run' if copy.reused else ''}"
+        f"{copy.source}: {plural(copy.times, 'time')}{f', {copy.reused} by an earlier run' if copy.reused else ''}"
         for copy in server.received
     ]
     never = f"<p class=muted>✕ never: {escape(', '.join(server.never))}</p>" if server.never else ""

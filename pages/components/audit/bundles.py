@@ -1,0 +1,63 @@
+"""Makes a bundle of runs in a thread, for the browser to save."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from conductor_core.errors import BadInput
+from pages.components.audit.asked import Asked
+from pages.components.audit.work import Work
+from storage import Store
+from storage.exporting import Exported, export_runs
+
+MOST_RUNS = 1000
+"""The most runs of one bundle that the page makes; the command line has no bound."""
+_FIND, _WRITE = 0.2, 0.75
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle in memory. ``more``: there are more runs than it may hold."""
+
+    name: str
+    data: bytes
+    what: Exported
+    more: bool
+
+
+def bundle_of_run(store: Store, run_id: str) -> Work[Bundle]:
+    """Begins to make the bundle of one run."""
+    return Work("export", lambda work: _made(store, f"run-{run_id[:12]}.zip", lambda: [run_id], work))
+
+
+def bundle_of_found(store: Store, asked: Asked) -> Work[Bundle]:
+    """Begins to make the bundle of the newest runs that the page finds."""
+
+    def find(work: Work[Bundle]) -> Callable[[], Sequence[str]]:
+        def told(found: int) -> None:
+            work.told("runs found", found, MOST_RUNS, _FIND * found / MOST_RUNS)
+
+        return lambda: store.search.run_ids(
+            asked.typed, asked.filters, asked.field if asked.typed else None, MOST_RUNS + 1, told
+        )
+
+    name = f"runs-{datetime.now(UTC):%Y%m%d-%H%M%S}.zip"
+    return Work("export", lambda work: _made(store, name, find(work), work))
+
+
+def _made(store: Store, name: str, find: Callable[[], Sequence[str]], work: Work[Bundle]) -> Bundle:
+    run_ids = find()
+    more = len(run_ids) > MOST_RUNS
+    run_ids = run_ids[:MOST_RUNS]
+    if not run_ids:
+        raise BadInput("no run was found: there is nothing to export")
+    work.told("events and proofs", 0, 0, _FIND)
+
+    def told(done: int, total: int) -> None:
+        work.told("records written", done, total, _FIND + _WRITE * (done / max(1, total)))
+
+    with tempfile.TemporaryDirectory(prefix="conductor-inspector-") as folder:
+        done = export_runs(store, run_ids, Path(folder) / name, told)
+        return Bundle(name, done.path.read_bytes(), done, more)

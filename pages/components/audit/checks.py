@@ -1,0 +1,56 @@
+"""The verification of the log: one at a time in this app, whoever looks at it, and the result of the last."""
+
+import threading
+from pathlib import Path
+
+from pages.components.audit.work import Work
+from storage import Store
+from storage.evidence.anchoring import evidence_folder
+from storage.evidence.checking import CheckedLog, check_own_log, keep_check, last_check
+
+_STAGES = {"events": ("events", 0.0, 0.45), "entries": ("entries of the tree", 0.45, 0.15), "runs": ("runs", 0.6, 0.4)}
+"""By what the check counts: how the page names it, where its part of the bar begins, and how long that is."""
+_EVERY = 0x3FF
+
+_works: dict[Path, Work[CheckedLog]] = {}
+_door = threading.Lock()
+
+
+def check_of(store: Store) -> Work[CheckedLog] | None:
+    """Returns the check that was begun last in this app; None: none was."""
+    return _works.get(store.path)
+
+
+def begin_check(store: Store) -> Work[CheckedLog]:
+    """Begins to check the log, unless a check is going on. Returns it."""
+    with _door:
+        now = _works.get(store.path)
+        if now is None or not now.running:
+            now = _works[store.path] = Work("verification", lambda work: _check(store, work))
+        return now
+
+
+def last_result(store: Store) -> CheckedLog | None:
+    """Returns what the last check found, also one before this app started; None: there was none."""
+    work = check_of(store)
+    return (work and work.result) or last_check(evidence_folder(store.path))
+
+
+def _check(store: Store, work: Work[CheckedLog]) -> CheckedLog:
+    evidence = store.evidence()
+    totals = {
+        "events": store.newest() - evidence.covered_from + 1,
+        "entries": evidence.entries,
+        "runs": sum(store.totals().statuses.values()),
+    }
+
+    def progress(what: str, count: int) -> None:
+        if what == "runs" or not count & _EVERY:
+            name, begin, length = _STAGES[what]
+            total = max(1, totals[what], count)
+            work.told(name, count, total, begin + length * count / total)
+
+    work.told("the published checkpoints", 0, 0, 0.0)
+    checked = check_own_log(store.path, store.places, store.vault, progress)
+    keep_check(checked, evidence_folder(store.path))
+    return checked

@@ -1,0 +1,161 @@
+"""Export from the Audit page: a bundle that proves itself, of one run or of all that was found; and one run to read."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
+
+import streamlit as st
+
+from conductor_core.decision.record import DecisionRecord
+from conductor_core.redaction import Redactor
+from conductor_core.telemetry.spans import spans_of
+from conductor_core.trace import ENDED_STATUSES
+from pages.components.audit.asked import Asked
+from pages.components.audit.bundles import MOST_RUNS, Bundle, bundle_of_found, bundle_of_run
+from pages.components.audit.work import Work
+from pages.components.look.words import inert, plural
+from pages.components.shell.runtime import current
+from storage import Store
+from storage.decision_records import record_page_of
+from storage.exporting import SEALED_WORDS, UNFINISHED_WORDS
+from storage.search.hits import Count
+
+_WORK = "audit-export-work"
+_LOOKED_S, _AT_ONCE_S = 0.5, 1.0
+_HOLDS = (
+    "Exact events, their proofs, the signed checkpoint, images, a decision record of each run, and the verifier, which "
+    "needs Python and cryptography alone. Nothing is hidden in the events."
+)
+
+
+@contextmanager
+def _menu(help_text: str) -> Iterator[None]:
+    with (
+        st.popover("Export", icon=":material/download:", key="audit-export", help=help_text),
+        st.container(key="audit-export-menu", width=440, gap="xsmall"),
+    ):
+        yield
+
+
+def export_run(record: DecisionRecord, *, encrypted: bool) -> None:
+    """Draws the forms in which a run leaves the page, and says what its bundle will not hold."""
+    store, run_id = current().store, record.run_id
+    with _menu("Save this run as a file"):
+        notes = [_HOLDS]
+        if encrypted:
+            notes.append(f"This run is encrypted: {SEALED_WORDS}. It comes without record and images.")
+        if record.status not in ENDED_STATUSES:
+            notes.append(f"This run {UNFINISHED_WORDS.replace('had not', 'has not').replace('was', 'is')}.")
+        _bundle(f"{run_id} {record.last}", notes, partial(bundle_of_run, store, run_id))
+        st.download_button(
+            "Decision record (HTML)",
+            partial(record_page_of, store, run_id, Redactor()),
+            file_name=f"record-{run_id[:12]}.html",
+            mime="text/html",
+            on_click="ignore",
+            key="audit-export-record",
+            icon=":material/description:",
+            type="tertiary",
+            help="One page without a script, to read and to print. Keys are hidden in it.",
+        )
+        ready = _has_otlp()
+        st.download_button(
+            "Trace (OTLP JSON)",
+            partial(_trace, store, run_id),
+            file_name=f"trace-{run_id[:12]}.json",
+            mime="application/json",
+            on_click="ignore",
+            key="audit-export-otlp",
+            icon=":material/timeline:",
+            type="tertiary",
+            disabled=not ready,
+            help="For collectors and viewers of OpenTelemetry. Without texts, unless CONDUCTOR_OTLP_CONTENTS asks."
+            if ready
+            else "Needs the extra otlp: pip install '.[otlp]'",
+        )
+
+
+def _has_otlp() -> bool:
+    try:
+        return find_spec("opentelemetry.exporter.otlp.json.common") is not None
+    except ModuleNotFoundError:  # a package above it is missing
+        return False
+
+
+def _trace(store: Store, run_id: str) -> str:
+    from conductor_core.telemetry.otlp import otlp_json  # when used: the extra brings what it imports
+
+    events = Redactor().events([stored.event for stored in store.events(run_id)])
+    return otlp_json(spans_of(events, contents=current().settings.otlp_contents), at_utc=events[-1].at_utc)
+
+
+def export_found(asked: Asked, count: Count) -> None:
+    """Draws the export of all runs that were found."""
+    store = current().store
+    with _menu("Save these runs as one file"):
+        bounded = count.more or count.runs > MOST_RUNS
+        which = f"The newest {MOST_RUNS:,} of them" if bounded else plural(count.runs, "run")
+        notes = [
+            f"{which}. {_HOLDS}",
+            "Encrypted runs come as their stored bytes, without record and images; runs that have not ended as far "
+            "as they are. The page says how many of each there are.",
+        ]
+        question = f"{asked.typed}\n{asked.field}\n{asked.filters!r}\n{0 if count.more else count.runs}"
+        _bundle(question, notes, partial(bundle_of_found, store, asked))
+
+
+def _bundle(of: str, notes: list[str], begin: Callable[[], Work[Bundle]]) -> None:
+    """Draws the bundle ``of`` a run or a question as it stands: the button that makes it, how far it is, the file."""
+    for note in notes:
+        st.caption(inert(note))
+    kept: tuple[str, Work[Bundle]] | None = st.session_state.get(_WORK)
+    work = kept[1] if kept is not None and kept[0] == of else None
+    st.fragment(_progress, run_every=_LOOKED_S if work is not None and work.running else None)(of, begin)
+
+
+def _progress(of: str, begin: Callable[[], Work[Bundle]]) -> None:
+    kept: tuple[str, Work[Bundle]] | None = st.session_state.get(_WORK)
+    work = kept[1] if kept is not None and kept[0] == of else None
+    if work is not None and work.running:
+        work.look()
+        counted = f"{work.done:,} of {work.total:,} " if work.total else ""
+        st.progress(work.share, text=f"{counted}{work.stage}")
+        st.button("Stop", key="audit-bundle-stop", icon=":material/stop:", on_click=work.stop)
+        return
+    if work is not None and work.result is not None:
+        _made(work.result)
+        return
+    if work is not None and work.error is not None:
+        st.error(inert(work.error), icon=":material/error:")
+    if st.button("Make the bundle", key="audit-bundle", icon=":material/inventory_2:"):
+        work = begin()
+        work.wait(_AT_ONCE_S)
+        st.session_state[_WORK] = (of, work)
+        st.rerun()
+
+
+def _made(bundle: Bundle) -> None:
+    what = bundle.what
+    st.download_button(
+        f"Save {bundle.name} ({_size(what.size)})",
+        bundle.data,
+        file_name=bundle.name,
+        mime="application/zip",
+        on_click="ignore",
+        key="audit-bundle-save",
+        icon=":material/download:",
+        type="primary",
+    )
+    said = [plural(what.runs, "run")]
+    if what.encrypted:
+        said.append(f"{what.encrypted:,} encrypted")
+    if what.unfinished:
+        said.append(f"{what.unfinished:,} not ended")
+    if bundle.more:
+        said.append("there are more: narrow the search, or use the command line")
+    st.caption(inert(f"{'; '.join(said)}. Key fingerprint {what.key.fingerprint[:16]}…"))
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{max(1, size // 1000):,} kB"

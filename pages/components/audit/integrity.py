@@ -1,0 +1,202 @@
+"""Integrity: a line on every view of the Audit page, and a view that says what is protected and what was found."""
+
+import shlex
+from datetime import UTC, datetime
+from html import escape
+
+import streamlit as st
+
+from conductor_core.errors import BadInput, StoreError
+from pages.components.audit.asked import INTEGRITY, Asked, go
+from pages.components.audit.checks import begin_check, check_of, last_result
+from pages.components.audit.state import State, covered, last_words, rests_on, state_of, waited, why
+from pages.components.audit.tables import items
+from pages.components.audit.work import Work
+from pages.components.figure.component import title
+from pages.components.look.words import inert, moment, plural, seconds
+from pages.components.shell import places
+from pages.components.shell.runtime import current
+from storage.evidence.anchoring import Evidence
+from storage.evidence.anchors import GitAnchor
+from storage.evidence.checking import CheckedLog, FoundFault, public_key
+
+_WORKING_S, _IDLE_S = 1.0, 5.0
+"""The time between two drawings of the line."""
+_MOST_SHOWN = 50
+_AT_ONCE_S = 0.4
+_BESIDE = (
+    "It is beside the database: whoever can write the one can rewrite the other, so it proves little. Set "
+    "CONDUCTOR_ANCHOR to a file that another user or host owns, or to git:FOLDER (docs/audit.md)."
+)
+
+
+def integrity_line(asked: Asked) -> None:
+    """Draws the state of the log in one line, and the button that verifies it. It is at the same place in all views."""
+    store = current().store
+    work = check_of(store)
+    running = work is not None and work.running
+    with st.container(horizontal=True, vertical_alignment="center", key="audit-integrity", gap="small"):
+        st.fragment(_line, run_every=_WORKING_S if running else _IDLE_S)(running=running)
+        if work is not None and running:
+            st.button("Stop", key="audit-verify-stop", icon=":material/stop:", on_click=work.stop)
+            return
+        if work is not None and work.error is not None:
+            st.html(f'<span class="audit-state failing">▲ {escape(work.error)}</span>', width="content")
+        last = last_result(store)
+        st.button(
+            inert(last_words(last, asked.run_id, datetime.now(UTC))), key="audit-last", type="tertiary",
+            help="What was checked, and what it rests on", on_click=go, kwargs={"view": INTEGRITY},
+        )  # fmt: skip
+        st.button("Verify", key="audit-verify", icon=":material/verified_user:", on_click=_verify)
+
+
+def _line(*, running: bool) -> None:
+    """Is drawn anew every few seconds. Draws the whole page anew when a verification has ended."""
+    work = check_of(current().store)
+    if running and work is not None:
+        if not work.running:
+            st.rerun()
+        _bar(work)
+        return
+    try:
+        evidence = current().store.evidence()
+    except StoreError as error:
+        st.html(f'<p class="audit-line"><span class="audit-state failing">▲ {escape(str(error))}</span></p>')
+        return
+    state = state_of(evidence, last_result(current().store), datetime.now(UTC))
+    st.html(_in_line(state, evidence))
+
+
+def _verify() -> None:
+    begin_check(current().store).wait(_AT_ONCE_S)
+
+
+def _bar(work: Work[CheckedLog]) -> None:
+    work.look()
+    counted = f"{work.done:,} of {work.total:,} " if work.total else ""
+    speed = f", {work.per_s:,.0f} a second" if work.total and work.done else ""
+    st.progress(work.share, text=f"Verifying: {counted}{work.stage}{speed}")
+
+
+def _in_line(state: State, evidence: Evidence) -> str:
+    facts = []
+    if evidence.anchored:
+        facts.append(f"last checkpoint {moment(evidence.anchored_at_utc)}, {evidence.anchored:,} entries")
+    if evidence.origin and current().store.places.beside(current().store.path):
+        facts.append(
+            f'<span class="audit-beside" title="{escape(_BESIDE, quote=True)}">anchor beside the database</span>'
+        )
+    return (
+        f'<p class="audit-line"><span class="audit-state {state.kind}">{state.sign} {escape(state.words)}</span>'
+        f'<span class="muted" title="{escape(why(evidence, state), quote=True)}">{" · ".join(facts)}</span></p>'
+    )
+
+
+def integrity(_asked: Asked) -> None:
+    """Draws all that is known of the log's integrity. Raises: StoreError."""
+    last = last_result(current().store)
+    left, right = st.columns(2, gap="small")
+    with left, st.container(border=True, key="audit-protected", gap="xsmall"):
+        title("What is protected")
+        st.fragment(_protected, run_every=_IDLE_S)()
+    with right, st.container(border=True, key="audit-checked", gap="xsmall"):
+        title("The last verification")
+        if last is None:
+            st.caption(
+                "None yet. *Verify* compares every event with the signed checkpoints and with the anchor, and every "
+                "list with its events. It changes nothing, and takes about ten seconds for 100,000 events."
+            )
+        else:
+            _checked(last)
+    with st.container(border=True, key="audit-elsewhere", gap="xsmall"):
+        title("Check it without this page")
+        _elsewhere()
+
+
+def _protected() -> None:
+    store = current().store
+    evidence = store.evidence()
+    state = state_of(evidence, last_result(store), datetime.now(UTC))
+    anchor = store.places.anchor
+    what = "a git repository" if isinstance(anchor, GitAnchor) else "a file"
+    beside = f" {_BESIDE}" if store.places.beside(store.path) else ""
+    unanchored = "none"
+    if evidence.unanchored_events:
+        since = moment(evidence.unanchored_since_utc)
+        unanchored = (
+            f"{plural(evidence.unanchored_events, 'event')}, since {since} ({waited(evidence, datetime.now(UTC))})"
+        )
+    checkpoint = "none yet"
+    if evidence.anchored:
+        checkpoint = f"{moment(evidence.anchored_at_utc)}, {evidence.anchored:,} of {evidence.entries:,} entries"
+    facts = {
+        "State": f'<span class="audit-state {state.kind}">{state.sign} {escape(state.words)}</span>',
+        "Covered": escape(covered(evidence, store.newest())),
+        "Last checkpoint": escape(checkpoint),
+        "Not anchored": escape(f"{unanchored}. {why(evidence, state)}".removesuffix(". ")),
+        "Anchor": f"{what}, {escape(str(anchor.file))}.{escape(beside)}",
+        "Log": escape(evidence.origin or "—"),
+    }
+    rows = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts.items())
+    st.html(f'<dl class="audit-facts-list">{rows}</dl>')
+
+
+def _checked(last: CheckedLog) -> None:
+    many = len(last.findings) + last.more
+    kind, sign = ("damaged", "✕") if many else ("good", "●")
+    words = plural(many, "finding") if many else "Nothing was found"
+    st.html(
+        f'<p class="audit-line"><span class="audit-state {kind}">{sign} {words}</span>'
+        f'<span class="muted">{moment(last.at_utc)}, took {seconds(last.duration_ms)}</span></p>'
+        f"{findings(last.findings)}"
+    )
+    if many > min(len(last.findings), _MOST_SHOWN):
+        st.caption(f"The first {_MOST_SHOWN} of them. `python -m storage verify` prints all.")
+    st.html(f'<div class="audit-rests"><b>It rests on</b>{items(rests_on(last))}</div>')
+
+
+def findings(found: tuple[FoundFault, ...]) -> str:
+    """Returns findings as a list in HTML: class, run with the way to it, event, and what was done."""
+    rows = []
+    for each in found[:_MOST_SHOWN]:
+        event = "" if each.sequence is None else f" event {each.sequence:,}"
+        run = ""
+        if each.run_id is not None:
+            of = escape(each.run_id, quote=True)
+            run = f' <a href="{places.AUDIT.stem}?run={of}" target="_self">run {of}</a>'
+        name = escape(each.kind.replace("_", " "))
+        rows.append(f'<li><span class="pill failed">{name}</span>{run}{event}: {escape(each.what)}</li>')
+    return f'<ul class="audit-findings">{"".join(rows)}</ul>' if rows else ""
+
+
+def _elsewhere() -> None:
+    store = current().store
+    try:
+        key = public_key(store.path, store.places)
+    except BadInput as error:
+        st.warning(inert(str(error)), icon=":material/key_off:")
+        return
+    if key is None:
+        st.caption(
+            "The log has no key yet: it is made at the first event. Print it then with `python -m storage key`, and "
+            "keep it where the owner of this machine cannot change it."
+        )
+        return
+    st.caption(
+        "Whoever checks takes the public key from somebody else than the owner of this machine, and the anchor from "
+        "its place. Compare the fingerprint with the one that was handed out when the log began."
+    )
+    left, right = st.columns(2, gap="small")
+    with left, st.container(gap="xxsmall"):
+        st.caption("Fingerprint of the key")
+        st.code(key.fingerprint, language=None, wrap_lines=True)
+        st.caption("Public key")
+        st.code(key.line, language=None, wrap_lines=True)
+    with right, st.container(gap="xxsmall"):
+        st.caption("The verifier is one file, and needs Python and the package cryptography")
+        database, anchor = shlex.quote(str(store.path)), shlex.quote(str(store.places.anchor.file))
+        commands = (
+            "python -m storage verifier verify.py\n"
+            f"python verify.py {database} --public-key '{key.line}' --anchor {anchor}"
+        )
+        st.code(commands, language=None, wrap_lines=True)

@@ -1,0 +1,115 @@
+"""The state of the log's integrity in plain words: what is protected, what is not, and what the last check found."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from pages.components.look.words import ago, plural, seconds
+from storage.evidence.anchoring import Evidence
+from storage.evidence.checking import CheckedLog
+
+Kind = Literal["good", "waiting", "failing", "damaged", "none"]
+LATE_S = 90.0
+"""Events that wait longer than this are late, whatever the reason. Git gets a commit every 30 seconds."""
+SIGNS: dict[Kind, str] = {"good": "●", "waiting": "◔", "failing": "▲", "damaged": "✕", "none": "○"}
+
+
+@dataclass(frozen=True)
+class State:
+    kind: Kind
+    words: str
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.kind]
+
+
+def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime) -> State:
+    """Returns the state, the worst first. ``last``: the last check; None: there was none."""
+    if last is not None and last.findings:
+        many = len(last.findings) + last.more
+        return State("damaged", f"The record is not as it was written: {plural(many, 'finding')}")
+    if not evidence.origin:
+        return State("none", "No evidence: the database is of an older version and cannot be upgraded here")
+    if evidence.unanchored_events:
+        waiting = f"{plural(evidence.unanchored_events, 'event')} not anchored yet, for {waited(evidence, now_utc)}"
+        if evidence.fault is not None:
+            return State("failing", f"{waiting}: the anchor cannot be written")
+        late = evidence.unanchored_since_utc is not None and _passed_s(evidence.unanchored_since_utc, now_utc) > LATE_S
+        return State("failing" if late else "waiting", waiting)
+    if evidence.fault is not None:
+        return State("failing", "The anchor cannot be written")
+    if evidence.entries <= 1:
+        return State("none", "No event yet")
+    return State("good", "All events are anchored")
+
+
+def waited(evidence: Evidence, now_utc: datetime) -> str:
+    """Returns how long the oldest event has not been anchored: ``4.2 s``, or ``an unknown time``."""
+    since = evidence.unanchored_since_utc
+    return "an unknown time" if since is None else seconds(1000 * max(0.0, _passed_s(since, now_utc)))
+
+
+def _passed_s(since_utc: datetime, now_utc: datetime) -> float:
+    return (now_utc - since_utc).total_seconds()
+
+
+def why(evidence: Evidence, state: State) -> str:
+    """Returns why events are not anchored, and what to do; empty if all are."""
+    if evidence.fault is not None:
+        return (
+            f"{evidence.fault}. Runs go on, and nothing is lost: all is published once the anchor can be written. "
+            "Until then nothing protects these events."
+        )
+    if state.kind == "waiting":
+        return "They are published a second after the event, with a git repository after 30."
+    if evidence.unanchored_events:
+        return "The program that wrote them ended before it published them: the next event, or the next start, does so."
+    return ""
+
+
+def covered(evidence: Evidence, newest: int) -> str:
+    """Returns which events the evidence covers. ``newest``: the sequence of the newest event."""
+    if newest < evidence.covered_from:
+        return "no event yet"
+    if evidence.covered_from <= 1:
+        return f"all events, 1 to {newest:,}"
+    before = evidence.covered_from - 1
+    return f"events {evidence.covered_from:,} to {newest:,}; events 1 to {before:,} are older, and prove nothing"
+
+
+def last_words(last: CheckedLog | None, run_id: str | None, now_utc: datetime) -> str:
+    """Returns the last check in a few words, of the log or of one run."""
+    if last is None:
+        return "Never verified here"
+    when = ago(last.at_utc, now_utc)
+    many = len(last.findings) + last.more if run_id is None else len(last.of(run_id))
+    of = "" if run_id is None else " about this run"
+    return f"Verified {when}: {plural(many, 'finding') if many else 'nothing found'}{of}"
+
+
+def rests_on(last: CheckedLog) -> list[str]:
+    """Returns what a check compared, and what its answer rests on."""
+    said = [
+        f"{plural(last.verified_events, 'event')} compared with a signed checkpoint, and the lists with the events."
+    ]
+    if last.fingerprint is None:
+        said.append("There was no signing key, so no checkpoint could be compared.")
+    else:
+        said.append(
+            f"The public key with the fingerprint {last.fingerprint[:16]}…, which is this machine's own: whoever "
+            "controls the machine could have changed it."
+        )
+    if last.anchor is None:
+        said.append("No anchor: whoever can write the database could have rewritten it all.")
+    elif last.anchor_beside:
+        said.append(f"The anchor {last.anchor}, which is beside the database: whoever can write both can rewrite both.")
+    else:
+        said.append(f"The anchor {last.anchor}, apart from the database.")
+    if last.unanchored_events:
+        said.append(f"{plural(last.unanchored_events, 'event')} not anchored at that moment: nothing protected them.")
+    if last.uncovered_events:
+        said.append(f"{plural(last.uncovered_events, 'event')} from before the evidence: they prove nothing.")
+    if last.deleted_runs:
+        said.append(f"{plural(last.deleted_runs, 'run')} deleted or erased by the program, on record.")
+    return [*said, *last.notes]

@@ -1,0 +1,175 @@
+"""The Audit page's integrity without a browser: its line in each state, verify, findings, and bundles of runs."""
+
+import io
+import threading
+import time
+import zipfile
+from collections.abc import Callable
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from conductor_core.errors import StoreError
+from pages.components.audit import checks, export_menu, work
+from pages.components.audit.bundles import Bundle
+from pages.components.audit.work import Work
+from pages.components.shell.runtime import Session
+from tests.apptest.test_audit_page import htmls, press
+from tests.support.damaging import doctor
+from tests.support.run_events import PAGE, created, whole_run
+
+Visit = Callable[..., AppTest]
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def verified(session: Session, app: AppTest) -> AppTest:
+    press(app, "audit-verify")
+    begun = checks.check_of(session.store)
+    assert begun is not None
+    begun.wait()
+    return app.run()
+
+
+def label(app: AppTest, key: str) -> str:
+    (button,) = [button for button in app.button if button.key == key]
+    return button.label.replace("\\", "")
+
+
+def test_verify_finds_nothing_and_says_what_that_rests_on(visit: Visit, session: Session) -> None:
+    session.store.log.append_and_wait(*whole_run("one"))
+    session.store.publish()
+    app = visit("audit")
+    assert "● All events are anchored" in htmls(app)
+    assert "anchor beside the database" in htmls(app)
+    assert label(app, "audit-last") == "Never verified here"
+    assert label(verified(session, app), "audit-last") == "Verified just now: nothing found"
+    checks._works.clear()
+    app = press(visit("audit", run="one"), "audit-last")
+    assert app.query_params["view"] == "integrity"
+    assert label(app, "audit-last") == "Verified just now: nothing found", "a restart forgets no result"
+    said = htmls(app)
+    assert "Nothing was found" in said
+    assert "12 events compared with a signed checkpoint" in said
+    assert "all events, 1 to 12" in said
+    assert [each.value for each in app.code][1].startswith("conductor-inspector/")
+    session.store.log.append_and_wait(*whole_run("two"))
+    assert "It has newer events" in htmls(visit("audit", run="two"))
+
+
+def test_a_changed_event_is_named_and_leads_to_its_run(visit: Visit, session: Session) -> None:
+    session.store.log.append_and_wait(*whole_run("one"), *whole_run("two"))
+    session.store.publish()
+    doctor(session.store.path, "UPDATE events SET at_utc = '2020-01-01T00:00:00+00:00' WHERE sequence = 15")
+    app = verified(session, visit("audit"))
+    assert "✕ The record is not as it was written: 1 finding" in htmls(app)
+    said = htmls(visit("audit", view="integrity"))
+    assert '<span class="pill failed">edited</span> <a href="audit?run=two" target="_self">run two</a> event 15' in said
+    assert '<span class="pill failed">edited</span>' in htmls(visit("audit", run="two"))
+    assert "nothing found about this run" in htmls(visit("audit", run="one"))
+
+
+def test_a_running_verification_is_one_for_all_pages_and_can_be_stopped(
+    visit: Visit, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.store.log.append_and_wait(*whole_run("one"))
+    go_on = threading.Event()
+
+    def slow(_path: object, _places: object, _vault: object, progress: Callable[[str, int], None]) -> None:
+        for count in range(1024, 10_000_000, 1024):
+            progress("events", count)
+            go_on.wait(0.01)
+
+    monkeypatch.setattr(checks, "check_own_log", slow)
+    app = press(visit("audit"), "audit-verify")
+    begun = checks.check_of(session.store)
+    for page in (app, visit("audit", run="one")):
+        assert "Verifying: " in page.get("progress")[0].proto.text
+        assert not [button for button in page.button if button.key == "audit-verify"]
+    assert checks.begin_check(session.store) is begun
+    assert begun is not None
+    press(app, "audit-verify-stop")
+    begun.wait()
+    assert "stopped before its end" in htmls(app.run())
+    assert label(app, "audit-verify") == "Verify"
+    monkeypatch.setattr(work, "ABANDONED_S", 0.0)
+    begun = checks.begin_check(session.store)
+    begun.wait()
+    assert begun.error == "stopped before its end", "nobody looked"
+
+
+def test_a_database_that_cannot_be_checked_says_why(
+    visit: Visit, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise StoreError("the disk failed")
+
+    monkeypatch.setattr(checks, "check_own_log", fails)
+    assert "▲ the disk failed" in htmls(verified(session, visit("audit")))
+
+
+def test_an_anchor_that_cannot_be_written_is_said_with_how_much_and_why(visit: Visit, session: Session) -> None:
+    session.store.places.anchor.file.parent.mkdir(exist_ok=True)
+    session.store.places.anchor.file.mkdir()
+    session.store.log.append_and_wait(*whole_run("one"))
+    until(lambda: session.store.evidence().fault)
+    app = visit("audit", view="integrity")
+    assert "▲ 12 events not anchored yet, for " in htmls(app)
+    assert "the anchor cannot be written" in htmls(app)
+    assert "Is a directory" in htmls(app)
+    app = press(visit("audit", run="one"), "audit-bundle")
+    (error,) = app.error
+    assert "checkpoints cannot be published to" in error.value.replace("\\", "")
+    session.store.places.anchor.file.rmdir()
+
+
+def test_an_empty_database_has_nothing_to_export_and_nothing_to_fear(visit: Visit) -> None:
+    app = visit("audit")
+    assert "○ No event yet" in htmls(app)
+    assert not [button for button in app.button if button.key == "audit-bundle"]
+    assert "it is made at the first event" in " ".join(each.value for each in visit("audit", view="integrity").caption)
+
+
+def made(app: AppTest) -> Bundle:
+    """The bundle that the page made in a thread."""
+    kept: tuple[str, Work[Bundle]] = app.session_state[export_menu._WORK]
+    kept[1].wait()
+    assert kept[1].result is not None, kept[1].error
+    return kept[1].result
+
+
+def test_all_runs_that_were_found_leave_in_one_bundle(visit: Visit, session: Session) -> None:
+    for run_id, task in (("one", "of Ada"), ("two", "of Bob"), ("three", "of Ada")):
+        session.store.log.append_and_wait(*whole_run(run_id, f"The task {task}"))
+    app = press(visit("audit", q="ada"), "audit-bundle")
+    bundle = made(app)
+    app.run()
+    assert (bundle.what.runs, bundle.more) == (2, False)
+    with zipfile.ZipFile(io.BytesIO(bundle.data)) as archive:
+        assert {"records/one.html", "records/three.html", "verify.py"} < set(archive.namelist())
+        assert b'"two"' not in archive.read("bundle.json")
+    assert next(each.proto.label for each in app.get("download_button")).startswith("Save runs-")
+    app.query_params["q"] = "bob"
+    app.run()
+    assert label(app, "audit-bundle") == "Make the bundle", "the bundle of another search is not offered"
+
+
+def test_what_the_bundle_of_a_run_will_not_hold_is_said_before(
+    visit: Visit, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.store.log.append_and_wait(created("on"), *whole_run("gone"))
+    app = visit("audit", run="on")
+    said = " ".join(each.value for each in app.caption).replace("\\", "")
+    assert "This run has not ended: the bundle holds what there is" in said
+    bundle = made(press(app, "audit-bundle"))
+    assert (bundle.what.runs, bundle.what.unfinished) == (1, 1)
+    monkeypatch.setattr(session.store.vault, "has", lambda _: True)
+    said = " ".join(each.value for each in visit("audit", run="on").caption).replace("\\", "")
+    assert "This run is encrypted" in said
+    session.store.erase(["gone"], PAGE)
+    assert not visit("audit", run="gone").get("download_button"), "of an erased run there is nothing to export"

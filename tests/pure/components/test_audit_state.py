@@ -1,0 +1,106 @@
+"""What the Audit page says of the log's integrity, in each state that the log can be in."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pages.components.audit.state import covered, last_words, rests_on, state_of, waited, why
+from storage.evidence.anchoring import Evidence
+from storage.evidence.checking import CheckedLog, FoundFault
+
+NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
+EDITED = FoundFault(kind="edited", run_id="r", sequence=7, what="its content is not what was written")
+OF_ALL = FoundFault(kind="rolled_back", run_id=None, sequence=None, what="an older state")
+
+
+def evidence(**fields: object) -> Evidence:
+    values: dict[str, object] = {
+        "origin": "log/1", "covered_from": 1, "entries": 40, "anchored": 40, "unanchored_events": 0,
+        "unanchored_since_utc": None, "anchored_at_utc": NOW, "anchor": "/anchor.jsonl", "fault": None,
+    }  # fmt: skip
+    return Evidence(**values | fields)  # type: ignore[arg-type]
+
+
+def checked(*findings: FoundFault, **fields: object) -> CheckedLog:
+    values: dict[str, object] = {
+        "at_utc": NOW - timedelta(minutes=5), "duration_ms": 900.0, "newest": 39, "fingerprint": "ab" * 32,
+        "anchor": "/anchor.jsonl", "anchor_beside": False, "verified_events": 39, "unanchored_events": 0,
+        "uncovered_events": 0, "deleted_runs": 0, "findings": findings, "more": 0, "notes": (),
+    }  # fmt: skip
+    return CheckedLog.model_validate(values | fields)
+
+
+def waiting_s(seconds: float, **fields: object) -> Evidence:
+    since = NOW - timedelta(seconds=seconds)
+    return evidence(anchored=28, unanchored_events=12, unanchored_since_utc=since, **fields)
+
+
+@pytest.mark.parametrize(
+    ("log", "last", "kind", "said"),
+    [
+        (evidence(), None, "good", "All events are anchored"),
+        (evidence(), checked(), "good", "All events are anchored"),
+        (waiting_s(0.8), None, "waiting", "12 events not anchored yet, for 0.8 s"),
+        (waiting_s(840, fault="No such file"), None, "failing", "for 14 min 00 s: the anchor cannot be written"),
+        (waiting_s(840), None, "failing", "12 events not anchored yet, for 14 min 00 s"),
+        (evidence(fault="it holds 50 entries, and the database 40"), None, "failing", "The anchor cannot be written"),
+        (waiting_s(840, fault="x"), checked(EDITED, OF_ALL), "damaged", "not as it was written: 2 findings"),
+        (evidence(), checked(EDITED, more=4), "damaged", "5 findings"),
+        (evidence(entries=1, anchored=0), None, "none", "No event yet"),
+        (evidence(origin="", entries=0), None, "none", "an older version"),
+    ],
+)  # fmt: skip
+def test_each_state_is_told_from_the_others(log: Evidence, last: CheckedLog | None, kind: str, said: str) -> None:
+    state = state_of(log, last, NOW)
+    assert state.kind == kind
+    assert said in state.words
+
+
+def test_why_events_wait_and_what_follows_is_said() -> None:
+    assert why(evidence(), state_of(evidence(), None, NOW)) == ""
+    for log, said in (
+        (waiting_s(1), "a second after the event"),
+        (waiting_s(900), "ended before it published"),
+        (waiting_s(900, fault="Permission denied"), "Permission denied. Runs go on"),
+    ):
+        assert said in why(log, state_of(log, None, NOW))
+    assert waited(evidence(unanchored_events=1), NOW) == "an unknown time"
+
+
+def test_what_is_older_than_the_evidence_proves_nothing() -> None:
+    assert covered(evidence(), 369) == "all events, 1 to 369"
+    assert covered(evidence(covered_from=500), 1204) == (
+        "events 500 to 1,204; events 1 to 499 are older, and prove nothing"
+    )
+    assert covered(evidence(covered_from=500), 499) == "no event yet"
+
+
+def test_the_last_check_is_that_of_the_log_or_of_one_run() -> None:
+    last = checked(EDITED, OF_ALL)
+    assert last_words(None, None, NOW) == "Never verified here"
+    assert last_words(last, None, NOW) == "Verified 5 min ago: 2 findings"
+    assert last_words(last, "r", NOW) == "Verified 5 min ago: 2 findings about this run"
+    assert last_words(last, "another", NOW) == "Verified 5 min ago: 1 finding about this run"
+    assert last_words(checked(EDITED), "another", NOW) == "Verified 5 min ago: nothing found about this run"
+
+
+def test_nothing_found_says_what_it_rests_on() -> None:
+    said = " ".join(rests_on(checked()))
+    assert "39 events compared" in said
+    assert "abababababababab…" in said
+    assert "apart from the database" in said
+    weak = " ".join(
+        rests_on(
+            checked(
+                fingerprint=None,
+                anchor=None,
+                unanchored_events=3,
+                uncovered_events=1,
+                deleted_runs=2,
+                notes=("a note",),
+            )
+        )
+    )
+    for words in ("no signing key", "No anchor", "3 events not anchored", "1 event from before", "2 runs", "a note"):
+        assert words in weak
+    assert "whoever can write both can rewrite both" in " ".join(rests_on(checked(anchor_beside=True)))
