@@ -2,10 +2,8 @@
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
-import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from storage import Privacy, open_store
 from storage.__main__ import main
 from storage.evidence.keys import load_key
 from storage.exporting import export_runs
+from tests.support.alone import python_alone
 from tests.support.pictures import picture
 from tests.support.run_events import PAGE, created_otherwise, whole_run
 
@@ -51,22 +50,12 @@ def _anchor(database: Path) -> Path:
         store.close()
 
 
-def _alone(folder: Path) -> dict[str, str]:
-    """Returns the environment of a Python that has cryptography and nothing else beside its own library."""
-    packages = folder / "packages"
-    packages.mkdir()
-    site = Path(sysconfig.get_paths()["platlib"])
-    for found in [*site.glob("cryptography*"), *site.glob("cffi*"), *site.glob("_cffi_backend*")]:
-        (packages / found.name).symlink_to(found)
-    return {"PYTHONPATH": str(packages), "PATH": os.environ["PATH"]}
-
-
 def _verify(folder: Path, bundle: Path, database: Path) -> subprocess.CompletedProcess[str]:
     with zipfile.ZipFile(bundle) as archive:
         (folder / "verify.py").write_bytes(archive.read("verify.py"))
     key, anchor = _public_key(database), _anchor(database)
     command = [sys.executable, "-S", "-s", "verify.py", str(bundle), "--public-key", str(key), "--anchor", str(anchor)]
-    environment = _alone(folder)
+    environment = python_alone(folder)
     gone = "import storage"
     assert subprocess.run([sys.executable, "-S", "-c", gone], cwd=folder, env=environment, check=False).returncode
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
