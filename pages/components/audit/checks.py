@@ -8,7 +8,7 @@ from storage import Store
 from storage.evidence.anchoring import evidence_folder
 from storage.evidence.checking import CheckedLog, check_own_log, keep_check, last_check
 
-_STAGES = {"events": ("events", 0.0, 0.45), "entries": ("entries of the tree", 0.45, 0.15), "runs": ("runs", 0.6, 0.4)}
+_STAGES = {"events": ("events", 0.0, 0.3), "entries": ("entries of the tree", 0.3, 0.1), "runs": ("runs", 0.4, 0.6)}
 """By what the check counts: how the page names it, where its part of the bar begins, and how long that is."""
 _EVERY = 0x3FF
 

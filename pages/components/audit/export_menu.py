@@ -95,7 +95,7 @@ def export_found(asked: Asked, count: Count) -> None:
     store = current().store
     with _menu("Save these runs as one file"):
         bounded = count.more or count.runs > MOST_RUNS
-        which = f"The newest {MOST_RUNS:,} of them" if bounded else plural(count.runs, "run")
+        which = f"All runs of this search, at most the newest {MOST_RUNS:,}" if bounded else plural(count.runs, "run")
         notes = [
             f"{which}. {_HOLDS}",
             "Encrypted runs come as their stored bytes, without record and images; runs that have not ended as far "
@@ -120,7 +120,7 @@ def _progress(of: str, begin: Callable[[], Work[Bundle]]) -> None:
     if work is not None and work.running:
         work.look()
         counted = f"{work.done:,} of {work.total:,} " if work.total else ""
-        st.progress(work.share, text=f"{counted}{work.stage}")
+        st.progress(work.share, text=f"{counted}{work.stage}" if counted else work.stage.capitalize())
         st.button("Stop", key="audit-bundle-stop", icon=":material/stop:", on_click=work.stop)
         return
     if work is not None and work.result is not None:

@@ -63,8 +63,13 @@ def _line(*, running: bool) -> None:
     except StoreError as error:
         st.html(f'<p class="audit-line"><span class="audit-state failing">▲ {escape(str(error))}</span></p>')
         return
-    state = state_of(evidence, last_result(current().store), datetime.now(UTC))
+    state = _state(evidence)
     st.html(_in_line(state, evidence))
+
+
+def _state(evidence: Evidence) -> State:
+    store = current().store
+    return state_of(evidence, last_result(store), datetime.now(UTC), store.places.anchor.every_s)
 
 
 def _verify() -> None:
@@ -104,7 +109,7 @@ def integrity(_asked: Asked) -> None:
         if last is None:
             st.caption(
                 "None yet. *Verify* compares every event with the signed checkpoints and with the anchor, and every "
-                "list with its events. It changes nothing, and takes about ten seconds for 100,000 events."
+                "list with its events. It changes nothing, and takes seconds for 100,000 events."
             )
         else:
             _checked(last)
@@ -116,7 +121,7 @@ def integrity(_asked: Asked) -> None:
 def _protected() -> None:
     store = current().store
     evidence = store.evidence()
-    state = state_of(evidence, last_result(store), datetime.now(UTC))
+    state = _state(evidence)
     anchor = store.places.anchor
     what = "a git repository" if isinstance(anchor, GitAnchor) else "a file"
     beside = f" {_BESIDE}" if store.places.beside(store.path) else ""

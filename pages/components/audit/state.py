@@ -9,8 +9,8 @@ from storage.evidence.anchoring import Evidence
 from storage.evidence.checking import CheckedLog
 
 Kind = Literal["good", "waiting", "failing", "damaged", "none"]
-LATE_S = 90.0
-"""Events that wait longer than this are late, whatever the reason. Git gets a commit every 30 seconds."""
+LATE_S = 10.0
+"""Events that wait longer than this, and longer than the anchor's own pace, are late, whatever the reason."""
 SIGNS: dict[Kind, str] = {"good": "●", "waiting": "◔", "failing": "▲", "damaged": "✕", "none": "○"}
 
 
@@ -24,8 +24,11 @@ class State:
         return SIGNS[self.kind]
 
 
-def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime) -> State:
-    """Returns the state, the worst first. ``last``: the last check; None: there was none."""
+def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime, every_s: float = 0.0) -> State:
+    """Returns the state, the worst first.
+
+    ``last``: the last check; None: there was none. ``every_s``: the shortest time between two publications.
+    """
     if last is not None and last.findings:
         many = len(last.findings) + last.more
         return State("damaged", f"The record is not as it was written: {plural(many, 'finding')}")
@@ -35,7 +38,8 @@ def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime) -> 
         waiting = f"{plural(evidence.unanchored_events, 'event')} not anchored yet, for {waited(evidence, now_utc)}"
         if evidence.fault is not None:
             return State("failing", f"{waiting}: the anchor cannot be written")
-        late = evidence.unanchored_since_utc is not None and _passed_s(evidence.unanchored_since_utc, now_utc) > LATE_S
+        since = evidence.unanchored_since_utc
+        late = since is not None and _passed_s(since, now_utc) > LATE_S + every_s
         return State("failing" if late else "waiting", waiting)
     if evidence.fault is not None:
         return State("failing", "The anchor cannot be written")
@@ -64,7 +68,10 @@ def why(evidence: Evidence, state: State) -> str:
     if state.kind == "waiting":
         return "They are published a second after the event, with a git repository after 30."
     if evidence.unanchored_events:
-        return "The program that wrote them ended before it published them: the next event, or the next start, does so."
+        return (
+            "The program that wrote them could not reach the anchor, or ended before it published them. The next event "
+            "or the next start of this program publishes them."
+        )
     return ""
 
 

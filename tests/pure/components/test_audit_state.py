@@ -60,10 +60,11 @@ def test_why_events_wait_and_what_follows_is_said() -> None:
     assert why(evidence(), state_of(evidence(), None, NOW)) == ""
     for log, said in (
         (waiting_s(1), "a second after the event"),
-        (waiting_s(900), "ended before it published"),
+        (waiting_s(11), "ended before it published"),
         (waiting_s(900, fault="Permission denied"), "Permission denied. Runs go on"),
     ):
         assert said in why(log, state_of(log, None, NOW))
+    assert state_of(waiting_s(35), None, NOW, every_s=30).kind == "waiting", "a git repository gets a commit in 30 s"
     assert waited(evidence(unanchored_events=1), NOW) == "an unknown time"
 
 
