@@ -10,7 +10,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def verify(
             return report
         records = {at: str(line["record"]).encode(errors="replace") for at, line in enumerate(bundle.records)}
         keys = rotated_keys(records, keys)
-        audit_bundle(bundle, keys, _read(anchors, keys, report), report)
+        audit_bundle(bundle, keys, _read(_as_they_are(anchors), keys, report), report)
         return report
     return verify_database(target, keys, anchors, progress)
 
@@ -49,20 +49,34 @@ def verify_database(
 ) -> Report:
     """Checks the database ``target``, as ``verify`` does. Raises: NoEvidence; OSError, sqlite3.Error."""
     report = Report()
+    published = _as_they_are(anchors)  # what is published while the database is read is not in what is read of it
     with closing(open_database(target)) as connection:
         connection.execute("BEGIN")
         own = read_own_evidence(connection)
         keys = rotated_keys(own.records, keys)
-        audit_database(connection, own, keys, _read(anchors, keys, report), report, progress)
+        audit_database(connection, own, keys, _read(published, keys, report), report, progress)
     if not anchors:
         report.notes.append("no anchor was given: whoever can write the database could have rewritten it all")
     return report
 
 
-def _read(anchors: Sequence[Path], keys: Sequence[PublicKey], report: Report) -> History:
-    with ExitStack() as stack:
-        files = [(str(each), stack.enter_context(each.open(encoding="utf-8", errors="replace"))) for each in anchors]
-        return read_anchors(files, keys, report)
+def _as_they_are(anchors: Sequence[Path]) -> list[tuple[Path, int]]:
+    """Returns the anchors, each with its length in bytes. Raises: OSError."""
+    return [(each, each.stat().st_size) for each in anchors]
+
+
+def _read(anchors: Sequence[tuple[Path, int]], keys: Sequence[PublicKey], report: Report) -> History:
+    return read_anchors([(str(path), _published_lines(path, size)) for path, size in anchors], keys, report)
+
+
+def _published_lines(path: Path, size: int) -> Iterator[str]:
+    """Yields the lines of the first ``size`` bytes. One that was being written then is left out."""
+    with path.open("rb") as file:
+        for line in file:
+            size -= len(line)
+            if size < 0:
+                return
+            yield line.decode(errors="replace").replace("\r\n", "\n")
 
 
 def document(report: Report, run_id: str | None = None) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What a log says of itself: where its evidence begins, what is published, who reads its key, how it is checked."""
 
+import ast
 import json
 import shutil
 import sqlite3
@@ -20,6 +21,7 @@ from storage.__main__ import main
 from storage.evidence import anchoring, single_file, verifier
 from storage.evidence.anchoring import places_of
 from storage.evidence.anchors import FileAnchor
+from storage.evidence.database_audit import OwnEvidence, read_own_evidence
 from storage.evidence.history import CLASSES, Report
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import verify
@@ -65,6 +67,26 @@ def until_published(store: Store) -> None:
     while store.evidence().unanchored_events:
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
+
+
+def test_what_is_published_while_a_check_reads_is_no_sign_of_an_older_state(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(url(path))
+    store.log.append_and_wait(*whole_run("before"))
+    store.publish()
+    read = read_own_evidence
+
+    def slow(connection: sqlite3.Connection) -> OwnEvidence:
+        own = read(connection)
+        store.log.append_and_wait(*whole_run("meanwhile"))
+        store.publish()
+        return own
+
+    monkeypatch.setattr(verifier, "read_own_evidence", slow)
+    found = checked(path)
+    store.close()
+    assert (found.findings, found.notes, found.verified_events) == ([], [], 12)
 
 
 def test_what_is_written_is_published_while_the_store_is_open(path: Path) -> None:
@@ -289,6 +311,12 @@ def test_the_one_file_needs_nothing_of_this_program(path: Path, tmp_path: Path) 
     done = subprocess.run(command[:-1], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == CLASSES["edited"]
     assert done.stdout.startswith("EDITED run r1 event 5: ")
+
+
+def test_no_two_modules_of_the_one_file_give_a_name_twice() -> None:
+    body = ast.parse(single_file.source()).body
+    names = [each.name for each in body if isinstance(each, ast.FunctionDef | ast.ClassDef)]
+    assert len(names) == len(set(names)) > 50
 
 
 _WITHOUT_US = f"""
