@@ -371,12 +371,7 @@ class Store(Removing):
     def publish(self) -> None:
         """Publishes all that is not published yet, and returns when it is. Raises: BadInput; StoreError."""
         with failures.translated(self._database.path):
-            try:
-                while self._anchoring.publish():
-                    pass
-            except OSError as error:
-                where = self.places.anchor.file
-                raise StoreError(f"checkpoints cannot be published to {where}: {error.strerror or error}") from error
+            self._anchoring.publish_all()
 
     def rotate_key(self) -> PublicKey:
         """Replaces the signing key, on record by both signatures; returns the new. Raises: BadInput; StoreError."""

@@ -211,6 +211,15 @@ class Anchoring:
         self.fault = None
         return more
 
+    def publish_all(self) -> None:
+        """Publishes until no entry is left. Raises: StoreError, BadInput, sqlite3.Error."""
+        try:
+            while self.publish():
+                pass
+        except OSError as error:
+            where = self._places.anchor.file
+            raise StoreError(f"checkpoints cannot be published to {where}: {error.strerror or error}") from error
+
     def publish(self) -> bool:
         """Signs a checkpoint and publishes it with the leaves that the place does not know yet.
 
