@@ -76,7 +76,8 @@ def _verdict(checked: CheckedLog | None) -> str:
     if checked is None:
         return _NO_EVIDENCE
     many = len(checked.findings) + checked.more
-    return f"verified: {f'{many} FINDINGS' if many else 'nothing was found'}"
+    without = "" if checked.fingerprint else " without a key"
+    return f"verified{without}: {f'{many} FINDINGS' if many else 'nothing was found'}"
 
 
 def _told(checked: CheckedLog | None) -> int:

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
@@ -89,6 +90,7 @@ def restore(
             vault = Vault(own_keys, MasterKey(privacy.master_key_of(target)), encrypts=False)
             checked, older = _checked(copy, places, vault, progress, anyway=anyway)
             _refuse_in_use(target)
+            shutil.copymode(target if target.exists() else backup, copy)
             back = _back(target, copy) if target.exists() else ()
             replaced = _put(copy, target, there, with_keys=keys)
             forget_check(evidence_folder(target))
