@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from conductor_core.chat import Usage
 from conductor_core.trace import RunStatus
-from storage.encoding import read_count, read_text, read_time
+from storage.encoding import count_of, read_count, read_text, read_time
 from storage.records import ERASED, BatchSummary
 
 _COLUMNS = ("batch_id", "sequence", "created_at_utc", "name", "size")
@@ -49,7 +49,8 @@ def _summary(row: dict[str, Any], counted: dict[str, Any]) -> BatchSummary:
 def _counts(connection: sqlite3.Connection, ids: list[str]) -> dict[str, dict[str, Any]]:
     own = f"FROM runs WHERE batch_id IN ({', '.join('?' * len(ids))})"
     totals = (
-        "SELECT batch_id, count(*), max(simulated), sum(input_tokens), sum(output_tokens), sum(cost_usd), "
+        f"SELECT batch_id, count(*), max(simulated), {count_of('input_tokens')}, {count_of('output_tokens')}, "
+        "sum(cost_usd), "
         f"count(cost_usd), sum(known_usd), max(cost_estimated) {own} GROUP BY batch_id"
     )
     # A task has the status of its latest run: SQLite takes a group's other columns from the row with the maximum.

@@ -151,6 +151,11 @@ def read_text(stored: object) -> str:
     return stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
 
 
+def count_of(column: str) -> str:
+    """Returns the SQL of the sum of a column of whole numbers. SQLite's ``sum`` fails beyond 2**63; this ends there."""
+    return f"CAST(total({column}) AS INTEGER)"
+
+
 def read_count(stored: object) -> int:
     """Reads a count. Returns 0 for any other value."""
     return stored if isinstance(stored, int) and stored >= 0 else 0

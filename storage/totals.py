@@ -4,6 +4,7 @@ import sqlite3
 
 from conductor_core.spending import Cost
 from conductor_core.workflow.model import Frozen
+from storage.encoding import count_of
 from storage.queries import Search, condition
 
 MOST_COUNTED = 100_000
@@ -40,7 +41,8 @@ def read_totals(connection: sqlite3.Connection, search: Search) -> Totals:
     status = "CASE WHEN asked_for IS NULL THEN status ELSE 'waiting' END AS status"
     columns = f"{status}, cost_usd, known_usd, input_tokens, output_tokens"
     some = f"SELECT {columns} FROM runs WHERE {condition(search)} ORDER BY sequence DESC LIMIT {MOST_COUNTED + 1}"  # noqa: S608
-    sums = "status, count(*), sum(input_tokens + output_tokens), sum(known_usd), count(cost_usd)"
+    tokens = count_of("input_tokens + output_tokens")
+    sums = f"status, count(*), {tokens}, sum(known_usd), count(cost_usd)"
     query = f"SELECT {sums} FROM ({some}) GROUP BY status"  # noqa: S608  no value in it
     rows = connection.execute(query, vars(search)).fetchall()
     counts = {status: count for status, count, *_ in rows}

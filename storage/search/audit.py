@@ -5,7 +5,7 @@ from typing import Any
 
 from conductor_core.actor import Actor
 from conductor_core.workflow.model import Frozen
-from storage.encoding import read_caller, read_text
+from storage.encoding import count_of, read_caller, read_text
 from storage.search.filters import Filters
 
 _CALLS = "FROM search_calls c CROSS JOIN search_runs s ON s.run = c.run CROSS JOIN runs r ON r.run_id = s.run_id"
@@ -53,8 +53,8 @@ def read_spending(connection: sqlite3.Connection, filters: Filters) -> list[Spen
     """Returns the sums over all calls of these runs, by day, agent and person. Imported runs are left out."""
     condition, bound = filters.condition()
     sums = (
-        "substr(c.at_utc, 1, 10), c.agent, r.actor, c.simulated, count(*), sum(c.input_tokens), sum(c.output_tokens), "
-        "total(c.cost_usd), sum(c.cost_usd IS NULL)"
+        f"substr(c.at_utc, 1, 10), c.agent, r.actor, c.simulated, count(*), {count_of('c.input_tokens')}, "
+        f"{count_of('c.output_tokens')}, total(c.cost_usd), sum(c.cost_usd IS NULL)"
     )
     query = (
         f"SELECT {sums} {_CALLS} WHERE {condition} AND NOT r.imported AND c.ended <> 'announced' "
@@ -86,7 +86,7 @@ def read_failures(connection: sqlite3.Connection, filters: Filters) -> list[Fail
     """Returns the kinds of failures in these runs, the most frequent first."""
     condition, bound = filters.condition()
     query = (
-        "SELECT f.value, count(*), sum(f.times) FROM search_facets f "  # noqa: S608  no value in it
+        f"SELECT f.value, count(*), {count_of('f.times')} FROM search_facets f "  # noqa: S608  no value in it
         "CROSS JOIN search_runs s ON s.run = f.run CROSS JOIN runs r ON r.run_id = s.run_id "
         f"WHERE f.kind = 'failure' AND {condition} GROUP BY f.value ORDER BY count(*) DESC, f.value"
     )

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from conductor_core.workflow.model import Frozen
-from storage.encoding import read_time
+from storage.encoding import count_of, read_time
 from storage.search.filters import Filters
 from storage.search.hits import matching_ids
 from storage.search.words import Words
@@ -13,7 +13,8 @@ from storage.search.words import Words
 _MOST_TEXTS = 20_000
 _CALLS = "FROM search_calls c CROSS JOIN search_runs s ON s.run = c.run CROSS JOIN runs r ON r.run_id = s.run_id"
 _SUMS = (
-    "c.provider, c.host, c.simulated, count(*), count(DISTINCT c.run), sum(c.messages), sum(c.images), "
+    f"c.provider, c.host, c.simulated, count(*), count(DISTINCT c.run), {count_of('c.messages')}, "
+    f"{count_of('c.images')}, "
     "min(c.at_utc), max(c.at_utc), group_concat(DISTINCT c.agent)"
 )
 

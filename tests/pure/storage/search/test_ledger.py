@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from conductor_core import events as ev
-from conductor_core.chat import Message, WorkerSpec
+from conductor_core.chat import Message, Usage, WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.message_parts import ImagePart, content_of
-from conductor_core.run_facts import Imported
+from conductor_core.run_facts import BatchRow, Imported
 from conductor_core.settings import Settings
 from storage import Privacy, Store, open_store
 from storage.search.filters import Filters
 from tests.support.damaging import doctor
-from tests.support.run_events import PAGE, created, planned, run_completed, step_completed, whole_run
+from tests.support.run_events import PAGE, created, planned, run_completed, step_completed, step_started, whole_run
 
 POOL = ev.PoolInfo(
     name="p",
@@ -213,3 +213,17 @@ def test_failures_are_counted_with_what_was_said_and_their_tasks(store: Store) -
     assert failure.tasks == ("Second?", "First?")
     assert "two" in failure.said
     assert store.search.failures(Filters(values={"status": "completed"})) == []
+
+
+def test_sums_of_absurd_figures_are_given_and_break_no_list(store: Store) -> None:
+    for number in range(3):
+        done = step_completed(f"r{number}", 0, "42", 40).model_copy(update={"usage": Usage(input_tokens=2**62)})
+        run_id = f"r{number}"
+        batch = BatchRow(id="b", row=str(number), size=3, name="tasks.jsonl")
+        first = created(run_id, batch=batch)
+        store.log.append_and_wait(first, *planned(run_id), step_started(run_id, 0, 30), done, run_completed(run_id))
+    store.search.catch_up()
+    (solver,) = [row for row in store.search.spending() if row.agent == "solver"]
+    assert solver.input_tokens == 2**63 - 1
+    assert store.totals().tokens == 2**63 - 1
+    assert store.batches()[0].usage.input_tokens == 2**63 - 1
