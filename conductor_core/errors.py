@@ -7,6 +7,7 @@
     │   ├── ConductorsInvalid   a conductors file; carries every fault with its place
     │   ├── UnknownConductor    no such name, folder, hub id or server
     │   ├── UnknownRun          no run of that id in this database
+    │   │   └── RunGone             it was deleted or erased, and the record says by whom
     │   └── RunHasEnded         a command to a run that is over
     ├── NotHeard                no process answers a command to a run
     ├── ConductorError          the model that writes workflows
@@ -99,6 +100,9 @@ class UnknownConductor(BadInput): ...
 
 
 class UnknownRun(BadInput): ...
+
+
+class RunGone(UnknownRun): ...
 
 
 class RunHasEnded(BadInput): ...

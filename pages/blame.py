@@ -17,6 +17,7 @@ from pages.components.blame.work import Work, begin, read_blame, work_of
 from pages.components.figure.component import title
 from pages.components.look.words import inert
 from pages.components.shell import address, places
+from pages.components.shell.faults import fault_box
 from pages.components.shell.runtime import current
 
 EVERY_S = 1.0  # between two looks while replays run
@@ -30,18 +31,18 @@ LEGEND = (
 
 def show() -> None:
     run_id = address.read("run")
-    trace, fault = None, ""
+    trace, fault = None, None
     try:
         trace = current().store.trace(run_id)[0] if run_id else None
     except InspectorError as error:
-        fault = str(error)
+        fault = error
     with st.container(horizontal=True, vertical_alignment="center", key="blame-choice"):
         st.title("Blame", anchor=False, width="content")
         if trace is not None:
             label, where = "Open the run", {"run": trace.run_id}
             st.page_link(places.RUN, label=label, icon=":material/play_circle:", query_params=where)
-    if fault:
-        st.error(inert(fault), icon=":material/error:")
+    if fault is not None:
+        fault_box(fault)
     if trace is None:
         offer_runs()
         return

@@ -20,6 +20,7 @@ from pages.components.compare.table import table
 from pages.components.compare.view import compared_view
 from pages.components.look.words import ago, inert
 from pages.components.shell import address, places
+from pages.components.shell.faults import fault_box
 from pages.components.shell.runtime import current
 from pages.components.tour.drive import arrive_at_comparison, tour_card
 
@@ -31,7 +32,7 @@ def show() -> None:
         return
     runs = {name: address.read(name) for name in NAMES}
     more = [run_id for run_id in (address.read("more") or "").split(",") if run_id]
-    faults: list[str] = []
+    faults: list[InspectorError | str] = []
     traces = {name: _read(run_id, faults) if run_id else None for name, run_id in runs.items()}
     stop, second = arrive_at_comparison(traces["b"]), traces["b"]
     with st.container(horizontal=True, vertical_alignment="center", key="compare-head"):
@@ -50,7 +51,7 @@ def show() -> None:
             share([trace.run_id for trace in compared], ended=all(trace.ended for trace in compared))
             _export(compared)
     for fault in faults:
-        st.error(inert(fault), icon=":material/error:")
+        fault_box(fault)
     if len(more) > MOST_RUNS - 2:
         st.warning(f"Only the first {MOST_RUNS} runs are shown.", icon=":material/warning:")
     if others:
@@ -66,14 +67,14 @@ def show() -> None:
 
 
 def _rounds(run_id: str, named: str | None) -> None:
-    faults: list[str] = []
+    faults: list[InspectorError | str] = []
     trace = _read(run_id, faults)
     with st.container(horizontal=True, vertical_alignment="center", key="compare-head"):
         st.title("Rounds of one run", anchor=False, width="content")
         if trace is not None:
             rounds_head(trace, named)
     for fault in faults:
-        st.error(inert(fault), icon=":material/error:")
+        fault_box(fault)
     if trace is None:
         st.page_link(places.HISTORY, label="Choose a run in History", icon=":material/history:")
     else:
@@ -84,7 +85,7 @@ def _one(traces: list[RunTrace]) -> bool:
     return len({trace.run_id for trace in traces}) == 1
 
 
-def _read(run_id: str, faults: list[str]) -> RunTrace | None:
+def _read(run_id: str, faults: list[InspectorError | str]) -> RunTrace | None:
     """Returns the run as far as it can be read; what is wrong with it goes to ``faults``."""
     try:
         return current().store.trace(current().store.resolve(run_id))[0]
@@ -92,7 +93,7 @@ def _read(run_id: str, faults: list[str]) -> RunTrace | None:
         faults.append(f"{fault} It is compared as far as it can be read." if fault.trace else str(fault))
         return fault.trace
     except InspectorError as error:
-        faults.append(str(error))
+        faults.append(error)
         return None
 
 

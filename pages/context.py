@@ -19,6 +19,7 @@ from pages.components.figure.component import figure, title
 from pages.components.history.damage import damage
 from pages.components.look.statuses import run_status
 from pages.components.look.words import inert
+from pages.components.shell.faults import fault_box
 from pages.components.shell.runtime import current
 
 FOLLOWED_S = 2.0
@@ -37,7 +38,7 @@ def show() -> None:
             _body(fault.trace)
         return
     except InspectorError as error:
-        st.error(inert(str(error)), icon=":material/error:")
+        fault_box(error)
         return
     _body(trace)
     if not trace.ended:

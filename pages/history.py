@@ -14,6 +14,7 @@ from pages.components.history.rows import Entry
 from pages.components.look.statuses import RUN_STATUSES, run_status
 from pages.components.look.words import inert, plural
 from pages.components.shell import address, places
+from pages.components.shell.faults import fault_box
 from pages.components.shell.runtime import current
 from storage import RunSummary, Totals
 
@@ -94,7 +95,7 @@ def _jump() -> None:
     try:
         st.session_state[CURSORS] = [current().store.cursor_at(end)]
     except StoreError as error:
-        st.error(str(error), icon=":material/error:")
+        fault_box(error)
 
 
 def _summary(totals: Totals, status: str | None) -> str:
@@ -155,7 +156,7 @@ def _tree(run_id: str) -> None:
     try:
         tree(run_id)
     except StoreError as error:
-        st.error(str(error), icon=":material/error:")
+        fault_box(error)
 
 
 def show() -> None:
@@ -199,7 +200,7 @@ def show() -> None:
         if newest is not None and not st.session_state.get("history-select"):
             _follow(newest)
     except StoreError as error:
-        st.error(str(error), icon=":material/error:")
+        fault_box(error)
 
 
 def _newest() -> int | None:

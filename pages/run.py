@@ -32,6 +32,7 @@ from pages.components.run.start_from import plans_dialog
 from pages.components.run.step_again import again_dialog, ask_again
 from pages.components.run.task_box import TASK, task_box
 from pages.components.shell import address, places
+from pages.components.shell.faults import fault_box
 from pages.components.shell.runtime import current
 from pages.components.tour.drive import adopted, arrive, tour_button, tour_card, waits_for_end
 
@@ -196,7 +197,7 @@ def _read(run_id: str) -> tuple[RunTrace | None, RunUnreadable | None]:
     except RunUnreadable as fault:
         return fault.trace, fault
     except InspectorError as error:
-        st.error(str(error), icon=":material/error:")
+        fault_box(error)
         return None, None
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from conductor_core import trace as folding
-from conductor_core.errors import RunDamaged, RunTooNew, RunUnreadable, UnknownRun
+from conductor_core.errors import RunDamaged, RunGone, RunTooNew, RunUnreadable, UnknownRun
 from conductor_core.events import EVENT, KINDS, VOCABULARY, Event
 from conductor_core.trace import RunTrace
 from storage.deleting import read_deletion
@@ -178,9 +178,9 @@ def unknown_run(run_id: str) -> UnknownRun:
 def _without_events(connection: sqlite3.Connection, run_id: str) -> UnknownRun | RunDamaged:
     if connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone() is None:
         deletion = read_deletion(connection, run_id)
-        return unknown_run(run_id) if deletion is None else UnknownRun(deletion.in_words)
+        return unknown_run(run_id) if deletion is None else RunGone(deletion.in_words)
     if (deletion := read_deletion(connection, run_id)) is not None and deletion.erased:
-        return UnknownRun(deletion.in_words)
+        return RunGone(deletion.in_words)
     return RunDamaged(_advice(run_id, "none of its events is there", False), run_id=run_id, sequence=None, trace=None)
 
 

@@ -22,5 +22,6 @@ def test_an_erased_run_opens_as_erased(
     app = visit(page, **({} if by is None else {by: finished_run.run_id}))
     assert not app.exception
     said = [each.value for each in (*app.markdown, *app.caption, *app.info, *app.error, *app.warning)]
+    assert not app.error, "it is a fact, and nothing went wrong"
     links = [f"{link.proto.label} {link.proto.help}" for link in app.get("page_link")]
     assert f"run {finished_run.run_id} was erased on" in "\n".join([*said, *links]).replace("\\", "")

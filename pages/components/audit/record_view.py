@@ -22,6 +22,7 @@ from pages.components.history.damage import damage
 from pages.components.look.statuses import run_status, step_status
 from pages.components.look.words import inert, moment, plural, seconds
 from pages.components.shell import places
+from pages.components.shell.faults import fault_box
 from pages.components.shell.runtime import current
 from storage.decision_records import record_of
 
@@ -75,7 +76,7 @@ def _read(run_id: str) -> DecisionRecord | None:
         return record_of(store, run_id, Redactor())
     except InspectorError as error:
         if fault is None:
-            st.error(inert(str(error)), icon=":material/error:")
+            fault_box(error)
     except ValueError as error:
         st.error(inert(f"run {run_id} cannot be read as a record: {error}"), icon=":material/error:")
     return None

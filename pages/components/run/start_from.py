@@ -21,6 +21,7 @@ from pages.components.look.words import ago, inert, plural
 from pages.components.run import new_plan, run_settings, task_box
 from pages.components.run.given_text import MOST_MIB, GivenPlan, given_plan, text_of
 from pages.components.run.task_box import PLANS_ASKED, TASK
+from pages.components.shell.faults import fault_box
 from pages.components.shell.runtime import current
 from storage import RunSummary
 
@@ -206,7 +207,7 @@ def _earlier() -> None:
         listed = current().store.runs(limit=4 * _EARLIER_LISTED, without=REPLAY_PURPOSE)
         listed = [run for run in listed if run.topology and run.damage is None]
     except InspectorError as error:
-        st.error(inert(str(error)), icon=":material/error:")
+        fault_box(error)
         return
     runs = {run.run_id: run for run in listed[:_EARLIER_LISTED]}
     if not runs:
@@ -225,7 +226,7 @@ def _earlier() -> None:
     try:
         trace = current().store.trace(current().store.resolve(run_id.strip()))[0]
     except InspectorError as error:
-        st.error(inert(str(error)), icon=":material/error:")
+        fault_box(error)
         return
     if trace.root.workflow is None:
         st.error("This run has no plan.", icon=":material/error:")
