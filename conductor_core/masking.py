@@ -3,15 +3,21 @@
 Mask          finds its keys in a text: as they are, in other case, encoded, cut, with other characters between theirs
 MaskedText    the same for text that arrives in pieces; holds back only what may be the beginning of a key
 remember      a key that this process sends somewhere; ``known`` is the mask of all of them
-mask_logs     the last net: no record of a logger holds a known key, nor what ``hide_in_logs`` hides
+mask_logs     the last net: no log and no traceback holds a known key, nor what ``hide_in_logs`` hides
 """
 
 import logging
 import re
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from conductor_core.key_forms import bare, folded, pieces
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 MARK = "***"
 SHOWN = 2
@@ -238,9 +244,23 @@ def hide_in_logs(hide: Callable[[str], str]) -> Callable[[], None]:
 
 
 def mask_logs() -> None:
-    """Keeps known keys out of the messages and tracebacks of all loggers from now on."""
+    """Keeps known keys out of all loggers' messages and tracebacks, and out of what Python says of an unforeseen error,
+    from now on."""
     if logging.getLogRecordFactory() is logging.LogRecord:
         logging.setLogRecordFactory(_masked_record)
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _tell
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = lambda told: _tell(told.exc_type, told.exc_value, told.exc_traceback)
+
+
+def _tell(kind: type[BaseException], error: BaseException | None, trace: "TracebackType | None") -> None:
+    """Prints an error that nobody caught as Python does, masked. A thread that exits says nothing, as there."""
+    if sys.stderr is not None and not (
+        kind is SystemExit and threading.current_thread() is not threading.main_thread()
+    ):
+        text = "".join(traceback.format_exception(kind, error, trace))
+        sys.stderr.write(_hidden(text, known(), tuple(_hidden_in_logs)))
 
 
 def _masked_record(*arguments: object, **named: object) -> logging.LogRecord:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from conductor_core import masking
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.given_path import given_path
 from conductor_core.settings import Settings, setting_fault, sqlite_url
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     exporting.add(commands)
     erasing.add(commands)
     search_commands.add(commands, database)
+    masking.mask_logs()
     try:
         given = parser.parse_args(arguments)
         match given.command:
@@ -46,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case "restore":
                 return copying.restore_database(given, _source)
         return int(given.do(given, _source(given.db)))
+    except ValidationError as error:
+        print(f"error: {setting_fault(error)}", file=sys.stderr)
+        return 2
     except InspectorError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

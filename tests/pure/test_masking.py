@@ -2,6 +2,8 @@
 
 import base64
 import logging
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote
@@ -206,3 +208,18 @@ def test_remembered_keys_are_hidden_in_every_log(caplog: pytest.LogCaptureFixtur
         log.exception("the header %r of %s", key, {"authorization": f"Bearer {key}"})
     assert caplog.text.count(MARK) == 3
     assert letters_left(key, caplog.text) < 12
+
+
+def test_what_python_says_of_an_unforeseen_error_holds_no_key() -> None:
+    key = "remember-5f0c9a7e1d3b4862"
+    program = (
+        "import sys, threading\nfrom conductor_core import masking\n"
+        "masking.remember(sys.argv[1])\nmasking.mask_logs()\n"
+        "def fail():\n    raise ValueError(f'no {sys.argv[1]}')\n"
+        "thread = threading.Thread(target=fail)\nthread.start()\nthread.join()\n"
+        "quiet = threading.Thread(target=sys.exit)\nquiet.start()\nquiet.join()\nfail()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, key], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert (done.stderr.count("ValueError: no reme***"), done.stderr.count("Traceback")) == (2, 2)
+    assert key not in done.stderr
