@@ -22,6 +22,8 @@ from storage.read_only import ReadOnlyMedia, connect
 
 BUSY_TIMEOUT_S = 10.0
 _READERS = 32
+_TASK_TYPE = "SELECT typeof(task) FROM runs WHERE run_id = ?"
+"""Of the texts of a run, its row has the task from the first event on."""
 
 
 class Database:
@@ -35,7 +37,7 @@ class Database:
     def __init__(self, url: str, privacy: Privacy | None = None, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         """Creates the file and its folder if they are missing, and upgrades an older file. Raises: StoreError."""
         self.path = path_of(url)
-        self.vault = (privacy or Privacy()).vault(self.path)
+        self.vault = (privacy or Privacy()).vault(self.path, self._is_encrypted)
         self.busy_timeout_s = busy_timeout_s
         self.refusal: StoreError | None = None
         self._closed = False
@@ -177,6 +179,12 @@ class Database:
             return self.vault.open(run_id, f"runs {column}", stored).decode()
         except (StoreError, UnicodeDecodeError):
             return None
+
+    def _is_encrypted(self, run_id: str) -> bool | None:
+        """Whether a run is stored encrypted; None: there is no such run. Raises: StoreError."""
+        with self.reading() as connection:
+            row = connection.execute(_TASK_TYPE, (run_id,)).fetchone()
+        return None if row is None else row[0] == "blob"
 
     def _close_idle(self) -> None:
         with suppress(IndexError):

@@ -6,7 +6,7 @@ Triggers in the database enforce this: they refuse to delete events of a run tha
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -17,6 +17,7 @@ from storage.encoding import caller_columns, read_caller, read_text, read_time, 
 from storage.evidence.chain import record_deletion
 from storage.records import ERASED
 from storage.search import forgetting
+from storage.vault import SEALED
 
 _RUN = "SELECT status, created_at_utc FROM runs WHERE run_id = ?"
 _HELD = "SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1"
@@ -29,9 +30,13 @@ _BLANK = (
     "UPDATE runs SET status = ?, task = '', error = NULL, asked_for = NULL, batch_row = NULL, purpose = '', "
     "owner_id = '' WHERE run_id = ?"
 )
+_PLAIN = (
+    "SELECT EXISTS (SELECT 1 FROM events WHERE run_id = ? AND substr(CAST(ifnull(payload, '') AS BLOB), 1, 1) <> ?)"
+)
 _RERUNS = "SELECT run_id FROM runs WHERE parent_run_id = ? AND status <> ?"
 _HOLD = "INSERT INTO holds (run_id, held, at_utc, actor, door) VALUES (?, ?, ?, ?, ?)"
 _DELETIONS = "SELECT run_id, deleted_at_utc, actor, door, erased FROM deletions"
+_GONE = "SELECT run_id FROM deletions WHERE NOT erased AND run_id NOT IN (SELECT run_id FROM runs)"
 _EMPTY_BATCHES = "DELETE FROM batches WHERE batch_id NOT IN (SELECT batch_id FROM runs WHERE batch_id IS NOT NULL)"
 
 
@@ -80,11 +85,11 @@ def delete(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> De
     return done
 
 
-def erase(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, has_key: Callable[[str], bool]) -> Deleted:
+def erase(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> Deleted:
     """Takes the text of each run that has ended and is not held, and leaves the run in lists as erased.
 
-    Of an encrypted run (``has_key``) the events stay: whoever destroys its key makes them unreadable. Of any other they
-    go. A run that was erased before counts as erased again. Call it in a transaction of the writer.
+    If all events of a run are encrypted, they stay: whoever destroys its key makes them unreadable. Else they go. A run
+    that was erased before counts as erased again. Call it in a transaction of the writer.
     """
     done = Deleted()
     cursor.execute("PRAGMA secure_delete=ON")
@@ -97,12 +102,16 @@ def erase(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, has_ke
                 done.refused[run_id] = refusal
             else:
                 _record(cursor, run_id, run, caller, erased=True)
-                _remove(cursor, run_id, *([] if has_key(run_id) else ["events"]), "commands", "snapshots")
+                _remove(cursor, run_id, *(["events"] if _has_plain(cursor, run_id) else []), "commands", "snapshots")
                 cursor.execute(_BLANK, (ERASED, run_id))
                 done.run_ids.append(run_id)
     finally:
         cursor.execute("PRAGMA secure_delete=OFF")
     return done
+
+
+def _has_plain(cursor: sqlite3.Cursor, run_id: str) -> bool:
+    return bool(cursor.execute(_PLAIN, (run_id, SEALED)).fetchone()[0])
 
 
 def read_copies(connection: sqlite3.Connection, run_id: str) -> list[str]:
@@ -167,6 +176,11 @@ def read_deletion(connection: sqlite3.Connection, run_id: str) -> Deletion | Non
     """Returns when and by whom the run was deleted, or None if it was not."""
     row = connection.execute(f"{_DELETIONS} WHERE run_id = ?", (run_id,)).fetchone()
     return None if row is None else _deletion(row)
+
+
+def read_gone(connection: sqlite3.Connection) -> list[str]:
+    """Returns the runs that were deleted, not erased, and that no later run has the id of."""
+    return [run_id for (run_id,) in connection.execute(_GONE)]
 
 
 def _deletion(row: tuple[object, object, object, object, object]) -> Deletion:

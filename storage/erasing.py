@@ -52,12 +52,13 @@ def retain(given: argparse.Namespace, source: Source) -> int:
     settings = Settings()
     before = datetime.now(UTC) - timedelta(days=given.days)
     with _opened(source(given.db), settings) as store:
-        there = [run for run in _all(store) if run.created_at_utc and run.created_at_utc < before]
+        there = _all(store)
+        # Of any age: their text was to go already.
         broken_off = store.unfinished([run.run_id for run in there if run.status == ERASED])
-        old = [run for run in there if run.status != ERASED or run.run_id in broken_off]
+        old = [run for run in there if run.run_id in broken_off or _is_due(run, before)]
         if given.erase:
             return _erase(store, [run.run_id for run in old], settings, as_json=given.json)
-        held = store.held([run.run_id for run in old])
+        held = store.held([run.run_id for run in old if run.run_id not in broken_off])
         if given.json:
             stay = [run.run_id for run in old if run.run_id in held]
             print(json.dumps({"would_erase": [run.run_id for run in old if run.run_id not in held], "held": stay}))
@@ -65,9 +66,14 @@ def retain(given: argparse.Namespace, source: Source) -> int:
         for run in old:
             note = "  its key is still there" if run.run_id in broken_off else ""
             note = "  held: stays" if run.run_id in held else note
-            print(f"{run.run_id}  {run.created_at_utc:%Y-%m-%d}  {run.status}{note}")
+            day = "no date   " if run.created_at_utc is None else f"{run.created_at_utc:%Y-%m-%d}"
+            print(f"{run.run_id}  {day}  {run.status}{note}")
         print(f"{len(old) - len(held):,} runs would be erased, {len(held):,} are held; --erase does it")
         return 0
+
+
+def _is_due(run: RunSummary, before: datetime) -> bool:
+    return run.status != ERASED and run.created_at_utc is not None and run.created_at_utc < before
 
 
 @contextmanager

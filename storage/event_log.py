@@ -245,7 +245,8 @@ class EventLog:
         If the whole database is at fault, all requests fail at once, without further attempts.
         """
         try:
-            written = self._write(batch)
+            with self._database.writing():
+                written = self._write(self._with_keys(batch))
         except StoreError as error:
             failure = error
         except Exception as error:  # noqa: BLE001  those who wait must learn of any error, and the log must go on
@@ -257,13 +258,26 @@ class EventLog:
             return
         if len(batch) == 1 or isinstance(failure, StoreLocked | StoreReadOnly | StoreGone):
             for request in batch:
-                request.error = failure
+                request.error = request.error or failure
         else:
             for request in batch:
-                self._commit([request])
+                if request.error is None:
+                    self._commit([request])
+
+    def _with_keys(self, batch: Sequence[_Request]) -> list[_Request]:
+        """Returns the requests whose runs can be encrypted as they have to be, and fails the others."""
+        new = {event.run_id for request in batch for event in request.events if isinstance(event, RunCreated)}
+        others = {event.run_id for request in batch for event in request.events} - new
+        if faults := self._vault.make_ready(new, others):
+            for request in batch:
+                found = (faults[event.run_id] for event in request.events if event.run_id in faults)
+                request.error = next(found, None)
+        return [request for request in batch if request.error is None]
 
     def _write(self, batch: Sequence[_Request]) -> list[StoredEvent]:
-        with self._database.writing(), self._live.changing() as live:
+        if not batch:
+            return []
+        with self._live.changing() as live:
             with self._database.transaction() as cursor:
                 stored = self._insert(cursor, live, batch)
             # After the commit: if the file was deleted before it, what was just committed is lost.
@@ -275,8 +289,6 @@ class EventLog:
         rows: list[tuple[object, ...]] = []
         ((sequence,),) = cursor.execute(_NEWEST)
         entries = Entries(cursor)
-        asked_for = chain.from_iterable(request.events for request in batch)
-        self._vault.make_keys(event.run_id for event in asked_for if isinstance(event, RunCreated))
         for asked in chain.from_iterable(request.events for request in batch):
             sequence += 1
             event, payload = encode(asked)

@@ -30,6 +30,8 @@ def read(path: Path) -> bytes | None:
             mode, text = path.stat().st_mode, path.read_text("ascii", "replace")
         except FileNotFoundError:
             return None
+        except PermissionError:
+            raise StoreError(f"this user may not read the master key {path}: give it to its owner, mode 0600") from None
     if stat.S_IMODE(mode) & 0o077:
         raise StoreError(f"the master key {path} can be read by others: run chmod 600 {path}")
     try:

@@ -1,5 +1,6 @@
 """What the settings say about texts that are stored."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -41,9 +42,10 @@ class Privacy:
         """Returns the file of the master key of the database at this path."""
         return self.master_key or place_beside(database)
 
-    def vault(self, database: Path) -> Vault:
-        """Returns the keys of the runs of the database at this path."""
-        return Vault(keys_beside(database), MasterKey(self.master_key_of(database)), encrypts=self.encrypt)
+    def vault(self, database: Path, is_stored: Callable[[str], bool | None] = lambda run_id: None) -> Vault:
+        """Returns the keys of the runs of the database at this path. ``is_stored``: as ``Vault`` has it."""
+        master = MasterKey(self.master_key_of(database))
+        return Vault(keys_beside(database), master, encrypts=self.encrypt, is_stored=is_stored)
 
     def digest_key(self, database: Path) -> bytes | None:
         """Returns the key of the digests of what is hidden; None if none is noted. Raises: StoreError."""

@@ -1,10 +1,12 @@
 """Deletes, erases and holds the runs of a store."""
 
+import logging
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from conductor_core.actor import Caller
+from conductor_core.errors import StoreError
 from storage import deleting
 from storage.database import Database
 from storage.deleting import Deleted, Deletion
@@ -13,6 +15,8 @@ from storage.evidence.anchoring import Anchoring
 from storage.listing import Listing
 from storage.refusing_log import RefusingLog
 from storage.search.search import RunSearch
+
+log = logging.getLogger(__name__)
 
 
 class Removing:
@@ -54,11 +58,10 @@ class Removing:
         Raises: what ``forget`` raises; StoreError; StoreLocked if a reader keeps the log of SQLite from being emptied.
         """
         outcome = Deleted()
-        vault = self._database.vault
 
         def work(cursor: sqlite3.Cursor) -> None:
             nonlocal outcome
-            outcome = deleting.erase(cursor, run_ids, caller, vault.has)
+            outcome = deleting.erase(cursor, run_ids, caller)
 
         self.log.change_and_wait(work)
         self._anchoring.written(len(outcome.run_ids))
@@ -69,12 +72,31 @@ class Removing:
                 for run_id in outcome.run_ids:
                     self._listing.doubt(run_id)
                     last_first.callback(forget, run_id)
-                vault.destroy(outcome.run_ids)
+                self._database.vault.destroy(outcome.run_ids)
         return outcome
 
     def unfinished(self, run_ids: Sequence[str]) -> set[str]:
         """Returns the runs among these erased ones whose key is still there: to erase them was broken off."""
-        return {run_id for run_id in run_ids if self._database.vault.has(run_id)}
+        return set(self._database.vault.all_of(run_ids))
+
+    def _drop_left_keys(self) -> None:
+        """Destroys the keys of runs whose deletion was broken off after its transaction.
+
+        It holds the write lock of the file, so that no other process begins a run of such an id meanwhile.
+        """
+        vault = self._database.vault
+        if not vault.path.exists():
+            return
+        try:
+            with self._database.reading() as connection:
+                left = vault.all_of(deleting.read_gone(connection))
+            if left:
+                with self._database.writing():
+                    with self._database.reading() as connection:
+                        left = vault.all_of(deleting.read_gone(connection))
+                    vault.destroy(left)
+        except StoreError as error:
+            log.warning("keys of deleted runs may be left: %s", error)
 
     def copies(self, run_id: str) -> list[str]:
         """Returns the re-runs of a run, which may hold text of it."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -43,6 +43,7 @@ from storage.refusing_log import RefusingLog
 from storage.removing import Removing
 from storage.search.search import RunSearch
 from storage.totals import Totals
+from storage.vault import Sealed
 
 log = logging.getLogger(__name__)
 _POLL_S = 0.2
@@ -64,7 +65,7 @@ class Store(Removing):
         self._database = database
         self.path, self.vault = database.path, database.vault
         self._redaction = redaction
-        self._show_in_logs = masking.hide_in_logs(redaction.text) if redaction.kinds else None
+        self._show_in_logs: Callable[[], None] | None = masking.hide_in_logs(redaction.text)
         # Runs of dead processes in a database that cannot be written: they can only be shown as interrupted.
         self._stopped: set[str] = set()
         self._listing = Listing(database.path, self._stopped, database.vault)
@@ -79,6 +80,7 @@ class Store(Removing):
         if refusal is None:
             with suppress(StoreDamaged):  # whatever is read next says so
                 self._anchoring.take_up()
+            self._drop_left_keys()
         self.search = RunSearch(database, self.log.change_and_wait)
 
     @property
@@ -105,7 +107,8 @@ class Store(Removing):
         if reading.snapshot_due and reading.trace.ended and run_id not in self._snapshots_made:
             self._snapshots_made.add(run_id)
             digest = reading.digest.hexdigest()
-            self.log.keep_snapshot(snapshot_row(reading.trace, reading.sequence, digest, self._database.vault))
+            with suppress(Sealed):  # its key went meanwhile, and a snapshot only saves time
+                self.log.keep_snapshot(snapshot_row(reading.trace, reading.sequence, digest, self._database.vault))
         if run_id in self._stopped:
             interrupt(reading.trace)
         return reading.trace, reading.sequence

@@ -8,11 +8,12 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from conductor_core.errors import StoreError
 from storage import failures, master_key
@@ -24,6 +25,8 @@ SEALED = b"\x01"
 """The first byte of what is encrypted. No JSON and no text of ours begins with it."""
 _NONCE_BYTES = 12
 _MOST_OPEN = 4096
+_TIMEOUT_S = 2.0
+"""Others write to the file of the keys for milliseconds. Whoever waits keeps the events of all runs waiting."""
 _TABLE = (
     "CREATE TABLE IF NOT EXISTS run_keys (run_id TEXT PRIMARY KEY NOT NULL, wrapped BLOB NOT NULL, "
     "made_at_utc TEXT NOT NULL)"
@@ -35,6 +38,10 @@ _DESTROY = "DELETE FROM run_keys WHERE run_id = ?"
 
 class Sealed(StoreError):
     """What is stored is encrypted, and cannot be opened."""
+
+
+class KeysUnavailable(Sealed):
+    """The file of the keys, or the master key, cannot be used now. The database itself is not at fault."""
 
 
 class MasterKey:
@@ -73,33 +80,64 @@ class MasterKey:
 class Vault:
     """The keys of the runs of one database. Any thread may use it; only the writing thread makes keys.
 
+    Whether a run is encrypted is decided by what is stored of it, never by whether its key is there: a run that began
+    encrypted is not written at all without its key.
+
     Attributes:
         encrypts: whether new runs get a key. path: the file of the keys.
     """
 
-    def __init__(self, path: Path, master: MasterKey, *, encrypts: bool) -> None:
+    def __init__(
+        self, path: Path, master: MasterKey, *, encrypts: bool, is_stored: Callable[[str], bool | None] = lambda _: None
+    ) -> None:
+        """``is_stored``: whether what the database holds of a run is encrypted; None: it holds nothing of it."""
         self.path, self.encrypts = path, encrypts
-        self._master = master
+        self._master, self._is_stored = master, is_stored
+        self._was_there = path.exists()
         self._door = threading.Lock()
         self._ciphers: dict[str, AESGCM | None] = {}
+        self._begun: dict[str, AESGCM] = {}
 
-    def make_keys(self, run_ids: Iterable[str]) -> None:
-        """Makes a key for each of these new runs, durably. Does nothing if it does not encrypt. Raises: StoreError."""
-        wanted = list(run_ids)
-        if not self.encrypts or not wanted:
-            return
+    def make_ready(self, new: Iterable[str], others: Iterable[str]) -> dict[str, StoreError]:
+        """Makes the keys of ``new`` runs, durably, if it encrypts, and finds those of ``others``.
+
+        Call it before the transaction that writes them, in the writing thread. Returns why, by run, of the runs that
+        cannot be encrypted as they have to be.
+        """
+        begun = [run_id for run_id in new if self.encrypts and self._is_stored(run_id) is None]
+        faults: dict[str, StoreError] = {}
+        try:
+            self._begun = self._make(begun)
+        except StoreError as error:
+            faults = dict.fromkeys(begun, error)
+        found = [run_id for run_id in dict.fromkeys(others) if run_id not in self._ciphers]
+        for at, run_id in enumerate(found):
+            try:
+                self._kept(run_id)
+            except KeysUnavailable as error:  # waited for once, not once for each run
+                return faults | {each: error for each in found[at:] if self._is_stored(each)}
+            except StoreError as error:
+                faults[run_id] = error
+        return faults
+
+    def _make(self, run_ids: list[str]) -> "dict[str, AESGCM]":
+        self._begun = {}
+        if not run_ids:
+            return {}
         now = datetime.now(UTC).isoformat()
-        rows = [(run_id, self._master.wrap(run_id, secrets.token_bytes(32)), now) for run_id in wanted]
-        with failures.translated(self.path), closing(self._connect(make=True)) as connection, connection:
+        with self._using(make=True) as connection:
+            rows = [(run_id, self._master.wrap(run_id, secrets.token_bytes(32)), now) for run_id in run_ids]
             connection.execute(_TABLE)
             connection.executemany(_KEEP, rows)
-        with self._door:
-            for run_id in wanted:
-                self._ciphers.pop(run_id, None)
+            made = {run_id: connection.execute(_READ, (run_id,)).fetchone()[0] for run_id in run_ids}
+        return {run_id: self._opened(run_id, wrapped) for run_id, wrapped in made.items()}
 
     def seal(self, run_id: str, place: str, plain: str) -> str | bytes:
-        """Returns a text as it is stored at ``place``: unchanged if the run has no key. Raises: StoreError."""
-        cipher = self._cipher(run_id)
+        """Returns a text as it is stored at ``place``: unchanged if the run is not encrypted.
+
+        Raises: Sealed if the run began encrypted and its key is not there; StoreError.
+        """
+        cipher = self._kept(run_id)
         if cipher is None:
             return plain
         nonce = os.urandom(_NONCE_BYTES)
@@ -124,49 +162,99 @@ class Vault:
         """Whether there is a key of this run. Raises: StoreError."""
         return self._wrapped(run_id) is not None
 
+    def all_of(self, run_ids: Iterable[str]) -> list[str]:
+        """Returns the runs among these of which there is a key. Raises: StoreError."""
+        if not self.path.exists():
+            return []
+        with self._using() as connection:
+            return [run_id for run_id in run_ids if connection.execute(_READ, (run_id,)).fetchone() is not None]
+
     def destroy(self, run_ids: Iterable[str]) -> None:
         """Destroys the keys of these runs, durably: all or, if it fails, none. Raises: StoreError."""
         gone = list(run_ids)
-        if self.path.exists():
-            with failures.translated(self.path), closing(self._connect(make=False)) as connection, connection:
+        if self.path.exists() or (self._was_there and gone):
+            with self._using() as connection:
                 connection.executemany(_DESTROY, [(run_id,) for run_id in gone])
         # Only now: a reader could have taken up a key again that was dropped before.
         with self._door:
             for run_id in gone:
                 self._ciphers.pop(run_id, None)
 
-    def _cipher(self, run_id: str) -> "AESGCM | None":
+    def _kept(self, run_id: str) -> "AESGCM | None":
+        """Returns what the run is encrypted with; None if it is not encrypted. Raises: Sealed, StoreError."""
         with self._door:
             if run_id in self._ciphers:
                 return self._ciphers[run_id]
+        stored = self._is_stored(run_id)
+        if stored is None:  # a new one, in the transaction that begins it
+            return self._begun.get(run_id)
+        if stored:
+            if (cipher := self._cipher(run_id)) is not None:
+                return cipher
+            raise Sealed(
+                f"run {run_id} is encrypted, and its key is not in {self.path}, so nothing of it is kept: put that "
+                "file beside the database again"
+            )
+        self._remember(run_id, None)
+        return None
+
+    def _cipher(self, run_id: str) -> "AESGCM | None":
+        with self._door:
+            if (known := self._ciphers.get(run_id)) is not None:
+                return known
         wrapped = self._wrapped(run_id)
+        if wrapped is None:  # not remembered: somebody may put the file back
+            return None
+        cipher = self._opened(run_id, wrapped)
+        self._remember(run_id, cipher)
+        return cipher
+
+    def _opened(self, run_id: str, wrapped: bytes) -> "AESGCM":
         try:
-            cipher = None if wrapped is None else _cipher_of(self._master.unwrap(run_id, wrapped))
+            return _cipher_of(self._master.unwrap(run_id, wrapped))
         except ValueError:
             raise Sealed(f"it is encrypted, and its key in {self.path} has no length of a key") from None
+        except Sealed:
+            raise
+        except StoreError as error:
+            raise KeysUnavailable(f"it is encrypted: {error}") from error
+
+    def _remember(self, run_id: str, cipher: "AESGCM | None") -> None:
         with self._door:
             if len(self._ciphers) >= _MOST_OPEN:
                 self._ciphers.pop(next(iter(self._ciphers)))
             self._ciphers[run_id] = cipher
-        return cipher
 
     def _wrapped(self, run_id: str) -> bytes | None:
         if not self.path.exists():
             return None
-        with failures.translated(self.path), closing(self._connect(make=False)) as connection:
+        with self._using() as connection:
             row = connection.execute(_READ, (run_id,)).fetchone()
         if row is None:
             return None
         return row[0] if isinstance(row[0], bytes) else b""
 
-    def _connect(self, *, make: bool) -> sqlite3.Connection:
-        if make and not self.path.exists():
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-        connection = sqlite3.connect(self.path, timeout=10)
-        # What is deleted is overwritten. The journal is a file that goes with the transaction.
-        connection.execute("PRAGMA secure_delete=ON")
-        connection.execute("PRAGMA synchronous=FULL")
-        return connection
+    @contextmanager
+    def _using(self, *, make: bool = False) -> Iterator[sqlite3.Connection]:
+        """Gives a connection whose changes are durable after the block. Raises: KeysUnavailable."""
+        try:
+            with failures.translated(self.path):
+                if not self.path.exists():
+                    self._make_file(make)
+                self._was_there = True
+                file = f"file:{quote(str(self.path))}?mode=rw"  # never a new file: one was there a moment ago
+                with closing(sqlite3.connect(file, uri=True, timeout=_TIMEOUT_S)) as connection, connection:
+                    connection.execute("PRAGMA secure_delete=ON")  # what is deleted is overwritten
+                    # The journal's end is durable, too: a power cut takes back neither a new key nor a destroyed one.
+                    connection.execute("PRAGMA synchronous=EXTRA")
+                    yield connection
+        except StoreError as error:
+            raise KeysUnavailable(f"the keys of encrypted runs cannot be used: {error}") from error
+
+    def _make_file(self, allowed: bool) -> None:
+        if self._was_there or not allowed:  # a new file would take the place of the old one
+            raise StoreError(f"{self.path} was moved or deleted while this program had it in use: put it back")
+        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
 def _cipher_of(key: bytes) -> "AESGCM":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from conductor_core.errors import BadInput
 from storage.evidence.database_audit import rotation_message
 from storage.evidence.formats import Checkpoint, PublicKey, note_of
+from storage.master_key import flush_folder
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -50,7 +51,9 @@ def load_key(path: Path, origin: str) -> SigningKey:
 
 def _write_new(path: Path) -> None:
     """Writes a new key, unless another process was quicker. Nobody ever sees half a key at ``path``."""
-    path.parent.mkdir(exist_ok=True, mode=0o700)
+    if not path.parent.is_dir():
+        path.parent.mkdir(exist_ok=True, mode=0o700)
+        flush_folder(path.parent.parent)
     fresh = path.with_name(f".{path.name}-{os.urandom(8).hex()}")
     try:
         _write(fresh)
@@ -59,6 +62,7 @@ def _write_new(path: Path) -> None:
         return
     finally:
         fresh.unlink(missing_ok=True)
+        flush_folder(path.parent)
 
 
 def _write(path: Path) -> None:
@@ -90,6 +94,7 @@ def new_key(path: Path, origin: str) -> tuple[SigningKey, dict[str, str]]:
 def new_key_in_place(path: Path) -> None:
     """Lets the new key take the place of the old one, which is gone then. Raises: OSError."""
     _beside(path).replace(path)
+    flush_folder(path.parent)
 
 
 def _beside(path: Path) -> Path:

@@ -123,13 +123,14 @@ def test_an_image_goes_with_the_last_run_that_names_it(url: str, data: Path) -> 
     store.close()
 
 
+@pytest.mark.parametrize("age_days", [400, 0])
 def test_an_erasure_that_was_broken_off_is_told_and_finished(
-    url: str, path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    url: str, path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], age_days: int
 ) -> None:
     store = open_store(url, Privacy(encrypt=True))
     for run_id in ("a", "b"):
         first, *rest = whole_run(run_id)
-        old = datetime.now(UTC) - timedelta(days=400)
+        old = datetime.now(UTC) - timedelta(days=age_days)
         store.log.append_and_wait(first.model_copy(update={"at_utc": old}), *rest)
     edits = data / "edits"
     edits.mkdir()
@@ -146,6 +147,8 @@ def test_an_erasure_that_was_broken_off_is_told_and_finished(
     store.close()
     assert main(["verify", "--db", url]) == CLASSES["derived"]
     assert "the run was erased, and its key is still there: erase it again" in capsys.readouterr().out
+    assert main(["retain", "--days", "365", "--db", url]) == 0
+    assert "erased  its key is still there" in capsys.readouterr().out
     assert main(["retain", "--days", "365", "--db", url, "--erase"]) == 0
     vault = Privacy().vault(path)
     assert not vault.has("a")

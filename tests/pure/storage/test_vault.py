@@ -1,16 +1,23 @@
+import os
 import shutil
 import sqlite3
+import stat
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from conductor_core.actor import local_caller
-from conductor_core.commands import Cancel
-from conductor_core.errors import RunDamaged, StoreError
+from conductor_core.commands import Cancel, Edit
+from conductor_core.errors import EventOutOfOrder, RunDamaged, StoreError
 from storage import Privacy, Store, open_store
-from storage.vault import MasterKey, Sealed
-from tests.support.run_events import created, planned, run_completed, whole_run
+from storage import vault as vaults
+from storage.evidence.keys import load_key
+from storage.vault import MasterKey, Sealed, Vault
+from tests.support.damaging import doctor
+from tests.support.run_events import TWO_STEPS, created, planned, run_completed, whole_run
 
 TASK = "Which moon is meant by canary-of-the-task?"
 ENCRYPTED = Privacy(encrypt=True)
@@ -25,6 +32,11 @@ def store(url: str) -> Iterator[Store]:
 
 def beside(path: Path, suffix: str) -> Path:
     return path.with_name(f"{path.name}{suffix}")
+
+
+def store_events(path: Path, run_id: str) -> int:
+    with sqlite3.connect(path) as connection:
+        return int(connection.execute("SELECT count(*) FROM events WHERE run_id = ?", (run_id,)).fetchone()[0])
 
 
 def holding(folder: Path, text: str) -> list[str]:
@@ -119,12 +131,12 @@ def test_a_damaged_key_of_one_run_leaves_the_list_of_all_others(url: str, path: 
 def test_a_key_of_a_wrong_length_opens_nothing(path: Path) -> None:
     path.parent.mkdir()
     vault = ENCRYPTED.vault(path)
-    vault.make_keys(["r"])
+    assert vault.make_ready(["r"], []) == {}
     with sqlite3.connect(vault.path) as connection:
         wrapped = MasterKey(ENCRYPTED.master_key_of(path)).wrap("r", b"short")
         connection.execute("UPDATE run_keys SET wrapped = ?", (wrapped,))
     with pytest.raises(Sealed, match="has no length of a key"):
-        vault.seal("r", "place", "text")
+        vault.open("r", "place", b"\x01 sealed")
 
 
 def test_an_event_opens_only_at_its_place(url: str, path: Path) -> None:
@@ -157,3 +169,139 @@ def test_the_key_of_a_deleted_run_goes_with_it(store: Store, url: str) -> None:
     store.log.append_and_wait(*whole_run("gone", TASK), *whole_run("stays", TASK))
     store.delete(["gone"], local_caller("cli"))
     assert store.unfinished(["gone", "stays"]) == {"stays"}
+
+
+@pytest.mark.parametrize("same_process", [True, False])
+def test_a_run_that_began_encrypted_is_never_stored_in_plain(
+    url: str, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same_process: bool
+) -> None:
+    monkeypatch.setattr(vaults, "_MOST_OPEN", 1)
+    store = open_store(url, ENCRYPTED)
+    store.log.append_and_wait(created("r", TASK), *planned("r"))
+    store.log.append_and_wait(*whole_run("other"))  # the key of the first is not at hand any more
+    if not same_process:
+        store.close()
+    keys = beside(path, ".keys").rename(tmp_path / "moved away")
+    if not same_process:
+        store = open_store(url, ENCRYPTED)
+    with pytest.raises(StoreError, match="its key is not in"):
+        store.send(Edit(run_id="r", workflow=TWO_STEPS))
+    with pytest.raises(StoreError, match="its key is not in"):
+        store.log.append_and_wait(run_completed("r", "canary-of-the-end"))
+    if same_process:
+        with pytest.raises(StoreError, match="was moved or deleted while this program had it in use"):
+            store.log.append_and_wait(created("new", TASK))
+        with pytest.raises(StoreError, match="was moved or deleted while this program had it in use"):
+            store.delete(["other"], local_caller("cli"))
+    keys.rename(beside(path, ".keys"))
+    store.log.append_and_wait(run_completed("r", "canary-of-the-end"))
+    assert store.read("r").answer == "canary-of-the-end"
+    store.close()
+    assert holding(path.parent, "canary-of-the-end") == []
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM events WHERE typeof(payload) = 'text'").fetchall() == [(0,)]
+        assert connection.execute("SELECT count(*) FROM commands").fetchall() == [(0,)]
+
+
+def test_a_locked_file_of_keys_stops_only_the_runs_that_need_it(
+    url: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vaults, "_TIMEOUT_S", 0.1)
+    plain = open_store(url)
+    plain.log.append_and_wait(created("plain"))
+    plain.close()
+    store = open_store(url, ENCRYPTED)
+    store.log.append_and_wait(*whole_run("first", TASK))
+    held, free = threading.Event(), threading.Event()
+
+    def in_the_way(_: sqlite3.Cursor) -> None:
+        held.set()
+        free.wait(10)
+
+    failed: dict[str, str] = {}
+
+    def begin(run_id: str) -> None:
+        try:
+            store.log.append_and_wait(created(run_id) if run_id != "plain" else run_completed("plain", "canary"))
+        except StoreError as error:
+            failed[run_id] = str(error)
+
+    first = threading.Thread(target=store.log.change_and_wait, args=(in_the_way,))
+    first.start()
+    held.wait(10)
+    with sqlite3.connect(beside(path, ".keys"), isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        # All of these come into one transaction, because the one before it is under way.
+        writers = [threading.Thread(target=begin, args=(run_id,)) for run_id in ("a", "plain", "b")]
+        for writer in writers:
+            writer.start()
+        while store.log._requests.qsize() < 3:
+            time.sleep(0.01)
+        free.set()
+        for thread in (first, *writers):
+            thread.join()
+        other.execute("ROLLBACK")
+    assert sorted(failed) == ["a", "b"]
+    assert "the keys of encrypted runs cannot be used" in failed["a"]
+    assert "is locked by another program" in failed["a"]
+    assert store.read("plain").status == "completed"
+    store.log.append_and_wait(*whole_run("a", TASK))
+    store.close()
+
+
+def test_a_run_of_before_gets_no_key_by_a_second_beginning(url: str) -> None:
+    plain = open_store(url)
+    plain.log.append_and_wait(*whole_run("r"))
+    plain.close()
+    store = open_store(url, ENCRYPTED)
+    with pytest.raises(EventOutOfOrder, match="exists already"):
+        store.log.append_and_wait(created("r"))
+    assert store.unfinished(["r"]) == set()
+    store.close()
+
+
+def test_the_keys_of_runs_whose_deletion_was_broken_off_go_at_the_next_opening(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(url, ENCRYPTED)
+    for run_id in ("gone", "again", "stays"):
+        store.log.append_and_wait(*whole_run(run_id, TASK))
+    with monkeypatch.context() as broken:
+        broken.setattr(Vault, "destroy", lambda vault, run_ids: None)
+        store.delete(["gone", "again"], local_caller("cli"))
+    store.log.append_and_wait(*whole_run("again", TASK))  # imported anew under its old id
+    store.close()
+    store = open_store(url)
+    assert store.unfinished(["gone", "again", "stays"]) == {"again", "stays"}
+    assert store.read("again").task == TASK
+    store.close()
+
+
+def test_an_erased_run_of_which_a_part_is_plain_loses_its_events(url: str, path: Path) -> None:
+    store = open_store(url, ENCRYPTED)
+    store.log.append_and_wait(*whole_run("r", TASK))
+    store.close()
+    doctor(path, "UPDATE events SET payload = 'canary-of-old' WHERE kind = 'plan.started'")
+    store = open_store(url)
+    store.erase(["r"], local_caller("cli"))
+    store.close()
+    assert holding(path.parent, "canary-of-old") == []
+    assert store_events(path, "r") == 0
+
+
+def test_new_and_destroyed_keys_outlive_a_power_cut(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.parent.mkdir()
+    vault = ENCRYPTED.vault(path)
+    assert vault.make_ready(["r"], []) == {}
+    with vault._using() as connection:
+        assert connection.execute("PRAGMA synchronous").fetchone() == (3,), "with the folder, after the journal went"
+    flushed: list[bool] = []
+    fsync = os.fsync
+
+    def watched(handle: int) -> None:
+        flushed.append(stat.S_ISDIR(os.fstat(handle).st_mode))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    load_key(path.parent / "evidence" / "signing-key", "origin")
+    assert flushed == [True, False, True], "the new folder, the key, and its name in the folder"
