@@ -256,9 +256,8 @@ def mask_logs() -> None:
 
 def _tell(kind: type[BaseException], error: BaseException | None, trace: "TracebackType | None") -> None:
     """Prints an error that nobody caught as Python does, masked. A thread that exits says nothing, as there."""
-    if sys.stderr is not None and not (
-        kind is SystemExit and threading.current_thread() is not threading.main_thread()
-    ):
+    exits = kind is SystemExit and threading.current_thread() is not threading.main_thread()
+    if sys.stderr is not None and not exits:
         text = "".join(traceback.format_exception(kind, error, trace))
         sys.stderr.write(_hidden(text, known(), tuple(_hidden_in_logs)))
 

@@ -101,7 +101,11 @@ class LiveTraces:
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         try:
-            spans = spans_of(Redactor().events(self._read(run_id)), contents=self._contents)
+            events = self._read(run_id)
+            if not events:  # it was deleted or erased before its turn came
+                self._sent.pop(run_id, None)
+                return
+            spans = spans_of(Redactor().events(events), contents=self._contents)
             sent = self._sent.setdefault(run_id, set())
             new = [span for span in spans if span.end_utc is not None and span.span_id not in sent]
             taken = not new or self._exporter.export(sdk_spans(new)) is SpanExportResult.SUCCESS

@@ -1,14 +1,9 @@
 """Runs are sent as traces to a receiver on 127.0.0.1 while they go on, and no fault of it touches their record."""
 
-import gzip
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from conductor_core.masking import known
 from conductor_core.settings import Settings
@@ -16,52 +11,13 @@ from conductor_core.telemetry import live
 from conductor_core.telemetry.live import LiveTraces, Watched, exporter_to, open_traces
 from storage import Store, open_store
 from tests.pure.decision.test_reading import edited_run
-
-
-@dataclass
-class Receiver:
-    """A receiver of OTLP/HTTP. ``status``: what it answers. ``wait``: it answers only when this is set."""
-
-    url: str = ""
-    status: int = 200
-    names: list[str] = field(default_factory=list)
-    raw: bytes = b""
-    came: threading.Event = field(default_factory=threading.Event)
-    wait: threading.Event = field(default_factory=threading.Event)
+from tests.support.otlp_receiver import Receiver, receiving
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    state = Receiver()
-    state.wait.set()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            data = self.rfile.read(int(self.headers["content-length"]))
-            body = gzip.decompress(data) if self.headers.get("content-encoding") == "gzip" else data
-            state.came.set()
-            state.wait.wait(20)
-            state.raw += body
-            request = ExportTraceServiceRequest.FromString(body)
-            for resource in request.resource_spans:
-                state.names += [span.name for scope in resource.scope_spans for span in scope.spans]
-            self.send_response(state.status)
-            self.send_header("location", "http://127.0.0.1:9/elsewhere")
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    state.url = f"http://127.0.0.1:{server.server_address[1]}/v1/traces"
-    yield state
-    state.wait.set()
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with receiving() as started:
+        yield started
 
 
 @pytest.fixture

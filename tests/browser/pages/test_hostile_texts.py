@@ -1,0 +1,97 @@
+"""Ten thousand strings that try to run or to fetch something, in every text of three runs: no page does what they say.
+
+Each page shows what it shows of such runs. ``test_decision_record.py`` shows all ten thousand at once.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice, product
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from conductor_core.export.plan import plan_of
+from conductor_core.export.svg import svg
+from conductor_core.redaction import Redactor
+from pages.components.live_workflow.shared_page import shared_page
+from tests.browser.conftest import App, OpenFile
+from tests.browser.live.test_shared_file import PAYLOADS
+from tests.support.filled_run import filled_run
+
+HOSTILE = [payload.format(number) for number, payload in product(range(500), PAYLOADS)]
+DID = ", ".join(
+    [
+        *(f"[{name}*='evil.example']" for name in ("src", "action", "data", "srcset", "poster", "content")),
+        "link[href*='evil.example']",
+        "image[href*='evil.example']",
+        *(f"[on{name}]" for name in ("error", "load", "focus", "toggle", "loadstart")),
+        "[srcdoc]",
+        "a[href^='javascript']",
+        "base",
+        "object",
+        "embed",
+    ]
+)
+"""What any of the strings would leave in a page that took it for HTML or for a link that runs. Links to elsewhere are
+allowed: nobody follows them but a person."""
+LOOKED_AT = {
+    "a finished run": "run?run=hostile-a",
+    "a run that waits": "run?run=hostile-w",
+    "hits": "audit?q=pwned",
+    "the ledger": "audit?q=pwned&view=ledger",
+    "failures": "audit?view=failures",
+    "sums": "audit?view=cost",
+    "a record": "audit?run=hostile-a",
+    "Compare": "compare?a=hostile-a&b=hostile-b",
+    "Context": "context?run=hostile-a",
+    "History": "history",
+}
+
+
+def nothing_happened(page: Page, foreign: list[str], where: str) -> None:
+    assert page.evaluate("window.pwned") is None, where
+    assert page.locator(DID).count() == 0, where
+    assert foreign == [], where
+
+
+def test_ten_thousand_hostile_strings_do_nothing_on_any_page(
+    app: App, open_page: Callable[..., Page], open_file: OpenFile, tmp_path: Path
+) -> None:
+    strings, short = iter(HOSTILE), iter(HOSTILE[::-1])
+
+    def many() -> str:
+        return "\n\n".join(islice(strings, 220))
+
+    runs = {
+        run_id: filled_run(run_id, islice(short, 120), many, 4000, run_id != "hostile-w", ours=next(short))
+        for run_id in ("hostile-a", "hostile-b", "hostile-w")
+    }
+    assert next(strings, None) is None, "all ten thousand are in the runs"
+    with ThreadPoolExecutor(1) as aside:
+        for events in runs.values():
+            aside.submit(app.store.log.append_and_wait, *events).result()
+        aside.submit(app.store.search.catch_up).result()
+        trace = aside.submit(app.store.read, "hostile-a").result()
+    page = open_page("about:blank")
+    foreign: list[str] = []
+    own = (app.url, app.url.replace("http", "ws"), "data:", "blob:", "about:")
+    page.on("request", lambda request: foreign.extend([request.url] * (not request.url.startswith(own))))
+    page.on("dialog", lambda dialog: foreign.append(dialog.message))
+    for where, address in LOOKED_AT.items():
+        page.goto(f"{app.url}/{address}")
+        expect(page.get_by_text("evil.example").or_(page.get_by_text("pwned")).first).to_be_attached()
+        if where == "a finished run":
+            for tab in ("Output", "Saw", "Messages", "Cost", "Edit"):
+                page.locator(".inspector").get_by_role("tab", name=tab).click()
+        if where == "a run that waits":
+            expect(page.get_by_text("Waits for your approval").first).to_be_attached()
+        nothing_happened(page, foreign, where)
+    shared, asked = open_file(shared_page(runs["hostile-a"], {}, Redactor()))
+    nothing_happened(shared, asked, "the shared file")
+    picture = tmp_path / "plan.svg"
+    picture.write_text(svg(plan_of(trace)), encoding="utf-8")
+    shared.goto(picture.as_uri())
+    nothing_happened(shared, asked, "the picture")
+    # In a document that loads nothing: what is taken for HTML would have been found.
+    taken = "([html, did]) => new DOMParser().parseFromString(html, 'text/html').querySelectorAll(did).length"
+    assert page.evaluate(taken, ["".join(PAYLOADS[3:13]), DID]) > 5
