@@ -58,6 +58,19 @@ def test_every_make_target_of_the_readme_exists() -> None:
     assert {target for target in named if not re.search(rf"^{target}:", makefile, re.MULTILINE)} == set()
 
 
+def test_the_clauses_name_tests_that_exist_and_claim_no_more() -> None:
+    text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
+    assert len(named) > 20
+    missing = [
+        (file, test)
+        for file, test in named
+        if not (ROOT / file).is_file() or f"def {test}" not in (ROOT / file).read_text(encoding="utf-8")
+    ]
+    assert missing == []
+    assert re.findall(r"(?i)immutable|tamper-?proof|compliant with|guarantee", text) == []
+
+
 def test_every_decision_has_its_three_parts() -> None:
     for note in (ROOT / "docs" / "decisions").glob("*.md"):
         text = note.read_text(encoding="utf-8")

@@ -1,6 +1,7 @@
 """A run with a text in every field that people, models, providers or files write."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import cycle
 
 from conductor_core import events as ev
@@ -12,7 +13,102 @@ from conductor_core.workflow.model import Fault, Step, Workflow
 from tests.support.run_events import created, planned, sha256, step_completed
 
 LONG = 3
-"""Steps with a long output, beside the one whose output a person wrote and the one that fails."""
+"""Steps that a worker answers, beside the one whose output a person wrote and the one that fails."""
+
+
+@dataclass
+class _Writer:
+    """``texts``, ``told``, ``given``: give the next short text, long text and name."""
+
+    run_id: str
+    texts: Iterator[str]
+    told: Callable[[], str]
+    given: Iterator[str]
+    piece: int
+    ours: str
+    names: list[str]
+    somebody: Actor
+
+    def planning(self) -> list[Event]:
+        run_id, texts, told, given = self.run_id, self.texts, self.told, self.given
+        pool = ev.PoolInfo(
+            name=next(given),
+            workers=tuple(WorkerSpec(name=name, provider="rehearsal", model=next(given)) for name in self.names),
+            excluded=(next(given),),
+        )
+        steps = tuple(Step(instruction=next(texts), agent=name, access_list="all") for name in self.names)
+        before = Workflow(steps=steps)
+        after = Workflow(steps=(Step(instruction=next(texts), agent=self.names[0], access_list=()), *steps[1:]))
+        fault = Fault(code="unknown_agent", message=next(texts))
+        purpose = next(given)[:80]
+        return [
+            created(run_id, told(), pool=pool, actor=self.somebody, purpose=purpose, app_version=self.ours),
+            ev.PlanStarted(run_id=run_id, messages=(Message(role="user", content=told()),)),
+            *(ev.PlanDelta(run_id=run_id, text=part) for part in self.parts(told())),
+            ev.PlanRejected(run_id=run_id, raw=told(), faults=(fault,), repairs=(next(texts),), will_retry=True),
+            planned(run_id, before)[-1].model_copy(update={"raw": told(), "repairs": (next(texts),)}),
+            ev.PlanEdited(
+                run_id=run_id, actor=self.somebody, door="page", before=before, after=after, topology="chain"
+            ),
+        ]
+
+    def deciding(self) -> list[Event]:
+        run_id, somebody = self.run_id, self.somebody
+        return [
+            self.asked(1, 1),
+            ev.ApprovalGranted(run_id=run_id, actor=somebody, door="page", numbers=(1,), note=next(self.texts)),
+            ev.CommandRefused(run_id=run_id, actor=somebody, command=9, asked="edit", reason=next(self.texts)),
+        ]
+
+    def written(self, output: str) -> ev.StepGiven:
+        """The first step, whose output a person wrote."""
+        given = Given(how="written", actor=self.somebody, door="page")
+        return ev.StepGiven(
+            run_id=self.run_id,
+            path=(0,),
+            agent=self.names[0],
+            output=output,
+            output_sha256=sha256(output),
+            given=given,
+        )
+
+    def answered(self, at: int, first: str) -> list[Event]:
+        """A step that thinks, fails once and answers. ``first``: the output of the first step, which it reads."""
+        run_id, texts, told, path = self.run_id, self.texts, self.told, (at,)
+        read = ev.SharedOutput(path=(0,), agent=self.names[0], sha256=sha256(first), characters=len(first), tokens=1)
+        messages = (Message(role="system", content=next(texts)), Message(role="user", content=told()))
+        answer, error, partial = told(), next(texts), next(texts)
+        call = ToolCall(name=next(texts)[:80], arguments=next(texts))
+        said = {"model": next(self.given), "refusal": next(texts), "tool_calls": (call,)}
+        agent = self.names[at]
+        return [
+            ev.StepStarted(run_id=run_id, path=path, agent=agent, identity="i", messages=messages, granted=(read,)),
+            *(ev.StepDelta(run_id=run_id, path=path, text=part, reasoning=True) for part in self.parts(told())),
+            ev.StepRetried(
+                run_id=run_id, path=path, attempt=1, error_code="WorkerFailed", error=error, partial=partial, wait_ms=0
+            ),
+            *(ev.StepDelta(run_id=run_id, path=path, text=part) for part in self.parts(answer)),
+            step_completed(run_id, at, answer, 90).model_copy(update=said),
+        ]
+
+    def failing(self, at: int) -> list[Event]:
+        run_id, error = self.run_id, next(self.texts)
+        return [
+            ev.StepStarted(run_id=run_id, path=(at,), agent=self.names[at], identity="i", messages=()),
+            ev.StepFailed(
+                run_id=run_id, path=(at,), error_code="WorkerFailed", error=error, partial=self.told(), usage=Usage()
+            ),
+            ev.RunFailed(run_id=run_id, error_code="StepFailed", error=next(self.texts)),
+        ]
+
+    def asked(self, number: int, at: int) -> ev.ApprovalRequested:
+        agent = self.names[at]
+        return ev.ApprovalRequested(
+            run_id=self.run_id, number=number, of="step", path=(at,), rules=(self.ours,), identity="i", agent=agent
+        )
+
+    def parts(self, text: str) -> list[str]:
+        return [text[at : at + self.piece] for at in range(0, len(text), self.piece)]
 
 
 def filled_run(
@@ -36,93 +132,16 @@ def filled_run(
         ours: the text of fields that only programs write, and files from elsewhere.
     """
     texts = cycle(short)
-    told: Callable[[], str] = (lambda: next(texts)) if long is None else long
     given = texts if named is None else cycle(named)
     names = [f"{next(given)[:76]} {number}" for number in range(LONG + 2)]
     somebody = Actor(kind="local", id=next(given), name=next(given))
-    pool = ev.PoolInfo(
-        name=next(given),
-        workers=tuple(WorkerSpec(name=name, provider="rehearsal", model=next(given)) for name in names),
-        excluded=(next(given),),
-    )
-    steps = tuple(Step(instruction=next(texts), agent=name, access_list="all") for name in names)
-    edited = Workflow(steps=(Step(instruction=next(texts), agent=names[0], access_list=()), *steps[1:]))
-    output = told()
-    events: list[Event] = [
-        created(run_id, told(), pool=pool, actor=somebody, purpose=next(given)[:80], app_version=ours),
-        ev.PlanStarted(run_id=run_id, messages=(Message(role="user", content=told()),)),
-        *(ev.PlanDelta(run_id=run_id, text=part) for part in _parts(told(), piece)),
-        ev.PlanRejected(
-            run_id=run_id,
-            raw=told(),
-            faults=(Fault(code="unknown_agent", message=next(texts)),),
-            repairs=(next(texts),),
-            will_retry=True,
-        ),
-        planned(run_id, Workflow(steps=steps))[-1].model_copy(update={"raw": told(), "repairs": (next(texts),)}),
-        ev.PlanEdited(
-            run_id=run_id, actor=somebody, door="page", before=Workflow(steps=steps), after=edited, topology="chain"
-        ),
-        _asked(run_id, 1, 1, names[1], ours),
-        ev.ApprovalGranted(run_id=run_id, actor=somebody, door="page", numbers=(1,), note=next(texts)),
-        ev.CommandRefused(run_id=run_id, actor=somebody, command=9, asked="edit", reason=next(texts)),
-        ev.StepGiven(
-            run_id=run_id,
-            path=(0,),
-            agent=names[0],
-            output=output,
-            output_sha256=sha256(output),
-            given=Given(how="written", actor=somebody, door="page"),
-        ),
-    ]
+    told: Callable[[], str] = (lambda: next(texts)) if long is None else long
+    writer = _Writer(run_id, texts, told, given, piece, ours, names, somebody)
+    first = told()
+    events: list[Event] = [*writer.planning(), *writer.deciding(), writer.written(first)]
     for at in range(1, LONG + 1):
-        answer, shared = (
-            told(),
-            ev.SharedOutput(path=(0,), agent=names[0], sha256=sha256(output), characters=len(output), tokens=1),
-        )
-        events += [
-            ev.StepStarted(
-                run_id=run_id,
-                path=(at,),
-                agent=names[at],
-                identity="i",
-                messages=(Message(role="system", content=next(texts)), Message(role="user", content=told())),
-                granted=(shared,),
-            ),
-            *(ev.StepDelta(run_id=run_id, path=(at,), text=part, reasoning=True) for part in _parts(told(), piece)),
-            ev.StepRetried(
-                run_id=run_id,
-                path=(at,),
-                attempt=1,
-                error_code="WorkerFailed",
-                error=next(texts),
-                partial=next(texts),
-                wait_ms=0,
-            ),
-            *(ev.StepDelta(run_id=run_id, path=(at,), text=part) for part in _parts(answer, piece)),
-            step_completed(run_id, at, answer, 90).model_copy(
-                update={
-                    "model": next(given),
-                    "refusal": next(texts),
-                    "tool_calls": (ToolCall(name=next(texts)[:80], arguments=next(texts)),),
-                }
-            ),
-        ]
+        events += writer.answered(at, first)
     last = LONG + 1
-    if not end:
-        return [*events, _asked(run_id, 2, last, names[last], ours), ev.RunWaiting(run_id=run_id)]
-    failed = ev.StepFailed(
-        run_id=run_id, path=(last,), error_code="WorkerFailed", error=next(texts), partial=told(), usage=Usage()
-    )
-    started = ev.StepStarted(run_id=run_id, path=(last,), agent=names[last], identity="i", messages=())
-    return [*events, started, failed, ev.RunFailed(run_id=run_id, error_code="StepFailed", error=next(texts))]
-
-
-def _asked(run_id: str, number: int, step: int, agent: str, rule: str) -> ev.ApprovalRequested:
-    return ev.ApprovalRequested(
-        run_id=run_id, number=number, of="step", path=(step,), rules=(rule,), identity="i", agent=agent
-    )
-
-
-def _parts(text: str, size: int) -> list[str]:
-    return [text[at : at + size] for at in range(0, len(text), size)]
+    if end:
+        return [*events, *writer.failing(last)]
+    return [*events, writer.asked(2, last), ev.RunWaiting(run_id=run_id)]
