@@ -60,7 +60,7 @@ def show() -> None:
         task_box(trace, tour_button)
         if trace is not None and fault is None:
             if message := st.session_state.pop(RERUN_ERROR, None):
-                st.error(message, icon=":material/error:")
+                fault_box(message)
             lineage(trace, tree_button)
             plan_choices(trace, _edit_plan)
             again_results(trace)

@@ -14,6 +14,7 @@ from pages.components.models import conductors
 from pages.components.models.found_servers import CHOSEN_POOL, found_servers
 from pages.components.models.real_workers import keys_and_small_models
 from pages.components.run import run_settings
+from pages.components.shell.faults import fault_box
 from pages.components.shell.runtime import current
 
 HEALTH = "worker-health"
@@ -28,7 +29,7 @@ def show() -> None:
     try:
         specs = read_specs(pool, current().settings)
     except InspectorError as error:
-        st.error(str(error), icon=":material/error:")
+        fault_box(error)
         conductors.conductors()
         found_servers()
         return

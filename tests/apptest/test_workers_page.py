@@ -54,7 +54,7 @@ def test_the_pool_chosen_here_is_the_one_the_run_page_uses(visit: Visit) -> None
 
 def test_a_pool_file_that_cannot_be_used_is_shown_with_its_fault(visit: Visit) -> None:
     app = visit("workers", state={run_settings.POOL: "/no/such/pool.toml"})
-    assert "pool.toml" in app.error[0].value
+    assert "pool.toml" in app.error[0].value.replace("\\", "")
     assert not app.toggle
 
 
@@ -171,3 +171,14 @@ def test_a_variable_that_holds_no_key_is_not_sent(visit: Visit, monkeypatch: pyt
     for variable, said in (("HOME", "does not look like the variable of a key"), ("NO_SUCH_API_KEY", "is not set")):
         with pytest.raises(BadInput, match=said):
             catalogue.find_servers({LITELLM: variable}, Settings())
+
+
+@pytest.mark.parametrize("page", ["run", "workers"])
+def test_a_fault_that_names_what_somebody_gave_is_no_markdown(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, page: str
+) -> None:
+    monkeypatch.setenv("CONDUCTOR_POOL", "![x](http://evil.example/a.png).toml")
+    visit: Callable[..., AppTest] = request.getfixturevalue("visit")  # opens the settings
+    said = [error.value for error in visit(page).error]
+    assert [each for each in said if "evil" in each]
+    assert [each for each in said if "![x](" in each] == []

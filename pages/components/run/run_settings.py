@@ -26,6 +26,7 @@ from pages.components.run import kept, policies, waits
 from pages.components.run.kept import Choice, Kept
 from pages.components.run.policies import Policies
 from pages.components.shell.browser_id import browser_id
+from pages.components.shell.faults import fault_box
 from pages.components.shell.runtime import current
 
 CONDUCTOR, POOL = "conductor-choice", "pool-choice"
@@ -403,7 +404,7 @@ def _choose_pool(names: list[str], fault: str) -> None:
         persist_state="session",
     )
     if fault:
-        st.error(fault, icon=":material/error:")
+        fault_box(fault)
         return
     st.multiselect(
         "Leave out",

@@ -16,6 +16,7 @@ from pages.components.run.larger_conductor import propose_larger_conductor
 from pages.components.run.preflight import preflight_notice
 from pages.components.run.run_choices import may_be_asked, missing_note, take_choices_of
 from pages.components.shell import address
+from pages.components.shell.faults import fault_box
 from pages.components.shell.runtime import current
 
 TASK = "task"
@@ -50,7 +51,7 @@ def task_box(trace: RunTrace | None, beside: Callable[[RunTrace | None], None]) 
                 st.button("Plan only", key="plan-only", on_click=_start, args=(True,))
                 st.button("Run", key="run", type="primary", on_click=_start, args=(False,), shortcut="Mod+Enter")
         if message := st.session_state.pop(ERROR, None):
-            st.error(message, icon=":material/error:")
+            fault_box(message)
         with st.container(key="settings-row"):
             specs = run_settings.expander(trace.pool if trace is not None else None)
         with st.container(key="examples", horizontal=True, gap="xsmall", vertical_alignment="center", wrap=False):
