@@ -46,19 +46,22 @@ def backup(source: Path, target: Path) -> Backup:
     with failures.translated(target):
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
         os.close(handle)
-        copy = Path(name)
+        copy, copy_of_keys = Path(name), Path(f"{name}.keys")
         try:
             with failures.translated(source):
                 copy_database(source, copy)
             runs, events, faults = contents(copy)
             if faults:
                 raise StoreDamaged(f"no backup is made: the database {source} is damaged: {'; '.join(faults)}")
+            # After the runs: each that is in the copy has its key there. Before the copy has its name: it comes whole.
+            if own_keys.exists():
+                copy_keys(own_keys, copy_of_keys)
+                os.link(copy_of_keys, keys)
             # A link fails if somebody else has made the file meanwhile. A rename would replace it.
             os.link(copy, target)
         finally:
             copy.unlink(missing_ok=True)
-        if own_keys.exists():
-            copy_keys(own_keys, keys)
+            copy_of_keys.unlink(missing_ok=True)
         flush(target)
         flush(target.parent)
     return Backup(target, runs, events, target.stat().st_size, keys if own_keys.exists() else None)

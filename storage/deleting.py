@@ -42,10 +42,16 @@ _EMPTY_BATCHES = "DELETE FROM batches WHERE batch_id NOT IN (SELECT batch_id FRO
 
 @dataclass
 class Deleted:
-    """The outcome of a deletion. ``refused`` gives, by run, why a run was not deleted."""
+    """The outcome of a deletion or an erasure.
+
+    ``refused`` gives, by run, why a run was not deleted. ``sealed``: the runs that were erased now, and of which
+    encrypted events stay. ``keyless``: those of them whose key was not there to be destroyed.
+    """
 
     run_ids: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    sealed: list[str] = field(default_factory=list)
+    keyless: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,9 @@ def erase(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller) -> Del
                 done.refused[run_id] = refusal
             else:
                 _record(cursor, run_id, run, caller, erased=True)
-                _remove(cursor, run_id, *(["events"] if _has_plain(cursor, run_id) else []), "commands", "snapshots")
+                plain = _has_plain(cursor, run_id)
+                _remove(cursor, run_id, *(["events"] if plain else []), "commands", "snapshots")
+                done.sealed += [] if plain else [run_id]
                 cursor.execute(_BLANK, (ERASED, run_id))
                 done.run_ids.append(run_id)
     finally:

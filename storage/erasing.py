@@ -108,10 +108,13 @@ def _erase(store: Store, run_ids: Sequence[str], settings: Settings, *, as_json:
 
     done = store.erase(run_ids, local_caller("cli"), forget)
     if as_json:
-        print(json.dumps({"erased": done.run_ids, "refused": done.refused, "copies": copies, "kept_edits": edits}))
+        told = {"erased": done.run_ids, "refused": done.refused, "copies": copies, "kept_edits": edits}
+        print(json.dumps(told | {"keyless": done.keyless}))
         return 1 if done.refused else 0
     for run_id in done.run_ids:
         print(f"{run_id}: erased")
+        if run_id in done.keyless:
+            print("  its key was not there to be destroyed: if a copy of the file .keys comes back, erase it again")
         if run_id in copies:
             print(f"  re-runs of it may hold its text: {', '.join(copies[run_id])}")
     for run_id, why in done.refused.items():

@@ -72,7 +72,9 @@ class Removing:
                 for run_id in outcome.run_ids:
                     self._listing.doubt(run_id)
                     last_first.callback(forget, run_id)
-                self._database.vault.destroy(outcome.run_ids)
+                vault = self._database.vault
+                outcome.keyless = sorted(set(outcome.sealed) - set(vault.all_of(outcome.sealed)))
+                vault.destroy(outcome.run_ids)
         return outcome
 
     def unfinished(self, run_ids: Sequence[str]) -> set[str]:

@@ -110,6 +110,49 @@ def test_a_backup_with_its_keys_opens_what_was_encrypted(
     opened.close()
 
 
+def test_an_erasure_without_the_key_says_what_is_left_to_do(
+    url: str, path: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_store(url, Privacy(encrypt=True))
+    for run_id in ("r", "other"):
+        text_of(run_id, store)
+    store.close()
+    assert main(["erase", "other", "--db", url]) == 0
+    assert "its key was not there" not in capsys.readouterr().out
+    keys = path.with_name(f"{path.name}.keys").rename(tmp_path / "away")
+    assert main(["erase", "r", "--db", url]) == 0
+    assert "r: erased\n  its key was not there to be destroyed" in capsys.readouterr().out
+    keys.rename(path.with_name(f"{path.name}.keys"))
+    assert main(["verify", "--db", url]) == CLASSES["derived"]
+    assert main(["erase", "r", "--db", url]) == 0
+    assert main(["verify", "--db", url]) == 0
+
+
+def test_a_backup_whose_keys_cannot_be_copied_leaves_nothing(
+    url: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(url, Privacy(encrypt=True))
+    text_of("r", store)
+    store.close()
+    target = tmp_path / "backup"
+    target.mkdir()
+
+    def full(source: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("storage.backup.copy_keys", full)
+    assert main(["backup", str(target / "copy.sqlite3"), "--db", url]) == 2
+    assert list(target.iterdir()) == []
+
+
+def test_a_setting_that_cannot_be_is_one_line(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CONDUCTOR_REDACT", "faces")
+    assert main(["erase", "r", "--db", url]) == 2
+    assert "'faces' is none of keys, cards, mail, phones" in capsys.readouterr().err
+
+
 def test_an_image_goes_with_the_last_run_that_names_it(url: str, data: Path) -> None:
     store = open_store(url)
     image = picture()

@@ -150,6 +150,18 @@ def test_a_command_is_kept_without_it(store: Store, path: Path) -> None:
     assert MAIL not in sent.command.workflow.steps[0].instruction
 
 
+def test_no_log_holds_a_key_of_the_environment_whatever_the_setting(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = "k-5f0c9a7e1d3b4862"
+    monkeypatch.setenv("SOMEBODYS_SERVICE_TOKEN", key)
+    masking.mask_logs()
+    store = open_store(url)
+    logging.getLogger("somewhere").warning("it said %s", key)
+    store.close()
+    assert "it said k-5***" in caplog.text
+
+
 def test_no_log_holds_it(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     masking.mask_logs()
     try:
