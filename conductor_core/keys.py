@@ -12,6 +12,8 @@ KNOWN_FORM = re.compile(
     # Base64 alone: "a basic Qwen2.5-0.5B-Instruct" is prose.
     r"|(?i:\bbasic\s+)(?=\S*[0-9=])[A-Za-z0-9+/]{12,}"
 )
+_FILES = frozenset({"CONDUCTOR_MASTER_KEY", "CONDUCTOR_SIGNING_KEY"})
+"""Settings that hold the place of a key's file, which is no secret and stands in messages."""
 _SHORTEST = 8
 """A shorter value of a variable may occur in an address by chance."""
 
@@ -28,7 +30,7 @@ def is_set(variable: str) -> bool:
 
 def environment_keys() -> tuple[str, ...]:
     """Returns the values of all variables that look like keys."""
-    values = (value.strip() for name, value in os.environ.items() if names_a_key(name))
+    values = (value.strip() for name, value in os.environ.items() if names_a_key(name) and name not in _FILES)
     return tuple(value for value in values if len(value) >= _SHORTEST)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from conductor_core import masking
 from conductor_core.key_forms import folded
+from conductor_core.keys import environment_keys
 from conductor_core.masking import MARK, MOST_BETWEEN, Mask, MaskedText
 
 KEY = "sk-proj-W4nBEoonCr+bZ/INl7dQx2Yv9HsKjTgMuPw5aRf"
@@ -208,6 +209,13 @@ def test_remembered_keys_are_hidden_in_every_log(caplog: pytest.LogCaptureFixtur
         log.exception("the header %r of %s", key, {"authorization": f"Bearer {key}"})
     assert caplog.text.count(MARK) == 3
     assert letters_left(key, caplog.text) < 12
+
+
+def test_the_place_of_a_key_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CONDUCTOR_MASTER_KEY", "CONDUCTOR_SIGNING_KEY", "CONDUCTOR_API_KEY"):
+        monkeypatch.setenv(name, f"/srv/keys-of-audit/{name.lower()}")
+    ours = [key for key in environment_keys() if key.startswith("/srv/keys-of-audit")]
+    assert ours == ["/srv/keys-of-audit/conductor_api_key"]
 
 
 def test_what_python_says_of_an_unforeseen_error_holds_no_key() -> None:
