@@ -2,15 +2,15 @@
 
     python -m benchmarks.tampering [--trials 200] [--clean 1000] [--seed 1]
 
-Ten classes of changes, each by three attackers. All can write the database, and none can write the anchor:
+Twelve classes of changes, each by three attackers. All can write the database, and none can write the anchor:
 
 naive     changes rows
 rehash    also makes every leaf, record and count fit again, and takes away the checkpoints that would not
 key       also holds the signing key, and signs all checkpoints anew
 
 Each trial copies a database of runs whose events were all published, changes it, and verifies it. A trial passes if the
-change is found and its class is right; for the first six classes its run and sequence, too. Databases that nobody
-changed must raise no alarm.
+change is found and its class is right; for the first six classes its run and sequence, too, and for looks the entry of
+the log. Databases that nobody changed must raise no alarm.
 """
 
 import argparse
@@ -72,10 +72,14 @@ class Laboratory:
 
 @dataclass
 class Change:
-    """What an attacker did. ``classes``: each names it. ``at``: each (run, sequence) says where."""
+    """What an attacker did. ``classes``: each names it. ``at``: each (run, sequence) says where.
+
+    ``entry``: of the log that was changed, if it is a record.
+    """
 
     classes: Sequence[str]
     at: list[tuple[str, int]] = field(default_factory=list)
+    entry: int | None = None
 
 
 def laboratory(folder: Path, runs: int = 8) -> Laboratory:
@@ -91,6 +95,9 @@ def laboratory(folder: Path, runs: int = 8) -> Laboratory:
         ready = [run for run in rows if run]
         store.log.append_and_wait(*(run.pop(0) for run in rng.sample(ready, min(4, len(ready)))))
         count += 1
+        if count % 4 == 0:
+            store.looks.exported([f"run-{count % runs}"], "bundle", CALLER)
+            store.looks.settle()
         if count % 6 == 0:
             store._anchoring.publish()
         if count == len(with_gaps):
@@ -193,11 +200,15 @@ ROWS = {
     "remove run": remove_run,
     "swap": swap,
 }
-CLASSES = (*ROWS, "glue", "roll back", "fork")
+LOOKS = ("edit a look", "delete a look")
+CLASSES = (*ROWS, *LOOKS, "glue", "roll back", "fork")
 
 
 def attack(lab: Laboratory, path: Path, how: str, attacker: str, rng: random.Random) -> Change:
     """Makes a changed database at ``path``."""
+    if how in LOOKS:
+        shutil.copy(lab.path, path)
+        return change_look(lab, path, how, attacker, rng)
     if how in ROWS or how == "glue":
         shutil.copy(lab.path, path)
         change = change_rows(lab, path, ROWS.get(how, edit), attacker, rng)
@@ -229,6 +240,32 @@ def change_rows(
     return change
 
 
+def change_look(lab: Laboratory, path: Path, how: str, attacker: str, rng: random.Random) -> Change:
+    """Makes a look somebody else's, or takes it out of the log."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        _drop_triggers(connection)
+        rows = connection.execute("SELECT position, run_id, hash, record FROM leaves ORDER BY position").fetchall()
+        at = rng.choice([row[0] for row in rows if row[3] is not None and '"content.exported"' in row[3]])
+        text = rows[at][3].replace(f'"name":"{CALLER.actor.name}"' if CALLER.actor else "", '"name":"somebody else"')
+        if attacker == "naive":
+            change = "DELETE FROM leaves" if how == LOOKS[1] else "UPDATE leaves SET record = :text"
+            connection.execute(f"{change} WHERE position = :at", {"text": text, "at": at})
+            return Change(["evidence"], entry=at)
+        ((origin,),) = connection.execute("SELECT origin FROM evidence_log")
+        if how == LOOKS[0]:
+            rows[at] = (at, rows[at][1], record_leaf(origin.encode(), text.encode()), text)
+        else:
+            rows = rows[:at] + [(position - 1, *rest) for position, *rest in rows[at + 1 :]]
+            connection.execute("UPDATE events SET position = position - 1 WHERE position > ?", (at,))
+        sizes = [size for (size,) in connection.execute("SELECT size FROM checkpoints ORDER BY size")]
+        old_notes = dict(connection.execute("SELECT size, note FROM checkpoints"))
+        connection.execute("DELETE FROM leaves")
+        connection.executemany("INSERT INTO leaves VALUES (?, ?, ?, ?)", rows)
+        connection.execute("DELETE FROM checkpoints")
+        _sign(connection, origin, rows, sizes, old_notes, lab.key if attacker == "key" else None)
+    return Change(["evidence"], entry=at)
+
+
 def glue_bundle(lab: Laboratory, path: Path) -> None:
     """Puts a good bundle, as a zip file, at the end of the database: both can still be opened."""
     file = path.with_name(f"{path.name}.zip")
@@ -252,10 +289,10 @@ def rebuild(connection: sqlite3.Connection, key: SigningKey | None) -> None:
     """Makes all evidence in the database fit its events, as one who knows how it is made can."""
     ((origin,),) = connection.execute("SELECT origin FROM evidence_log")
     records = [json.loads(text) for (text,) in connection.execute("SELECT record FROM leaves WHERE record IS NOT NULL")]
-    first = [each for each in records if each["kind"] != "run.sealed"]
+    gone = {each["run"] for each in records if each["kind"] == "run.deleted"}
     query = "SELECT sequence, run_id, kind, at_utc, payload FROM events ORDER BY sequence"
     rows = [Stored(*row) for row in connection.execute(query)]
-    ends = {each["run"] for each in records if each["kind"] == "run.sealed"} - {each.get("run") for each in first}
+    ends = {each["run"] for each in records if each["kind"] == "run.sealed"} - gone
     sizes = [size for (size,) in connection.execute("SELECT size FROM checkpoints ORDER BY size")]
     old_notes = dict(connection.execute("SELECT size, note FROM checkpoints"))
     # The deleted run left leaves that nobody can make anew: they stay.
@@ -275,6 +312,9 @@ def rebuild(connection: sqlite3.Connection, key: SigningKey | None) -> None:
             seal = {"kind": "run.sealed", "run": row.run_id, "events": chain.places, "head": chain.head.hex()}
             text = json.dumps(seal, sort_keys=True, separators=(",", ":"))
             kept.append((len(kept), row.run_id, record_leaf(origin.encode(), text.encode()), text))
+    for at, of_run, other in _own(connection):
+        if at >= begin and other is not None and json.loads(other)["kind"] != "run.sealed":
+            kept.append((len(kept), of_run, record_leaf(origin.encode(), other.encode()), other))
     connection.execute("DELETE FROM leaves")
     connection.executemany("INSERT INTO leaves VALUES (?, ?, ?, ?)", kept)
     connection.execute("DELETE FROM checkpoints")
@@ -325,6 +365,9 @@ def missed(change: Change, report: Report, *, located: bool) -> str:
     said = [(each.run_id, each.sequence) for each in report.findings if each.kind in change.classes]
     if not said:
         return f"found as {report.findings[0].kind}"
+    named = [each.what for each in report.findings if each.kind in change.classes]
+    if change.entry is not None and not all(f"entry {change.entry} " in f"{what} " for what in named):
+        return f"found as {named}, not at entry {change.entry} alone"
     if located and not set(said) & set(change.at):
         return f"found at {said[:2]}, not at {change.at}"
     return ""
@@ -345,8 +388,9 @@ def clean(folder: Path, rng: random.Random) -> Report:
                 store.log.append_and_wait(RunCancelled(run_id=run_id))
             if rng.random() < 0.2:
                 store.delete([run_id], CALLER)
+            store.looks.viewed([run_id], "show", CALLER)
         if rng.random() < 0.2:
-            store.rotate_key()
+            store.rotate_key(CALLER)
         store.close()
     with closing(sqlite3.connect(path)) as connection:
         ((origin,),) = connection.execute("SELECT origin FROM evidence_log")

@@ -4,11 +4,12 @@ import streamlit as st
 
 from conductor_core.errors import InspectorError, StoreError
 from pages.components.audit import asked as address_of
-from pages.components.audit.asked import COST, FAILURES, FOUND, INTEGRITY, LEDGER, Asked, ask_anew
+from pages.components.audit.asked import COST, FAILURES, FOUND, INTEGRITY, LEDGER, LOOKS, Asked, ask_anew
 from pages.components.audit.found import found
 from pages.components.audit.head import head
 from pages.components.audit.integrity import integrity, integrity_line
 from pages.components.audit.ledger_view import ledger
+from pages.components.audit.looks_view import looks
 from pages.components.audit.record_view import record_page
 from pages.components.audit.sums import failures, spending
 from pages.components.look.words import inert
@@ -27,7 +28,14 @@ QUESTIONS = (
     ("spent", "$ What was spent, by which agent and person?", {"view": COST}),
     ("real", "● Which runs asked real models?", {"workers": "real"}),
 )
-DRAWN = {FOUND: found, LEDGER: ledger, COST: spending, FAILURES: failures, INTEGRITY: integrity}
+DRAWN = {
+    FOUND: found,
+    LEDGER: ledger,
+    COST: spending,
+    FAILURES: failures,
+    LOOKS: looks,
+    INTEGRITY: integrity,
+}
 
 
 def show() -> None:
@@ -44,7 +52,7 @@ def show() -> None:
             st.warning(inert(asked.fault), icon=":material/link_off:")
         if asked.blank and asked.view == FOUND and asked.before is None:
             _questions()
-        if asked.view == INTEGRITY or not _empty(asked):
+        if asked.view in (LOOKS, INTEGRITY) or not _empty(asked):
             DRAWN[asked.view](asked)
     except InspectorError as error:
         st.error(inert(str(error)), icon=":material/error:")

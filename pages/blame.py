@@ -18,6 +18,7 @@ from pages.components.figure.component import title
 from pages.components.look.words import inert
 from pages.components.shell import address, places
 from pages.components.shell.faults import fault_box
+from pages.components.shell.looking import looked
 from pages.components.shell.runtime import current
 
 EVERY_S = 1.0  # between two looks while replays run
@@ -46,6 +47,7 @@ def show() -> None:
     if trace is None:
         offer_runs()
         return
+    looked([trace.run_id], "blame page")
     _head(trace)
     try:
         Experiments(trace)

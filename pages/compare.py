@@ -21,6 +21,7 @@ from pages.components.compare.view import compared_view
 from pages.components.look.words import ago, inert
 from pages.components.shell import address, places
 from pages.components.shell.faults import fault_box
+from pages.components.shell.looking import exported, looked, this_browser
 from pages.components.shell.runtime import current
 from pages.components.tour.drive import arrive_at_comparison, tour_card
 
@@ -46,6 +47,8 @@ def show() -> None:
             faults.append(str(error))
         shown = [trace for trace in traces.values() if trace is not None]
         others = [trace for run_id in more[: MOST_RUNS - 2] if (trace := _read(run_id, faults)) is not None]
+        if seen := [*shown, *others]:
+            looked([trace.run_id for trace in seen], "compare page")
         if len(shown) == 2 and not _one(shown):
             compared = [*shown, *others]
             share([trace.run_id for trace in compared], ended=all(trace.ended for trace in compared))
@@ -78,6 +81,7 @@ def _rounds(run_id: str, named: str | None) -> None:
     if trace is None:
         st.page_link(places.HISTORY, label="Choose a run in History", icon=":material/history:")
     else:
+        looked([trace.run_id], "compare page")
         rounds(trace, named)
 
 
@@ -108,10 +112,16 @@ def _pair(a: RunTrace, b: RunTrace) -> None:
 
 
 def _export(traces: list[RunTrace]) -> None:
+    browser = this_browser()
+
+    def document() -> str:
+        exported([trace.run_id for trace in traces], "comparison", browser)
+        return json.dumps(comparison_document(traces), indent=2)
+
     with st.container(key="icon-only-export", width="content"):
         st.download_button(
             "Export",
-            data=lambda: json.dumps(comparison_document(traces), indent=2),
+            data=document,
             file_name="comparison.json",
             mime="application/json",
             icon=":material/download:",

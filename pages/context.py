@@ -20,6 +20,7 @@ from pages.components.history.damage import damage
 from pages.components.look.statuses import run_status
 from pages.components.look.words import inert
 from pages.components.shell.faults import fault_box
+from pages.components.shell.looking import looked
 from pages.components.shell.runtime import current
 
 FOLLOWED_S = 2.0
@@ -46,6 +47,7 @@ def show() -> None:
 
 
 def _body(trace: RunTrace) -> None:
+    looked([trace.run_id], "context page")
     flow, agents = context_flow(trace), [spec.name for spec in trace.pool.workers]
     simulated = ' <span class="pill simulated">simulated</span>' if trace.simulated else ""
     status = f'<span class="pill {trace.status}">{run_status(trace.status)}</span>'

@@ -33,6 +33,7 @@ from pages.components.run.step_again import again_dialog, ask_again
 from pages.components.run.task_box import TASK, task_box
 from pages.components.shell import address, places
 from pages.components.shell.faults import fault_box
+from pages.components.shell.looking import looked
 from pages.components.shell.runtime import current
 from pages.components.tour.drive import adopted, arrive, tour_button, tour_card, waits_for_end
 
@@ -50,6 +51,8 @@ def show() -> None:
     run_id = address.read("run")
     trace, fault = _read(run_id) if run_id else (None, None)
     stop = arrive(trace if fault is None else None)
+    if trace is not None:
+        looked([trace.run_id], "run page")
     if trace is not None and run_edits.restore(trace.run_id):
         st.session_state[EDITING] = trace.run_id
     if run_id is None:

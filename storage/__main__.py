@@ -1,4 +1,4 @@
-"""``python -m storage``: copies, searches, exports and erases runs, and checks that the record is as it was written."""
+"""``python -m storage``: copies, searches, exports and erases runs, says who looked, and checks the record."""
 
 import argparse
 import sys
@@ -14,6 +14,7 @@ from conductor_core.settings import Settings, setting_fault, sqlite_url
 from storage import copying, erasing, exporting, search_commands
 from storage.database import path_of
 from storage.evidence import commands as evidence
+from storage.looks import commands as looks
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     exporting.add(commands)
     erasing.add(commands)
     search_commands.add(commands, database)
+    looks.add(commands, database)
     masking.mask_logs()
     try:
         given = parser.parse_args(arguments)

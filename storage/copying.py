@@ -1,19 +1,28 @@
 """``python -m storage backup`` and ``restore``: each copies a whole database in one command, and checks the copy."""
 
 import argparse
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
+from conductor_core.actor import local_caller
+from conductor_core.errors import StoreError
 from conductor_core.given_path import given_path
 from conductor_core.settings import Settings
 from storage.backup import backup
+from storage.database import BUSY_TIMEOUT_S
 from storage.evidence.anchoring import places_of
 from storage.evidence.checking import CheckedLog, check_own_log
 from storage.evidence.history import CLASSES
 from storage.evidence.verifier import Ticker, printable
+from storage.looks.told import not_on_record
+from storage.opening import store_of
 from storage.privacy import Privacy
+from storage.read_only import connect
 from storage.restoring import OLDER, Restored, has_evidence, in_words, restore
+from storage.schema import HEAD
 
 Source = Callable[[str | None], Path]
 _MOST_NAMED = 5
@@ -52,7 +61,23 @@ def backup_database(given: argparse.Namespace, source: Source) -> int:
     print(f"{done.path}: {done.runs:,} runs, {done.events:,} events, {done.size:,} bytes; {_verdict(checked)}")
     if done.keys is not None:
         print(f"{done.keys}: the keys of its encrypted runs; keep a copy of the master key, too, at another place")
+    _keep_look(database, settings)
     return _told(checked)
+
+
+def _keep_look(database: Path, settings: Settings) -> None:
+    """Puts on record that somebody has copied all runs. Says so if it cannot: no backup upgrades an older database."""
+    try:
+        with closing(connect(database, "mode=ro", BUSY_TIMEOUT_S)) as connection:
+            version = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        if version != (HEAD,):
+            print("note: this backup is not on record: the database is of another version", file=sys.stderr)
+            return
+        with closing(store_of(database, settings)) as store:
+            store.looks.exported_all("backup", local_caller("cli"))
+            not_on_record(store)
+    except (StoreError, sqlite3.Error) as error:
+        print(f"warning: this backup is not on record: {' '.join(str(error).split())}", file=sys.stderr)
 
 
 def restore_database(given: argparse.Namespace, source: Source) -> int:

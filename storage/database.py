@@ -24,20 +24,22 @@ BUSY_TIMEOUT_S = 10.0
 _READERS = 32
 _TASK_TYPE = "SELECT typeof(task) FROM runs WHERE run_id = ?"
 """Of the texts of a run, its row has the task from the first event on."""
+_ONLY_READ = "until then its runs can be read, which nothing records, but nothing can be run"
 
 
 class Database:
     """An open database file of this program's version.
 
     Attributes:
-        vault: the keys of its runs.
+        privacy: what the settings say about its texts. vault: the keys of its runs.
         refusal: why the file is open for reading only; None: it can be written, too.
     """
 
     def __init__(self, url: str, privacy: Privacy | None = None, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         """Creates the file and its folder if they are missing, and upgrades an older file. Raises: StoreError."""
         self.path = path_of(url)
-        self.vault = (privacy or Privacy()).vault(self.path, self._is_encrypted)
+        self.privacy = privacy or Privacy()
+        self.vault = self.privacy.vault(self.path, self._is_encrypted)
         self.busy_timeout_s = busy_timeout_s
         self.refusal: StoreError | None = None
         self._closed = False
@@ -90,7 +92,7 @@ class Database:
                 raise refusal
             self._media = ReadOnlyMedia(self.path, self.busy_timeout_s)
             self._media.connect().close()
-            self.refusal = type(refusal)(f"{refusal}; until then its runs can be read, but nothing can be run")
+            self.refusal = type(refusal)(f"{refusal}; {_ONLY_READ}")
 
     @property
     def writer(self) -> sqlite3.Connection:

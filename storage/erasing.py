@@ -11,10 +11,10 @@ from pathlib import Path
 from conductor_core.actor import local_caller
 from conductor_core.errors import BadInput, UnknownRun
 from conductor_core.run_ids import file_part
-from conductor_core.settings import Settings, sqlite_url
-from storage.privacy import Privacy
+from conductor_core.settings import Settings
+from storage.opening import store_of
 from storage.records import ERASED, RunSummary
-from storage.store import Store, open_store
+from storage.store import Store
 
 LEAST_DAYS = 184
 """Six months, for which the EU AI Act wants the logs of a high-risk system kept (articles 19 and 26)."""
@@ -80,7 +80,7 @@ def _is_due(run: RunSummary, before: datetime) -> bool:
 def _opened(path: Path, settings: Settings) -> Iterator[Store]:
     if not path.is_file():
         raise BadInput(f"there is no database {path}")
-    store = open_store(sqlite_url(path), Privacy.of(settings))
+    store = store_of(path, settings)
     try:
         yield store
     finally:

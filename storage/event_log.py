@@ -133,7 +133,13 @@ class EventLog:
 
     def change_and_wait(self, work: Callable[[sqlite3.Cursor], None]) -> None:
         """Runs ``work`` in a transaction of the writing thread, perhaps more than once. Raises: StoreError."""
-        self._submit(_Request(work=work)).future.result()
+        self.change(work).result()
+
+    def change(self, work: Callable[[sqlite3.Cursor], None]) -> "concurrent.futures.Future[None]":
+        """Returns a future of the same, which the writing thread completes. Raises: StoreError if the log is closed."""
+        future: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._submit(_Request(work=work, future=future))
+        return future
 
     def rewrite_and_wait(self) -> None:
         """Writes the database anew, without what was deleted, and empties the log beside it. Raises: StoreError."""

@@ -18,6 +18,7 @@ from datetime import UTC, date, datetime, timedelta
 from html import escape
 from pathlib import Path
 
+from conductor_core.actor import Caller, local_caller
 from conductor_core.errors import BadInput, ContentMissing, InspectorError
 from conductor_core.given_path import given_path
 from conductor_core.redaction import Redactor
@@ -30,9 +31,10 @@ from storage.evidence.bundle import write_bundle
 from storage.evidence.database_audit import NoEvidence, open_database
 from storage.evidence.formats import PublicKey
 from storage.evidence.keys import load_key
-from storage.privacy import Privacy
+from storage.looks.told import not_on_record
+from storage.opening import store_of
 from storage.records import ERASED
-from storage.store import Store, open_store
+from storage.store import Store
 from storage.vault import SEALED
 
 Source = Callable[[str | None], Path]
@@ -125,7 +127,7 @@ def run(given: argparse.Namespace, source: Source) -> int:
     if bool(given.run_ids) + bool(given.all) + any(filters) != 1:
         raise BadInput("give RUN_IDs, or filters (--search, --status, --batch, --since, --until), or --all")
     chosen = Chosen(tuple(given.run_ids), given.search, given.status, given.batch, _day(given.since), _day(given.until))
-    done = export_bundle(source(given.db), chosen, given_path(given.out).absolute(), Settings())
+    done = export_bundle(source(given.db), chosen, given_path(given.out).absolute(), Settings(), local_caller("cli"))
     if done.encrypted:
         print(f"note: {done.encrypted:,} of the runs are encrypted: {SEALED_WORDS}", file=sys.stderr)
     if done.unfinished:
@@ -134,42 +136,58 @@ def run(given: argparse.Namespace, source: Source) -> int:
     return 0
 
 
-def export_bundle(database: Path, chosen: Chosen, target: Path, settings: Settings) -> Exported:
-    """Writes a bundle into a new file. Raises: BadInput; StoreError."""
+def export_bundle(database: Path, chosen: Chosen, target: Path, settings: Settings, caller: Caller) -> Exported:
+    """Writes a bundle into a new file, which ``caller`` asked for. Raises: BadInput; StoreError."""
     if not database.is_file():
         raise BadInput(f"there is no database {database}")
     if target.exists() or target.is_symlink():
         raise BadInput(f"{target} is there already: an export overwrites nothing, name another file")
     if not target.parent.is_dir():
         raise BadInput(f"{target.parent} is no folder")
-    privacy = Privacy.of(settings)
-    store = open_store(f"sqlite:///{database}", privacy, anchor=settings.anchor, signing_key=settings.signing_key)
+    store = store_of(database, settings)
     try:
         run_ids = list(_chosen(store, chosen))
         if not run_ids:
             raise BadInput("no run fits: nothing is exported")
-        return export_runs(store, run_ids, target, _Ticker())
+        done = export_runs(store, run_ids, target, _Ticker(), caller)
+        not_on_record(store)
+        return done
     finally:
         store.close()
 
 
-def export_runs(store: Store, run_ids: Sequence[str], target: Path, told: Told) -> Exported:
-    """Writes a bundle of these runs of an open store into a new file. ``told``: records written, and of how many.
+def export_runs(
+    store: Store, run_ids: Sequence[str], target: Path, told: Told, caller: Caller, browser: str | None = None
+) -> Exported:
+    """Writes a bundle of these runs of an open store into a new file.
+
+    Args:
+        told: is told how many records are written, and of how many.
+        caller: who asks for it, which goes on record as a look. browser: theirs.
 
     Raises: BadInput, for one if a run was erased, or writes events faster than they are published; StoreError.
     """
     folder = tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-")
+
+    def keep_look() -> None:
+        # Before the bundle is written, so that it holds the record of itself.
+        store.looks.exported(run_ids, "bundle", caller, browser)
+        store.looks.settle()
+
     with failures.translated(target), folder as at:
-        return _written(store, run_ids, Path(at), target, told)
+        return _written(store, run_ids, Path(at), target, told, keep_look)
 
 
-def _written(store: Store, run_ids: Sequence[str], folder: Path, target: Path, told: Told) -> Exported:
+def _written(
+    store: Store, run_ids: Sequence[str], folder: Path, target: Path, told: Told, keep_look: Callable[[], None]
+) -> Exported:
     proven = folder / "proven"
     proven.mkdir()
     try:
         key = load_key(store.places.key, store.evidence().origin).public
         with closing(open_database(store.path)) as connection:
             _refuse_erased(connection, run_ids)
+            keep_look()
             sealed = {run_id for run_id in run_ids if _is_encrypted(connection, run_id)}
             unfinished = sum(_goes_on(connection, run_id) for run_id in run_ids)
             _proven(store, connection, run_ids, key, proven)

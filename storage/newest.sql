@@ -270,3 +270,5 @@ CREATE TABLE search_state (
 CREATE VIRTUAL TABLE search_words USING fts5(text, content='search_texts', content_rowid='id', columnsize=0, tokenize='unicode61 remove_diacritics 2');
 
 CREATE VIRTUAL TABLE search_signs USING fts5(text, content='search_texts', content_rowid='id', columnsize=0, tokenize='trigram');
+
+CREATE INDEX ix_leaves_records ON leaves (run_id) WHERE record IS NOT NULL;

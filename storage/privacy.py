@@ -50,3 +50,7 @@ class Privacy:
     def digest_key(self, database: Path) -> bytes | None:
         """Returns the key of the digests of what is hidden; None if none is noted. Raises: StoreError."""
         return derived(read_or_make(self.master_key_of(database)), "digests") if self.digests else None
+
+    def search_key(self, database: Path) -> bytes:
+        """Returns the key of the digests of words that were searched for. Raises: StoreError."""
+        return derived(read_or_make(self.master_key_of(database)), "searches")

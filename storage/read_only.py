@@ -65,6 +65,7 @@ _AS_IF_UPGRADED = {
     "0012": (_NONE_ERASED,),
     "0013": (_NONE_ERASED,),
     "0014": (_NONE_ERASED,),
+    "0015": (),
 }
 """Statements that make an older schema, which cannot be upgraded here, read like the newest one."""
 

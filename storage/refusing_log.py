@@ -1,6 +1,7 @@
 """The event log of a database that cannot be written."""
 
 import asyncio
+import concurrent.futures
 import sqlite3
 from collections.abc import Callable
 
@@ -25,6 +26,9 @@ class RefusingLog:
         raise self._again()
 
     def change_and_wait(self, work: Callable[[sqlite3.Cursor], None]) -> None:
+        raise self._again()
+
+    def change(self, work: Callable[[sqlite3.Cursor], None]) -> "concurrent.futures.Future[None]":
         raise self._again()
 
     def rewrite_and_wait(self) -> None:

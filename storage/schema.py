@@ -11,7 +11,7 @@ from storage import failures
 from storage.evidence.chain import add_record
 
 # Oldest first.
-REVISIONS = tuple(f"{number:04}" for number in range(1, 16))
+REVISIONS = tuple(f"{number:04}" for number in range(1, 17))
 HEAD = REVISIONS[-1]
 """The version that this program reads and writes. A test checks that it is the newest migration."""
 

@@ -12,14 +12,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from conductor_core.actor import local_caller
 from conductor_core.errors import BadInput
 from conductor_core.settings import Settings
-from storage.privacy import Privacy
+from storage.looks.told import not_on_record
+from storage.opening import store_of
 from storage.search.filters import ANY, KINDS, Filters, end_of
 from storage.search.hits import Hit
 from storage.search.index import Lag
 from storage.search.reading import FIELDS
-from storage.store import Store, open_store
+from storage.store import Store
 
 _PROGRESS_EVERY = 20
 
@@ -33,27 +35,27 @@ def add(commands: Any, database: argparse.ArgumentParser) -> None:
         help="Find texts of runs; without WORDS, runs.",
         epilog='WORDS are all looked for; "in quotation marks" is a phrase, and a word may end in *.',
     )
-    search.add_argument("words", metavar="WORDS", nargs="*", type=_text)
+    search.add_argument("words", metavar="WORDS", nargs="*", type=text_of)
     search.add_argument("--in", dest="field", choices=list(FIELDS), help="Only texts that stand in such a place.")
     search.add_argument("--rebuild", action="store_true", help="Build the search index again from the events.")
-    _paged(search)
+    paged(search)
     search.set_defaults(do=_search)
     ledger = commands.add_parser(
         "ledger",
         parents=[database, filters],
         help="Which provider and host received what; with WORDS, only such texts.",
     )
-    ledger.add_argument("words", metavar="WORDS", nargs="*", type=_text)
+    ledger.add_argument("words", metavar="WORDS", nargs="*", type=text_of)
     ledger.add_argument("--calls", action="store_true", help="List the calls, not only the servers.")
-    _paged(ledger)
+    paged(ledger)
     ledger.set_defaults(do=_ledger)
     received = commands.add_parser(
         "received", parents=[database], help="Answer from the events whether a provider was ever sent a text."
     )
-    received.add_argument("provider", metavar="PROVIDER", type=_text, help="A provider, a host, or HOST:PORT.")
-    received.add_argument("text", metavar="TEXT", type=_text)
-    received.add_argument("--since", metavar="DAY|TIME", type=_moment)
-    received.add_argument("--until", metavar="DAY|TIME", type=_end)
+    received.add_argument("provider", metavar="PROVIDER", type=text_of, help="A provider, a host, or HOST:PORT.")
+    received.add_argument("text", metavar="TEXT", type=text_of)
+    received.add_argument("--since", metavar="DAY|TIME", type=moment_of)
+    received.add_argument("--until", metavar="DAY|TIME", type=end_of_day)
     received.add_argument("--json", action="store_true")
     received.set_defaults(do=_received)
     for name, do, says in (
@@ -68,16 +70,19 @@ def add(commands: Any, database: argparse.ArgumentParser) -> None:
 def _filters() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     for kind, word in KINDS.items():
-        parser.add_argument(f"--{kind}", metavar="X", type=_text, help=f"Only runs with this {word}; {ANY}: any.")
-    parser.add_argument("--since", metavar="DAY|TIME", type=_moment, help="Only runs from this day (UTC) or time on.")
-    parser.add_argument("--until", metavar="DAY|TIME", type=_end, help="Only runs up to this day, with it, or time.")
+        parser.add_argument(f"--{kind}", metavar="X", type=text_of, help=f"Only runs with this {word}; {ANY}: any.")
+    parser.add_argument("--since", metavar="DAY|TIME", type=moment_of, help="Only runs from this day (UTC) or time on.")
+    parser.add_argument(
+        "--until", metavar="DAY|TIME", type=end_of_day, help="Only runs up to this day, with it, or time."
+    )
     parser.add_argument("--least-usd", metavar="X", type=_usd_bound)
     parser.add_argument("--most-usd", metavar="X", type=_usd_bound)
-    parser.add_argument("--run", metavar="RUN_ID", type=_text)
+    parser.add_argument("--run", metavar="RUN_ID", type=text_of)
     return parser
 
 
-def _paged(parser: argparse.ArgumentParser) -> None:
+def paged(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a list that has pages."""
     parser.add_argument("--limit", metavar="N", type=_count, default=20)
     parser.add_argument(
         "--before", metavar="CURSOR", type=_cursor, help="Go on after a page: the cursor that it ended with."
@@ -109,7 +114,8 @@ def _usd_bound(typed: str) -> float:
     return usd
 
 
-def _text(typed: str) -> str:
+def text_of(typed: str) -> str:
+    """Reads a text. Raises: BadInput if it is no Unicode."""
     try:
         typed.encode()
     except UnicodeEncodeError:
@@ -117,7 +123,8 @@ def _text(typed: str) -> str:
     return typed
 
 
-def _moment(typed: str) -> datetime:
+def moment_of(typed: str) -> datetime:
+    """Reads a day or a time. Raises: BadInput."""
     try:
         moment = datetime.fromisoformat(typed)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
@@ -125,12 +132,12 @@ def _moment(typed: str) -> datetime:
         raise BadInput(f"{typed!r} is no day such as 2026-01-31 and no time in ISO 8601") from error
 
 
-def _end(typed: str) -> datetime:
-    """Reads an end; that of a day is the midnight after it."""
+def end_of_day(typed: str) -> datetime:
+    """Reads an end; that of a day is the midnight after it. Raises: BadInput."""
     try:
         day = date.fromisoformat(typed)
     except ValueError:
-        return _moment(typed)
+        return moment_of(typed)
     return end_of(day)
 
 
@@ -147,11 +154,11 @@ def _asked(given: argparse.Namespace, store: Store) -> Filters:
 
 
 @contextmanager
-def _opened(file: Path, *, rebuild: bool = False, reads_index: bool = True) -> Iterator[Store]:
+def opened(file: Path, *, rebuild: bool = False, reads_index: bool = True) -> Iterator[Store]:
     """Opens the store, and brings its index up to date. Raises: BadInput, StoreError."""
     if not file.is_file():
         raise BadInput(f"there is no database {file}")
-    store = open_store(f"sqlite:///{file}", Privacy.of(Settings()))
+    store = store_of(file, Settings())
     try:
         if rebuild:
             store.search.rebuild(_progress("indexing", "events"))
@@ -174,7 +181,7 @@ def _progress(doing: str, things: str) -> Callable[[int, int], None]:
 
 
 def _search(given: argparse.Namespace, file: Path) -> int:
-    with _opened(file, rebuild=given.rebuild) as store:
+    with opened(file, rebuild=given.rebuild) as store:
         typed, only, search = " ".join(given.words), _asked(given, store), store.search
         count, lag = search.count(typed, only, given.field), search.lag()
         if not typed.strip():
@@ -184,9 +191,11 @@ def _search(given: argparse.Namespace, file: Path) -> int:
             before = runs[-1].sequence if len(runs) == given.limit else None
             shown = [{"run_id": run.run_id, "status": run.status, "task": run.task} for run in runs]
             document = {"runs": shown, "before": before}
-            lines = [f"{run.run_id}  {run.status:11}  {_line(run.task)}" for run in runs]
+            lines = [f"{run.run_id}  {run.status:11}  {line_of(run.task)}" for run in runs]
         else:
             page = search.texts(typed, only, given.field, given.before, given.limit)
+            fields = [] if given.field is None else ["in"]
+            _keep_search(store, typed, [*only.names, *fields], "texts", [hit.run_id for hit in page.hits])
             before = page.before
             document = {"hits": [_hit_document(hit) for hit in page.hits], "before": before}
             lines = [each for hit in page.hits for each in _hit_lines(hit)]
@@ -196,6 +205,14 @@ def _search(given: argparse.Namespace, file: Path) -> int:
         lines.append(f"{least}{texts}{count.runs:,} runs{f'; go on with --before {before}' if before else ''}")
         _print(given, document | {"count": counts}, lines, lag)
     return 0
+
+
+def _keep_search(store: Store, typed: str, filters: Iterable[str], what: str, seen: Iterable[str] = ()) -> None:
+    """Puts a search on record, and the runs of which it shows texts."""
+    caller = local_caller("cli")
+    store.looks.searched(typed, filters, what, caller)
+    store.looks.viewed(seen, "hits", caller)
+    not_on_record(store)
 
 
 def _lag_document(lag: Lag) -> dict[str, int]:
@@ -224,15 +241,17 @@ def _hit_lines(hit: Hit) -> list[str]:
     where = dict.fromkeys(f"{FIELDS[at.field]}{f' of step {at.path}' if at.path else ''}" for at in hit.places)
     simulated = ", simulated" if hit.simulated else ""
     return [
-        f"run {hit.run_id} ({hit.status}{simulated}): {_line(', '.join(where))}",
-        "    " + _line("".join(f"[{piece}]" if is_found else piece for piece, is_found in hit.snippet), 240),
+        f"run {hit.run_id} ({hit.status}{simulated}): {line_of(', '.join(where))}",
+        "    " + line_of("".join(f"[{piece}]" if is_found else piece for piece, is_found in hit.snippet), 240),
     ]
 
 
 def _ledger(given: argparse.Namespace, file: Path) -> int:
-    with _opened(file) as store:
+    with opened(file) as store:
         typed, only = " ".join(given.words), _asked(given, store)
         found = store.search.receivers(typed, only)
+        if typed.strip():
+            _keep_search(store, typed, only.names, "ledger")
         document: dict[str, Any] = {"receivers": _plain(found.receivers), "only_newest_texts": found.more}
         lines = [
             f"{each.name}{' (simulated)' if each.simulated else ''}: {each.calls:,} calls in {each.runs:,} runs, "
@@ -254,9 +273,11 @@ def _ledger(given: argparse.Namespace, file: Path) -> int:
 
 
 def _received(given: argparse.Namespace, file: Path) -> int:
-    with _opened(file, reads_index=False) as store:
+    with opened(file, reads_index=False) as store:
         told = _progress("reading", "runs")
         receipt = store.search.receipt(given.provider, given.text, given.since, given.until, told)
+        period = [name for name in ("since", "until") if getattr(given, name) is not None]
+        _keep_search(store, given.text, ["provider", *period], "received")
         said = {"answer": receipt.in_words, "rests_on": receipt.rests_on, "not_seen": receipt.not_seen}
         lines = [receipt.in_words]
         lines += [
@@ -270,10 +291,10 @@ def _received(given: argparse.Namespace, file: Path) -> int:
 
 
 def _spending(given: argparse.Namespace, file: Path) -> int:
-    with _opened(file) as store:
+    with opened(file) as store:
         rows = store.search.spending(_asked(given, store))
         lines = [
-            f"{row.day}  {row.agent:20}  {_line(row.person, 30):30}  {row.calls:6,} calls  {row.tokens:10,} tokens  "
+            f"{row.day}  {row.agent:20}  {line_of(row.person, 30):30}  {row.calls:6,} calls  {row.tokens:10,} tokens  "
             f"{'simulated' if row.simulated else _usd(row.known_usd, row.unpriced)}"
             for row in rows
         ]
@@ -286,13 +307,13 @@ def _usd(known_usd: float, unpriced: int) -> str:
 
 
 def _failures(given: argparse.Namespace, file: Path) -> int:
-    with _opened(file) as store:
+    with opened(file) as store:
         rows = store.search.failures(_asked(given, store))
         lines = []
         for row in rows:
-            last = f"; last: {_line(row.said)}" if row.said else ""
+            last = f"; last: {line_of(row.said)}" if row.said else ""
             lines.append(f"{row.code}: {row.times:,} times in {row.runs:,} runs{last}")
-            lines += [f"    {_line(task)}" for task in row.tasks]
+            lines += [f"    {line_of(task)}" for task in row.tasks]
         _print(given, {"failures": _plain(rows)}, lines or ["no failures"], store.search.lag())
     return 0
 
@@ -314,7 +335,7 @@ def _print(given: argparse.Namespace, document: dict[str, Any], lines: Iterable[
         print(f"not searched: {lag.in_words}", file=sys.stderr)
 
 
-def _line(text: str, most: int = 120) -> str:
+def line_of(text: str, most: int = 120) -> str:
     """Returns a text of a run as one line without signs that steer a terminal."""
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from conductor_core import masking
+from conductor_core.actor import Caller
 from conductor_core.commands import Command, SentCommand
 from conductor_core.errors import (
     BadInput,
@@ -34,6 +35,7 @@ from storage.evidence.chain import add_record
 from storage.evidence.formats import PublicKey
 from storage.evidence.keys import new_key, new_key_in_place
 from storage.listing import Listing, interrupt
+from storage.looks.keeping import Looks
 from storage.owner import gone, left
 from storage.privacy import Privacy
 from storage.queries import Search
@@ -58,6 +60,7 @@ class Store(Removing):
         path: the database file. vault: the keys of its encrypted runs.
         log: where the engine's events go.
         search: full-text search over all runs, and what an auditor asks of them.
+        looks: keeps who looked at what.
     """
 
     def __init__(self, database: Database, redaction: RecordRedaction, places: Places | None = None) -> None:
@@ -82,6 +85,7 @@ class Store(Removing):
                 self._anchoring.take_up()
             self._drop_left_keys()
         self.search = RunSearch(database, self.log.change_and_wait)
+        self.looks = Looks(database, self.log.change, self._anchoring.written)
 
     @property
     def refusal(self) -> StoreError | None:
@@ -376,9 +380,10 @@ class Store(Removing):
         with failures.translated(self._database.path):
             self._anchoring.publish_all()
 
-    def rotate_key(self) -> PublicKey:
+    def rotate_key(self, caller: Caller) -> PublicKey:
         """Replaces the signing key, on record by both signatures; returns the new. Raises: BadInput; StoreError."""
         new, record = new_key(self.places.key, self.evidence().origin)
+        record |= {"actor": None if caller.actor is None else caller.actor.model_dump(), "door": caller.door}
         self.log.change_and_wait(lambda cursor: add_record(cursor, "key.rotated", None, **record))
         new_key_in_place(self.places.key)
         self._anchoring.written(1)

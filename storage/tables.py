@@ -46,6 +46,7 @@ class LeafRow(SQLModel, table=True):
     """
 
     __tablename__ = "leaves"
+    __table_args__ = (Index("ix_leaves_records", "run_id", sqlite_where=text("record IS NOT NULL")),)
 
     position: int = Field(sa_column=Column(Integer, primary_key=True))
     run_id: str | None = Field(default=None, sa_column=Column(Text))

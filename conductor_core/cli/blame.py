@@ -17,7 +17,7 @@ from conductor_core.blame.effects import Effect, Flips, effects
 from conductor_core.blame.experiments import MOST_REPLAYS, PURPOSE, USUAL_REPLAYS, Experiments, Only
 from conductor_core.blame.verdicts import Verdicts
 from conductor_core.cli import inputs, options
-from conductor_core.cli.output import print_json
+from conductor_core.cli.output import print_json, print_not_on_record
 from conductor_core.cli.ready import ready
 from conductor_core.cli.signals import stopping
 from conductor_core.cli.text import one_line
@@ -81,6 +81,8 @@ def blame_command(
     with opened_store(db, settings, read=dry_run) as store:
         source, _ = store.trace(store.resolve(run_id))
         experiments, verdicts = Experiments(source, only), Verdicts(source, truth)
+        store.looks.viewed([source.run_id], "blame", local_caller("cli"))
+        print_not_on_record(store)
         if dry_run:
             return _print(_blame(store, experiments, verdicts, n), None, as_json=as_json)
         with store.carrying_out(f"{PURPOSE} {source.run_id}", f"the blame of run {source.run_id}"):

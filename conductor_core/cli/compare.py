@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
+from conductor_core.actor import local_caller
 from conductor_core.answers.conclusion import conclude
 from conductor_core.cli import inputs, options
 from conductor_core.cli.export_html import Redact, html_of_comparison
-from conductor_core.cli.output import print_json, print_notes, print_written, write_file
+from conductor_core.cli.output import print_json, print_not_on_record, print_notes, print_written, write_file
 from conductor_core.cli.text import duration, one_line, plain
 from conductor_core.cli.wiring import opened_store
 from conductor_core.compare.document import comparison_document, rounds_document
@@ -69,6 +70,11 @@ def compare_command(
         if len(traces) == 1 and not opened_rounds(traces[0]):
             raise BadInput(f"run {found[0]} has one round only; give two or more runs to compare")
         page = None if html is None else html_of_comparison(store, found, redact or ())
+        caller = local_caller("cli")
+        store.looks.viewed(found, "compare", caller)
+        if page is not None:
+            store.looks.exported(found, "comparison", caller)
+        print_not_on_record(store)
         print_notes(store)
     if html is not None and page is not None:
         write_file(html, page)

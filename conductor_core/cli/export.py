@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from conductor_core.actor import local_caller
 from conductor_core.cli import inputs, options
 from conductor_core.cli.export_html import Redact, html_of, record_of
 from conductor_core.cli.export_otlp import otlp_of
-from conductor_core.cli.output import print_json, print_notes, print_written, write_file
+from conductor_core.cli.output import print_json, print_not_on_record, print_notes, print_written, write_file
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
 from conductor_core.engine.pool import pool_info, read_pool
@@ -119,6 +120,8 @@ def export(
         with opened_store(db, settings, read=True) as store:
             ids = list(dict.fromkeys(store.resolve(run_id) for run_id in run_ids))
             texts = {run_id: _of_run(store, run_id, form, pool, redact or (), settings) for run_id in ids}
+            store.looks.exported(ids, form, local_caller("cli"))
+            print_not_on_record(store)
             print_notes(store)
     if out is None:
         (text,) = texts.values()

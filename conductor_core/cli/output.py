@@ -36,6 +36,12 @@ def print_notes(store: "Store", runs: "Sequence[RunSummary]" = ()) -> None:
         print(one_line(note, 2000), file=sys.stderr)
 
 
+def print_not_on_record(store: "Store") -> None:
+    """Waits until the looks of this command are on record, and says why if they are not. The command goes on."""
+    if store.refusal is None and (why := store.looks.settle()) is not None:
+        print(one_line(f"warning: this is not on record as a look: {why}", 2000), file=sys.stderr)
+
+
 def print_outcome(trace: RunTrace, view: "ProgressView", *, as_json: bool) -> None:
     """Prints what is left to print of a run that was watched: its document, or its answer if stdout lacks it."""
     if as_json:

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from conductor_core import documents
+from conductor_core.actor import local_caller
 from conductor_core.cli import inputs, options, report
-from conductor_core.cli.output import print_json, print_notes
+from conductor_core.cli.output import print_json, print_not_on_record, print_notes
 from conductor_core.cli.text import one_line
 from conductor_core.cli.wiring import opened_store
 from conductor_core.errors import BadInput, RunUnreadable
@@ -49,6 +50,8 @@ def show(
             if error.trace is None:
                 raise
             trace, fault = error.trace, error
+        store.looks.viewed([run_id], "show --context" if context else "show", local_caller("cli"))
+        print_not_on_record(store)
         if fault is None:
             print_notes(store)
         if images is not None:
@@ -92,6 +95,8 @@ def _show_event(store: Store, run_id: str, sequence: int, *, as_json: bool) -> i
     found = store.raw_events(run_id, after=sequence - 1, limit=1)
     if not found or found[0].sequence != sequence:
         raise BadInput(f"run {run_id} has no event {sequence}")
+    store.looks.viewed([run_id], "show --event", local_caller("cli"))
+    print_not_on_record(store)
     if as_json:
         print_json(documents.raw_event_document(found[0]))
     else:

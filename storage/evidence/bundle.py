@@ -17,6 +17,7 @@ _EVENTS = (
     "WHERE run_id = ? ORDER BY sequence"
 )
 _RECORDS = "SELECT position, run_id, CAST(record AS BLOB) FROM leaves WHERE record IS NOT NULL ORDER BY position"
+_OF_RUNS = ("run.sealed", "content.viewed", "content.exported")
 _NOTE = "SELECT size, note FROM checkpoints ORDER BY size DESC LIMIT 1"
 _HASHES = "SELECT hash FROM leaves WHERE position < ? ORDER BY position"
 
@@ -107,7 +108,7 @@ def _events(connection: sqlite3.Connection, run_id: str, size: int) -> Iterator[
 
 
 def _records(connection: sqlite3.Connection, run_ids: set[str], size: int) -> Iterator[dict[str, Any]]:
-    """Yields the log's first record, the rotations of its key, and the seals of these runs."""
+    """Yields the log's first record, the rotations of its key, and the seals of these runs and looks at them."""
     for position, run_id, record in connection.execute(_RECORDS):
         if position >= size:
             return
@@ -117,5 +118,5 @@ def _records(connection: sqlite3.Connection, run_ids: set[str], size: int) -> It
         except (ValueError, RecursionError):  # damaged: whoever verifies the database is told
             continue
         kind = found.get("kind") if isinstance(found, dict) else None
-        if kind in ("log.began", "key.rotated") or (kind == "run.sealed" and run_id in run_ids):
+        if kind in ("log.began", "key.rotated") or (kind in _OF_RUNS and run_id in run_ids):
             yield {"position": position, "record": text}

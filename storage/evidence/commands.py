@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from conductor_core.actor import local_caller
 from conductor_core.errors import BadInput
 from conductor_core.settings import Settings
 from storage.evidence import single_file
@@ -83,7 +84,7 @@ def show_key(given: argparse.Namespace, source: Source) -> int:
         privacy = Privacy.of(settings)
         store = open_store(f"sqlite:///{path}", privacy, anchor=settings.anchor, signing_key=settings.signing_key)
         try:
-            public = store.rotate_key()
+            public = store.rotate_key(local_caller("cli"))
         finally:
             store.close()
     else:

@@ -34,17 +34,22 @@ class NoEvidence(Exception):
 
 @dataclass
 class OwnEvidence:
-    """The database's own entries, and its records by position. ``gap``: the first position that is missing.
+    """The database's own entries, and its records by position.
 
-    ``odd``: how many leaves are no bytes.
+    Attributes:
+        entries: those before ``gap``, the first position that is missing; ``records`` has those after it, too.
+        runs: the run under which each record is found. odd: how many leaves are no bytes.
+        signed: how many entries the largest of its signed checkpoints is of.
     """
 
     origin: str
     covered_from: int
     entries: History = field(default_factory=History)
     records: dict[int, bytes] = field(default_factory=dict)
+    runs: dict[int, str | None] = field(default_factory=dict)
     gap: int | None = None
     odd: int = 0
+    signed: int = 0
 
 
 def open_database(path: Path) -> sqlite3.Connection:
@@ -68,15 +73,16 @@ def read_own_evidence(connection: sqlite3.Connection) -> OwnEvidence:
         row = connection.execute("SELECT origin, covered_from FROM evidence_log").fetchone()
         own = OwnEvidence(str(row[0]), int(row[1]))
         for position, run_id, leaf, record in connection.execute(_LEAVES):
-            if position != len(own.entries):
+            if record is not None:
+                own.records[position], own.runs[position] = record, run_id
+            if own.gap is None and position != len(own.entries):
                 own.gap = len(own.entries)
-                break
+            if own.gap is not None:
+                continue
             if not isinstance(leaf, bytes):
                 leaf = b""
                 own.odd += 1
             own.entries.append(leaf[:32].ljust(32, b"\0"), str(run_id) if record is None else None)
-            if record is not None:
-                own.records[position] = record
     except (sqlite3.Error, TypeError, ValueError) as error:
         what = f"the database has no evidence of its events ({error}): one of before gets it when this program opens it"
         raise NoEvidence(what) from error
@@ -103,6 +109,7 @@ def audit_database(
         history.append(own.entries.leaf(position), own.entries.run(position))
     gone, proven = _check_records(own, history, report)
     checkpoints = _signed(connection, keys, report)
+    own.signed = max((each.size for each in checkpoints), default=0)
     events = Events(history, own.covered_from)
     aligner = Aligner(own.origin.encode(), events, report)
     found = aligner.align(_rows(connection, own.covered_from), lambda seen: progress("events", seen))
@@ -130,9 +137,9 @@ def _check_records(own: OwnEvidence, history: History, report: Report) -> tuple[
     """
     gone: set[str] = set()
     proven: dict[int, dict[str, Any]] = {}
-    origin = own.origin.encode()
     heads: dict[str, tuple[int, bytes]] = {}
     sealed: dict[str, int] = {}
+    there = _Records(own, history)
     for position in range(len(history)):
         run_id = history.run(position)
         if run_id is not None:
@@ -140,12 +147,10 @@ def _check_records(own: OwnEvidence, history: History, report: Report) -> tuple[
                 report.add("inserted", run_id, None, f"entry {position} comes after the seal of its run")
             heads[run_id] = heads.get(run_id, (0, b""))[0] + 1, history.leaf(position)
             continue
-        text = own.records.get(position)
-        if text is None or record_leaf(origin, text) != history.leaf(position):
-            what = "is missing" if text is None else "is not as it was written"
-            report.add("evidence", None, None, f"the record at entry {position} {what}")
+        record = there.read(position, report)
+        if record is None:
             continue
-        record = proven[position] = _record(text)
+        proven[position] = record
         run = str(record.get("run"))
         if record.get("kind") == "run.deleted":
             gone.add(run)
@@ -165,6 +170,41 @@ def _check_records(own: OwnEvidence, history: History, report: Report) -> tuple[
     if own.odd:
         report.add("evidence", None, None, f"{own.odd} leaves of the database are no bytes")
     return gone, proven
+
+
+class _Records:
+    """The records of a database, found by what they hold: one that was taken out moves those after it."""
+
+    def __init__(self, own: OwnEvidence, history: History) -> None:
+        origin = own.origin.encode()
+        self._own, self._history = own, history
+        self._leaves = {at: record_leaf(origin, text) for at, text in own.records.items()}
+        self._at = {leaf: at for at, leaf in self._leaves.items()}
+        self._written = {history.leaf(at) for at in range(len(history)) if history.run(at) is None}
+
+    def read(self, position: int, report: Report) -> dict[str, Any] | None:
+        """Returns the record that the history has at ``position``; None if it is not there as it was written."""
+        leaf = self._history.leaf(position)
+        at = position if self._leaves.get(position) == leaf else self._at.get(leaf)
+        if at is None:
+            instead = self._leaves.get(position)
+            what = "is missing"
+            if instead is not None and instead not in self._written:
+                what = f"is not as it was written{_claims(self._own.records[position])}"
+            report.add("evidence", None, None, f"the record at entry {position} {what}")
+            return None
+        record = _record(self._own.records[at])
+        if self._own.runs[at] != record.get("run"):
+            what = f"the record at entry {position} ({record.get('kind')}) stands under run {self._own.runs[at]}"
+            report.add("evidence", str(record.get("run")), None, what)
+        return record
+
+
+def _claims(text: bytes) -> str:
+    """Says what a record that was changed now claims to be: it helps to find it, and proves nothing."""
+    record = _record(text)
+    of = f" of run {str(record['run'])[:80]}" if record.get("run") is not None else ""
+    return f"; it now reads {str(record['kind'])[:80]}{of}" if "kind" in record else ""
 
 
 def _record(text: bytes) -> dict[str, Any]:
@@ -240,7 +280,8 @@ def _name(
     first = lost[0] if lost else len(events)
     all_lost = len(lost) == sum(events.run(index) not in gone for index in range(first, len(events)))
     run_id, sequence = (events.run(first), events.sequence(first)) if lost else (None, None)
-    if len(own.entries) < history.anchored and not found.extra and all_lost and _ends_there(connection):
+    older = own.gap is None and own.signed <= len(own.entries) and history.leaves.startswith(own.entries.leaves)
+    if len(own.entries) < history.anchored and older and not found.extra and all_lost and _ends_there(connection):
         what = f"the database is an older state of itself: {len(own.entries)} of {history.anchored} published entries"
         report.add("rolled_back", run_id, sequence, what)
         before = [each for each in before if each.kind != "evidence"]

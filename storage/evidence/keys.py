@@ -77,7 +77,7 @@ def _write(path: Path) -> None:
         os.fsync(handle)
 
 
-def new_key(path: Path, origin: str) -> tuple[SigningKey, dict[str, str]]:
+def new_key(path: Path, origin: str) -> tuple[SigningKey, dict[str, object]]:
     """Makes a new key beside the one at ``path``. Call ``new_key_in_place`` once the record is durable.
 
     Returns it, and the fields of the record ``key.rotated``. Raises: BadInput, OSError.

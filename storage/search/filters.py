@@ -58,6 +58,13 @@ class Filters(Frozen):
     def __bool__(self) -> bool:
         return any(value not in (None, {}) for value in vars(self).values())
 
+    @property
+    def names(self) -> list[str]:
+        """The names of what is set, without the values."""
+        single: dict[str, object] = {"since": self.since_utc, "until": self.until_utc, "run": self.run_id}
+        single |= {"least-usd": self.least_usd, "most-usd": self.most_usd}
+        return [*self.values, *(name for name, value in single.items() if value is not None)]
+
     def condition(self, prefix: str = "") -> tuple[str, dict[str, Any]]:
         """Returns the SQL condition and what to bind. ``prefix``: of the bound names."""
         parts: list[str] = []

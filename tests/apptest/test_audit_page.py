@@ -13,10 +13,12 @@ from conductor_core.engine.rerun import edit_step
 from conductor_core.errors import StoreError
 from conductor_core.trace import RunTrace
 from pages.components.shell.runtime import Session
+from storage.looks.reading import Asked
 from tests.support.damaging import doctor
 from tests.support.run_events import created, planned, run_completed, step_completed, whole_run
 
 Visit = Callable[..., AppTest]
+EVERYTHING = Asked()
 HOSTILE = "<script>alert(1)</script> ![x](http://evil.example/x.png) Ada Lovelace"
 POOL = ev.PoolInfo(
     name="p", workers=(WorkerSpec(name="solver", provider="openai", model="m", base_url="http://one.example/v1"),)
@@ -214,3 +216,54 @@ def test_a_damaged_run_is_shown_as_far_as_it_can_be_read(visit: Visit, session: 
     app = visit("audit", run=real_run)
     assert len(app.error) == 1
     assert "openai" in htmls(app)
+
+
+def test_the_audit_page_says_who_looked_at_a_run_and_over_a_period(
+    visit: Visit, session: Session, real_run: str, finished_run: RunTrace
+) -> None:
+    kept = session.store.looks
+    for _ in range(2):
+        visit("run", run=real_run)
+    visit("context", run=real_run)
+    app = visit("audit", q="lovelace")
+    opens = next(str(button.key) for button in app.button if str(button.key).startswith("audit-open-"))
+    app = press(app, opens)  # the record itself is a look, too
+    assert kept.settle() is None
+    record = htmls(app.run())
+    for what in ("run page", "context page", "hits", "decision record"):
+        assert f"viewed: {what}" in record
+    assert "searched" not in record
+    assert "(local, not verified), page" in record
+    app = visit("audit", view="looks")
+    listed = htmls(app)
+    assert "searched: 1 word in texts" in listed
+    assert "lovelace" not in listed.lower()
+    assert f'href="audit?run={real_run}"' in listed
+    before = len(kept.read(EVERYTHING).looks)
+    app.selectbox("audit-looked-how").select("searched").run()
+    assert app.query_params["looked-how"] == "searched"
+    assert "viewed: run page" not in htmls(app)
+    app.selectbox("audit-looked-how").select("viewed").run()
+    app.text_input("audit-looked-at").input(real_run[:3]).run()
+    assert "viewed: run page" in htmls(app)
+    app.text_input("audit-looked-at").input("nobody").run()
+    assert "no record of a run" in app.error[0].value
+    app = visit("audit", view="looks", q="Lovelace", since="2020-01-01")
+    assert "searched: 1 word in texts" in htmls(app)
+    assert "searched: 1 word in texts" not in htmls(visit("audit", view="looks", until="2020-01-01"))
+    assert kept.settle() is None
+    assert len(kept.read(EVERYTHING).looks) == before  # reading the list is no look
+
+
+def test_a_look_that_cannot_be_kept_is_told_on_the_page_and_the_run_is_shown(
+    visit: Visit, session: Session, finished_run: RunTrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(work: object) -> None:
+        raise StoreError("another program holds it")
+
+    monkeypatch.setattr(session.store.looks, "_change", locked)
+    app = visit("context", run=finished_run.run_id)
+    assert [each.value.replace("\\", "") for each in app.warning] == [
+        "Looks at runs cannot be put on record: another program holds it. Everything is shown all the same."
+    ]
+    assert "The exact message" in "\n".join(each.value for each in app.markdown) + htmls(app)

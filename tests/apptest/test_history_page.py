@@ -240,7 +240,7 @@ def test_a_day_can_be_jumped_to(visit: Visit, session: Session) -> None:
 
 
 def test_several_runs_are_exported_as_show_prints_them(session: Session, finished_run: RunTrace) -> None:
-    (line,) = history_selection.exported([finished_run.run_id]).decode().splitlines()
+    (line,) = history_selection.documents_of([finished_run.run_id], "b").decode().splitlines()
     assert json.loads(line) == json.loads(json.dumps(run_document(finished_run, whole=True)))
 
 

@@ -4,18 +4,22 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 
 from pages.components.shell import address
+from storage.looks.reading import KINDS as LOOK_KINDS
 from storage.search.filters import ANY, KINDS, Filters, end_of
 from storage.search.reading import FIELDS
 
-FOUND, LEDGER, COST, FAILURES, INTEGRITY = "found", "ledger", "cost", "failures", "integrity"
+FOUND, LEDGER, COST, FAILURES = "found", "ledger", "cost", "failures"
+LOOKS, INTEGRITY = "looks", "integrity"
 VIEWS = {
     FOUND: "Found",
     LEDGER: "Who received it",
     COST: "Tokens and cost",
     FAILURES: "Failures",
+    LOOKS: "Who looked",
     INTEGRITY: "Integrity",
 }
-OWN = ("q", "view", "in", "since", "until", "over", "before", "provider-of-calls", "run", *KINDS)
+_OF_LOOKS = ("looked-by", "looked-how", "looked-at")
+OWN = ("q", "view", "in", "since", "until", "over", "before", "provider-of-calls", "run", *_OF_LOOKS, *KINDS)
 CURSORS = ("before", "run")
 
 
@@ -30,6 +34,9 @@ class Asked:
     before: int | None
     receiver: tuple[str, str] | None
     run_id: str | None
+    looked_by: str | None
+    looked_how: str | None
+    looked_at: str | None
     fault: str
 
     @property
@@ -56,6 +63,9 @@ def read() -> Asked:
         before=int(before) if (before := told["before"] or "").isdecimal() and len(before) < 19 else None,
         receiver=(receiver[0], receiver[2]) if receiver[1] else None,
         run_id=told["run"],
+        looked_by=told["looked-by"],
+        looked_how=told["looked-how"] if told["looked-how"] in LOOK_KINDS else None,
+        looked_at=told["looked-at"],
         fault="; ".join(faults),
     )
 

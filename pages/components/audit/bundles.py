@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from conductor_core.actor import local_caller
 from conductor_core.errors import BadInput
 from pages.components.audit.asked import Asked
 from pages.components.audit.work import Work
@@ -27,12 +28,12 @@ class Bundle:
     more: bool
 
 
-def bundle_of_run(store: Store, run_id: str) -> Work[Bundle]:
-    """Begins to make the bundle of one run."""
-    return Work("export", lambda work: _made(store, f"run-{run_id[:12]}.zip", lambda: [run_id], work))
+def bundle_of_run(store: Store, run_id: str, browser: str) -> Work[Bundle]:
+    """Begins to make the bundle of one run. ``browser``: who asks for it, as on record."""
+    return Work("export", lambda work: _made(store, f"run-{run_id[:12]}.zip", lambda: [run_id], work, browser))
 
 
-def bundle_of_found(store: Store, asked: Asked) -> Work[Bundle]:
+def bundle_of_found(store: Store, asked: Asked, browser: str) -> Work[Bundle]:
     """Begins to make the bundle of the newest runs that the page finds."""
 
     def find(work: Work[Bundle]) -> Callable[[], Sequence[str]]:
@@ -44,10 +45,10 @@ def bundle_of_found(store: Store, asked: Asked) -> Work[Bundle]:
         )
 
     name = f"runs-{datetime.now(UTC):%Y%m%d-%H%M%S}.zip"
-    return Work("export", lambda work: _made(store, name, find(work), work))
+    return Work("export", lambda work: _made(store, name, find(work), work, browser))
 
 
-def _made(store: Store, name: str, find: Callable[[], Sequence[str]], work: Work[Bundle]) -> Bundle:
+def _made(store: Store, name: str, find: Callable[[], Sequence[str]], work: Work[Bundle], browser: str) -> Bundle:
     run_ids = find()
     more = len(run_ids) > MOST_RUNS
     run_ids = run_ids[:MOST_RUNS]
@@ -59,5 +60,5 @@ def _made(store: Store, name: str, find: Callable[[], Sequence[str]], work: Work
         work.told("records written", done, total, _FIND + _WRITE * (done / max(1, total)))
 
     with tempfile.TemporaryDirectory(prefix="conductor-inspector-") as folder:
-        done = export_runs(store, run_ids, Path(folder) / name, told)
+        done = export_runs(store, run_ids, Path(folder) / name, told, local_caller("page"), browser)
         return Bundle(name, done.path.read_bytes(), done, more)

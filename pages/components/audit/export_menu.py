@@ -15,6 +15,7 @@ from pages.components.audit.asked import Asked
 from pages.components.audit.bundles import MOST_RUNS, Bundle, bundle_of_found, bundle_of_run
 from pages.components.audit.work import Work
 from pages.components.look.words import inert, plural
+from pages.components.shell.looking import exported, this_browser
 from pages.components.shell.runtime import current
 from storage import Store
 from storage.decision_records import record_page_of
@@ -40,17 +41,23 @@ def _menu(help_text: str) -> Iterator[None]:
 
 def export_run(record: DecisionRecord, *, encrypted: bool) -> None:
     """Draws the forms in which a run leaves the page, and says what its bundle will not hold."""
-    store, run_id = current().store, record.run_id
+    store, run_id, browser = current().store, record.run_id, this_browser()
+
+    def kept(what: str, write: Callable[[], str]) -> str:
+        text = write()
+        exported([run_id], what, browser)
+        return text
+
     with _menu("Save this run as a file"):
         notes = [_HOLDS]
         if encrypted:
             notes.append(f"This run is encrypted: {SEALED_WORDS}. It comes without record and images.")
         if record.status not in ENDED_STATUSES:
             notes.append(f"This run {UNFINISHED_WORDS.replace('had not', 'has not').replace('was', 'is')}.")
-        _bundle(f"{run_id} {record.last}", notes, partial(bundle_of_run, store, run_id))
+        _bundle(f"{run_id} {record.last}", notes, partial(bundle_of_run, store, run_id, browser))
         st.download_button(
             "Decision record (HTML)",
-            partial(record_page_of, store, run_id, Redactor()),
+            partial(kept, "record", partial(record_page_of, store, run_id, Redactor())),
             file_name=f"record-{run_id[:12]}.html",
             mime="text/html",
             on_click="ignore",
@@ -62,7 +69,7 @@ def export_run(record: DecisionRecord, *, encrypted: bool) -> None:
         ready = _has_otlp()
         st.download_button(
             "Trace (OTLP JSON)",
-            partial(_trace, store, run_id),
+            partial(kept, "otlp", partial(_trace, store, run_id)),
             file_name=f"trace-{run_id[:12]}.json",
             mime="application/json",
             on_click="ignore",
@@ -102,7 +109,7 @@ def export_found(asked: Asked, count: Count) -> None:
             "as they are. The page says how many of each there are.",
         ]
         question = f"{asked.typed}\n{asked.field}\n{asked.filters!r}\n{0 if count.more else count.runs}"
-        _bundle(question, notes, partial(bundle_of_found, store, asked))
+        _bundle(question, notes, partial(bundle_of_found, store, asked, this_browser()))
 
 
 def _bundle(of: str, notes: list[str], begin: Callable[[], Work[Bundle]]) -> None:

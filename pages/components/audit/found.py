@@ -9,6 +9,7 @@ from pages.components.audit.asked import Asked, go
 from pages.components.audit.export_menu import export_found
 from pages.components.look.statuses import RUN_STATUSES, run_status
 from pages.components.look.words import ago, inert, moment, plural
+from pages.components.shell.looking import looked, searched
 from pages.components.shell.runtime import current
 from storage import RunSummary
 from storage.search.hits import Hit
@@ -30,6 +31,8 @@ def found(asked: Asked) -> None:
             export_found(asked, count)
     if asked.typed:
         page = search.texts(asked.typed, asked.filters, asked.field, asked.before, PAGE)
+        searched(asked.typed, [*asked.filters.names, *([] if asked.field is None else ["in"])], "texts")
+        looked(dict.fromkeys(hit.run_id for hit in page.hits), "hits")
         with st.container(key="audit-hits", gap=None):
             for hit in page.hits:
                 _hit(hit)

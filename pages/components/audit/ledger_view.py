@@ -11,6 +11,7 @@ from pages.components.audit.tables import items, table
 from pages.components.figure.component import title
 from pages.components.look.words import inert, moment, plural
 from pages.components.shell import places
+from pages.components.shell.looking import fault_note, searched
 from pages.components.shell.runtime import current
 from storage.search.ledger import LedgerCall, Receiver
 from storage.search.never import Receipt
@@ -27,6 +28,9 @@ def ledger(asked: Asked) -> None:
     """Draws the servers, the calls, and the question to the record. Raises: StoreError, BadInput."""
     search = current().store.search
     found = search.receivers(asked.typed, asked.filters)
+    if asked.typed:
+        searched(asked.typed, asked.filters.names, "ledger")
+        fault_note()
     what = f"a message with {inert(asked.typed)}" if asked.typed else "anything"
     with st.container(border=True, key="audit-servers", gap="xsmall"):
         title("Servers that received it" if asked.typed else "Servers that received anything")
@@ -129,6 +133,8 @@ def _ask_record(asked: Asked) -> None:
             bar.progress(done / total, text=f"{done:,} of {total:,} runs")
 
         st.session_state[RECEIPT] = (question, current().store.search.receipt(*question, told))
+        period = [name for name in asked.filters.names if name in ("since", "until")]
+        searched(text, ["provider", *period], "received")
         bar.empty()
     kept: tuple[_Question, Receipt] | None = st.session_state.get(RECEIPT)
     if kept is not None and kept[0] == question:

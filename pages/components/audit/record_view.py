@@ -15,6 +15,7 @@ from pages.components.audit.asked import go
 from pages.components.audit.checks import last_result
 from pages.components.audit.export_menu import export_run
 from pages.components.audit.integrity import findings
+from pages.components.audit.looks_view import looks_at
 from pages.components.audit.state import last_words
 from pages.components.audit.tables import items, table
 from pages.components.figure.component import title
@@ -23,6 +24,7 @@ from pages.components.look.statuses import run_status, step_status
 from pages.components.look.words import inert, moment, plural, seconds
 from pages.components.shell import places
 from pages.components.shell.faults import fault_box
+from pages.components.shell.looking import looked
 from pages.components.shell.runtime import current
 from storage.decision_records import record_of
 
@@ -42,7 +44,9 @@ def record_page(run_id: str) -> None:
             st.page_link(place, label=label, icon=f":material/{icon}:", query_params={"run": run_id}, width="content")
     record = _read(run_id)
     if record is None:
+        looks_at(run_id)
         return
+    looked([run_id], "decision record")
     with head:
         export_run(record, encrypted=current().store.vault.has(run_id))
     _top(record)
@@ -60,6 +64,7 @@ def record_page(run_id: str) -> None:
         _section("approvals", "Approvals", "".join(map(_approval, record.approvals)) or "<p>None was asked for.</p>")
         _section("cost", "Tokens and cost", _cost(record))
         _section("failures", "What went wrong", _failures(record))
+        looks_at(run_id)
 
 
 def _back() -> None:

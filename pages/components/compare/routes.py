@@ -7,6 +7,7 @@ from starlette.routing import BaseRoute, Route
 
 from conductor_core.shared_run import MOST_RUNS
 from pages.components.compare.shared_comparison import page_of_runs
+from pages.components.shell.looking import asked_by_browser, exported
 from pages.components.shell.runtime import current
 from pages.components.shell.saving import Hidden, refused, saved
 
@@ -24,7 +25,14 @@ async def share_comparison(request: Request) -> Response:
     except ValidationError:
         return refused(400, "this names no runs to compare, or no list of words")
     store = current().store
-    return await saved(lambda: page_of_runs(store, asked.run_ids, asked.redactor))
+    browser = asked_by_browser(request.cookies)
+
+    def page() -> str:
+        text = page_of_runs(store, asked.run_ids, asked.redactor)
+        exported(asked.run_ids, "comparison", browser)
+        return text
+
+    return await saved(page)
 
 
 ROUTES: list[BaseRoute] = [Route("/api/comparison/share", share_comparison, methods=["POST"])]

@@ -13,8 +13,10 @@ from conductor_core.trace import RunTrace
 from pages.components.look.statuses import run_status
 from pages.components.look.words import ago, inert, plural, seconds
 from pages.components.shell import address, places
+from pages.components.shell.looking import looked
 from pages.components.shell.runtime import current
 from storage import RunSummary
+from storage.records import ERASED
 
 MOST = 60
 """Runs of a tree that are shown, the newest: of each, the record is read."""
@@ -85,6 +87,7 @@ def tree(run_id: str, opened: Callable[[str], None] | None = None) -> None:
     st.caption(
         f"{plural(len(found), 'run')}{', the newest' if len(found) == MOST else ''} · {inert(found[-1].task[:200])}"
     )
+    looked([run.run_id for run in found if run.status != ERASED], "tree of runs")
     here = next((run for run in found if run.run_id == run_id), None)
     with st.container(key="tree"):
         for number, branch in enumerate(branches(found)):

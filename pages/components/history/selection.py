@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -13,6 +14,7 @@ from conductor_core.errors import RunUnreadable, StoreError, UnknownRun
 from pages.components.history.rows import Entry, pick_key
 from pages.components.look.words import inert, moment, plural
 from pages.components.shell import address, places
+from pages.components.shell.looking import exported, this_browser
 from pages.components.shell.runtime import current
 from storage import BatchSummary, Deleted
 
@@ -65,7 +67,7 @@ def bar(rows: Sequence[Entry]) -> None:
         )
         st.download_button(
             "Export",
-            data=lambda: exported(ids),
+            data=partial(documents_of, ids, this_browser()),
             file_name="runs.jsonl",
             mime="application/x-ndjson",
             icon=":material/download:",
@@ -98,8 +100,9 @@ def show_outcome() -> None:
         (st.success if good else st.warning)(inert(text), icon=":material/check:" if good else ":material/warning:")
 
 
-def exported(run_ids: Sequence[str]) -> bytes:
-    """Writes a document per line, as ``show --json`` prints it."""
+def documents_of(run_ids: Sequence[str], browser: str) -> bytes:
+    """Writes a document per line, as ``show --json`` prints it. ``browser``: who asked for it."""
+    exported(run_ids, "json", browser)
     return "".join(f"{json.dumps(_document(run_id))}\n" for run_id in run_ids).encode()
 
 

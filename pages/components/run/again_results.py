@@ -16,6 +16,7 @@ from pages.components.look.palette import agent_dot
 from pages.components.look.statuses import run_status
 from pages.components.look.words import inert, plural, seconds
 from pages.components.shell import address
+from pages.components.shell.looking import looked
 from pages.components.shell.runtime import current
 
 EVERY_S = 0.7  # between two looks while runs go on
@@ -64,6 +65,7 @@ def _read(batch: str) -> list[RunTrace]:
             traces.append(current().store.trace(run.run_id)[0])
         except InspectorError:  # damaged, as its own page and History say
             continue
+    looked([trace.run_id for trace in traces], "run page")
     return [trace for trace in traces if again_of(trace) is not None]
 
 

@@ -23,6 +23,7 @@ from pages.components.look.statuses import run_status
 from pages.components.look.words import inert, plural
 from pages.components.run import task_box
 from pages.components.shell import address, places
+from pages.components.shell.looking import looked
 from pages.components.shell.runtime import current
 from storage import RunSummary
 
@@ -139,6 +140,7 @@ def _read(batch: str) -> _Plans:
     except InspectorError as error:
         st.error(inert(str(error)), icon=":material/error:")
         return _Plans((), 0, (), {}, [])
+    looked([trace.run_id for trace in traces], "run page")
     statuses = [*(plan.status for plan in listed), *(run.status for run in runs.values())]
     return _Plans(tuple(traces), unread, tuple(choices(traces, answer_tokens)), runs, statuses)
 

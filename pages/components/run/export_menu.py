@@ -1,5 +1,6 @@
 """The plan of the editor in other forms, to download."""
 
+from collections.abc import Callable
 from functools import partial
 
 import streamlit as st
@@ -12,6 +13,7 @@ from conductor_core.export.scriptable import check
 from conductor_core.workflow.model import Workflow
 from pages.components.look.words import inert
 from pages.components.run.editing import Editing
+from pages.components.shell.looking import exported, this_browser
 
 
 def export_menu(editing: Editing, valid: Workflow | None) -> None:
@@ -33,15 +35,21 @@ def export_menu(editing: Editing, valid: Workflow | None) -> None:
         inner=() if draft.changed else editing.inner,
     )
     fault = _fault(plan, valid)
+    run_ids, browser = [] if editing.run is None else [editing.run.run_id], this_browser()
+
+    def written(name: str, form: PlanFormat[str] | PlanFormat[bytes]) -> str | bytes:
+        exported(run_ids, f"plan as {name}", browser)
+        return form.write(plan)
+
     with (
         st.popover("Export", icon=":material/download:", type="tertiary", key="export-plan", help="Save as a file"),
         st.container(width=270, gap=None, key="export-forms"),
     ):
         for name, form in PLAN_FORMATS.items():
             blocked = fault is not None if name in FRAMEWORKS else valid is None and name != "json"
-            _button(name, form, plan, blocked)
+            _button(name, form, partial(written, name, form), blocked)
             if name == "svg":
-                _button("png", PNG, plan, blocked or too_large(plan))
+                _button("png", PNG, partial(written, "png", PNG), blocked or too_large(plan))
         if valid is None:
             st.caption("This plan has faults, so only a workflow file can hold it.")
         elif fault is not None:
@@ -61,10 +69,12 @@ def _fault(plan: Plan, valid: Workflow | None) -> str | None:
     return None
 
 
-def _button(name: str, form: PlanFormat[str] | PlanFormat[bytes], plan: Plan, blocked: bool) -> None:
+def _button(
+    name: str, form: PlanFormat[str] | PlanFormat[bytes], written: Callable[[], str | bytes], blocked: bool
+) -> None:
     st.download_button(
         form.title,
-        partial(form.write, plan),  # written when it is asked for
+        written,  # written when it is asked for
         file_name=f"workflow-{name}{form.suffix}" if name in FRAMEWORKS else f"workflow{form.suffix}",
         mime=form.mime,
         on_click="ignore",

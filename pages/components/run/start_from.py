@@ -22,6 +22,7 @@ from pages.components.run import new_plan, run_settings, task_box
 from pages.components.run.given_text import MOST_MIB, GivenPlan, given_plan, text_of
 from pages.components.run.task_box import PLANS_ASKED, TASK
 from pages.components.shell.faults import fault_box
+from pages.components.shell.looking import looked
 from pages.components.shell.runtime import current
 from storage import RunSummary
 
@@ -228,6 +229,7 @@ def _earlier() -> None:
     except InspectorError as error:
         fault_box(error)
         return
+    looked([trace.run_id], "run page")
     if trace.root.workflow is None:
         st.error("This run has no plan.", icon=":material/error:")
         return

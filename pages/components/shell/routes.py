@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, PositiveInt, ValidationError
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
@@ -27,6 +27,7 @@ from pages.components.live_workflow.messages import LiveView
 from pages.components.live_workflow.recording import recording
 from pages.components.live_workflow.shared_page import page_of_run
 from pages.components.shell import index_page
+from pages.components.shell.looking import asked_by_browser, exported
 from pages.components.shell.runtime import OneLineStartFault, current
 from pages.components.shell.saving import Hidden, refused, saved
 from pages.components.shell.security import ContentSecurityPolicy, OwnPagesOnly
@@ -81,8 +82,10 @@ async def _send_run(websocket: WebSocket, store: Store, run_id: str, shown: "asy
         if isinstance(error, UnknownRun) or error.trace is None:
             await _send(websocket, {"type": "unknown", "message": str(error)})
             return CLOSE_UNKNOWN_RUN
+        _looked(websocket, run_id)
         await _send(websocket, LiveView(error.trace, (error.sequence or 1) - 1).unreadable(error))
         return CLOSE_DONE
+    _looked(websocket, run_id)
     view = LiveView(trace, sequence)
     await _send(websocket, view.snapshot())
     if not view.ended:
@@ -94,6 +97,11 @@ async def _send_run(websocket: WebSocket, store: Store, run_id: str, shown: "asy
         except RunUnreadable as error:
             await _send(websocket, view.unreadable(error))
     return CLOSE_DONE
+
+
+def _looked(asked: HTTPConnection, run_id: str) -> None:
+    """Keeps that whoever asks sees this run: the page's script, or a program that follows the run by itself."""
+    current().store.looks.viewed([run_id], "run page", local_caller("page"), asked_by_browser(asked.cookies))
 
 
 async def _until_log_fails(run_id: str, shown: "asyncio.Future[LiveView]") -> StoreError:
@@ -132,6 +140,7 @@ async def recorded(request: Request) -> Response:
         return JSONResponse({"error": str(error)}, status_code=409)
     except StoreError as error:
         return JSONResponse({"error": str(error)}, status_code=503)
+    _looked(request, run_id)
     return Response(text, media_type="application/json", headers={"cache-control": "no-store"})
 
 
@@ -147,7 +156,14 @@ async def share(request: Request) -> Response:
         asked = Hidden.model_validate_json(await request.body())
     except ValidationError:
         return refused(400, "this is no list of words")
-    return await saved(lambda: page_of_run(store, run_id, asked.redactor))
+    browser = asked_by_browser(request.cookies)
+
+    def page() -> str:
+        text = page_of_run(store, run_id, asked.redactor)
+        exported([run_id], "html", browser)
+        return text
+
+    return await saved(page)
 
 
 async def cancel_run(request: Request) -> Response:

@@ -217,7 +217,7 @@ def test_a_run_that_was_quicker_than_the_publication_is_published_again(
     late_events: list[Event] = []
     monkeypatch.setattr(store, "publish", late)
     try:
-        done = export_runs(store, ["d4"], tmp_path / "one.zip", lambda *_: None)
+        done = export_runs(store, ["d4"], tmp_path / "one.zip", lambda *_: None, PAGE)
     finally:
         store.close()
     assert (done.runs, done.unfinished, len(late_events)) == (1, 1, 2)

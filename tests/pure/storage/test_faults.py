@@ -234,7 +234,7 @@ def test_a_database_on_a_disk_that_is_full_is_read_and_names_the_disk(path: Path
     assert done.stdout.splitlines() == [
         "['r1'] completed",
         f"StoreFull no space left for the database {path}: free some space on its disk, then go on; until then its "
-        "runs can be read, but nothing can be run",
+        "runs can be read, which nothing records, but nothing can be run",
         "StoreFull",
     ]
     store = open_store(url)

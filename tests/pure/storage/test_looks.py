@@ -1,0 +1,316 @@
+"""Who looked at what is on record in the log: each look once, with its actor, and no word of a run or a search."""
+
+import json
+import sqlite3
+import zipfile
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_core.actor import Actor, Caller
+from conductor_core.file_lock import FileLock
+from conductor_core.run_facts import Imported
+from storage import Store, open_store
+from storage.__main__ import main
+from storage.evidence.anchoring import places_of
+from storage.evidence.history import Report
+from storage.evidence.keys import load_key
+from storage.evidence.verifier import verify
+from storage.looks import keeping
+from storage.looks.reading import Asked, Look
+from tests.support.command_line import CommandLine
+from tests.support.older_schema import back_to
+from tests.support.privileges import without_privileges
+from tests.support.run_events import PAGE, created, whole_run
+
+ADA = Caller(actor=Actor(kind="local", id="ada", name="Ada"), door="page")
+GRACE = Caller(actor=Actor(kind="local", id="grace", name="Grace"), door="cli")
+NOW = "2026-01-01T00:00:00+00:00"
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(capsys)
+
+
+def kept(store: Store, asked: Asked | None = None) -> list[Look]:
+    assert store.looks.settle() is None
+    return list(store.looks.read(asked or Asked()).looks)
+
+
+@pytest.fixture
+def database(store: Store, path: Path) -> Path:
+    """Two runs, at which Ada and Grace looked."""
+    store.log.append_and_wait(*whole_run("first", "Where does Zoë live?"), *whole_run("second"))
+    store.looks.viewed(["first"], "run page", ADA, "b1")
+    store.looks.searched("Zoë Lovelace", ["actor"], "texts", ADA, "b1")
+    store.looks.exported(["first", "second"], "json", GRACE)
+    assert store.looks.settle() is None
+    store.close()
+    return path
+
+
+def test_a_look_says_who_saw_what_and_through_which_door(store: Store) -> None:
+    store.log.append_and_wait(*whole_run("r"))
+    store.looks.viewed(["r"], "run page", ADA, "b1")
+    (look,) = kept(store)
+    assert (look.kind, look.run_id, look.what, look.session, look.caller) == ("viewed", "r", "run page", "b1", ADA)
+    assert look.at_utc is not None
+    assert look.in_words == "viewed: run page"
+
+
+def test_a_page_that_stays_open_is_one_look_an_hour_and_a_file_is_one_each(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.log.append_and_wait(*whole_run("r"), *whole_run("other"))
+    clock_s = [1000.0]
+    monkeypatch.setattr(keeping, "_now_s", lambda: clock_s[0])
+    for _ in range(3):
+        store.looks.viewed(["r"], "run page", ADA, "b1")
+        clock_s[0] += 1
+    assert len(kept(store)) == 1
+    store.looks.viewed(["r"], "run page", ADA, "b2")
+    store.looks.viewed(["r", "other"], "context page", ADA, "b1")
+    store.looks.viewed(["r"], "run page", GRACE, "b1")
+    assert len(kept(store)) == 5
+    clock_s[0] += keeping.AGAIN_S
+    store.looks.viewed(["r"], "run page", ADA, "b1")
+    for _ in range(2):
+        store.looks.exported(["r"], "html", ADA, "b1")
+    assert len(kept(store)) == 8
+
+
+def test_runs_that_came_with_the_program_are_left_out(store: Store) -> None:
+    shipped = Imported(run_id="s", written_by="0", written_at_utc=NOW, imported_at_utc=NOW, recorded=True)
+    store.log.append_and_wait(created("s", imported=shipped))
+    store.looks.viewed(["s"], "run page", ADA)
+    assert kept(store) == []
+
+
+def test_words_of_a_search_are_found_by_their_digests_and_stand_nowhere(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in database.parent.rglob("*"):
+        if file.is_file():
+            assert b"lovelace" not in file.read_bytes().lower(), file
+    assert [look["what"] for look in printed(capsys, database, "--searched", "LOVELACE zoe")] == ["texts"]
+    assert printed(capsys, database, "--searched", "byron") == []
+    (search,) = printed(capsys, database, "--kind", "searched")
+    assert (len(search["words"]), search["filters"], search["run_id"]) == (2, ["actor"], None)
+    (database.parent / f"{database.name}.master-key").unlink()  # another key, other digests
+    assert printed(capsys, database, "--searched", "lovelace") == []
+
+
+def printed(capsys: pytest.CaptureFixture[str], database: Path, *arguments: str) -> list[dict[str, Any]]:
+    assert main(["looks", *arguments, "--db", str(database), "--json"]) == 0
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["looks"]
+    return found
+
+
+def test_the_command_filters_and_pages_and_takes_the_beginning_of_an_id(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_run = [(look["kind"], look["actor"]["id"], look["door"]) for look in printed(capsys, database, "fir")]
+    assert of_run == [("exported", "grace", "cli"), ("viewed", "ada", "page")]
+    assert [look["run_id"] for look in printed(capsys, database, "--actor", "Grace")] == ["second", "first"]
+    assert printed(capsys, database, "--until", "2020-01-01") == []
+    assert len(printed(capsys, database, "--since", "2020-01-01")) == 4
+    assert main(["looks", "--db", str(database), "--limit", "2"]) == 0
+    *lines, more = capsys.readouterr().out.splitlines()
+    assert lines[1].endswith("run first: exported: json; by Grace (local, not verified), cli")
+    rest = printed(capsys, database, "--before", more.split()[-1])
+    assert [look["kind"] for look in rest] == ["searched", "viewed"]
+    assert main(["looks", "nobody", "--db", str(database)]) == 2
+    assert "no record of a run" in capsys.readouterr().err
+
+
+def test_looks_stay_when_a_run_is_erased_or_deleted_with_who_did_it(database: Path) -> None:
+    store = open_store(f"sqlite:///{database}")
+    store.erase(["first"], GRACE)
+    store.delete(["second"], ADA)
+    store.rotate_key(GRACE)
+    try:
+        found = [(look.kind, look.run_id, look.caller) for look in kept(store)][:3]
+        assert found == [("key", None, GRACE), ("deleted", "second", ADA), ("erased", "first", GRACE)]
+        assert [look.kind for look in kept(store, Asked(run_id="first"))] == ["erased", "exported", "viewed"]
+    finally:
+        store.close()
+
+
+def test_a_look_that_cannot_be_kept_stops_nobody_and_is_told_and_tried_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(f"sqlite:///{path}", busy_timeout_s=0.1)
+    store.log.append_and_wait(*whole_run("r"))
+    monkeypatch.setattr(keeping, "_RETRY_S", 0.0)
+    with closing(FileLock(path.with_name(f"{path.name}.lock"))) as lock:
+        assert lock.try_acquire()
+        store.looks.viewed(["r"], "run page", ADA)
+        assert "another program" in (store.looks.settle() or "")
+    assert (store.looks.lost, store.looks.fault is None) == (1, False)
+    store.looks.viewed(["r"], "run page", ADA)
+    assert len(kept(store)) == 1
+    assert store.looks.fault is None
+    store.close()
+
+
+def test_a_search_without_a_usable_master_key_is_told(store: Store, path: Path) -> None:
+    key = path.with_name(f"{path.name}.master-key")
+    key.write_text("no key")
+    key.chmod(0o600)
+    store.looks.searched("ada", [], "texts", ADA)
+    assert "holds no master key" in (store.looks.settle() or "")
+
+
+def test_a_database_that_can_only_be_read_says_that_no_look_is_kept(
+    open_folder: Path,
+) -> None:
+    database = open_folder / "media" / "runs.sqlite3"
+    store = open_store(f"sqlite:///{database}")
+    store.log.append_and_wait(*whole_run("r"))
+    store.looks.viewed(["r"], "run page", ADA)
+    store.close()
+    for file in [*database.parent.iterdir(), database.parent]:
+        file.chmod(0o555)
+    with without_privileges():
+        store = open_store(f"sqlite:///{database}")
+        store.looks.viewed(["r"], "context page", ADA)
+        assert store.looks.settle() == "the database can only be read"
+        assert [look.what for look in store.looks.read(Asked()).looks] == ["run page"]
+        store.close()
+
+
+def test_the_commands_that_show_and_export_runs_are_on_record(
+    database: Path, tmp_path: Path, cli: CommandLine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = f"sqlite:///{database}"
+    for arguments in (
+        ["show", "first"],
+        ["show", "first", "--event", "1"],
+        ["export", "first", "--as", "record", "--out", str(tmp_path / "record.html")],
+        ["compare", "first", "second", "--html", str(tmp_path / "both.html")],
+    ):
+        assert cli(*arguments, "--db", address).code == 0, arguments
+    assert main(["search", "where", "--db", str(database)]) == 0
+    assert main(["ledger", "where", "--db", str(database)]) == 0
+    assert main(["received", "openai", "Ada", "--db", str(database)]) == 0
+    assert main(["backup", str(tmp_path / "copy"), "--db", str(database)]) == 0
+    capsys.readouterr()
+    said = [(look["run_id"], look["kind"], look["what"]) for look in printed(capsys, database)][:-4]
+    assert said == [
+        (None, "exported", "backup"),
+        (None, "searched", "received"),
+        (None, "searched", "ledger"),
+        ("first", "viewed", "hits"),
+        (None, "searched", "texts"),
+        ("second", "exported", "comparison"),
+        ("first", "exported", "comparison"),
+        ("second", "viewed", "compare"),
+        ("first", "viewed", "compare"),
+        ("first", "exported", "record"),
+        ("first", "viewed", "show --event"),
+        ("first", "viewed", "show"),
+    ]
+    assert main(["verify", "--db", str(database)]) == 0
+
+
+def test_a_backup_of_an_older_database_upgrades_nothing_and_says_so(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    back_to(database, "0015")
+    assert main(["backup", str(tmp_path / "copy"), "--db", str(database)]) == 0
+    assert "not on record" in capsys.readouterr().err
+    with closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("0015",)
+
+
+def test_a_bundle_holds_the_looks_at_its_runs_and_the_record_of_itself(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = tmp_path / "second.zip"
+    assert main(["export", "second", "--out", str(bundle), "--db", str(database)]) == 0
+    with zipfile.ZipFile(bundle) as archive:
+        lines = archive.read("records.jsonl").decode().splitlines()
+    records = [json.loads(json.loads(line)["record"]) for line in lines]
+    assert [(each["what"], each["run"]) for each in records if each["kind"].startswith("content.")] == [
+        ("json", "second"),
+        ("bundle", "second"),
+    ]
+    assert main(["verify", str(bundle), "--db", str(database)]) == 0
+
+
+def test_commands_publish_looks_where_the_settings_say(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anchor = tmp_path / "anchor.jsonl"
+    store = open_store(f"sqlite:///{path}", anchor=str(anchor))
+    store.log.append_and_wait(*whole_run("r"))
+    store.close()
+    monkeypatch.setenv("CONDUCTOR_ANCHOR", str(anchor))
+    assert main(["search", "answer", "--db", str(path)]) == 0
+    assert main(["erase", "r", "--db", str(path)]) == 0
+    assert not places_of(path).anchor.file.exists()
+    assert checked(path, anchor).findings == []
+    assert len(anchor.read_text().splitlines()) > 1
+
+
+def checked(path: Path, anchor: Path | None = None) -> Report:
+    with closing(sqlite3.connect(path)) as connection:
+        ((origin,),) = connection.execute("SELECT origin FROM evidence_log")
+    places = places_of(path)
+    return verify(path, [load_key(places.key, origin).public], [anchor or places.anchor.file], lambda what, count: None)
+
+
+def doctor_leaves(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP TRIGGER leaves_no_update")
+        connection.execute("DROP TRIGGER leaves_no_delete")
+        connection.execute(statement)
+
+
+@pytest.mark.parametrize(
+    ("statement", "run_id", "says"),
+    [
+        (
+            """UPDATE leaves SET record = replace(record, '"Ada"', '"Eve"') WHERE position = {entry}""",
+            None,
+            "the record at entry {entry} is not as it was written; it now reads content.viewed of run first",
+        ),
+        ("DELETE FROM leaves WHERE position = {entry}", None, "the record at entry {entry} is missing"),
+        (
+            "UPDATE leaves SET run_id = 'second' WHERE position = {entry}",
+            "first",
+            "the record at entry {entry} (content.viewed) stands under run second",
+        ),
+    ],
+    ids=["edited", "deleted", "hidden under another run"],
+)
+def test_what_somebody_did_to_a_look_is_found_and_located(
+    database: Path, statement: str, run_id: str | None, says: str
+) -> None:
+    assert checked(database).findings == []
+    with closing(sqlite3.connect(database)) as connection:
+        ((entry,),) = connection.execute("SELECT position FROM leaves WHERE record LIKE '%content.viewed%'")
+    doctor_leaves(database, statement.format(entry=entry))
+    found = [(each.kind, each.run_id, each.what) for each in checked(database).findings]
+    assert ("evidence", run_id, says.format(entry=entry)) in found
+    assert {kind for kind, *_ in found} == {"evidence"}
+
+
+def test_a_damaged_record_hides_no_other(database: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    doctor_leaves(database, "UPDATE leaves SET record = '{' WHERE record LIKE '%content.searched%'")
+    assert main(["looks", "--db", str(database)]) == 0
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 3
+    assert "1 records are damaged" in said.err
+
+
+def test_the_record_of_a_new_key_says_who_made_it(store: Store, path: Path) -> None:
+    store.log.append_and_wait(*whole_run("r"))
+    store.rotate_key(PAGE)
+    (look,) = kept(store, Asked(kind="key"))
+    assert look.caller == PAGE
+    store.close()
+    assert checked(path).findings == []
