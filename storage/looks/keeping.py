@@ -51,7 +51,7 @@ class _Look:
 
     @property
     def fields(self) -> dict[str, Any]:
-        more = {"session": self.session, "words": self.words, "filters": self.filters}
+        more = {"session": self.session or None, "words": self.words, "filters": self.filters}
         actor = None if self.caller.actor is None else self.caller.actor.model_dump()
         said = {name: value for name, value in more.items() if value is not None}
         return {"what": self.what, "actor": actor, "door": self.caller.door, **said}

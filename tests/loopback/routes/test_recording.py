@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import httpx2 as httpx
+from websockets.asyncio.client import connect
 
 from conductor_core.settings import Settings
 from conductor_core.shared_run import read_shared
 from conductor_core.trace import fold
+from pages.components.shell.browser_id import COOKIE
+from storage.looks.reading import Asked
 from tests.loopback.routes.conftest import Served
 from tests.support.damaging import doctor
 from tests.support.run_events import whole_run
@@ -54,6 +57,29 @@ async def test_a_run_is_sent_as_a_file_in_which_words_are_hidden(served: Served)
     ((_, events, _),) = read_shared(response.text, "file")
     assert fold(events).answer == "42, [redacted]"
     assert served.store.read(RUN).answer == "42, checked", "the record itself stays"
+
+
+async def test_a_program_that_follows_or_saves_a_run_without_the_page_is_on_record_as_the_page_is(
+    served: Served,
+) -> None:
+    await served.store.log.append(*whole_run(RUN))
+    browser = {"cookie": f"{COOKIE}={'ab' * 16}"}
+    async with connect(served.live(RUN), additional_headers=browser) as socket:
+        await socket.recv()
+    async with httpx.AsyncClient(headers=browser) as client:
+        await client.get(f"{served.origin}/api/runs/{RUN}/recording")  # the same page plays it again: no other look
+        await client.get(f"{served.origin}/api/runs/nowhere/recording")
+        await client.post(f"{served.origin}/api/runs/{RUN}/share", json={})
+    await _share(served, RUN, {"words": 1})
+    assert served.store.looks.settle() is None
+    exported, viewed = served.store.looks.read(Asked()).looks
+    assert [(look.in_words, look.run_id) for look in (viewed, exported)] == [
+        ("viewed: run page", RUN),
+        ("exported: html", RUN),
+    ]
+    assert viewed.session == exported.session
+    assert len(viewed.session) == 8
+    assert viewed.session not in "ab" * 16
 
 
 async def test_a_comparison_is_sent_as_a_file_or_says_why_not(served: Served) -> None:
