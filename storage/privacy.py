@@ -7,7 +7,7 @@ from typing import Self
 
 from conductor_core.sensitive import Sensitive
 from conductor_core.settings import Settings
-from storage.master_key import derived, place_beside, read_or_make
+from storage.master_key import derived, place_beside, read, read_or_make
 from storage.vault import MasterKey, Vault, keys_beside
 
 
@@ -51,6 +51,11 @@ class Privacy:
         """Returns the key of the digests of what is hidden; None if none is noted. Raises: StoreError."""
         return derived(read_or_make(self.master_key_of(database)), "digests") if self.digests else None
 
-    def search_key(self, database: Path) -> bytes:
-        """Returns the key of the digests of words that were searched for. Raises: StoreError."""
-        return derived(read_or_make(self.master_key_of(database)), "searches")
+    def search_key(self, database: Path, *, make: bool) -> bytes | None:
+        """Returns the key of the digests of words that were searched for. Raises: StoreError.
+
+        ``make``: makes a master key if there is none; else the key is then None.
+        """
+        file = self.master_key_of(database)
+        key = read_or_make(file) if make else read(file)
+        return None if key is None else derived(key, "searches")

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from conductor_core.actor import Caller
-from conductor_core.errors import StoreError
+from conductor_core.errors import BadInput, StoreError
 from storage.database import Database
 from storage.evidence.chain import Entries
 from storage.looks import reading
@@ -102,15 +102,23 @@ class Looks:
             return reading.resolve(connection, prefix)
 
     def digests(self, typed: str) -> tuple[str, ...]:
-        """Returns the digests of these words, as searches for them have. Raises: StoreError without a master key."""
-        return digests(self._database.privacy.search_key(self._database.path), typed)
+        """Returns the digests of these words, as searches for them have. Raises: StoreError; BadInput without a key."""
+        return self._digests(typed, make=False)
+
+    def _digests(self, typed: str, *, make: bool) -> tuple[str, ...]:
+        key = self._database.privacy.search_key(self._database.path, make=make)
+        if key is None:
+            raise BadInput("there is no master key, so nobody can say which words were searched for")
+        return digests(key, typed)
 
     def searched(
         self, typed: str, filters: Iterable[str], what: str, caller: Caller, session: str | None = None
     ) -> None:
         """Keeps that ``caller`` searched the texts of all runs: digests of the words, and the filters' names."""
+        if self._database.refusal is not None:
+            return
         try:
-            words = self.digests(typed)
+            words = self._digests(typed, make=True)
         except StoreError as error:
             self._failed([], 1, error)
             return

@@ -15,6 +15,7 @@ from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.history import selection as history_selection
 from pages.components.shell.runtime import Session
+from storage.looks.reading import Asked
 from tests.support.damaging import doctor
 from tests.support.run_events import created, created_otherwise, planned, step_completed, step_started, whole_run
 
@@ -241,6 +242,8 @@ def test_a_day_can_be_jumped_to(visit: Visit, session: Session) -> None:
 
 def test_several_runs_are_exported_as_show_prints_them(session: Session, finished_run: RunTrace) -> None:
     (line,) = history_selection.documents_of([finished_run.run_id], "b").decode().splitlines()
+    assert session.store.looks.settle() is None
+    assert [look.in_words for look in session.store.looks.read(Asked(kind="exported")).looks] == ["exported: json"]
     assert json.loads(line) == json.loads(json.dumps(run_document(finished_run, whole=True)))
 
 

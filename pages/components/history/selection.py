@@ -102,8 +102,9 @@ def show_outcome() -> None:
 
 def documents_of(run_ids: Sequence[str], browser: str) -> bytes:
     """Writes a document per line, as ``show --json`` prints it. ``browser``: who asked for it."""
-    exported(run_ids, "json", browser)
-    return "".join(f"{json.dumps(_document(run_id))}\n" for run_id in run_ids).encode()
+    documents = [_document(run_id) for run_id in run_ids]
+    exported([document["run_id"] for document in documents if "task" in document], "json", browser)
+    return "".join(f"{json.dumps(document)}\n" for document in documents).encode()
 
 
 def _document(run_id: str) -> dict[str, Any]:

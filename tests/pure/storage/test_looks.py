@@ -99,7 +99,11 @@ def test_words_of_a_search_are_found_by_their_digests_and_stand_nowhere(
     assert printed(capsys, database, "--searched", "byron") == []
     (search,) = printed(capsys, database, "--kind", "searched")
     assert (len(search["words"]), search["filters"], search["run_id"]) == (2, ["actor"], None)
-    (database.parent / f"{database.name}.master-key").unlink()  # another key, other digests
+    (database.parent / f"{database.name}.master-key").unlink()
+    assert main(["looks", "--searched", "lovelace", "--db", str(database)]) == 2
+    assert "there is no master key" in capsys.readouterr().err
+    assert main(["search", "zoe", "--db", str(database)]) == 0  # makes another key, with other digests
+    capsys.readouterr()
     assert printed(capsys, database, "--searched", "lovelace") == []
 
 
@@ -177,6 +181,7 @@ def test_a_database_that_can_only_be_read_says_that_no_look_is_kept(
     with without_privileges():
         store = open_store(f"sqlite:///{database}")
         store.looks.viewed(["r"], "context page", ADA)
+        store.looks.searched("ada", [], "texts", ADA)
         assert store.looks.settle() == "the database can only be read"
         assert [look.what for look in store.looks.read(Asked()).looks] == ["run page"]
         store.close()
