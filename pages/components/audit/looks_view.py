@@ -40,6 +40,8 @@ def looks(asked: Asked) -> None:
             until_utc=asked.filters.until_utc,
             words=kept.digests(asked.typed) if asked.typed else (),
         )
+        if asked.filters.values or asked.filters.least_usd is not None:
+            st.caption("Of the filters above, only the days narrow this list.")
         if asked.typed:
             st.caption(f"Only searches for {inert(asked.typed)}: words are kept as keyed digests, and compared so.")
         page = kept.read(of, asked.before, _PAGE)
