@@ -17,7 +17,6 @@ from storage.evidence.anchoring import places_of
 from storage.evidence.checking import CheckedLog, check_own_log
 from storage.evidence.history import CLASSES
 from storage.evidence.verifier import Ticker, printable
-from storage.looks.told import not_on_record
 from storage.opening import store_of
 from storage.privacy import Privacy
 from storage.read_only import connect
@@ -50,7 +49,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def backup_database(given: argparse.Namespace, source: Source) -> int:
     """Returns 0, or the code of the first finding in the copy, which stays. Raises: BadInput, StoreError."""
     database, settings = source(given.db), Settings()
-    done = backup(database, given_path(str(given.path)).absolute())
+    target = given_path(str(given.path)).absolute()
+    off_record = _keep_look(database, settings) if database.is_file() and not target.exists() else None
+    done = backup(database, target)
     checked = None
     if has_evidence(done.path):
         places = places_of(database, settings.anchor, settings.signing_key)
@@ -61,23 +62,26 @@ def backup_database(given: argparse.Namespace, source: Source) -> int:
     print(f"{done.path}: {done.runs:,} runs, {done.events:,} events, {done.size:,} bytes; {_verdict(checked)}")
     if done.keys is not None:
         print(f"{done.keys}: the keys of its encrypted runs; keep a copy of the master key, too, at another place")
-    _keep_look(database, settings)
+    if off_record is not None:
+        print(f"warning: this backup is not on record as a look: {off_record}", file=sys.stderr)
     return _told(checked)
 
 
-def _keep_look(database: Path, settings: Settings) -> None:
-    """Puts on record that somebody has copied all runs. Says so if it cannot: no backup upgrades an older database."""
+def _keep_look(database: Path, settings: Settings) -> str | None:
+    """Puts on record that somebody copies all runs, and publishes it. Returns why it cannot; None: it could.
+
+    It comes before the copy, which would else be an older state of the log from the beginning.
+    """
     try:
         with closing(connect(database, "mode=ro", BUSY_TIMEOUT_S)) as connection:
             version = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-        if version != (HEAD,):
-            print("note: this backup is not on record: the database is of another version", file=sys.stderr)
-            return
+        if version != (HEAD,):  # no backup upgrades an older database
+            return "the database is of another version"
         with closing(store_of(database, settings)) as store:
             store.looks.exported_all("backup", local_caller("cli"))
-            not_on_record(store)
+            return store.looks.settle()
     except (StoreError, sqlite3.Error) as error:
-        print(f"warning: this backup is not on record: {' '.join(str(error).split())}", file=sys.stderr)
+        return " ".join(str(error).split())
 
 
 def restore_database(given: argparse.Namespace, source: Source) -> int:
