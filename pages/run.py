@@ -105,7 +105,8 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
             address.write("run", intent.run_id)
             st.rerun()
         return
-    if not trace.ended:
+    drawn_ended = trace.ended
+    if not drawn_ended:
         trace = _read(trace.run_id)[0] or trace  # it may have gone on since the page was drawn
     editing = _editing(trace)
     rebased = False
@@ -146,7 +147,7 @@ def _workspace(trace: RunTrace | None, *, readable: bool, opened: bool) -> None:
             run_edits.offers(trace, _begin_to_edit)
     # These come last, because they may draw the whole page anew.
     _take_intent(trace, intent)
-    if (st.session_state.pop(HAS_ENDED, False) and not trace.ended) or (trace.ended and waits_for_end()):
+    if (st.session_state.pop(HAS_ENDED, False) and not drawn_ended) or (trace.ended and waits_for_end()):
         st.rerun()  # reads the run anew: what the page draws of ended runs can appear
     real_workers_dialog(trace.run_id, trace.task)
     again_dialog(trace)
