@@ -138,7 +138,9 @@ def _empty() -> None:
             "output that changed why: the step was edited, only its inputs changed, or it was chance."
         )
         try:
-            found = [run for run in current().store.runs(limit=50, without=REPLAY_PURPOSE) if run.parent_run_id]
+            # The answers of one step asked many times are beside each other on the page of their run.
+            listed = current().store.runs(limit=50, without=REPLAY_PURPOSE, alone=True)
+            found = [run for run in listed if run.parent_run_id]
         except StoreError:
             return  # the choices above say what is wrong
         if found:

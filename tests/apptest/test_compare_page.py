@@ -8,6 +8,7 @@ from streamlit.testing.v1 import AppTest
 
 from conductor_core.engine.request import rerun_of
 from conductor_core.engine.rerun import edit_step
+from conductor_core.run_facts import BatchRow
 from conductor_core.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from pages.components.shell.runtime import Session
@@ -132,6 +133,13 @@ def test_a_rerun_is_offered_with_its_parent(visit: Visit, session: Session, fini
     app = visit("compare")
     app.button(f"offer-{child.run_id}").click().run()
     assert (app.query_params["a"], app.query_params["b"]) == (finished_run.run_id, child.run_id)
+
+
+def test_a_step_asked_many_times_is_no_rerun_to_compare(
+    visit: Visit, retell: Callable[..., RunTrace], finished_run: RunTrace
+) -> None:
+    one_of_many = retell(99, parent_run_id=finished_run.run_id, batch=BatchRow(id="b", row="0", name="", size=1))
+    assert f"offer-{one_of_many.run_id}" not in {button.key for button in visit("compare").button}
 
 
 def test_what_models_wrote_is_inert(visit: Visit, retell: Callable[..., RunTrace], finished_run: RunTrace) -> None:
