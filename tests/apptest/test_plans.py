@@ -1,5 +1,6 @@
 """Start from a plan: a template, a text, an earlier run; edited and run before anything is sent."""
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -111,6 +112,20 @@ def test_a_pasted_plan_with_a_broken_rule_shows_the_fault_at_its_step(dialog: Ap
     dialog.button("plans-open").click().run()
     assert says(dialog, "Step 1: the pool has no agent 9")
     assert dialog.button("start-edited").disabled
+
+
+def test_access_that_no_field_shows_is_cut_with_one_click(dialog: AppTest) -> None:
+    kind(dialog, "A text or file")
+    steps = [("planner", [7]), ("writer", [0, 0, 1])]
+    told = [{"instruction": "{question}", "agent": agent, "access_list": access} for agent, access in steps]
+    dialog.text_area("plans-given").set_value(json.dumps({"steps": told})).run()
+    dialog.button("plans-open").click().run()
+    assert says(dialog, "Step 0 reads step 7")
+    for step in (0, 1):
+        dialog.button(f"draft:new:{step}:cut").click().run()
+        assert not dialog.exception
+    assert [step.access_list for step in draft(dialog).workflow.steps] == [(), (0,)]
+    assert not dialog.button("start-edited").disabled
 
 
 def test_the_plan_of_an_earlier_run_can_be_taken(visit: Visit, finished_run: RunTrace) -> None:

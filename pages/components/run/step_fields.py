@@ -59,6 +59,7 @@ def step_fields(editing: Editing, index: int, step_id: int, checked: Checked) ->
     with sees:
         _access_field(editing, index, step_id)
         _faults_at(checked, index, "access_list")
+        _cut_button(editing, index, step_id)
     _faults_at(checked, index, "workflow")
 
 
@@ -111,6 +112,25 @@ def _access_field(editing: Editing, index: int, step_id: int) -> None:
         placeholder="Sees nothing",
         on_change=_take_access,
         args=(editing, step_id, drawn),
+    )
+
+
+def _cut_button(editing: Editing, index: int, step_id: int) -> None:
+    """Draws the button that cuts what no field shows: access to the step itself, to later ones and to ones not there."""
+    access = editing.draft.workflow.steps[index].access_list
+    if access == "all":
+        return
+    possible = tuple(dict.fromkeys(each for each in access if 0 <= each < index))
+    if possible == access:
+        return
+    st.button(
+        "Cut what it cannot see",
+        icon=":material/content_cut:",
+        key=editing.button_key(step_id, "cut"),
+        help="Keeps its access to earlier steps",
+        type="tertiary",
+        on_click=_take,
+        args=(editing, step_id, "access_list", possible),
     )
 
 
