@@ -354,25 +354,6 @@ def test_many_changes_are_counted_and_all_are_told_on_request(
     assert "step 2" in helped
 
 
-def test_what_is_about_ended_runs_comes_with_the_end_of_the_run(
-    visit: Visit, session: Session, retell: Retell, finished_run: RunTrace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    going = retell(4)
-    real, before = session.store.trace, [session.store.trace(going.run_id)]
-    ended = (session.store.trace(finished_run.run_id)[0].model_copy(update={"run_id": going.run_id}), 0)
-
-    def trace(run_id: str) -> tuple[RunTrace, int]:
-        """The run as it was when the page began to be drawn, and then as it ended."""
-        return (before.pop() if before else ended) if run_id == going.run_id else real(run_id)
-
-    app = visit()
-    monkeypatch.setattr(session.store, "trace", trace)
-    app.session_state["run-has-ended"] = True
-    app.query_params["run"] = going.run_id
-    app.run()
-    assert "What decided this answer?" in {link.proto.label for link in app.get("page_link")}
-
-
 def test_a_parent_names_its_reruns(visit: Visit, session: Session, finished_run: RunTrace) -> None:
     assert not says(visit(run=finished_run.run_id), "Re-runs of this run")
     children = [rerun_with(session, finished_run, (2, f"Check it, {number}")) for number in range(4)]

@@ -116,7 +116,7 @@ def _access_field(editing: Editing, index: int, step_id: int) -> None:
 
 
 def _cut_button(editing: Editing, index: int, step_id: int) -> None:
-    """Draws the button that cuts what no field shows: access to the step itself, to later ones and to ones not there."""
+    """Draws the button that cuts access that no field shows: to the step itself, to later ones and to none at all."""
     access = editing.draft.workflow.steps[index].access_list
     if access == "all":
         return

@@ -72,6 +72,12 @@ def test_the_keyboard_goes_where_the_mouse_can(app: App, open_page: OpenPage, st
     page.keyboard.press("Enter")
     expect(page.locator(".inspector h3")).to_have_text("Step 3 · verifier")
     expect(page.locator(".inspector h3")).to_be_focused()
+    page.get_by_role("tab", name="Saw").focus()
+    page.keyboard.press("End")
+    expect(page.get_by_role("tab", name="Edit")).to_be_focused()
+    assert (
+        page.locator(".map").evaluate("map => map.querySelectorAll('[aria-hidden=true] [tabindex=\"0\"]').length") == 0
+    )
 
 
 def test_the_inspector_says_what_a_step_saw_and_what_was_withheld(

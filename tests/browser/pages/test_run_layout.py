@@ -20,6 +20,12 @@ PARALLEL = (
     ("verifier", "Recompute both results: {question}", (1, 2)),
 )
 MOST_SHIFT = 0.05
+SEEN_TO_ITS_END = """
+part => {
+  const { left, bottom } = part.getBoundingClientRect()
+  return part.contains(document.elementFromPoint(left + 20, bottom - 4))
+}
+"""
 # Kept from the first moment on, with what moved from where to where. A shift that follows a person's input is theirs.
 SHIFTS = """
 window.shifts = []
@@ -181,6 +187,9 @@ def test_a_task_of_two_lines_moves_nothing_and_a_long_one_opens_over_the_page(ap
     assert (top_of(page, ".how"), scrolled(page)) == (before, 0)
     task.fill("A task in many lines.\n" * 30)
     assert task.evaluate("part => part.clientHeight") > 100
+    # Its end is written over the page, beside the button that runs it.
+    assert task.evaluate(SEEN_TO_ITS_END)
+    page.locator(".st-key-run button").click(trial=True, timeout=2_000)
     assert (top_of(page, ".how"), scrolled(page)) == (before, 0)
     task.blur()
     assert task.evaluate("part => part.clientHeight") < 60

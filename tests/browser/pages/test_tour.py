@@ -115,6 +115,7 @@ def test_played_then_left_at_a_stop_then_tried_by_hand_then_taken_up_again(app: 
     go_on_to(page, "change")
     page.keyboard.press("Escape")
     expect(card(page)).to_have_count(0)
+    expect(page.get_by_role("button", name="Resume tour")).to_be_focused()
     first = run_of(page, app)
 
     # By hand the writer is told otherwise as well, so this is no run of the tour.

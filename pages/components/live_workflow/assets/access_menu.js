@@ -25,12 +25,15 @@ export class AccessMenu {
     })
   }
 
-  open(key, steps) {
+  // `at`: the item that gets the focus, as {read, reader}; without it the first one.
+  open(key, steps, at = null) {
     this.key = key
     this.element.hidden = false
     this.show(steps)
     this.element.scrollTop = 0
-    this.element.querySelector("button")?.focus()
+    const items = [...this.element.querySelectorAll("button")]
+    const named = items.find(({ dataset }) => dataset.read === at?.read && dataset.reader === at?.reader)
+    ;(named ?? items[0])?.focus()
   }
 
   // Draws the menu again for the plan as it is by now.

@@ -2,21 +2,19 @@
 // that is being moved. `scale` is that of the view: these marks keep their size on the screen in a graph drawn small.
 
 import { CARD_HEIGHT, curve } from "./draw.js"
+import { handleRadius, onScreen } from "./handle.js"
 
-const HANDLE_PX = 7
 const DASH = [6, 4]
-
-const onScreen = (px, scale) => px / Math.min(1, scale)
 
 // Paints the place at a card's side from which one draws an access.
 export function drawHandle(ctx, { x, y, hot, scale, theme }) {
-  const radius = onScreen(hot ? HANDLE_PX + 2 : HANDLE_PX, scale)
+  const radius = handleRadius(hot, scale, CARD_HEIGHT)
   ctx.save()
   ctx.beginPath()
   ctx.arc(x, y, radius, 0, 2 * Math.PI)
   ctx.fillStyle = hot ? theme.accent : theme.surface
   ctx.fill()
-  ctx.lineWidth = onScreen(1.8, scale)
+  ctx.lineWidth = Math.min(onScreen(1.8, scale), radius / 3)
   ctx.strokeStyle = hot ? theme.accent : theme.muted
   ctx.stroke()
   ctx.restore()

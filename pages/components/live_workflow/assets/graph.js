@@ -182,6 +182,8 @@ export class Graph {
       },
     }
     this.network = new Network(this.canvasBox, { nodes: this.nodes, edges: new DataSet() }, options)
+    // For the keyboard the graph is the buttons below it: a stop here would show no focus and do nothing.
+    this.canvasBox.firstElementChild.tabIndex = -1
     this.network.on("beforeDrawing", (ctx) => this.paintEdges(ctx))
     this.network.on("afterDrawing", (ctx) => this.editing?.paint(ctx))
     this.network.on("dragEnd", ({ event }) => (this.moved ||= event.distance > SLIP_PX))

@@ -110,11 +110,12 @@ export class Inspector {
   }
 
   key(event) {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key]
-    if (!step) return
-    event.preventDefault()
     const names = this.tabNames
-    const next = names[(names.indexOf(this.tab) + step + names.length) % names.length]
+    const at = names.indexOf(this.tab)
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: names.length - 1 }[event.key]
+    if (to === undefined) return
+    event.preventDefault()
+    const next = names[(to + names.length) % names.length]
     this.choose(next)
     ;[...this.tabs.children].find((button) => button.textContent === next).focus()
   }

@@ -12,10 +12,20 @@ const STALE = "✎ Drawn as it was before: correct the fault to edit here."
 const MENU_PX = 340
 
 // Streamlit may take the element away and put it back while somebody edits, however slowly: what was not sent and the
-// focus stay. `held` is the key of the step whose button a person has brought the focus to and has not left since.
+// focus stay. `held` is what a person has brought the focus to and has not left since: the button of a step, {step}, or
+// an item of its menu, {step, item}, by their keys.
 let kept = null
 let held = null
 addEventListener("pointerdown", () => (held = null), { capture: true })
+
+// Notes in `held` what `of` returns for the element in `parent` that has the focus.
+function hold(parent, of) {
+  parent.addEventListener("focusin", ({ target }) => (held = of(target.dataset)))
+  // Only another element takes the focus from it: an element that is taken away gives it to none.
+  parent.addEventListener("focusout", ({ relatedTarget }) => {
+    if (relatedTarget) held = null
+  })
+}
 
 function changesOf(send) {
   kept ??= new PlanChanges(send)
@@ -42,11 +52,8 @@ export class PlanEditing {
     })
     twin.onAccess = (key) => this.open(key)
     twin.onMove = (key, by) => this.move(key, by)
-    twin.element.addEventListener("focusin", ({ target }) => (held = target.dataset.step ?? null))
-    // Only another element takes the focus from it: an element that is taken away gives it to none.
-    twin.element.addEventListener("focusout", ({ relatedTarget }) => {
-      if (relatedTarget) held = null
-    })
+    hold(twin.element, ({ step }) => (step === undefined ? null : { step }))
+    hold(this.menu.element, (item) => ({ step: this.menu.key, item }))
     graph.element.append(this.edit.bar)
     this.words = el("b", { role: "status" })
     this.hint = el("span", { id: "edit-hint" })
@@ -90,7 +97,9 @@ export class PlanEditing {
   }
 
   bringFocus() {
-    if (held !== null && this.edit.stepOf(held) && document.activeElement === document.body) this.twin.focus(held)
+    if (held === null || !this.edit.stepOf(held.step) || document.activeElement !== document.body) return
+    if (held.item) this.open(held.step, held.item)
+    else this.twin.focus(held.step)
   }
 
   make(change) {
@@ -100,11 +109,11 @@ export class PlanEditing {
     this.graph.repaint()
   }
 
-  open(key) {
+  open(key, at = null) {
     if (!this.edit.stepOf(key)) return
     // Beside the step, as far as there is room.
     this.menu.element.classList.toggle("left", this.graph.roomRight(key) < MENU_PX)
-    this.menu.open(key, this.edit.steps)
+    this.menu.open(key, this.edit.steps, at)
   }
 
   move(key, by) {

@@ -39,6 +39,15 @@ export class Strip {
     )
   }
 
+  // Returns where the focus can stay after something on the page has closed: on no button that a hasty Enter could press
+  // by mistake.
+  stop() {
+    const { edit, element } = this
+    if (edit.checkVisibility() && !edit.disabled) return edit
+    element.tabIndex = -1
+    return element
+  }
+
   show(model, { connection, cancelling, editable, opening }) {
     const { run } = model
     for (const part of this.aboutRun) part.hidden = run === null

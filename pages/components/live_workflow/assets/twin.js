@@ -37,6 +37,8 @@ export class Twin {
         tabindex: key === selected || (!keys.includes(selected) && index === 0) ? "0" : "-1",
       })
     })
+    if (selected !== this.selected) requestAnimationFrame(() => this.bring(selected)) // when it is laid out anyway
+    this.selected = selected
     // A button that changes places loses the focus.
     if (held && held !== this.element.getRootNode().activeElement && held.isConnected) held.focus()
   }
@@ -49,6 +51,14 @@ export class Twin {
       this.buttons.set(key, button)
     }
     return this.buttons.get(key)
+  }
+
+  // Of many buttons only some are in view: the chosen one is. Its row is moved and nothing else of the page.
+  bring(selected) {
+    const button = this.buttons.get(selected)
+    if (!button) return
+    const [row, place] = [this.element.getBoundingClientRect(), button.getBoundingClientRect()]
+    this.element.scrollLeft += Math.min(0, place.left - row.left) + Math.max(0, place.right - row.right)
   }
 
   focus(key) {

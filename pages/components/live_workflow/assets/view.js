@@ -7,6 +7,7 @@ import { EDITOR, EditorKeys } from "./editor_keys.js"
 import { pathKey } from "./format.js"
 import { Graph } from "./graph.js"
 import { Inspector } from "./inspector.js"
+import { byKeyboard, comeBack, leadInto, returnAfter } from "./keep_focus.js"
 import { RunModel } from "./model.js"
 import { Outcome, cancelledHere } from "./outcome.js"
 import { Panes } from "./panes.js"
@@ -26,6 +27,7 @@ const TICK_MS = 125
 const TELL_AGAIN_MS = 3000
 const MOST_TELLS = 2
 const TASK_FIELD = ".st-key-task-box textarea"
+const DIALOG = '[role="dialog"]'
 const PAGE = '[data-testid="stMainBlockContainer"]'
 const SCROLLER = '[data-testid="stMain"]'
 // With an open editor the rest scrolls away instead of being squeezed.
@@ -49,7 +51,7 @@ export class LiveWorkflow {
       onRead,
       onSelect: (key) => this.select(key),
       onGoOn: () => this.intend("go-on"),
-      onWorkers: () => this.intend("workers"),
+      onWorkers: () => this.ask("workers"),
     })
     this.approval = new Approval({
       onSelect: (key) => this.select(key),
@@ -70,7 +72,7 @@ export class LiveWorkflow {
     this.inspector = new Inspector({
       onRead,
       onEdit: (path) => this.edit(path),
-      onAsk: (kind, path) => (kind === "again" ? this.intend(kind, path) : this.edit(path, kind)),
+      onAsk: (kind, path) => (kind === "again" ? this.ask(kind, path) : this.edit(path, kind)),
       onSelect: (key) => this.select(key),
       onFollow: () => this.followRun(),
     })
@@ -80,7 +82,7 @@ export class LiveWorkflow {
     this.how = el("section", { class: "how", "aria-label": "How it works", hidden: true }, howItWorks())
     this.statuses = el("span", { class: "statuses" })
     this.granted = el("span", { class: "granted-key" }, "━ what the selected step may see")
-    this.legend = el("div", { class: "legend", "aria-hidden": "true" }, this.granted, this.statuses)
+    this.legend = el("div", { class: "legend", "aria-hidden": "true" }, this.statuses, this.granted)
     this.fault = el("span", { class: "plan-fault bad", role: "status" })
     const keys = el("span", { class: "keys", "aria-hidden": "true" }, "←/→ select · Enter open")
     const footer = el(
@@ -176,6 +178,7 @@ export class LiveWorkflow {
     if (recorded === null) this.recorded.leave()
     if (data.run_id !== this.runId) this.openRun(data)
     if (data.open !== null) this.replay.leave()
+    if (data.open === null && this.root.hasAttribute("data-editing")) comeBack(EDITOR, () => this.strip.stop())
     this.root.toggleAttribute("data-editing", data.open !== null)
     this.takeEdited(data.edited)
     this.takeOpen(data.open ?? [])
@@ -321,9 +324,7 @@ export class LiveWorkflow {
     this.root.toggleAttribute("data-loading", this.recorded.loading)
     this.panes.arrange(model)
     this.panes.show(model, null, selected)
-    this.twin.show(model, selected)
     this.graph.show(model, selected)
-    this.planEditing.show(model)
     this.timeline.show(model, selected)
     setText(this.statuses, model.edited ? editedLegend(model.edited) : legendText(model))
     const fault = model.edited?.fault ?? ""
@@ -336,6 +337,9 @@ export class LiveWorkflow {
     setText(this.planButton, planText(model))
     this.planButton.hidden = model.run === null
     this.planButton.setAttribute("aria-pressed", selected === null ? "true" : "false")
+    // Beside these parts its row has the width that it keeps.
+    this.twin.show(model, selected)
+    this.planEditing.show(model)
     this.notice.hidden = this.unknown === null
     setText(this.notice, this.unknown ?? "")
     const status = this.recorded.active ? undefined : model.run?.status
@@ -395,8 +399,16 @@ export class LiveWorkflow {
     this.setTriggerValue("intent", { kind, path, run_id: runId })
   }
 
+  // Opens a dialog of the page.
+  ask(kind, path = null) {
+    const button = this.root.getRootNode().activeElement
+    returnAfter(DIALOG, () => (button?.checkVisibility() ? button : this.strip.stop()))
+    this.intend(kind, path)
+  }
+
   // Opens the page's editor; `kind` says what it begins with: "edit", "write" or "pin".
   edit(path, kind = "edit") {
+    if (byKeyboard(this.root)) leadInto(EDITOR, fieldsOf(path?.[0], kind))
     this.intend(kind, path)
     whenThere(EDITOR, (editor) => editor.scrollIntoView({ block: "start", behavior: "smooth" }))
   }
@@ -417,6 +429,12 @@ export class LiveWorkflow {
 }
 
 const fromServer = (runId, told) => new RunSocket(runId, told)
+
+// Returns where the fields of step `number` are, those first that `kind` of editing is about.
+function fieldsOf(number, kind) {
+  const given = `.st-key-output-of-${number} :is(textarea:enabled, [class*="-release"] button)`
+  return [...(kind === "edit" ? [] : [given]), `.st-key-edit-fields-${number} textarea`]
+}
 
 // Waits until the part that `selector` finds is there, because Python draws the editor at its own pace.
 function whenThere(selector, show, tries = 40) {

@@ -6,6 +6,8 @@ import { place } from "./place.js"
 const LOOK_MS = 150
 // When a move brought no other stop (Python could not begin a run), the card can be used again.
 const AGAIN_MS = 3000
+// The button that goes on with a tour that was left.
+const RESUME = ".st-key-take-tour button"
 const KEYS = { ArrowRight: "next", ArrowLeft: "back", Enter: "next", Escape: "leave" }
 
 // Part of the script, so that the card is never measured without its styles.
@@ -81,7 +83,11 @@ class Card {
   destroy() {
     clearInterval(this.timer)
     this.listening.abort()
+    const ours = this.ours()
     this.layer.remove()
+    // Whoever left by key goes on from here, and not from the top of the page. A card that comes next has the focus.
+    const lost = () => document.activeElement === document.body || document.activeElement === null
+    if (ours) setTimeout(() => lost() && document.querySelector(RESUME)?.focus({ preventScroll: true }), LOOK_MS)
   }
 
   update(data, setTriggerValue) {

@@ -1,0 +1,47 @@
+// The focus, where Python opens or closes a part of the page because of a button in the view. Streamlit cannot give it
+// back to a button in a shadow root: without this the next Tab would begin at the top of the page.
+
+const LOOK_MS = 75
+// How long a busy server may take to draw what was asked for, and then the fields in it.
+const COMES_MS = 15_000
+const FIELDS_MS = 1_500
+
+const lost = (page) => page.activeElement === null || page.activeElement === page.body
+
+// Tells whether what has the focus was reached by the keyboard.
+export const byKeyboard = (root) => root.querySelector(":focus-visible") !== null
+
+// Calls `then` once `found` gives something, with that; gives up after a while.
+function once(found, then, until = performance.now() + COMES_MS) {
+  const it = found()
+  if (it) then(it)
+  else if (performance.now() < until) setTimeout(() => once(found, then, until), LOOK_MS)
+}
+
+// Brings the focus into the plan's editor once it is there: to the field that `selectors` find first, or to its first
+// button. Unless the person has brought it elsewhere meanwhile.
+export function leadInto(editor, selectors, page = document) {
+  const from = page.activeElement
+  const field = () => selectors.map((each) => page.querySelector(`${editor} ${each}`)).find(Boolean)
+  const focus = (it) => (page.activeElement === from || lost(page)) && it.focus({ preventScroll: true })
+  once(
+    () => page.querySelector(editor),
+    (there) => {
+      const end = performance.now() + FIELDS_MS
+      once(() => field() ?? (performance.now() > end && there.querySelector(".st-key-edit-steps button")), focus)
+    },
+  )
+}
+
+// Gives the focus to what `to` returns once nothing on the page matches `selector`, if closing that has lost the focus.
+export function comeBack(selector, to, page = document) {
+  const gone = () => page.querySelector(selector) === null
+  // Streamlit gives the focus back itself where it can.
+  once(gone, () => setTimeout(() => lost(page) && to()?.focus(), LOOK_MS))
+}
+
+// The same for what is still to come: it may stay open for as long as the person likes.
+export function returnAfter(selector, to, page = document) {
+  const wait = () => (page.querySelector(selector) ? setTimeout(wait, LOOK_MS) : comeBack(selector, to, page))
+  once(() => page.querySelector(selector), wait)
+}
