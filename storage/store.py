@@ -48,8 +48,7 @@ from storage.totals import Totals
 from storage.vault import Sealed
 
 log = logging.getLogger(__name__)
-_POLL_S = 0.2
-_QUIET_S = 1.0
+_POLL_S, _QUIET_S = 0.2, 1.0
 _PAGE_EVENTS = 1000
 
 
@@ -308,8 +307,7 @@ class Store(Removing):
     async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[list[StoredEvent], None]:
         """Yields the run's events after ``after``, in groups as they are committed, each exactly once, until its end.
 
-        Events of this process come as soon as they are durable, those of another process within 0.2 s (1 s if both
-        try to take the run up at one moment).
+        Events of this process come as soon as they are durable, those of another process within 0.2 s, rarely 1 s.
 
         Raises: UnknownRun; RunDamaged or RunTooNew after all events before the one that cannot be read.
         """
@@ -332,7 +330,7 @@ class Store(Removing):
                 if len(group) == _PAGE_EVENTS:
                     group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
                     continue
-                # This process may stop to write the run without an event: another one was quicker to take it up.
+                # Another process may be quicker to take up a run that this one seems to write.
                 timeout_s = _QUIET_S if self.log.writes(run_id) else _POLL_S
                 try:
                     await asyncio.wait_for(feed.news.wait(), timeout_s)

@@ -154,7 +154,7 @@ async def test_a_run_that_another_process_was_quicker_to_take_up_is_followed_on(
 ) -> None:
     """While this process tries to take the run up, it seems to write it. Then another one does."""
     monkeypatch.setattr("storage.store._POLL_S", 0.01)
-    monkeypatch.setattr("storage.store._QUIET_S", 0.05, raising=False)
+    monkeypatch.setattr("storage.store._QUIET_S", 0.05)
     await store.log.append(created("r1"), *planned("r1"), *waits(20, 1))
     trying, may_fail = threading.Event(), threading.Event()
 
