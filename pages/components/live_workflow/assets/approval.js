@@ -2,6 +2,7 @@
 
 import { el, setText } from "./dom.js"
 import { pathKey, plural, usdInLine } from "./format.js"
+import { KeptNote } from "./kept_note.js"
 import { runUrl } from "./socket.js"
 import { visible } from "./text.js"
 
@@ -24,6 +25,7 @@ export class Approval {
       "aria-label": "Note for the record",
     })
     this.note.addEventListener("keydown", (event) => event.stopPropagation())
+    this.kept = new KeptNote(this.note)
     this.approve = el(
       "button",
       { type: "button", class: "primary approve", onclick: () => this.grant(this.meant) },
@@ -88,6 +90,7 @@ export class Approval {
     setText(this.hint, hint)
     this.hint.title = hint
     this.actions.hidden = model.replayed
+    if (!model.replayed) this.kept.show(this.runId)
     const numbers = asked.map((each) => each.number).join()
     if (this.sent && this.sent !== numbers) this.sent = null
     const what = this.meant.length > 1 ? plural(asked.length, "request") : this.meant[0].what
@@ -135,7 +138,7 @@ export class Approval {
       const answer = await response.json()
       if (!response.ok) throw new Error(answer.error)
       this.command = answer.command
-      this.note.value = ""
+      this.kept.clear()
     } catch (error) {
       this.sent = null
       this.onFault(`The decision could not be sent: ${error.message}`)
