@@ -9,19 +9,25 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
-from storage.evidence.formats import event_leaf
+from storage.evidence.formats import event_leaf, text_of
 from storage.evidence.history import Events, Report
 
 _WINDOW = 64
 """How many rows and entries around a difference are tried to find where both agree again."""
+_FEW_WAYS = 20
+"""How many ways around a difference are always tried: the nearest."""
+_TRIES, _TRIES_AN_EVENT = 1_000_000, 4
+"""How often all ways are tried in one check, at least, and for each event: the time grows with the log, and not with
+what somebody did to it. Each try takes about 2 us."""
 _FAR = 20_000
 """How many later entries are tried for one row if nothing near it fits, most of all after a long gap."""
 _MOST_PAIRS = 250_000
+_TICK_ROWS = 0x4000
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """An event as it lies in the database. ``digest``: of its payload, in hexadecimal."""
 
     sequence: int
@@ -33,35 +39,27 @@ class Row:
 
 @dataclass
 class Differences:
-    """``missing``: events of the history without a row. ``extra``: rows without an event. ``matched``: how many fit."""
+    """``missing``: events of the history without a row. ``extra``: rows without an event."""
 
     missing: list[int] = field(default_factory=list)
     extra: list[Row] = field(default_factory=list)
-    matched: int = 0
-    anchored: int = 0
     shift: int = 0
 
 
 class Aligner:
-    def __init__(self, origin: bytes, events: Events, report: Report) -> None:
-        self._origin, self._events, self._report = origin, events, report
+    def __init__(self, origin: bytes, events: Events) -> None:
+        self._origin, self._events = origin, events
         self._far_tries = 5
+        self._tries = _TRIES + _TRIES_AN_EVENT * len(events)
 
     def fits(self, index: int, row: Row) -> bool:
         """Whether the content of ``row`` is that of event ``index``, whatever run and sequence the row claims."""
         events = self._events
-        if b"\n" in row.kind or b"\n" in row.at_utc:
+        _, _, kind, at_utc, digest = row
+        if b"\n" in kind or b"\n" in at_utc:
             return False
-        leaf = event_leaf(
-            self._origin,
-            events.places[index],
-            events.sequence(index),
-            row.digest,
-            events.previous_leaf(index),
-            row.at_utc,
-            row.kind,
-            events.run(index).encode(),
-        )
+        place, sequence, previous = events.places[index], events.first + index, events.previous_leaf(index)
+        leaf = event_leaf(self._origin, place, sequence, digest, previous, at_utc, kind, events.name(index))
         return leaf == events.leaf(index)
 
     def align(self, rows: Iterable[Row], tick: Callable[[int], None]) -> Differences:
@@ -70,31 +68,26 @@ class Aligner:
         waiting: deque[Row] = deque()
         source = iter(rows)
         index = seen = 0
-        while True:
-            if not waiting and (row := next(source, None)) is not None:
-                waiting.append(row)
-            if not waiting:
-                break
-            row = waiting[0]
-            in_place = index < len(events) and row.sequence - found.shift == events.sequence(index)
-            if in_place and row.run_id == events.run(index).encode() and self.fits(index, row):
-                waiting.popleft()
-                found.matched += 1
-                found.anchored += events.positions[index] < events.history.anchored
+        end = len(events)
+        while (row := waiting.popleft() if waiting else next(source, None)) is not None:
+            in_place = index < end and row.sequence - found.shift == events.sequence(index)
+            if in_place and self._same(index, row):
                 index += 1
-            elif index >= len(events):
-                found.extra.append(waiting.popleft())
+            elif index >= end:
+                found.extra.append(row)
             else:
+                waiting.appendleft(row)
                 waiting.extend(islice(source, max(0, _WINDOW - len(waiting))))
                 skipped, dropped = self._again(index, waiting, found.shift)
                 found.missing.extend(range(index, index + skipped))
                 found.extra.extend(waiting.popleft() for _ in range(dropped))
                 index += skipped
-                if waiting and index < len(events):
+                if waiting and index < end:
                     found.shift = waiting[0].sequence - events.sequence(index)
             seen += 1
-            tick(seen)
-        found.missing.extend(range(index, len(events)))
+            if not seen % _TICK_ROWS:
+                tick(seen)
+        found.missing.extend(range(index, end))
         return found
 
     def _again(self, index: int, rows: "deque[Row]", shift: int) -> tuple[int, int]:
@@ -105,8 +98,8 @@ class Aligner:
         left = len(events) - index
         if 0 < gap < left and self._same(index + gap, near[0]):
             return gap, 0
-        for skip, drop in _ways(min(_WINDOW, left), len(near)):
-            if skip < left and drop < len(near) and self._same(index + skip, near[drop]):
+        for skip, drop in self._ways(min(_WINDOW, left), len(near)):
+            if self._same(index + skip, near[drop]):
                 return skip, drop
         if self._far_tries:
             self._far_tries -= 1
@@ -117,18 +110,27 @@ class Aligner:
             return min(gap, left), 0
         return (1, 1) if gap == 0 else (0, 1)
 
+    def _ways(self, events: int, rows: int) -> Iterator[tuple[int, int]]:
+        """Yields how many events and rows to pass over: near ways always, others as long as there are tries left."""
+        ways = ((skip, drop) for skip, drop in _ways(events, rows) if skip < events and drop < rows)
+        yield from islice(ways, _FEW_WAYS)
+        for way in ways:
+            if not self._tries:
+                return
+            self._tries -= 1
+            yield way
+
     def _same(self, index: int, row: Row) -> bool:
-        return row.run_id == self._events.run(index).encode() and self.fits(index, row)
+        return row.run_id == self._events.name(index) and self.fits(index, row)
 
 
 def _ways(most_skipped: int, most_dropped: int) -> Iterator[tuple[int, int]]:
-    """Yields numbers of events and rows to pass over: as many of both first, then one more of either, and so on."""
-    for both in range(1, max(most_skipped, most_dropped)):
-        yield both, both
-    for total in range(1, most_skipped + most_dropped):
-        for skip in range(total + 1):
-            if 2 * skip != total:
-                yield skip, total - skip
+    """Yields numbers of events and rows to pass over: as many of both, then more of either; the near ones first."""
+    furthest = max(most_skipped, most_dropped)
+    for first, last, least, most in ((1, 9, 1, 5), (9, furthest, 5, most_skipped + most_dropped)):
+        yield from ((both, both) for both in range(first, min(last, furthest)))
+        for total in range(least, min(most, most_skipped + most_dropped)):
+            yield from ((skip, total - skip) for skip in range(total + 1) if 2 * skip != total)
 
 
 def name_differences(aligner: Aligner, events: Events, found: Differences, report: Report, gone: set[str]) -> None:
@@ -141,7 +143,7 @@ def name_differences(aligner: Aligner, events: Events, found: Differences, repor
             what = f"the event stands at sequence {row.sequence} instead"
             report.add("reordered", run_id, sequence, what)
         else:
-            what = f"the event stands in run {_text(row.run_id)}, at sequence {row.sequence}"
+            what = f"the event stands in run {text_of(row.run_id)}, at sequence {row.sequence}"
             report.add("swapped", run_id, sequence, what)
     taken, used = {index for index, _ in moved}, {id(row) for _, row in moved}
     missing = [index for index in missing if index not in taken]
@@ -159,7 +161,7 @@ def name_differences(aligner: Aligner, events: Events, found: Differences, repor
     _name_missing(events, rest, len(found.extra) == len(used), report, gone)
     for row in extra:
         if id(row) not in used:
-            report.add("inserted", _text(row.run_id), row.sequence, "no such event was ever written")
+            report.add("inserted", text_of(row.run_id), row.sequence, "no such event was ever written")
 
 
 def _moved(aligner: Aligner, missing: list[int], extra: list[Row]) -> list[tuple[int, Row]]:
@@ -209,7 +211,3 @@ def _cut(events: Events, missing: list[int], gone: set[str]) -> list[int]:
     while end and end - 1 in here:
         end -= 1
     return [index for index in range(end, len(events)) if events.run(index) not in gone]
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode(errors="replace")

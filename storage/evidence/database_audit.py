@@ -6,21 +6,34 @@ import sqlite3
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from storage.evidence.alignment import Aligner, Differences, Row, name_differences
-from storage.evidence.formats import Checkpoint, Invalid, PublicKey, Tree, open_note, read_key, record_leaf, unpacked
-from storage.evidence.history import Events, History, Report
+from storage.evidence.formats import (
+    NO_LEAF,
+    Checkpoint,
+    Invalid,
+    PublicKey,
+    Tree,
+    open_note,
+    read_key,
+    record_leaf,
+    text_of,
+    unpacked,
+)
+from storage.evidence.history import Events, History, Report, note_digest
 
 _EVENTS = (
     "SELECT sequence, CAST(ifnull(run_id, '') AS BLOB), CAST(ifnull(kind, '') AS BLOB), "
     "CAST(ifnull(at_utc, '') AS BLOB), CAST(ifnull(payload, '') AS BLOB) FROM events "
     "WHERE sequence >= ? ORDER BY sequence"
 )
-_LEAVES = "SELECT position, run_id, hash, CAST(record AS BLOB) FROM leaves ORDER BY position"
-_CHECKPOINTS = "SELECT size, note FROM checkpoints ORDER BY size"
+_LOG = "SELECT CAST(origin AS BLOB), covered_from FROM evidence_log"
+_LEAVES = "SELECT position, CAST(run_id AS BLOB), hash, CAST(record AS BLOB) FROM leaves ORDER BY position"
+_CHECKPOINTS = "SELECT size, CAST(note AS BLOB) FROM checkpoints ORDER BY size"
 
 _TABLES = ("events", "leaves", "checkpoints", "evidence_log", "runs", "deletions")
 _MOST_FAULTS = 10
@@ -69,24 +82,39 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 def read_own_evidence(connection: sqlite3.Connection) -> OwnEvidence:
     """Raises: NoEvidence."""
+    own = OwnEvidence(*read_log(connection))
     try:
-        row = connection.execute("SELECT origin, covered_from FROM evidence_log").fetchone()
-        own = OwnEvidence(str(row[0]), int(row[1]))
-        for position, run_id, leaf, record in connection.execute(_LEAVES):
-            if record is not None:
-                own.records[position], own.runs[position] = record, run_id
-            if own.gap is None and position != len(own.entries):
-                own.gap = len(own.entries)
-            if own.gap is not None:
-                continue
-            if not isinstance(leaf, bytes):
-                leaf = b""
-                own.odd += 1
-            own.entries.append(leaf[:32].ljust(32, b"\0"), str(run_id) if record is None else None)
-    except (sqlite3.Error, TypeError, ValueError) as error:
-        what = f"the database has no evidence of its events ({error}): one of before gets it when this program opens it"
-        raise NoEvidence(what) from error
+        rows = connection.execute(_LEAVES)
+    except sqlite3.Error as error:
+        raise _no_evidence(str(error)) from error
+    entries = own.entries
+    for position, run_id, leaf, record in rows:
+        if record is not None:
+            own.records[position], own.runs[position] = record, None if run_id is None else text_of(run_id)
+        if own.gap is None and position != len(entries):
+            own.gap = len(entries)
+        if own.gap is not None:
+            continue
+        if not isinstance(leaf, bytes) or len(leaf) != 32:
+            leaf = NO_LEAF
+            own.odd += 1
+        entries.append(leaf, text_of(run_id) if record is None else None)
     return own
+
+
+def read_log(connection: sqlite3.Connection) -> tuple[str, int]:
+    """Returns the log's name, and the sequence from which on it has evidence. Raises: NoEvidence."""
+    try:
+        row = connection.execute(_LOG).fetchone()
+    except sqlite3.Error as error:
+        raise _no_evidence(str(error)) from error
+    if row is None or not isinstance(row[1], int):
+        raise _no_evidence("the table evidence_log has no row, or an odd one")
+    return text_of(row[0]), row[1]
+
+
+def _no_evidence(why: str) -> NoEvidence:
+    return NoEvidence(f"the database has no evidence of its events ({why}): an older one gets it when it is opened")
 
 
 def audit_database(
@@ -108,12 +136,13 @@ def audit_database(
     for position in range(len(history), len(own.entries)):
         history.append(own.entries.leaf(position), own.entries.run(position))
     gone, proven = _check_records(own, history, report)
-    checkpoints = _signed(connection, keys, report)
-    own.signed = max((each.size for each in checkpoints), default=0)
+    checkpoints, published = _signed(connection, keys, history, report)
+    own.signed = max([published, *(each.size for each in checkpoints)])
     events = Events(history, own.covered_from)
-    aligner = Aligner(own.origin.encode(), events, report)
-    found = aligner.align(_rows(connection, own.covered_from), lambda seen: progress("events", seen))
-    signed = _check_roots(history, checkpoints, report, progress)
+    aligner = Aligner(own.origin.encode(), events)
+    of_all = f"of {len(events):,} events"
+    found = aligner.align(_rows(connection, own.covered_from), lambda seen: progress(of_all, seen))
+    signed = max(published, _check_roots(history, checkpoints, report, progress))
     _name(connection, own, history, aligner, events, report, gone, found)
     _check_uncovered(connection, own, proven, report)
     _check_indexes(connection, report)
@@ -159,35 +188,44 @@ def _check_records(own: OwnEvidence, history: History, report: Report) -> tuple[
             count, head = heads.get(run, (0, b""))
             if (record.get("events"), record.get("head")) != (count, head.hex()):
                 report.add("evidence", run, None, "the seal of the run does not fit its events")
-    changed = sum(
-        own.entries.leaf(at) != history.leaf(at) or own.entries.run(at) != history.run(at)
-        for at in range(min(len(own.entries), history.anchored))
-    )
-    if changed:
+    if changed := _changed_leaves(own.entries, history):
         report.notes.append(f"{changed} leaves in the database are not those that were published")
     if own.gap is not None:
         report.add("evidence", None, None, f"the leaves of the database have a gap at entry {own.gap}")
     if own.odd:
-        report.add("evidence", None, None, f"{own.odd} leaves of the database are no bytes")
+        report.add("evidence", None, None, f"{own.odd} leaves of the database are no digests")
     return gone, proven
+
+
+def _changed_leaves(own: History, history: History) -> int:
+    """Counts the leaves of the database that are not those that were published."""
+    if (own.leaves, own.of, own.runs) == (history.leaves, history.of, history.runs):
+        return 0
+    both = range(min(len(own), history.anchored))
+    return sum(own.leaf(at) != history.leaf(at) or own.run(at) != history.run(at) for at in both)
 
 
 class _Records:
     """The records of a database, found by what they hold: one that was taken out moves those after it."""
 
     def __init__(self, own: OwnEvidence, history: History) -> None:
-        origin = own.origin.encode()
+        self._origin = own.origin.encode()
         self._own, self._history = own, history
-        self._leaves = {at: record_leaf(origin, text) for at, text in own.records.items()}
-        self._at = {leaf: at for at, leaf in self._leaves.items()}
-        self._written = {history.leaf(at) for at in range(len(history)) if history.run(at) is None}
+
+    @cached_property
+    def _at(self) -> dict[bytes, int]:
+        return {record_leaf(self._origin, text): at for at, text in self._own.records.items()}
+
+    @cached_property
+    def _written(self) -> set[bytes]:
+        return {self._history.leaf(at) for at in range(len(self._history)) if self._history.run(at) is None}
 
     def read(self, position: int, report: Report) -> dict[str, Any] | None:
         """Returns the record that the history has at ``position``; None if it is not there as it was written."""
-        leaf = self._history.leaf(position)
-        at = position if self._leaves.get(position) == leaf else self._at.get(leaf)
+        leaf, text = self._history.leaf(position), self._own.records.get(position)
+        instead = None if text is None else record_leaf(self._origin, text)
+        at = position if instead == leaf else self._at.get(leaf)
         if at is None:
-            instead = self._leaves.get(position)
             what = "is missing"
             if instead is not None and instead not in self._written:
                 what = f"is not as it was written{_claims(self._own.records[position])}"
@@ -215,15 +253,24 @@ def _record(text: bytes) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def _signed(connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Report) -> list[Checkpoint]:
-    """Returns the database's own checkpoints, as far as the keys signed them."""
+def _signed(
+    connection: sqlite3.Connection, keys: Sequence[PublicKey], history: History, report: Report
+) -> tuple[list[Checkpoint], int]:
+    """Returns the database's own checkpoints, as far as the keys signed them, and the largest that needs no check.
+
+    That is one that was published as it is.
+    """
     found: list[Checkpoint] = []
-    wrong = 0
+    wrong = proven = 0
     if not keys:
-        return found
-    for size, note in connection.execute(_CHECKPOINTS):
+        return found, proven
+    for size, raw in connection.execute(_CHECKPOINTS):
+        note = text_of(raw)
+        if history.proven.get(size) == note_digest(note):
+            proven = max(proven, size)
+            continue
         try:
-            checkpoint = open_note(str(note), keys)
+            checkpoint = open_note(note, keys)
         except Invalid:
             wrong += 1
             continue
@@ -231,17 +278,18 @@ def _signed(connection: sqlite3.Connection, keys: Sequence[PublicKey], report: R
         wrong += checkpoint.size != size
     if wrong:
         report.add("unsigned", None, None, f"{wrong} checkpoints in the database are not signed by the key given")
-    return found
+    return found, proven
 
 
 def _check_roots(history: History, own: list[Checkpoint], report: Report, progress: Progress) -> int:
-    """Compares all checkpoints with the history. Returns the largest size that one of them vouches for."""
+    """Compares checkpoints with the history. Returns the largest size that one of them vouches for."""
     wanted: dict[int, list[tuple[bool, Checkpoint]]] = {}
     for outside, checkpoints in ((True, history.checkpoints), (False, own)):
         for checkpoint in checkpoints:
             wanted.setdefault(checkpoint.size, []).append((outside, checkpoint))
     tree, good = Tree(), 0
-    for size in range(len(history) + 1):
+    last = max((size for size in wanted if size <= len(history)), default=-1)
+    for size in range(last + 1):
         for outside, checkpoint in wanted.pop(size, ()):
             if tree.root() == checkpoint.root:
                 good = max(good, size)
@@ -251,7 +299,7 @@ def _check_roots(history: History, own: list[Checkpoint], report: Report, progre
                 report.add(
                     "fork", None, None, f"the checkpoint of {size} entries {where} is signed for another history"
                 )
-        if size < len(history):
+        if size < last:
             tree.append(history.leaf(size))
             progress("entries", size)
     for size in sorted(wanted):

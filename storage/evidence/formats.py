@@ -154,6 +154,11 @@ def unpacked(text: object, size: int | None = None) -> bytes:
     return raw
 
 
+def text_of(stored: object) -> str:
+    """Returns a stored value as text, whatever it is: bytes that are no UTF-8 are replaced."""
+    return stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A signed statement: the log ``origin`` has ``size`` entries, whose tree has this ``root``."""

@@ -8,6 +8,7 @@ An anchor is a text file of JSON lines, one per published checkpoint:
 A file that begins with a signed note instead is one checkpoint, without leaves.
 """
 
+import hashlib
 import json
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -82,6 +83,7 @@ class History:
         leaves: 32 bytes each. of: for each the place of its run in ``runs``, -1 for a record.
         anchored: how many of them a checkpoint from outside of the database covers.
         checkpoints: those from outside that are older or newer than the leaves that came with them, or came without.
+        proven: by size, the digest of each note from outside whose signature and root are right.
     """
 
     leaves: bytearray = field(default_factory=bytearray)
@@ -89,6 +91,9 @@ class History:
     runs: list[str] = field(default_factory=list)
     anchored: int = 0
     checkpoints: list[Checkpoint] = field(default_factory=list)
+    proven: dict[int, bytes] = field(default_factory=dict)
+    branch: Tree = field(default_factory=Tree)
+    """The tree of another history that was signed, too, as far as it was read."""
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -123,6 +128,7 @@ class Events:
     """The events of a history, counted from 0 without its records.
 
     Attributes:
+        names: the ids of the history's runs as bytes.
         positions: of each event's leaf. places: in its run. previous: the event before it in its run, or -1.
         first: the sequence of event 0; each event has the next one.
     """
@@ -132,8 +138,10 @@ class Events:
     positions: "array[int]" = field(default_factory=lambda: array("q"))
     places: "array[int]" = field(default_factory=lambda: array("q"))
     previous: "array[int]" = field(default_factory=lambda: array("q"))
+    names: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.names = [run.encode() for run in self.history.runs]
         last: dict[int, int] = {}
         for position, number in enumerate(self.history.of):
             if number < 0:
@@ -151,7 +159,8 @@ class Events:
         return self.first + index
 
     def leaf(self, index: int) -> bytes:
-        return self.history.leaf(self.positions[index])
+        at = 32 * self.positions[index]
+        return bytes(self.history.leaves[at : at + 32])
 
     def previous_leaf(self, index: int) -> bytes:
         before = self.previous[index]
@@ -160,10 +169,14 @@ class Events:
     def run(self, index: int) -> str:
         return self.history.runs[self.history.of[self.positions[index]]]
 
+    def name(self, index: int) -> bytes:
+        return self.names[self.history.of[self.positions[index]]]
+
 
 @dataclass(frozen=True)
 class AnchorLine:
     checkpoint: Checkpoint
+    note: str
     start: int
     leaves: bytes
     of: Sequence[int]
@@ -174,18 +187,31 @@ def read_anchor_line(line: str, keys: Iterable[PublicKey]) -> AnchorLine:
     """Raises: Invalid, if the line is torn, malformed, or not signed by one of ``keys``."""
     try:
         found = json.loads(line)
-        start, of, runs = found["from"], found["of"], found["runs"]
-        checkpoint = open_note(found["checkpoint"], keys)
-        leaves = unpacked(found["leaves"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, RecursionError):
         raise Invalid("the line is torn or malformed") from None
-    numbers = isinstance(of, list) and isinstance(runs, list) and all(type(each) is int for each in of)
-    if not numbers or type(start) is not int or not all(isinstance(each, str) for each in runs):
+    if not isinstance(found, dict):
         raise Invalid("the line is malformed")
+    start, of, runs, note = (found.get(name) for name in ("from", "of", "runs", "checkpoint"))
+    if type(start) is not int or not isinstance(of, list) or not isinstance(runs, list) or not isinstance(note, str):
+        raise Invalid("the line is malformed")
+    if not set(map(type, of)) <= {int} or not all(isinstance(each, str) and _is_unicode(each) for each in runs):
+        raise Invalid("the line is malformed")
+    if not _is_unicode(note):
+        raise Invalid("the line is malformed")
+    checkpoint, leaves = open_note(note, keys), unpacked(found.get("leaves"))
     fits = len(leaves) == 32 * len(of) and start >= 0 and start + len(of) == checkpoint.size
-    if not fits or not all(-1 <= each < len(runs) for each in of):
+    if not fits or (of and not -1 <= min(of) <= max(of) < len(runs)):
         raise Invalid("the leaves of the line are not those of its checkpoint")
-    return AnchorLine(checkpoint, start, leaves, of, runs)
+    return AnchorLine(checkpoint, note, start, leaves, of, runs)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether the text has bytes: JSON can spell half a character."""
+    return text.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
+def note_digest(note: str) -> bytes:
+    return hashlib.sha256(note.encode(errors="replace")).digest()
 
 
 def read_anchors(anchors: Iterable[tuple[str, Iterable[str]]], keys: Sequence[PublicKey], report: Report) -> History:
@@ -229,31 +255,54 @@ def _whole_lines(
 def _extend(history: History, tree: Tree, line: AnchorLine, report: Report, name: str) -> Tree:
     """Adds the leaves of a line if its signed root covers them, and returns the tree of all. Finds forks."""
     known = len(history)
-    if line.start > known:
-        history.checkpoints.append(line.checkpoint)
-        report.notes.append(f"{name} begins at entry {line.start}, and entries from {known} on are missing before it")
-        return tree
     own = history.leaves[32 * line.start : 32 * min(known, line.checkpoint.size)]
-    at = next((i for i in range(0, len(own), 32) if own[i : i + 32] != line.leaves[i : i + 32]), None)
+    at = _difference(own, line.leaves) if line.start <= known else None
     if at is None and line.checkpoint.size <= known:
         history.checkpoints.append(line.checkpoint)
         return tree
-    begin = known if at is None else line.start
-    grown = tree.copy() if at is None else Tree()
-    for position in range(grown.size, begin):
-        grown.append(history.leaf(position))
-    for place in range(32 * (begin - line.start), len(line.leaves), 32):
-        grown.append(line.leaves[place : place + 32])
-    if grown.root() != line.checkpoint.root:
-        report.add("evidence", None, None, f"{name}: its leaves are not those that its checkpoint was signed for")
+    if at is None and line.start <= known:
+        grown = _grown(tree, line.leaves[len(own) :])
+        if grown.root() == line.checkpoint.root:
+            for index in range(known - line.start, len(line.of)):
+                label = None if line.of[index] < 0 else line.runs[line.of[index]]
+                history.append(line.leaves[32 * index : 32 * index + 32], label)
+            history.proven[grown.size] = note_digest(line.note)
+            return grown
+    if _goes_on(history.branch, line, history):
+        return tree  # the other history of a fork that was reported
+    if line.start > known:
         history.checkpoints.append(line.checkpoint)
-        return tree
-    if at is not None:
+        report.notes.append(f"{name} begins at entry {line.start}, and entries from {known} on are missing before it")
+    elif at is not None and _goes_on(_grown(Tree(), history.leaves[: 32 * line.start]), line, history):
         position = line.start + at // 32
         what = f"{name}: two different histories are signed, from entry {position} on"
         report.add("fork", history.run(position), None, what)
-        return tree
-    for index in range(known - line.start, len(line.of)):
-        label = None if line.of[index] < 0 else line.runs[line.of[index]]
-        history.append(line.leaves[32 * index : 32 * index + 32], label)
+    else:
+        report.add("evidence", None, None, f"{name}: its leaves are not those that its checkpoint was signed for")
+        history.checkpoints.append(line.checkpoint)
+    return tree
+
+
+def _difference(own: bytes | bytearray, leaves: bytes) -> int | None:
+    """Returns where the first leaf begins that differs; None: there is none."""
+    if own == leaves[: len(own)]:
+        return None
+    return next(i for i in range(0, len(own), 32) if own[i : i + 32] != leaves[i : i + 32])
+
+
+def _grown(tree: Tree, leaves: bytes | bytearray) -> Tree:
+    grown = tree.copy()
+    for at in range(0, len(leaves), 32):
+        grown.append(bytes(leaves[at : at + 32]))
     return grown
+
+
+def _goes_on(before: Tree, line: AnchorLine, history: History) -> bool:
+    """Whether the line goes on from the tree ``before``, which then is another history than this one."""
+    if before.size != line.start or not line.leaves:
+        return False
+    branch = _grown(before, line.leaves)
+    if branch.root() != line.checkpoint.root:
+        return False
+    history.branch = branch
+    return True
