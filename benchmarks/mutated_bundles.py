@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.tampering import Laboratory, laboratory
 from storage.evidence.bundle import write_bundle
-from storage.evidence.bundle_audit import FILES
+from storage.evidence.bundle_files import FILES
 from storage.evidence.verifier import verify
 
 

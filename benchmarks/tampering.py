@@ -31,7 +31,7 @@ from conductor_core.actor import local_caller
 from conductor_core.events import RunCancelled
 from storage import open_store
 from storage.evidence.bundle import write_bundle
-from storage.evidence.bundle_audit import FILES
+from storage.evidence.bundle_files import FILES
 from storage.evidence.chain import RunChain
 from storage.evidence.formats import Checkpoint, PublicKey, Tree, event_leaf, record_leaf
 from storage.evidence.history import Report

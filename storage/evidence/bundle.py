@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from conductor_core.errors import BadInput
-from storage.evidence.bundle_audit import FORMAT, json_line, payload_fields
+from storage.evidence.bundle_audit import FORMAT, payload_fields
+from storage.evidence.bundle_files import FILES, MOST_BYTES, MOST_LINE_BYTES, json_line
 from storage.evidence.formats import PublicKey, node
 
 _EVENTS = (
@@ -55,7 +56,8 @@ def proofs_of(leaves: bytes) -> Proofs:
 def write_bundle(connection: sqlite3.Connection, run_ids: Sequence[str], key: PublicKey, folder: Path) -> None:
     """Writes the checked files of a bundle of these runs into ``folder``, which exists.
 
-    Raises: BadInput if a run has no events, or was not published yet; OSError, sqlite3.Error.
+    Raises: BadInput if a run has no events, or was not published yet, or if no verifier would read that much; OSError,
+    sqlite3.Error.
     """
     size, note = connection.execute(_NOTE).fetchone() or (0, "")
     origin, covered_from = connection.execute("SELECT origin, covered_from FROM evidence_log").fetchone()
@@ -82,8 +84,17 @@ def write_bundle(connection: sqlite3.Connection, run_ids: Sequence[str], key: Pu
     }
     for name, lines in files.items():
         with (folder / name).open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{json_line(line)}\n" for line in lines)
+            file.writelines(_bounded(f"{json_line(line)}\n") for line in lines)
     (folder / "checkpoint").write_text(note, encoding="utf-8", newline="\n")
+    size_bytes = sum((folder / name).stat().st_size for name in FILES)
+    if size_bytes > MOST_BYTES:
+        raise BadInput(f"the bundle has {size_bytes:,} bytes, and {MOST_BYTES:,} are read: export fewer runs at once")
+
+
+def _bounded(line: str) -> str:
+    if len(line) > MOST_LINE_BYTES // 4 and len(line.encode(errors="replace")) > MOST_LINE_BYTES:
+        raise BadInput(f"an event has more than the {MOST_LINE_BYTES:,} bytes that are read in one line of a bundle")
+    return line
 
 
 def _events(connection: sqlite3.Connection, run_id: str, size: int) -> Iterator[dict[str, Any]]:

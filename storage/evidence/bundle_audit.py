@@ -1,18 +1,16 @@
-"""Checks an exported bundle (docs/audit.md): a folder or a zip file with events, records, proofs and a checkpoint."""
+"""Checks an exported bundle (docs/audit.md): events, records, proofs and a checkpoint."""
 
 import base64
 import hashlib
-import json
-import lzma
-import zipfile
-import zlib
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from storage.evidence.bundle_files import BundleFiles, json_object
 from storage.evidence.formats import (
     NO_LEAF,
     Checkpoint,
@@ -27,131 +25,75 @@ from storage.evidence.formats import (
 from storage.evidence.history import History, Report
 
 FORMAT = "conductor-inspector bundle 1"
-FILES = ("bundle.json", "events.jsonl", "records.jsonl", "proofs.jsonl", "checkpoint")
-"""What of a bundle is checked. Other files in it are for reading, and prove nothing."""
-_ZIP = b"PK\x03\x04"
-_MOST_BYTES = 1 << 30
 _EVENT_KEYS = {"at_utc", "kind", "payload", "payload_base64", "place", "position", "run_id", "sequence"}
-
-
-def json_line(value: object) -> str:
-    """Returns the one form of a JSON document in a bundle. Anything else there is refused."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 @dataclass
 class Bundle:
-    manifest: dict[str, Any]
-    events: list[dict[str, Any]]
-    records: list[dict[str, Any]]
-    proofs: dict[int, list[bytes]]
-    note: str
-    others: list[str] = field(default_factory=list)
+    """A bundle that is open. ``proofs``: the path of each position, 32 bytes a node.
 
-
-def is_bundle(path: Path) -> bool:
-    """Whether ``path`` is a folder with a bundle, or a zip file from its first byte on. Raises: OSError.
-
-    A database with a zip file at its end is none: its tables must be checked.
+    ``events`` are read while they are asked for, once, which raises Invalid and OSError.
     """
-    if path.is_dir():
-        return (path / "bundle.json").is_file()
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(_ZIP)) == _ZIP and zipfile.is_zipfile(file)
+
+    manifest: dict[str, Any]
+    events: Iterator[dict[str, Any]]
+    records: list[dict[str, Any]]
+    proofs: dict[int, bytes]
+    note: str
+    others: list[str]
 
 
-def read_bundle(path: Path) -> Bundle:
+@contextmanager
+def open_bundle(path: Path) -> Iterator[Bundle]:
     """Raises: Invalid, OSError."""
-    texts, others = _texts(path)
-    manifest = _document(texts["bundle.json"].rstrip("\n"))
-    if texts["bundle.json"] != json_line(manifest) + "\n" or manifest.get("format") != FORMAT:
+    with BundleFiles(path) as files:
+        manifest = _manifest(list(files.documents("bundle.json")))
+        records = list(files.documents("records.jsonl"))
+        if not all(_is_record(each) for each in records):
+            raise Invalid("records.jsonl holds a line that is no record")
+        if records != sorted(records, key=lambda line: int(line["position"])):
+            raise Invalid("the lines of records.jsonl are not in order of position")
+        note = "".join(f"{line}\n" for line in files.lines("checkpoint"))
+        yield Bundle(manifest, _events(files, manifest["runs"]), records, _proofs(files), note, files.others)
+
+
+def _manifest(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    if len(lines) != 1 or lines[0].get("format") != FORMAT:
         raise Invalid("bundle.json is no manifest of this form")
+    manifest = lines[0]
     if set(manifest) != {"covered_from", "format", "key", "origin", "runs"} or not _is_manifest(manifest):
         raise Invalid("bundle.json has other fields than a manifest of this form")
-    events = [_of(line, "events.jsonl") for line in _lines(texts["events.jsonl"])]
-    if not all(_is_event(each) for each in events):
-        raise Invalid("events.jsonl holds a line that is no event")
-    records = [_of(line, "records.jsonl") for line in _lines(texts["records.jsonl"])]
-    if not all(_is_record(each) for each in records):
-        raise Invalid("records.jsonl holds a line that is no record")
-    proofs: dict[int, list[bytes]] = {}
-    for line in _lines(texts["proofs.jsonl"]):
-        proof = _of(line, "proofs.jsonl")
+    return manifest
+
+
+def _proofs(files: BundleFiles) -> dict[int, bytes]:
+    proofs: dict[int, bytes] = {}
+    last = -1
+    for proof in files.documents("proofs.jsonl"):
         right = set(proof) == {"path", "position"} and type(proof["position"]) is int and type(proof["path"]) is list
-        if not right or proof["position"] in proofs:
-            raise Invalid("proofs.jsonl holds a line that is no proof, or two of one entry")
-        proofs[proof["position"]] = [unpacked(each, 32) for each in proof["path"]]
-    if list(proofs) != sorted(proofs) or records != sorted(records, key=lambda line: int(line["position"])):
-        raise Invalid("the lines of records.jsonl or proofs.jsonl are not in order of position")
-    if [run_id for run_id, _ in groupby(event["run_id"] for event in events)] != manifest["runs"]:
-        raise Invalid("events.jsonl does not hold the runs of bundle.json, one after another")
-    return Bundle(manifest, events, records, proofs, texts["checkpoint"], others)
+        if not right or proof["position"] <= last:
+            raise Invalid("proofs.jsonl holds a line that is no proof, or is not in order of position")
+        last = proof["position"]
+        proofs[last] = b"".join(unpacked(each, 32) for each in proof["path"])
+    return proofs
 
 
-def _texts(path: Path) -> tuple[dict[str, str], list[str]]:
-    raw: dict[str, bytes] = {}
-    if path.is_dir():
-        names = sorted(str(each.relative_to(path)) for each in path.rglob("*") if each.is_file())
-        for name in set(FILES) & set(names):
-            if (path / name).stat().st_size > _MOST_BYTES:
-                raise Invalid(f"{name} is longer than this program reads")
-            raw[name] = (path / name).read_bytes()
+def _events(files: BundleFiles, run_ids: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yields the events of the runs, which must stand one run after another in this order."""
+    runs = iter(run_ids)
+    run_id = None
+    for event in files.documents("events.jsonl"):
+        if not _is_event(event):
+            raise Invalid("events.jsonl holds a line that is no event")
+        if event["run_id"] != run_id:
+            run_id = next(runs, None)
+        if event["run_id"] != run_id:
+            break
+        yield event
     else:
-        try:
-            with zipfile.ZipFile(path) as archive:
-                names = archive.namelist()
-                for name in FILES:
-                    if names.count(name) == 1 and archive.getinfo(name).file_size <= _MOST_BYTES:
-                        with archive.open(name) as file:
-                            raw[name] = file.read(_MOST_BYTES)
-        except (
-            zipfile.BadZipFile,
-            zlib.error,
-            lzma.LZMAError,
-            NotImplementedError,
-            RuntimeError,
-            EOFError,
-            ValueError,
-            KeyError,
-        ) as error:
-            raise Invalid(f"the zip file cannot be read: {error}") from None
-    missing = [name for name in FILES if name not in raw]
-    if missing:
-        raise Invalid(f"{missing[0]} is missing, is there twice, or is too long")
-    try:
-        return {name: each.decode() for name, each in raw.items()}, [name for name in names if name not in FILES]
-    except UnicodeDecodeError:
-        raise Invalid("a file of the bundle is no UTF-8") from None
-
-
-def _lines(text: str) -> list[str]:
-    lines = text.split("\n")
-    if lines.pop() != "":
-        raise Invalid("a file of the bundle does not end with a line feed")
-    return lines
-
-
-def _of(line: str, name: str) -> dict[str, Any]:
-    found = _document(line)
-    try:
-        same = json_line(found) == line
-    except ValueError:
-        same = False
-    if not same:
-        raise Invalid(f"a line of {name} is not in the form in which bundles are written")
-    return found
-
-
-def _document(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        raise Invalid("a line of the bundle is no JSON") from None
-    if not isinstance(found, dict):
-        raise Invalid("a line of the bundle is no JSON object")
-    return found
+        if next(runs, None) is None:
+            return
+    raise Invalid("events.jsonl does not hold the runs of bundle.json, one after another")
 
 
 def _is_manifest(manifest: dict[str, Any]) -> bool:
@@ -199,8 +141,17 @@ def payload_fields(payload: bytes) -> dict[str, str]:
         return {"payload_base64": base64.b64encode(payload).decode()}
 
 
-def audit_bundle(bundle: Bundle, keys: Sequence[PublicKey], anchors: History, report: Report) -> None:
-    """Adds what it finds to ``report``. ``anchors``: what was published outside of the database."""
+def audit_bundle(
+    bundle: Bundle,
+    keys: Sequence[PublicKey],
+    anchors: History,
+    report: Report,
+    progress: Callable[[str, int], None],
+) -> None:
+    """Adds what it finds to ``report``. ``anchors``: what was published outside of the database.
+
+    Raises: Invalid, OSError.
+    """
     try:
         checkpoint = open_note(bundle.note, keys)
     except Invalid as error:
@@ -211,10 +162,7 @@ def audit_bundle(bundle: Bundle, keys: Sequence[PublicKey], anchors: History, re
     _check_against_anchors(checkpoint, anchors, report)
     check = _Check(checkpoint, bundle, anchors, report)
     seals = check.records()
-    runs: dict[str, list[dict[str, Any]]] = {}
-    for event in bundle.events:
-        runs.setdefault(event["run_id"], []).append(event)
-    for run_id, events in runs.items():
+    for run_id, events in groupby(_counted(bundle.events, progress), key=lambda event: str(event["run_id"])):
         check.run(run_id, events, seals.get(run_id))
     check.uncovered()
     unused = len(bundle.proofs.keys() - check.proved)
@@ -224,6 +172,12 @@ def audit_bundle(bundle: Bundle, keys: Sequence[PublicKey], anchors: History, re
     if bundle.others:
         names = ", ".join(bundle.others[:5])
         report.notes.append(f"for reading only, not covered by the proofs: {names}")
+
+
+def _counted(events: Iterable[dict[str, Any]], progress: Callable[[str, int], None]) -> Iterator[dict[str, Any]]:
+    for count, event in enumerate(events):
+        progress("events", count)
+        yield event
 
 
 def _check_against_anchors(checkpoint: Checkpoint, anchors: History, report: Report) -> None:
@@ -244,9 +198,11 @@ class _Check:
 
     def _proved(self, leaf: bytes, position: int) -> bool:
         self.proved.add(position)
-        path = self._bundle.proofs.get(position)
-        size, root = self._checkpoint.size, self._checkpoint.root
-        return path is not None and included(leaf, position, size, path, root)
+        packed = self._bundle.proofs.get(position)
+        if packed is None:
+            return False
+        path = [packed[at : at + 32] for at in range(0, len(packed), 32)]
+        return included(leaf, position, self._checkpoint.size, path, self._checkpoint.root)
 
     def records(self) -> dict[str, dict[str, Any]]:
         """Returns the seals by run."""
@@ -256,7 +212,7 @@ class _Check:
             position, text = line["position"], str(line["record"])
             try:
                 raw = text.encode()
-                record = _document(text)
+                record = json_object(text)
             except (Invalid, UnicodeEncodeError):
                 raw, record = b"", {}
             if position in seen or not self._proved(record_leaf(self._origin, raw), position):
@@ -283,37 +239,45 @@ class _Check:
             what = f"{count} events are older than the log's evidence, and there were {self._before} of them"
             self._report.add("inserted", None, None, what)
 
-    def run(self, run_id: str, events: list[dict[str, Any]], seal: dict[str, Any] | None) -> None:
+    def run(self, run_id: str, events: Iterable[dict[str, Any]], seal: dict[str, Any] | None) -> None:
         report = self._report
-        covered = [event for event in events if event["position"] is not None]
-        report.uncovered_events += len(events) - len(covered)
+        head, place, last = NO_LEAF, 0, 0
+        good = in_order = True
         for event in events:
-            old = event["sequence"] < self._bundle.manifest["covered_from"]
-            if event["sequence"] < 1 or old != (event["position"] is None and event["place"] is None):
-                report.add("inserted", run_id, event["sequence"], "the event has no place in the log")
-        order = [event["sequence"] for event in events]
-        if order != sorted(set(order)):
-            at = next(order[i] for i in range(1, len(order)) if order[i] <= order[i - 1])
-            report.add("reordered", run_id, at, "the events of the run are not in their order")
-        head, place = NO_LEAF, 0
-        for event in covered:
-            if event["place"] != place:
-                kind = "deleted" if event["place"] > place else "reordered"
-                report.add(kind, run_id, event["sequence"], f"event {place} of the run should stand before this one")
-                return  # what follows cannot be checked without it
-            head, good = self._event(run_id, event, head)
-            place += 1
+            in_order = self._is_placed(run_id, event, last, in_order)
+            last = event["sequence"]
+            if event["position"] is None:
+                report.uncovered_events += 1
+                continue
             if not good:
-                return  # nor without the leaf of this one
+                continue  # it cannot be checked without what stands before it
+            if event["place"] == place:
+                head, good = self._event(run_id, event, head)
+                place += 1
+            else:
+                good = False
+                kind = "deleted" if event["place"] > place else "reordered"
+                report.add(kind, run_id, last, f"event {place} of the run should stand before this one")
+        if not good:
+            return
         if seal is None:
             report.notes.append(f"run {run_id} had not ended: later events may exist")
         elif (seal.get("events"), seal.get("head")) != (place, head.hex()):
-            report.add("truncated", run_id, order[-1] if order else None, "the seal of the run names later events")
+            report.add("truncated", run_id, last, "the seal of the run names later events")
         wanted = self._anchored[run_id]
         if wanted > place:
-            report.add(
-                "truncated", run_id, order[-1] if order else None, f"the anchor knows {wanted} events of this run"
-            )
+            report.add("truncated", run_id, last, f"the anchor knows {wanted} events of this run")
+
+    def _is_placed(self, run_id: str, event: dict[str, Any], last: int, in_order: bool) -> bool:
+        """Checks where an event claims to stand. Returns whether the events of the run were in order so far."""
+        sequence = event["sequence"]
+        old = sequence < self._bundle.manifest["covered_from"]
+        if sequence < 1 or old != (event["position"] is None and event["place"] is None):
+            self._report.add("inserted", run_id, sequence, "the event has no place in the log")
+        if in_order and last and sequence <= last:
+            self._report.add("reordered", run_id, sequence, "the events of the run are not in their order")
+            return False
+        return in_order
 
     def _event(self, run_id: str, event: dict[str, Any], previous: bytes) -> tuple[bytes, bool]:
         """Checks one event. Returns its leaf, and whether it is as it was written."""

@@ -1,7 +1,6 @@
 """``python -m storage verify`` and ``key``: checks a log, and hands out the public half of its key."""
 
 import argparse
-import json
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -13,13 +12,13 @@ from conductor_core.errors import BadInput
 from conductor_core.settings import Settings
 from storage.evidence import single_file
 from storage.evidence.anchoring import Places, places_of
-from storage.evidence.bundle_audit import is_bundle
+from storage.evidence.bundle_files import is_bundle
 from storage.evidence.checking import check_log
-from storage.evidence.database_audit import NoEvidence, open_database, read_own_evidence
+from storage.evidence.database_audit import NoEvidence, open_database, read_log
 from storage.evidence.formats import Invalid, PublicKey
 from storage.evidence.history import CLASSES
 from storage.evidence.keys import load_key
-from storage.evidence.verifier import Ticker, document, exit_code, given_keys, lines, verify
+from storage.evidence.verifier import Ticker, document, exit_code, given_keys, show, verify
 from storage.privacy import Privacy
 from storage.store import open_store
 
@@ -67,13 +66,13 @@ def check(given: argparse.Namespace, source: Source) -> int:
             with closing(open_database(path)) as connection:
                 run_id = None if given.target is None else _resolved(connection, given.target)
             shown = document(report, run_id)
-    except (Invalid, NoEvidence, OSError, sqlite3.Error, UnicodeDecodeError) as error:
+    except (Invalid, NoEvidence, OSError, sqlite3.Error) as error:
         raise BadInput(str(error)) from error
     if not given.public_key:
         shown["notes"].append(
             "the public key is this machine's own: whoever controls this machine could have changed it"
         )
-    print(json.dumps(shown, ensure_ascii=False) if given.json else "\n".join(lines(shown)))
+    show(shown, as_json=given.json)
     return exit_code(shown, plain=given.json)
 
 
@@ -114,7 +113,7 @@ def _own_key(path: Path, places: Places) -> PublicKey:
         raise BadInput(f"there is no database {path}")
     try:
         with closing(open_database(path)) as connection:
-            origin = read_own_evidence(connection).origin
+            origin, _ = read_log(connection)
         places.key.parent.mkdir(exist_ok=True, mode=0o700)
         return load_key(places.key, origin).public
     except (NoEvidence, OSError) as error:

@@ -14,7 +14,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from storage.evidence.bundle_audit import audit_bundle, is_bundle, read_bundle
+from storage.evidence.bundle_audit import audit_bundle, open_bundle
+from storage.evidence.bundle_files import is_bundle
 from storage.evidence.database_audit import NoEvidence, audit_database, open_database, read_own_evidence, rotated_keys
 from storage.evidence.formats import Invalid, PublicKey, read_key
 from storage.evidence.history import CLASSES, History, Report, read_anchors
@@ -30,18 +31,17 @@ def verify(
 
     Raises: NoEvidence or Invalid if there is nothing to check; OSError, sqlite3.Error.
     """
+    if not is_bundle(target):
+        return verify_database(target, keys, anchors, progress)
     report = Report()
-    if is_bundle(target):
-        try:
-            bundle = read_bundle(target)
-        except Invalid as error:
-            report.add("evidence", None, None, f"the bundle cannot be read: {error}")
-            return report
-        records = {at: str(line["record"]).encode(errors="replace") for at, line in enumerate(bundle.records)}
-        keys = rotated_keys(records, keys)
-        audit_bundle(bundle, keys, _read(_as_they_are(anchors), keys, report), report)
-        return report
-    return verify_database(target, keys, anchors, progress)
+    try:
+        with open_bundle(target) as bundle:
+            records = {at: str(line["record"]).encode(errors="replace") for at, line in enumerate(bundle.records)}
+            keys = rotated_keys(records, keys)
+            audit_bundle(bundle, keys, _read(_as_they_are(anchors), keys, report), report, progress)
+    except Invalid as error:
+        report.add("evidence", None, None, f"the bundle cannot be read: {error}")
+    return report
 
 
 def verify_database(
@@ -98,6 +98,13 @@ def document(report: Report, run_id: str | None = None) -> dict[str, Any]:
     }
 
 
+def show(shown: dict[str, Any], *, as_json: bool) -> None:
+    """Prints the report, whatever signs are in it and whatever signs the terminal knows."""
+    text = json.dumps(shown) if as_json else "\n".join(lines(shown))
+    encoding = sys.stdout.encoding or "utf-8"
+    print(text.encode(encoding, errors="backslashreplace").decode(encoding))
+
+
 def lines(shown: dict[str, Any]) -> Iterator[str]:
     """Yields the report as a person reads it."""
     yield from map(printable, _said(shown))
@@ -150,8 +157,8 @@ def given_keys(given: Sequence[str]) -> list[PublicKey]:
     """Reads public keys: each the key itself, or a file that holds it. Raises: Invalid, OSError."""
     keys = []
     for each in given:
-        text = each if each.count("+") >= 2 and not os.path.exists(each) else Path(each).read_text(encoding="utf-8")
-        keys.append(read_key(text))
+        is_key = each.count("+") >= 2 and not os.path.exists(each)
+        keys.append(read_key(each if is_key else Path(each).read_text(encoding="utf-8", errors="replace")))
     return keys
 
 
@@ -169,11 +176,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         report = verify(given.target, given_keys(given.public_key), given.anchor, Ticker())
-    except (Invalid, NoEvidence, OSError, sqlite3.Error, UnicodeDecodeError) as error:
+    except (Invalid, NoEvidence, OSError, sqlite3.Error) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return BAD_INPUT
     shown = document(report, given.run)
-    print(json.dumps(shown, ensure_ascii=False) if given.json else "\n".join(lines(shown)))
+    show(shown, as_json=given.json)
     return exit_code(shown, plain=given.json)
 
 

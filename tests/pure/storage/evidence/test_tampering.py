@@ -13,7 +13,7 @@ import pytest
 from benchmarks import mutated_bundles, tampering
 from benchmarks.tampering import ATTACKERS, CLASSES, LOCATED, Laboratory
 from storage.evidence.bundle import write_bundle
-from storage.evidence.bundle_audit import json_line
+from storage.evidence.bundle_files import json_line
 from storage.evidence.verifier import verify
 
 
